@@ -1,0 +1,32 @@
+//! Latency: one message there, one back; half of the round trip.
+
+use crate::cases::{Case, shape, variants, with_extra};
+use crate::error::Result;
+use crate::layers::Layer;
+use crate::plan::{Motion, Point, Settings, Wait};
+
+pub(super) const CASE: Case = Case {
+    name: "latency",
+    about: "how long one message takes from process to process",
+    unit: "us",
+    lower_is_better: true,
+    sizes: &[8, 64, 1 << 10, 4 << 10, 64 << 10],
+    value: |ns, _| ns / 1e3,
+    points,
+    timed: "ping-pong of one message, one way = half of the round trip; short round trips are timed in batches, and \
+            the percentiles are then of batch means",
+    window: 1,
+};
+
+fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    // Whoever compares with TCP wants both: the usual blocking calls, and TCP that spins as we do.
+    let layers = match settings.wait {
+        Wait::Poll if !settings.one_core() => with_extra(&settings.layers, Layer::Tcp, Layer::TcpSpin),
+        _ => settings.layers.clone(),
+    };
+    let point = |size: &usize| Point {
+        size: *size,
+        variants: variants(settings, &layers, &shape(Motion::PingPong, *size, CASE.window)),
+    };
+    Ok(sizes.iter().map(point).collect())
+}

@@ -1,0 +1,169 @@
+//! The benchmark cases. To add one: a file here with a [`Case`] in it, and one line in [`ALL`].
+
+mod bandwidth;
+mod connections;
+mod latency;
+mod rate;
+
+use crate::error::{Error, Result};
+use crate::host;
+use crate::layers::Layer;
+use crate::plan::{Motion, Point, Settings, Variant, Wait};
+use crate::size;
+
+/// Every case.
+pub const ALL: &[&Case] = &[&latency::CASE, &bandwidth::CASE, &rate::CASE, &connections::CASE];
+
+/// One benchmark.
+#[derive(Debug)]
+pub struct Case {
+    /// Its name on the command line and in results.
+    pub name: &'static str,
+    /// One sentence about it.
+    pub about: &'static str,
+    /// Unit of its values.
+    pub unit: &'static str,
+    /// A smaller value is a better one.
+    pub lower_is_better: bool,
+    /// Sizes measured unless told otherwise.
+    pub sizes: &'static [usize],
+    /// Turns nanoseconds for one message of a size into the unit.
+    pub(crate) value: fn(ns: f64, size: usize) -> f64,
+    /// What to measure for these settings.
+    pub(crate) points: fn(&Settings, &[usize]) -> Result<Vec<Point>>,
+    /// What is timed, in plain words.
+    pub(crate) timed: &'static str,
+    /// Messages under way unless told otherwise.
+    pub(crate) window: usize,
+}
+
+impl Case {
+    /// The case called `name`.
+    pub fn find(name: &str) -> Result<&'static Case> {
+        ALL.iter().copied().find(|case| case.name == name).ok_or_else(|| {
+            let names: Vec<_> = ALL.iter().map(|case| case.name).collect();
+            Error::usage(format!("there is no case `{name}`"), format!("known cases: {}", names.join(", ")))
+        })
+    }
+
+    /// Checks the settings and lays out the work.
+    pub(crate) fn plan(&self, settings: &Settings) -> Result<Vec<Point>> {
+        if !(settings.time.is_finite() && settings.time > 0.0 && settings.time <= 3600.0) {
+            return Err(Error::usage(format!("{} seconds a point make no sense", settings.time), "use --time 1"));
+        }
+        check_cpus(settings)?;
+        if settings.window == Some(0) || settings.launches == 0 || settings.connections.contains(&0) {
+            return Err(Error::usage("a window, launch or connection count of 0", "use at least 1"));
+        }
+        let sizes = if settings.sizes.is_empty() { self.sizes } else { &settings.sizes };
+        let points: Vec<Point> = (self.points)(settings, sizes)?.into_iter().map(Point::lay_out).collect();
+        for point in &points {
+            check_memory(point)?;
+            for variant in &point.variants {
+                check_variant(self, settings, variant)?;
+            }
+        }
+        Ok(points)
+    }
+
+    /// What a reader needs to know in order to understand the numbers.
+    pub fn header(&self, settings: &Settings) -> Vec<String> {
+        let [here, there] = settings.cpus;
+        let mut lines = vec![format!("{}: {}", self.name, self.about), format!("Timed: {}.", self.timed)];
+        lines.push(if settings.one_core() {
+            format!("Two processes share core {here}, so every message needs a switch from one to the other.")
+        } else {
+            format!(
+                "Two processes, pinned to cores {here} and {there}. A bare cache-line ping-pong before and after every \
+                 slice tells how near they are: smt (< 40 ns one way), near (to 150 ns) or far; only like is compared \
+                 with like."
+            )
+        });
+        lines.push(
+            "p50 is the median over slices, [..] its 95 % confidence interval. Every layer was first checked with \
+             patterned data; the receiver reads every byte."
+                .into(),
+        );
+        lines
+    }
+}
+
+/// The layers of the settings in the form in which one case opens them.
+pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -> Vec<Variant> {
+    let variant = |layer: &Layer| Variant {
+        layer: *layer,
+        wait: layer.wait(settings.wait),
+        nagle: shape.nagle && *layer == Layer::Tcp || *layer == Layer::TcpNagle,
+        ..shape.clone()
+    };
+    layers.iter().map(variant).collect()
+}
+
+/// A variant to fill in.
+pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
+    Variant { layer: Layer::Raw, motion, size, window, wait: Wait::Poll, connections: 1, nagle: false, arena: 0 }
+}
+
+/// `layers` with `extra` right behind `after`, unless it is there already.
+pub(crate) fn with_extra(layers: &[Layer], after: Layer, extra: Layer) -> Vec<Layer> {
+    let mut layers = layers.to_vec();
+    if let (Some(at), false) = (layers.iter().position(|l| *l == after), layers.contains(&extra)) {
+        layers.insert(at + 1, extra);
+    }
+    layers
+}
+
+fn check_cpus(settings: &Settings) -> Result<()> {
+    let allowed = viaduct_os::cpu::allowed();
+    match settings.cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => {
+            let list: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+            Err(Error::usage(
+                format!("this process may not run on core {cpu}"),
+                format!("cores it may use: {}", list.join(", ")),
+            ))
+        }
+    }
+}
+
+fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<()> {
+    let layer = variant.layer;
+    if settings.one_core() && variant.wait == Wait::Poll {
+        return Err(Error::usage(
+            format!("layer `{layer}` would spin while the other process waits for the same core"),
+            "with one core for both use --wait block and layers that can sleep: unix, tcp, or a provider",
+        ));
+    }
+    if layer == Layer::Copy && variant.motion == Motion::PingPong {
+        return Err(Error::usage(format!("layer `copy` has no {}", case.name), "the limit for latency is layer `raw`"));
+    }
+    if layer == Layer::Raw && variant.motion == Motion::Stream && variant.wait == Wait::Block {
+        return Err(Error::usage("layer `raw` only streams with --wait poll", "leave --wait out"));
+    }
+    let stream = !matches!(layer, Layer::Raw) && layer.provider().is_none();
+    if variant.size == 0 && (stream || variant.motion == Motion::Stream) {
+        return Err(Error::usage(
+            format!("messages of 0 bytes cannot be measured with `{}` on `{layer}`", case.name),
+            "use --sizes 1 or more",
+        ));
+    }
+    Ok(())
+}
+
+fn check_memory(point: &Point) -> Result<()> {
+    let available = host::available_memory();
+    let wanted: u128 = point.variants.iter().map(|v| (v.window as u128 + 4) * 2 * v.size as u128).sum();
+    if wanted > u128::from(available / 2) {
+        return Err(Error::usage(
+            format!(
+                "messages of {} with their windows need {} MB, half of the free memory is {} MB",
+                size::show(point.size),
+                wanted / 1_000_000,
+                available / 2_000_000
+            ),
+            "use smaller --sizes or a smaller --window",
+        ));
+    }
+    Ok(())
+}

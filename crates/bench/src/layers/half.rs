@@ -1,0 +1,231 @@
+//! One end of a connected VI as the benchmarks drive it: descriptors that are posted again and again, and credits.
+//!
+//! VIA breaks a reliable connection when a message arrives and no receive is posted, so a stream needs credits, as in
+//! every program on VIA: the receiver posts each buffer again once it has read it, and tells the sender a quarter of
+//! the window at a time. Sends are signalled and their completions reaped. Spare send descriptors are a stack: the one
+//! used last is the one still in the cache.
+
+use std::hint::spin_loop;
+use std::time::Duration;
+
+use viaduct_via::{Buffer, Completion, Descriptor, MemAttributes, Nic, ProtectionTag, Vi, ViAttributes};
+
+use crate::control::Patience;
+use crate::error::{Error, Result};
+use crate::pattern;
+use crate::plan::{Motion, Variant, Wait};
+use crate::raw::sum_buffer;
+
+/// Receives that the sender of a stream keeps posted for credits; at most seven can be under way.
+const CREDITS: usize = 16;
+
+/// Which end of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Starts and measures.
+    Lead,
+    /// Answers.
+    Follow,
+}
+
+/// One VI with everything that is posted to it.
+pub(super) struct Half {
+    vi: Vi,
+    layer: &'static str,
+    size: usize,
+    window: u64,
+    block: bool,
+    /// Send descriptors that are not posted.
+    spare: Vec<Descriptor>,
+    sent: u64,
+    /// Messages for which the peer has posted a buffer again.
+    granted: u64,
+    received: u64,
+    /// What the peer was last told about `received`.
+    told: u64,
+    scratch: Vec<u8>,
+    patience: Patience,
+}
+
+impl Half {
+    /// Creates a VI with its buffers and posts its receives; it is not connected yet.
+    pub(super) fn create(
+        nic: &mut Nic,
+        tag: ProtectionTag,
+        variant: &Variant,
+        side: Side,
+        patience: Patience,
+    ) -> Result<Half> {
+        let layer = variant.layer.name();
+        let failed = |e: viaduct_via::Error| failure(layer, &e);
+        let (receives, receive_size) = match (variant.motion, side) {
+            (Motion::PingPong, _) => (2, variant.size),
+            (Motion::Stream, Side::Lead) => (CREDITS, 8),
+            (Motion::Stream, Side::Follow) => (variant.window, variant.size),
+        };
+        let sends = variant.window + 1;
+        let vi = nic.create_vi(ViAttributes::new(tag).depth(sends.max(receives) + 1)).map_err(failed)?;
+        for buffer in buffers(nic, tag, receives, receive_size).map_err(failed)? {
+            let descriptor = Descriptor::new(viaduct_via::Op::Receive).segment_range(buffer, 0..receive_size);
+            nic.post_recv(vi, descriptor).map_err(|e| failure(layer, &e.error))?;
+        }
+        let spare = buffers(nic, tag, sends, variant.size).map_err(failed)?.into_iter();
+        let spare = spare.map(|buffer| {
+            Descriptor::new(viaduct_via::Op::Send).segment_range(buffer, 0..variant.size)
+        });
+        Ok(Half {
+            vi,
+            layer,
+            size: variant.size,
+            window: variant.window as u64,
+            block: variant.wait == Wait::Block,
+            spare: spare.collect(),
+            sent: 0,
+            granted: 0,
+            received: 0,
+            told: 0,
+            scratch: vec![0; variant.size],
+            patience,
+        })
+    }
+
+    /// Its VI.
+    pub(super) fn vi(&self) -> Vi {
+        self.vi
+    }
+
+    /// Posts message `seq`. With `STREAM` it first waits until the peer has a buffer for it.
+    #[inline(always)]
+    pub(super) fn send<const STREAM: bool, const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<()> {
+        if STREAM {
+            while self.sent - self.granted == self.window {
+                self.take_grant(nic)?;
+            }
+        }
+        let mut descriptor = match self.spare.pop() {
+            Some(descriptor) => descriptor,
+            None => self.reap_one(nic)?,
+        };
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+            descriptor.buffers_mut()[0].write(0, &self.scratch);
+        }
+        nic.post_send(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        self.sent += 1;
+        // Off the critical path: the message is on its way.
+        if let Some(done) = nic.poll_send(self.vi).map_err(|e| failure(self.layer, &e))? {
+            self.spare.push(self.checked(done)?.descriptor);
+        }
+        Ok(())
+    }
+
+    /// Waits for message `seq`, reads it and posts its buffer again.
+    #[inline(always)]
+    pub(super) fn recv<const STREAM: bool, const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<u64> {
+        let done = self.wait_recv(nic)?;
+        let value = if CHECK {
+            done.descriptor.buffers()[0].read(0, &mut self.scratch);
+            let short = u64::from(done.length as usize != self.size);
+            pattern::mismatches(&self.scratch, seq) + short
+        } else {
+            sum_buffer(&done.descriptor.buffers()[0], self.size)
+        };
+        nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        self.received += 1;
+        if STREAM && self.received - self.told >= (self.window / 4).max(1) {
+            self.grant(nic)?;
+        }
+        Ok(value)
+    }
+
+    /// Tells the sender about everything received.
+    pub(super) fn acknowledge(&mut self, nic: &mut Nic) -> Result<()> {
+        while self.told != self.received {
+            self.grant(nic)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the receiver has told us about everything sent.
+    pub(super) fn wait_acknowledged(&mut self, nic: &mut Nic) -> Result<()> {
+        while self.granted != self.sent {
+            self.take_grant(nic)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a credit; if the transport is busy the next one will carry the news.
+    #[inline(always)]
+    fn grant(&mut self, nic: &mut Nic) -> Result<()> {
+        match nic.send_inline(self.vi, &self.received.to_le_bytes(), None) {
+            Ok(()) => self.told = self.received,
+            Err(viaduct_via::Error::Busy) => self.patience.check("sending a credit")?,
+            Err(error) => return Err(failure(self.layer, &error)),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn take_grant(&mut self, nic: &mut Nic) -> Result<()> {
+        let done = self.wait_recv(nic)?;
+        let mut count = [0; 8];
+        done.descriptor.buffers()[0].read(0, &mut count);
+        self.granted = u64::from_le_bytes(count);
+        nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))
+    }
+
+    #[inline(always)]
+    fn wait_recv(&mut self, nic: &mut Nic) -> Result<Completion> {
+        let mut turns = 0u32;
+        loop {
+            if self.block {
+                match nic.wait_recv(self.vi, Some(Duration::from_millis(200))) {
+                    Ok(done) => return self.checked(done),
+                    Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a message")?,
+                    Err(error) => return Err(failure(self.layer, &error)),
+                }
+                continue;
+            }
+            if let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
+                return self.checked(done);
+            }
+            spin_loop();
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(1 << 16) {
+                self.patience.check("waiting for a message")?;
+            }
+        }
+    }
+
+    fn reap_one(&mut self, nic: &mut Nic) -> Result<Descriptor> {
+        loop {
+            match nic.wait_send(self.vi, Some(Duration::from_millis(200))) {
+                Ok(done) => return Ok(self.checked(done)?.descriptor),
+                Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a send to complete")?,
+                Err(error) => return Err(failure(self.layer, &error)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn checked(&self, done: Completion) -> Result<Completion> {
+        if done.status.is_success() { Ok(done) } else { Err(Error::layer(self.layer, done.status.to_string(), "")) }
+    }
+}
+
+/// What a VIA call said, as an error of this crate.
+#[cold]
+pub(super) fn failure(layer: &'static str, error: &viaduct_via::Error) -> Error {
+    Error::layer(layer, error.to_string(), "")
+}
+
+/// `count` shareable buffers, laid out like those of the reference layers: whole lines, whole pages if large.
+fn buffers(
+    nic: &mut Nic,
+    tag: ProtectionTag,
+    count: usize,
+    size: usize,
+) -> std::result::Result<Vec<Buffer>, viaduct_via::Error> {
+    let stride = size.max(1).next_multiple_of(if size >= 4096 { 4096 } else { 64 });
+    Ok(nic.alloc(stride * count, MemAttributes::local(tag))?.chunks(stride))
+}

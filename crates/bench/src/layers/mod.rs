@@ -1,0 +1,205 @@
+//! The layers that can be measured: Viaduct's providers and the references they are held against.
+//!
+//! | layer | what it is |
+//! |---|---|
+//! | `shm`, `loopback` | Viaduct itself |
+//! | `raw` | a bare cache line or ring in shared memory: the physical limit |
+//! | `copy` | a bare single-copy loop between two processes: the limit of bandwidth |
+//! | `unix`, `tcp` and variants | the kernel's sockets |
+//!
+//! A layer is chosen by value when it is opened. Timed loops are written once, in [`crate::loops`], and compiled for
+//! every layer apart, so there is no dynamic call for a message. To add a layer: one file here that implements
+//! [`Wire`](crate::loops::Wire), one line in [`ALL`], one arm in [`listen`], [`connect`] and `arena_len`.
+
+mod copy;
+mod half;
+mod loopback;
+mod raw;
+mod socket;
+mod tcp;
+mod unix;
+mod via;
+
+use std::fmt;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::loops::End;
+use crate::plan::{Variant, Wait};
+
+/// Something that carries messages between the two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Layer {
+    /// Viaduct's provider for processes of one host.
+    Shm,
+    /// Viaduct's provider within one process.
+    Loopback,
+    /// A cache line or ring in shared memory, nothing else.
+    Raw,
+    /// One copy into a shared buffer that the receiver reads in place.
+    Copy,
+    /// Unix stream socket, blocking.
+    Unix,
+    /// Unix stream socket, spinning.
+    UnixSpin,
+    /// TCP over the loopback interface, blocking; with Nagle's algorithm in the case `rate`, else without.
+    Tcp,
+    /// TCP, spinning on non-blocking calls.
+    TcpSpin,
+    /// TCP, blocking, with Nagle's algorithm.
+    TcpNagle,
+    /// TCP, blocking, without Nagle's algorithm.
+    TcpNodelay,
+}
+
+/// One line of the list of layers.
+#[derive(Debug)]
+pub struct Info {
+    /// The layer.
+    pub layer: Layer,
+    /// Its name on the command line and in results.
+    pub name: &'static str,
+    /// One sentence about it.
+    pub about: &'static str,
+}
+
+/// Every layer this build knows.
+pub const ALL: &[Info] = &[
+    Info { layer: Layer::Shm, name: "shm", about: "Viaduct between two processes, through shared memory" },
+    Info { layer: Layer::Loopback, name: "loopback", about: "Viaduct within one process: what the VIA model costs" },
+    Info { layer: Layer::Raw, name: "raw", about: "bare cache line (latency) or ring of 64-byte slots in shared memory" },
+    Info { layer: Layer::Copy, name: "copy", about: "bare single-copy loop; the receiver reads in place" },
+    Info { layer: Layer::Unix, name: "unix", about: "Unix stream socket, blocking" },
+    Info { layer: Layer::UnixSpin, name: "unix-spin", about: "Unix stream socket, non-blocking and spinning" },
+    Info { layer: Layer::Tcp, name: "tcp", about: "TCP over loopback, blocking (Nagle on in `rate`, off elsewhere)" },
+    Info { layer: Layer::TcpSpin, name: "tcp-spin", about: "TCP over loopback, non-blocking and spinning" },
+    Info { layer: Layer::TcpNagle, name: "tcp-nagle", about: "TCP over loopback, blocking, Nagle on" },
+    Info { layer: Layer::TcpNodelay, name: "tcp-nodelay", about: "TCP over loopback, blocking, Nagle off" },
+];
+
+impl Layer {
+    /// Its name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// One sentence about it.
+    pub fn about(self) -> &'static str {
+        self.info().about
+    }
+
+    /// The Viaduct provider behind it; `None` for a reference.
+    pub fn provider(self) -> Option<&'static str> {
+        match self {
+            Layer::Shm => Some("shm"),
+            Layer::Loopback => Some("loopback"),
+            _ => None,
+        }
+    }
+
+    /// How this layer waits when the user asked for `asked`: sockets have it in their name.
+    pub fn wait(self, asked: Wait) -> Wait {
+        match self {
+            Layer::Shm | Layer::Loopback | Layer::Raw => asked,
+            Layer::Copy | Layer::UnixSpin | Layer::TcpSpin => Wait::Poll,
+            Layer::Unix | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
+        }
+    }
+
+    /// Bytes of the shared arena that it needs.
+    pub(crate) fn arena_len(self, variant: &Variant) -> usize {
+        match self {
+            Layer::Raw => raw::arena_len(variant),
+            Layer::Copy => copy::arena_len(variant),
+            _ => 0,
+        }
+    }
+
+    fn info(self) -> &'static Info {
+        ALL.iter().find(|info| info.layer == self).expect("every layer is in the list")
+    }
+}
+
+impl FromStr for Layer {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Layer> {
+        let known = ALL.iter().find(|info| info.name == text);
+        known.map(|info| info.layer).ok_or_else(|| {
+            let names: Vec<_> = ALL.iter().map(|info| info.name).collect();
+            Error::usage(format!("there is no layer `{text}`"), format!("known layers: {}", names.join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The second process' side of a layer before the first one has connected.
+pub(crate) trait Door {
+    /// What the first process needs in order to connect.
+    fn address(&self) -> String;
+    /// Waits for the first process.
+    fn accept(self: Box<Self>) -> Result<Box<dyn End>>;
+}
+
+/// Opens the second process' side.
+pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
+    match variant.layer {
+        Layer::Shm => via::listen(variant, control),
+        Layer::Loopback => loopback::listen(variant, control),
+        Layer::Raw => raw::listen(variant, control),
+        Layer::Copy => copy::listen(variant, control),
+        Layer::Unix | Layer::UnixSpin => unix::listen(variant, control),
+        Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => tcp::listen(variant, control),
+    }
+}
+
+/// Opens the first process' side.
+pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
+    match variant.layer {
+        Layer::Shm => via::connect(variant, control, address),
+        Layer::Loopback => loopback::connect(variant, control),
+        Layer::Raw => raw::connect(variant, control),
+        Layer::Copy => copy::connect(variant, control),
+        Layer::Unix | Layer::UnixSpin => unix::connect(variant, control, address),
+        Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => tcp::connect(variant, control, address),
+    }
+}
+
+/// A door with nothing behind it to wait for: layers that live in the shared arena.
+pub(crate) struct OpenDoor(pub(crate) Box<dyn End>);
+
+impl Door for OpenDoor {
+    fn address(&self) -> String {
+        String::new()
+    }
+
+    fn accept(self: Box<Self>) -> Result<Box<dyn End>> {
+        Ok(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_parse_back() {
+        for info in ALL {
+            assert_eq!(info.name.parse::<Layer>().unwrap(), info.layer);
+            assert_eq!(serde_json::to_value(info.layer).unwrap(), info.name);
+        }
+        let error = "carrier-pigeon".parse::<Layer>().unwrap_err();
+        assert!(error.hint().unwrap().contains("shm, loopback, raw"));
+    }
+}

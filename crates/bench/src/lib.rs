@@ -1,0 +1,57 @@
+//! Benchmarks of Viaduct: what is measured, how, and what is written down.
+//!
+//! ```text
+//!   first process (pinned)                        second process (pinned, started by the first)
+//!   run -> cases -> measure ------ orders ------> peer
+//!            |         | probe, slice, probe        |
+//!            |       loops  <===== a layer =====>  loops        layers: raw copy unix tcp ... and providers
+//!        summary <- stats
+//!            |
+//!         schema (JSON lines, version 1)
+//! ```
+//!
+//! Rules, each with its reason in the file named:
+//!
+//! - Layers that are compared are measured in one run, in short slices in random order ([`run`]).
+//! - A bare cache-line ping-pong before and after every slice tells where the two cores are; only slices of one
+//!   placement are compared ([`Placement`]).
+//! - The receiver reads every byte inside the timed region, in every case and every layer.
+//! - Every layer proves with patterned data that it delivers before a number is printed; otherwise the result says
+//!   `valid: false` and carries none ([`schema`]).
+//! - The headline is a median with an interval from order statistics ([`stats`]), never a mean.
+//!
+//! Nothing here prints: the program `viaduct` does.
+#![deny(unsafe_code)]
+
+pub mod cases;
+mod control;
+mod error;
+pub mod host;
+pub mod layers;
+mod loops;
+mod measure;
+mod orders;
+mod pattern;
+mod peer;
+mod plan;
+mod probe;
+#[allow(unsafe_code)]
+mod raw;
+mod rng;
+mod run;
+pub mod schema;
+mod session;
+pub mod size;
+pub mod stats;
+mod summary;
+mod timer;
+
+pub use cases::Case;
+pub use error::{Error, Result};
+pub use layers::Layer;
+pub use peer::serve as serve_peer;
+pub use plan::{Motion, Settings, Wait};
+pub use probe::Placement;
+pub use run::{Event, run, sort_for_reading};
+pub use session::PeerCommand;
+pub use timer::Timer;

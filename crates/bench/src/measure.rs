@@ -1,0 +1,224 @@
+//! The measuring of one point: validate, calibrate, then slices in random order with a probe on either side.
+//!
+//! Slices are short (a few milliseconds) and both processes sleep between them: the scheduler then lets a slice run
+//! through even on a busy machine. A slice during which a core was taken away is set aside, and so is one whose two
+//! probes disagree. Fresh launches of the second process within a point average over the luck of page placement.
+
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::host;
+use crate::plan::{Motion, Point, Run, Settings, Variant};
+use crate::probe::{Placement, Probe};
+use crate::rng::Rng;
+use crate::session::{PeerCommand, Session};
+use crate::stats::median;
+use crate::timer::Timer;
+
+/// Fewest like-placed, undisturbed slices that a point goes on for, within reason.
+pub(crate) const WANTED: usize = 6;
+
+/// Everything known about one variant after measuring.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) variant: Variant,
+    /// The validation passes of all launches were right.
+    pub(crate) valid: bool,
+    pub(crate) slices: Vec<Slice>,
+    /// Share of the time that the hypervisor took.
+    pub(crate) steal: f64,
+}
+
+impl Measured {
+    /// Slices in `placement`, the undisturbed ones if `clean`.
+    pub(crate) fn placed(&self, placement: Placement, clean: bool) -> impl Iterator<Item = &Slice> {
+        self.slices.iter().filter(move |s| s.placement == placement && !(clean && s.disturbed))
+    }
+}
+
+/// One timed slice.
+#[derive(Clone, Debug)]
+pub(crate) struct Slice {
+    /// What the probes agreed on, or `Mixed`.
+    pub(crate) placement: Placement,
+    /// Mean of the two probes.
+    pub(crate) probe_ns: Option<f64>,
+    /// A core was taken away meanwhile.
+    pub(crate) disturbed: bool,
+    /// Nanoseconds for one message (one way), sample by sample.
+    pub(crate) ns: Vec<f64>,
+    /// Their median.
+    pub(crate) median: f64,
+    /// Exchanges in a sample.
+    pub(crate) batch: u64,
+}
+
+/// Measures all variants of `point`. `tick` is called after every slice with the share of the work done.
+pub(crate) fn measure(
+    point: &Point,
+    settings: &Settings,
+    command: &PeerCommand,
+    timer: &Timer,
+    tick: &mut dyn FnMut(f64),
+) -> Result<Vec<Measured>> {
+    let mut bench = Bench {
+        point,
+        settings,
+        timer,
+        rng: Rng::new(settings.seed ^ point.size as u64),
+        results: point
+            .variants
+            .iter()
+            .map(|v| Measured { variant: v.clone(), valid: true, slices: Vec::new(), steal: 0.0 })
+            .collect(),
+    };
+    let steal_before = host::steal(&settings.cpus);
+    let budget = Duration::from_secs_f64(settings.time * point.variants.len() as f64);
+    let start = Instant::now();
+    for launch in 0..settings.launches {
+        let share = (launch + 1) as f64 / settings.launches as f64;
+        let limit = Limit { start, budget: budget.mul_f64(share), last: launch + 1 == settings.launches };
+        let mut session = Session::start(command, settings, point.arena())?;
+        bench.launch(&mut session, &limit, budget, tick)?;
+    }
+    let (stolen, all) = host::steal(&settings.cpus);
+    let (stolen, all) = (stolen - steal_before.0, all - steal_before.1);
+    for result in &mut bench.results {
+        result.steal = if all == 0 { 0.0 } else { stolen as f64 / all as f64 };
+    }
+    Ok(bench.results)
+}
+
+struct Limit {
+    start: Instant,
+    budget: Duration,
+    /// The last launch goes on until there is enough.
+    last: bool,
+}
+
+struct Bench<'a> {
+    point: &'a Point,
+    settings: &'a Settings,
+    timer: &'a Timer,
+    rng: Rng,
+    results: Vec<Measured>,
+}
+
+impl Bench<'_> {
+    fn launch(
+        &mut self,
+        session: &mut Session,
+        limit: &Limit,
+        budget: Duration,
+        tick: &mut dyn FnMut(f64),
+    ) -> Result<()> {
+        let mut runs = Vec::new();
+        for (index, variant) in self.point.variants.iter().enumerate() {
+            session.open(variant)?;
+            self.results[index].valid &= self.validate(session, index, variant)?;
+            if self.results[index].valid {
+                runs.push((index, self.calibrate(session, index, variant)?));
+            }
+        }
+        while !runs.is_empty() {
+            self.rng.shuffle(&mut runs);
+            for (index, run) in &runs {
+                let slice = self.slice(session, *index, run)?;
+                self.results[*index].slices.push(slice);
+                session.rest(REST)?;
+                tick((limit.start.elapsed().as_secs_f64() / budget.as_secs_f64()).min(1.0));
+            }
+            if self.finished(limit) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends patterned messages through the same loops as the timed slices and checks every byte.
+    fn validate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<bool> {
+        // Every buffer of the window is used at least twice, without moving gigabytes.
+        let count = (64 << 20) / variant.size.max(1);
+        let count = count.clamp(2 * variant.window + 3, (2 * variant.window + 3).max(1000)) as u64;
+        let run = Run { count, batch: 1, check: true };
+        let (led, followed) = session.run(index, &run, self.timer, &mut Vec::new())?;
+        Ok(led.bad == 0 && followed.bad == 0)
+    }
+
+    /// Warms up and finds how many messages make a slice, and how many exchanges a sample.
+    fn calibrate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<Run> {
+        let target = slice_ns(variant.motion);
+        let mut count = 4u64;
+        let per_message = loop {
+            let run = Run { count, batch: 1, check: false };
+            let mut samples = Vec::new();
+            let before = self.timer.ticks();
+            session.run(index, &run, self.timer, &mut samples)?;
+            let whole = self.timer.to_ns(self.timer.ticks() - before);
+            if whole >= target || count >= 1 << 26 {
+                // The median is not moved by a pause; a stream has one sample only.
+                let times: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks)).collect();
+                let median = median(&times).unwrap_or(whole);
+                break if variant.motion == Motion::PingPong { median } else { median / count as f64 };
+            }
+            count = (count as f64 * (1.2 * target / whole).clamp(2.0, 32.0)) as u64;
+        };
+        let per_message = per_message.max(1.0);
+        let count = (target / per_message).ceil().max(4.0) as u64;
+        if variant.motion == Motion::Stream {
+            return Ok(Run { count, batch: count, check: false });
+        }
+        // A clock reading may cost at most one percent of a sample.
+        let batch = (100.0 * self.timer.cost_ns() / per_message).ceil().max(1.0) as u64;
+        Ok(Run { count: (count / batch + 2) * batch, batch, check: false })
+    }
+
+    fn slice(&mut self, session: &mut Session, index: usize, run: &Run) -> Result<Slice> {
+        let one_core = self.settings.one_core();
+        let mut samples = Vec::new();
+        let before = Probe::take(session, self.timer, one_core)?;
+        let switches = host::involuntary_switches();
+        let (_, followed) = session.run(index, run, self.timer, &mut samples)?;
+        let switches = host::involuntary_switches() - switches + followed.switches;
+        let after = Probe::take(session, self.timer, one_core)?;
+        let messages = match self.point.variants[index].motion {
+            Motion::PingPong => 2 * run.batch,
+            Motion::Stream => run.count,
+        };
+        let ns: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks) / messages as f64).collect();
+        Ok(Slice {
+            placement: if before.placement == after.placement { before.placement } else { Placement::Mixed },
+            probe_ns: before.ns.zip(after.ns).map(|(a, b)| (a + b) / 2.0),
+            // Two processes on one core take it from each other all the time.
+            disturbed: switches > 0 && !one_core,
+            median: median(&ns).unwrap_or(0.0),
+            ns,
+            batch: run.batch,
+        })
+    }
+
+    fn finished(&self, limit: &Limit) -> bool {
+        let elapsed = limit.start.elapsed();
+        if elapsed < limit.budget {
+            return false;
+        }
+        let most = limit.budget.mul_f64(3.0) + Duration::from_secs(1);
+        !limit.last || elapsed > most || self.results.iter().all(enough)
+    }
+}
+
+/// At least one placement has as many good slices as an interval needs.
+fn enough(result: &Measured) -> bool {
+    use Placement::{Far, Near, Same, Smt};
+    !result.valid || [Same, Smt, Near, Far].iter().any(|p| result.placed(*p, true).count() >= WANTED)
+}
+
+const REST: Duration = Duration::from_millis(3);
+
+/// Aimed length of a slice. Streams get longer ones, because filling and draining the window is part of the time.
+fn slice_ns(motion: Motion) -> f64 {
+    match motion {
+        Motion::PingPong => 3e6,
+        Motion::Stream => 8e6,
+    }
+}

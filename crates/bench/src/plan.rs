@@ -1,0 +1,163 @@
+//! What is to be measured: the words of the command line turned into points and variants.
+//!
+//! A [`Point`] is one message size of one case; its [`Variant`]s (layers, or numbers of connections) are measured
+//! interleaved. Plans are plain data, because the second process gets them as part of its orders.
+
+use serde::{Deserialize, Serialize};
+use viaduct_providers::Config;
+
+use crate::layers::Layer;
+
+/// How a receiver waits for its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// Look again and again: lowest latency, a whole core.
+    #[default]
+    Poll,
+    /// Sleep in the kernel until something arrives.
+    Block,
+}
+
+impl Wait {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Poll => "poll",
+            Wait::Block => "block",
+        }
+    }
+}
+
+/// How messages move between the ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Motion {
+    /// One message there, one back.
+    PingPong,
+    /// Many messages one way, the last one acknowledged.
+    Stream,
+}
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Layers to measure, the first one being the layer that ratios are read against.
+    pub layers: Vec<Layer>,
+    /// Message sizes; empty for the sizes of the case.
+    pub sizes: Vec<usize>,
+    /// How receivers wait.
+    pub wait: Wait,
+    /// The cores of the two ends.
+    pub cpus: [usize; 2],
+    /// Messages under way; `None` for the window of the case.
+    pub window: Option<usize>,
+    /// Numbers of open connections; empty for those of the case.
+    pub connections: Vec<usize>,
+    /// Seconds for each layer of each point.
+    pub time: f64,
+    /// How often the second process is started afresh within one point.
+    pub launches: usize,
+    /// Seed of the order in which layers and sizes are visited.
+    pub seed: u64,
+    /// Settings of the providers.
+    pub providers: Config,
+}
+
+impl Settings {
+    /// Defaults for `layers` on `cpus`.
+    pub fn new(layers: Vec<Layer>, cpus: [usize; 2]) -> Settings {
+        Settings {
+            layers,
+            sizes: Vec::new(),
+            wait: Wait::Poll,
+            cpus,
+            window: None,
+            connections: Vec::new(),
+            time: 1.0,
+            launches: 3,
+            seed: 1,
+            providers: Config::default(),
+        }
+    }
+
+    /// Both ends share one core.
+    pub fn one_core(&self) -> bool {
+        self.cpus[0] == self.cpus[1]
+    }
+}
+
+/// One size of one case.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// Message size in bytes.
+    pub size: usize,
+    /// What is measured interleaved.
+    pub variants: Vec<Variant>,
+}
+
+impl Point {
+    /// Bytes of shared arena that the reference layers of this point need.
+    pub(crate) fn arena(&self) -> usize {
+        self.variants.iter().map(|variant| variant.arena_end()).max().unwrap_or(0)
+    }
+
+    /// Gives every variant its own part of the arena.
+    pub(crate) fn lay_out(mut self) -> Point {
+        let mut next = 0;
+        for variant in &mut self.variants {
+            variant.arena = next;
+            next = variant.arena_end();
+        }
+        self
+    }
+}
+
+/// One layer as it is opened for one point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Variant {
+    /// The layer.
+    pub layer: Layer,
+    /// How messages move.
+    pub motion: Motion,
+    /// Message size in bytes.
+    pub size: usize,
+    /// Messages under way.
+    pub window: usize,
+    /// How receivers wait.
+    pub wait: Wait,
+    /// Connections open; one of them is used.
+    pub connections: usize,
+    /// Nagle's algorithm stays on (TCP only).
+    pub nagle: bool,
+    /// Where this variant's part of the shared arena starts.
+    pub arena: usize,
+}
+
+impl Variant {
+    fn arena_end(&self) -> usize {
+        self.arena + self.layer.arena_len(self).next_multiple_of(4096)
+    }
+}
+
+/// One slice as both ends carry it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// Messages (one way); a multiple of `batch` in a ping-pong.
+    pub(crate) count: u64,
+    /// Exchanges in one timed sample of a ping-pong.
+    pub(crate) batch: u64,
+    /// Fill and check every message instead of timing it.
+    pub(crate) check: bool,
+}
+
+/// What the receiving process saw of one slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tally {
+    /// Groups of bytes that were wrong; only counted in a validation pass.
+    pub(crate) bad: u64,
+    /// Sum over the payload, so that reading it cannot be optimised away.
+    pub(crate) sum: u64,
+    /// How often the core was taken away from that process during the slice.
+    pub(crate) switches: u64,
+}

@@ -1,0 +1,105 @@
+//! Where the two cores are at this moment: a bare ping-pong of one cache line, taken around every slice.
+//!
+//! The virtual cores of a rented machine move between hardware threads, cores and sockets without notice, and the time
+//! of a cache-line transfer moves with them by a factor of ten. So a slice only counts if the probe before and the
+//! probe after it agree, and only slices of the same placement are compared.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use crate::error::Result;
+use crate::session::Session;
+use crate::stats::median;
+use crate::timer::Timer;
+
+/// How near two cores are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Placement {
+    /// Both ends on one core, taking turns.
+    Same,
+    /// Two hardware threads of one core.
+    Smt,
+    /// Two cores with a common cache.
+    Near,
+    /// Two cores without one.
+    Far,
+    /// It changed while we measured.
+    Mixed,
+}
+
+impl Placement {
+    /// Judges by the one-way time of a bare line.
+    pub fn of_ns(one_way: f64) -> Placement {
+        match one_way {
+            ns if ns < 40.0 => Placement::Smt,
+            ns if ns <= 150.0 => Placement::Near,
+            _ => Placement::Far,
+        }
+    }
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Same => "same",
+            Placement::Smt => "smt",
+            Placement::Near => "near",
+            Placement::Far => "far",
+            Placement::Mixed => "mixed",
+        }
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One look at the machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    /// Where the cores are.
+    pub(crate) placement: Placement,
+    /// One-way time of a bare line; `None` if both ends share a core.
+    pub(crate) ns: Option<f64>,
+}
+
+impl Probe {
+    /// Takes a probe, which lasts 0.2 to 1 ms; on one core there is nothing to find out.
+    pub(crate) fn take(session: &mut Session, timer: &Timer, one_core: bool) -> Result<Probe> {
+        if one_core {
+            return Ok(Probe { placement: Placement::Same, ns: None });
+        }
+        let mut next = session.start_probe(BATCHES * EXCHANGES)?;
+        let control = session.control();
+        let patience = control.patience();
+        let mut batches = [0.0; BATCHES as usize];
+        for batch in &mut batches {
+            let before = timer.ticks();
+            for _ in 0..EXCHANGES {
+                control.ping.store(next, Ordering::Release);
+                patience.spin_until("probing", || control.pong.load(Ordering::Acquire) == next)?;
+                next += 1;
+            }
+            *batch = timer.to_ns(timer.ticks() - before) / (2 * EXCHANGES) as f64;
+        }
+        session.settle("probing")?;
+        let ns = median(&batches).expect("there are batches");
+        Ok(Probe { placement: Placement::of_ns(ns), ns: Some(ns) })
+    }
+}
+
+const BATCHES: u64 = 12;
+const EXCHANGES: u64 = 150;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds() {
+        let names = [28.0, 39.9, 40.0, 60.0, 150.0, 151.0, 265.0].map(|ns| Placement::of_ns(ns).name());
+        assert_eq!(names, ["smt", "smt", "near", "near", "near", "far", "far"]);
+    }
+}

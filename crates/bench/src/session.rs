@@ -1,0 +1,163 @@
+//! The first process' hold on the second one: start it, give it orders, and be sure that it is gone in the end.
+//!
+//! The second process is this program again with a hidden verb. Its standard input is the control segment, so that no
+//! name and no descriptor number has to be agreed on. It dies with its parent, and [`Session`] kills it when dropped.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
+
+use crate::control::{Control, Mailbox};
+use crate::error::{Error, Result};
+use crate::layers;
+use crate::loops::End;
+use crate::orders::{Answer, Order};
+use crate::plan::{Run, Settings, Tally, Variant};
+use crate::timer::Timer;
+
+/// How the second process is started.
+#[derive(Clone, Debug)]
+pub struct PeerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments; `--cpu N --parent PID` and perhaps `--one-core` are added.
+    pub args: Vec<OsString>,
+}
+
+/// A running second process with open layers.
+pub(crate) struct Session {
+    control: Rc<Control>,
+    child: Child,
+    pidfd: OwnedFd,
+    orders: u64,
+    probes: u64,
+    ends: Vec<Box<dyn End>>,
+}
+
+impl Session {
+    /// Starts the second process on its core, with `arena` bytes for the layers' shared memory.
+    pub(crate) fn start(command: &PeerCommand, settings: &Settings, arena: usize) -> Result<Session> {
+        raise_descriptor_limit();
+        let control = Rc::new(Control::create(arena, settings.one_core(), settings.providers.clone())?);
+        let mut start = Command::new(&command.program);
+        start.args(&command.args).arg("--cpu").arg(settings.cpus[1].to_string());
+        start.arg("--parent").arg(std::process::id().to_string());
+        if settings.one_core() {
+            start.arg("--one-core");
+        }
+        start.stdin(Stdio::from(control.dup_fd()?)).stdout(Stdio::null());
+        let child =
+            start.spawn().map_err(Error::os(format!("starting {} as the peer", command.program.display())))?;
+        let pid = Pid::from_child(&child);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::os("watching the peer process"))?;
+        let watch = pidfd.try_clone().map_err(Error::os("watching the peer process"))?;
+        control.watch(watch);
+        Ok(Session { control, child, pidfd, orders: 0, probes: 0, ends: Vec::new() })
+    }
+
+    /// The shared words.
+    pub(crate) fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Opens a layer on both sides; layers are numbered from 0.
+    pub(crate) fn open(&mut self, variant: &Variant) -> Result<()> {
+        self.issue(&Order::Listen(variant.clone()), "opening a layer")?;
+        let address = match self.answer("opening a layer")? {
+            Answer::Address(address) => address,
+            other => return Err(unexpected(&other)),
+        };
+        self.issue(&Order::Accept, "connecting a layer")?;
+        let end = layers::connect(variant, &self.control, &address)?;
+        self.answer("connecting a layer")?;
+        self.ends.push(end);
+        Ok(())
+    }
+
+    /// Runs one slice on layer `index`; sample times go to `samples`.
+    pub(crate) fn run(
+        &mut self,
+        index: usize,
+        run: &Run,
+        timer: &Timer,
+        samples: &mut Vec<u64>,
+    ) -> Result<(Tally, Tally)> {
+        self.issue(&Order::Run(index, *run), "starting a slice")?;
+        let led = self.ends[index].lead(run, timer, samples);
+        if matches!(led, Err(Error::PeerGone { .. })) {
+            // The peer may have said why before it went.
+            if let Err(told @ Error::Peer { .. }) = self.answer("ending a slice") {
+                return Err(told);
+            }
+        }
+        let led = led?;
+        match self.answer("ending a slice")? {
+            Answer::Tally(followed) => Ok((led, followed)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Lets the peer answer `count` bare ping-pongs; returns the number of the first one. Finish with
+    /// [`Session::settle`].
+    pub(crate) fn start_probe(&mut self, count: u64) -> Result<u64> {
+        let first = self.probes + 1;
+        self.probes += count;
+        self.issue(&Order::Probe { first, count }, "starting a probe")?;
+        Ok(first)
+    }
+
+    /// Lets both processes sleep, so that the scheduler owes them a whole slice afterwards.
+    pub(crate) fn rest(&mut self, time: Duration) -> Result<()> {
+        self.issue(&Order::Rest(time.as_micros() as u64), "resting")?;
+        std::thread::sleep(time);
+        self.settle("resting")
+    }
+
+    /// Waits for the answer to an order that has nothing to tell.
+    pub(crate) fn settle(&mut self, doing: &'static str) -> Result<()> {
+        self.answer(doing).map(|_| ())
+    }
+
+    fn issue(&mut self, order: &Order, doing: &'static str) -> Result<()> {
+        self.orders += 1;
+        self.control.post(Mailbox::Orders, order);
+        self.control.announce(&self.control.order, self.orders);
+        self.control.wait_for(&self.control.started, self.orders, doing)
+    }
+
+    fn answer(&self, doing: &'static str) -> Result<Answer> {
+        self.control.wait_for(&self.control.answered, self.orders, doing)?;
+        match self.control.fetch(Mailbox::Answers)? {
+            Answer::Failed { message, hint } => Err(Error::Peer { message, hint }),
+            answer => Ok(answer),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.ends.clear();
+        self.control.give_up();
+        self.control.post(Mailbox::Orders, &Order::Quit);
+        self.control.order.store(u64::MAX, Ordering::Release);
+        let _ = pidfd_send_signal(self.pidfd.as_fd(), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    Error::Peer { message: format!("unexpected answer {answer:?}"), hint: String::new() }
+}
+
+/// A thousand connections need more descriptors than the customary soft limit.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}

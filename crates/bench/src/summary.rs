@@ -1,0 +1,200 @@
+//! From slices to result lines: medians per placement, percentiles, ratios of like with like.
+
+use std::collections::BTreeMap;
+
+use viaduct_providers::Config;
+use viaduct_providers::config::KNOBS;
+
+use crate::cases::Case;
+use crate::measure::{Measured, Slice, WANTED};
+use crate::plan::{Settings, Variant};
+use crate::probe::Placement;
+use crate::schema::{Host, Measurement, Pair, VERSION};
+use crate::stats::{Ratio, Summary, median};
+
+/// What is the same for every line of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) settings: &'a Settings,
+    pub(crate) host: &'a Host,
+    pub(crate) timer_ns: f64,
+}
+
+/// Fewest slices for which a placement gets a line of its own if another placement has more.
+const FEWEST: usize = 3;
+
+/// Hypervisor's share of the time above which a result is marked.
+const STEAL_LIMIT: f64 = 0.02;
+
+/// Lines of one point: one for each variant and placement.
+pub(crate) fn measurements(context: &Context<'_>, results: &[Measured]) -> Vec<Measurement> {
+    let mut lines = Vec::new();
+    for result in results {
+        if !result.valid {
+            lines.push(invalid(context, result));
+            continue;
+        }
+        lines.extend(reported(result).into_iter().map(|placement| line(context, result, placement)));
+    }
+    lines
+}
+
+/// Ratios of one point, for every ordered pair of variants and every placement that both have.
+pub(crate) fn pairs(context: &Context<'_>, results: &[Measured]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for a in results.iter().filter(|r| r.valid) {
+        for b in results.iter().filter(|r| r.valid && !std::ptr::eq(*r, a)) {
+            let common = reported(a).into_iter().filter(|placement| reported(b).contains(placement));
+            pairs.extend(common.filter_map(|placement| pair(context, a, b, placement)));
+        }
+    }
+    pairs
+}
+
+/// Placements worth a line: those with enough slices, or else the one with most.
+fn reported(result: &Measured) -> Vec<Placement> {
+    use Placement::{Far, Mixed, Near, Same, Smt};
+    let count = |placement| result.placed(placement, false).count();
+    let good: Vec<_> = [Same, Smt, Near, Far].into_iter().filter(|p| count(*p) >= FEWEST).collect();
+    if !good.is_empty() {
+        return good;
+    }
+    let best = [Same, Smt, Near, Far, Mixed].into_iter().rev().max_by_key(|p| count(*p));
+    best.filter(|p| count(*p) > 0).into_iter().collect()
+}
+
+/// The slices that count: undisturbed ones if there are enough, else all, and whether it was all.
+fn counted(result: &Measured, placement: Placement) -> (Vec<&Slice>, bool) {
+    let clean: Vec<_> = result.placed(placement, true).collect();
+    let all: Vec<_> = result.placed(placement, false).collect();
+    let enough = clean.len() >= WANTED || clean.len() == all.len();
+    if enough { (clean, false) } else { (all, true) }
+}
+
+fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measurement {
+    let (slices, kept_disturbed) = counted(result, placement);
+    let values = |ns: &f64| (context.case.value)(*ns, result.variant.size);
+    let medians: Vec<f64> = slices.iter().map(|s| values(&s.median)).collect();
+    let samples: Vec<f64> = slices.iter().flat_map(|s| s.ns.iter().map(values)).collect();
+    let probes: Vec<f64> = slices.iter().filter_map(|s| s.probe_ns).collect();
+    let ns: Vec<f64> = slices.iter().map(|s| s.median).collect();
+    let batches: Vec<f64> = slices.iter().map(|s| s.batch as f64).collect();
+    let of_slices = Summary::of(&medians);
+    let of_samples = Summary::of(&samples);
+    let noisy = kept_disturbed || placement == Placement::Mixed || result.steal > STEAL_LIMIT;
+    Measurement {
+        p50: of_slices.as_ref().map(|s| s.p50),
+        ci95: of_slices.as_ref().map(|s| s.ci95),
+        n: slices.len(),
+        noisy,
+        min: of_samples.as_ref().map(|s| s.min),
+        p90: of_samples.as_ref().map(|s| s.p90),
+        p99: of_samples.as_ref().map(|s| s.p99),
+        p999: of_samples.as_ref().map(|s| s.p999),
+        max: of_samples.as_ref().map(|s| s.max),
+        samples: samples.len(),
+        batch: median(&batches).unwrap_or(1.0) as u64,
+        ns_per_message: median(&ns),
+        placement: placement.name().into(),
+        probe_ns: median(&probes),
+        dropped: dropped(result),
+        ..blank(context, result)
+    }
+}
+
+fn invalid(context: &Context<'_>, result: &Measured) -> Measurement {
+    Measurement { valid: false, ..blank(context, result) }
+}
+
+/// Slices that no line of this variant uses.
+fn dropped(result: &Measured) -> usize {
+    let used: usize = reported(result).into_iter().map(|placement| counted(result, placement).0.len()).sum();
+    result.slices.len() - used
+}
+
+fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
+    let Context { case, settings, host, timer_ns } = context;
+    let variant = &result.variant;
+    Measurement {
+        schema: VERSION,
+        case: case.name.into(),
+        layer: variant.layer.name().into(),
+        provider: variant.layer.provider().map(Into::into),
+        size: variant.size,
+        unit: case.unit.into(),
+        p50: None,
+        ci95: None,
+        n: 0,
+        valid: true,
+        noisy: false,
+        min: None,
+        p90: None,
+        p99: None,
+        p999: None,
+        max: None,
+        samples: 0,
+        batch: 1,
+        ns_per_message: None,
+        placement: Placement::Mixed.name().into(),
+        probe_ns: None,
+        cpus: settings.cpus,
+        wait: variant.wait.name().into(),
+        window: variant.window,
+        connections: variant.connections,
+        dropped: 0,
+        timer_ns: *timer_ns,
+        steal: result.steal,
+        host: (*host).clone(),
+        commit: option_env!("VIADUCT_COMMIT").map(Into::into),
+        config: config(settings, variant),
+    }
+}
+
+/// How the run was set up, and every knob of the providers that is not at its default.
+fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
+    let mut config = BTreeMap::from([
+        ("launches".into(), settings.launches.to_string()),
+        ("seed".into(), settings.seed.to_string()),
+        ("time".into(), settings.time.to_string()),
+    ]);
+    if variant.nagle {
+        config.insert("nagle".into(), "on".into());
+    }
+    if variant.layer.provider().is_some() {
+        let defaults = Config::default();
+        for knob in KNOBS {
+            let value = (knob.show)(&settings.providers);
+            if value != (knob.show)(&defaults) {
+                config.insert(knob.name.into(), value);
+            }
+        }
+    }
+    config
+}
+
+fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {
+    let (top, bottom) = (line(context, a, placement), line(context, b, placement));
+    let medians = |result: &Measured| -> Vec<f64> {
+        let (slices, _) = counted(result, placement);
+        slices.iter().map(|s| (context.case.value)(s.median, result.variant.size)).collect()
+    };
+    let ratio = Ratio::of_medians(&medians(a), &medians(b))?;
+    let differ = a.variant.connections != b.variant.connections;
+    let name = |result: &Measured| {
+        let layer = result.variant.layer;
+        if differ { format!("{layer}@{}", result.variant.connections) } else { layer.to_string() }
+    };
+    Some(Pair {
+        schema: VERSION,
+        case: context.case.name.into(),
+        size: a.variant.size,
+        a: name(a),
+        b: name(b),
+        ratio: ratio.value,
+        ci95: ratio.ci95,
+        placement: placement.name().into(),
+        n: top.n.min(bottom.n),
+        noisy: top.noisy || bottom.noisy,
+    })
+}

@@ -1,0 +1,64 @@
+//! The clock of the timed regions: the processor's counter, calibrated once against the system's clock.
+
+use std::hint::black_box;
+
+use viaduct_os::clock::{Calibration, Tsc};
+
+/// Reads the time in ticks and knows how long a tick is.
+#[derive(Clone, Debug)]
+pub struct Timer {
+    calibration: Calibration,
+    cost_ns: f64,
+}
+
+impl Timer {
+    /// Calibrates the counter; takes about ten milliseconds.
+    pub fn calibrate() -> Timer {
+        let mut timer = Timer { calibration: Calibration::measure(), cost_ns: 0.0 };
+        timer.cost_ns = timer.measure_cost();
+        timer
+    }
+
+    /// The time now.
+    #[inline(always)]
+    pub fn ticks(&self) -> u64 {
+        Tsc::cycles()
+    }
+
+    /// Nanoseconds in so many ticks.
+    pub fn to_ns(&self, ticks: u64) -> f64 {
+        self.calibration.ns(ticks)
+    }
+
+    /// What one reading costs, in nanoseconds.
+    pub fn cost_ns(&self) -> f64 {
+        self.cost_ns
+    }
+
+    fn measure_cost(&self) -> f64 {
+        const READS: u32 = 1000;
+        let best = (0..20).map(|_| {
+            let before = self.ticks();
+            for _ in 0..READS {
+                black_box(self.ticks());
+            }
+            self.ticks() - before
+        });
+        self.to_ns(best.min().unwrap_or(0)) / f64::from(READS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_as_the_system_says() {
+        let timer = Timer::calibrate();
+        let (ticks, system) = (timer.ticks(), std::time::Instant::now());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let (ours, theirs) = (timer.to_ns(timer.ticks() - ticks), system.elapsed().as_nanos() as f64);
+        assert!((ours / theirs - 1.0).abs() < 0.2, "{ours} against {theirs}");
+        assert!(timer.cost_ns() > 0.0);
+    }
+}

@@ -1,0 +1,179 @@
+//! The one routine that moves payload.
+//!
+//! Design, section 2.5: glibc's memcpy is up to 14 times slower for 2 KiB to 1 MiB at common alignments on AMD, and
+//! section 2.3: either side may be changed by another process while it is copied. A copy in Rust's own terms of memory
+//! that changes is undefined behaviour; here the loads and stores are in inline assembly (or volatile, in the portable
+//! kernel), about which the compiler assumes nothing. What arrives may be a mixture of old and new, and never more
+//! than that.
+//!
+//! Bytes are stored in ascending order of address in every kernel: whoever sees the last byte on x86-64 (where
+//! stores are not reordered), or has synchronised with the copier elsewhere, sees all before it. The streaming kernel
+//! gives up that order *inside* the copy, and restores it before its last bytes and before it returns. A byte may
+//! be stored twice where blocks overlap.
+//!
+//! | length | kernel |
+//! |---|---|
+//! | up to 64 | inlined: two or four loads, then as many stores, overlapping |
+//! | up to 128 | the same with eight, not inlined |
+//! | up to half the last-level cache | AVX2, 128 bytes a turn, destination aligned |
+//! | beyond | AVX2 with non-temporal stores: they spare the caches of the one who copies |
+
+mod portable;
+mod tail;
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+mod x86;
+
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+pub use tail::copy_release_tail;
+
+/// Which loop copies. For tests and benchmarks; [`copy`] chooses by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Word by word, on any CPU.
+    Portable,
+    /// 32 bytes at a time through the caches.
+    Avx2,
+    /// 32 bytes at a time past the caches.
+    Stream,
+}
+
+/// Copies `len` bytes from `src` to `dst`.
+///
+/// # Safety
+/// `src` must be valid for reads and `dst` for writes of `len` bytes (other processes may write to both meanwhile), the
+/// two must not overlap, and no Rust reference to the bytes at `dst` may be alive.
+#[inline]
+pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    if len <= x86::SMALL {
+        // SAFETY: the caller's promise, and `len` is small.
+        return unsafe { x86::small(dst, src, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { large(dst, src, len) }
+}
+
+/// Copies with a given kernel, or with the portable one if this CPU lacks it.
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn copy_with(kernel: Kernel, dst: *mut u8, src: *const u8, len: usize) {
+    // SAFETY (all arms): the caller's promise; the AVX2 kernels run only where it was detected.
+    match kernel {
+        #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+        // SAFETY: see above.
+        Kernel::Avx2 | Kernel::Stream if detected() == AVX2 => unsafe {
+            match kernel {
+                _ if len <= x86::SMALL => x86::small(dst, src, len),
+                _ if len <= x86::MID => x86::mid(dst, src, len),
+                Kernel::Stream if len >= x86::STREAM_MIN => x86::stream(dst, src, len),
+                _ => x86::avx2(dst, src, len),
+            }
+        },
+        // SAFETY: see above.
+        _ => unsafe { portable::copy(dst, src, len) },
+    }
+}
+
+/// From which length on [`copy`] goes past the caches: half of the last-level cache.
+pub fn stream_threshold() -> usize {
+    detected();
+    STREAM_AT.load(Ordering::Relaxed)
+}
+
+/// Whether [`copy`] uses AVX2 here.
+pub fn has_avx2() -> bool {
+    detected() == AVX2
+}
+
+const UNKNOWN: u8 = 0;
+const PORTABLE: u8 = 1;
+const AVX2: u8 = 2;
+
+static DETECTED: AtomicU8 = AtomicU8::new(UNKNOWN);
+static STREAM_AT: AtomicUsize = AtomicUsize::new(DEFAULT_LLC / 2);
+const DEFAULT_LLC: usize = 32 << 20;
+
+#[inline]
+fn detected() -> u8 {
+    match DETECTED.load(Ordering::Acquire) {
+        UNKNOWN => detect(),
+        known => known,
+    }
+}
+
+#[cold]
+fn detect() -> u8 {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    let kind = if std::arch::is_x86_feature_detected!("avx2") { AVX2 } else { PORTABLE };
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let kind = PORTABLE;
+    if let Some(size) = last_level_cache() {
+        // A machine that reports a tiny cache (or none, as some guests do) must not stream small copies.
+        STREAM_AT.store((size / 2).max(1 << 20), Ordering::Relaxed);
+    }
+    DETECTED.store(kind, Ordering::Release);
+    kind
+}
+
+/// More than the inlined kernel takes.
+#[inline(never)]
+unsafe fn large(dst: *mut u8, src: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    if len <= x86::MID {
+        // SAFETY: the caller's promise; `copy` has taken the small ones.
+        return unsafe { x86::mid(dst, src, len) };
+    } else if detected() == AVX2 {
+        // SAFETY: the caller's promise, AVX2 was detected, and the length is above the least of both kernels.
+        return unsafe {
+            if len >= STREAM_AT.load(Ordering::Relaxed) {
+                x86::stream(dst, src, len)
+            } else {
+                x86::avx2(dst, src, len)
+            }
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { portable::copy(dst, src, len) }
+}
+
+/// The largest cache the kernel reports for the first CPU.
+fn last_level_cache() -> Option<usize> {
+    if cfg!(miri) {
+        return None;
+    }
+    let size = |index: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        parse_size(std::fs::read_to_string(path).ok()?.trim())
+    };
+    (0..8).filter_map(size).max()
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let (digits, unit) = match text.strip_suffix(['K', 'M', 'G']) {
+        Some(digits) => (digits, &text[digits.len()..]),
+        None => (text, ""),
+    };
+    let shift = match unit {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => 0,
+    };
+    digits.parse::<usize>().ok().filter(|&n| n > 0 && n < 1 << 30).map(|n| n << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_sizes() {
+        assert_eq!(parse_size("32768K"), Some(32 << 20));
+        assert_eq!(parse_size("8M"), Some(8 << 20));
+        assert_eq!(parse_size("512"), Some(512));
+        assert_eq!(parse_size("x"), None);
+        assert!(stream_threshold() >= 1 << 20);
+    }
+}

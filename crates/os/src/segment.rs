@@ -1,0 +1,223 @@
+//! Shared memory: sealed memfds and their mappings.
+//!
+//! Design, section 2.4, and the notes on reliability, section 4, rule 1: no names (nothing is left behind after a kill),
+//! allocated in full (no SIGBUS when memory is short), sealed against resizing (no SIGBUS when a peer truncates), and
+//! checked by the receiver before it maps. What a segment holds is up to the layers above, and the content is
+//! never stable: a peer writes at any time, so there is no `&[u8]` here, only an address.
+
+mod memfd;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::mm::{Advice, madvise, munmap};
+
+use crate::budget::{Budget, Charge, check_available};
+use crate::error::OsError;
+use crate::fork::{self, Registration};
+pub use memfd::page_size;
+use memfd::{allocate, check, map, memfd, prot};
+
+/// How a peer's segment is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads and stores.
+    ReadWrite,
+    /// Loads only; a store faults.
+    ReadOnly,
+}
+
+/// A mapping of a sealed memfd and, until it is dropped, its descriptor.
+///
+/// In a forked child the mapping is gone (the address is a hole) unless [`private_in_child`](Self::private_in_child)
+/// or [`share_with_children`](Self::share_with_children) was called.
+#[derive(Debug)]
+pub struct Segment {
+    addr: NonNull<u8>,
+    len: usize,
+    access: Access,
+    /// Shared with the fork registry, which needs it after [`Segment::drop_fd`].
+    fd: Option<Arc<OwnedFd>>,
+    child: Mutex<InChild>,
+    generation: u32,
+    _charge: Option<Charge>,
+}
+
+// SAFETY: the mapping stays where it is whichever thread uses the value, and only an address is handed out.
+unsafe impl Send for Segment {}
+// SAFETY: as above; the methods that take `&self` use a lock or system calls that any thread may make.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Creates a segment of at least `len` zero bytes, whole pages. `name` shows up in /proc only.
+    ///
+    /// # Errors
+    /// [`OsError::Budget`] before anything is allocated; [`OsError::Fds`], [`OsError::NoMemory`], [`OsError::NoSpace`].
+    pub fn create(name: &str, len: usize, budget: &Budget) -> Result<Segment, OsError> {
+        Segment::make(name, len, budget, false)
+    }
+
+    /// The same, but only this mapping can ever write: peers can map it for reading only.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_read_only_for_peers(name: &str, len: usize, budget: &Budget) -> Result<Segment, OsError> {
+        Segment::make(name, len, budget, true)
+    }
+
+    /// Maps a descriptor that came from a peer, after checking that the peer cannot make the mapping fault.
+    ///
+    /// # Errors
+    /// [`OsError::BadSegment`] if it is not a memfd, not sealed, empty, longer than `max_len`, not whole pages or sparse.
+    pub fn open(fd: OwnedFd, access: Access, max_len: usize) -> Result<Segment, OsError> {
+        let len = check(fd.as_fd(), max_len)?;
+        let addr = map(&fd, len, access).map_err(|e| match e {
+            Errno::PERM | Errno::ACCESS => OsError::BadSegment("it may only be read"),
+            e => OsError::sys("mmap", e),
+        })?;
+        Segment::finish(addr, len, access, fd, None)
+    }
+
+    /// The first byte. Valid for [`len`](Self::len) bytes until the segment is dropped; never null.
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.addr.as_ptr()
+    }
+
+    /// Length in bytes, a multiple of the page size.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a segment is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How it is mapped.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The descriptor, to be passed to a peer, unless it was dropped.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_deref().map(AsFd::as_fd)
+    }
+
+    /// Closes the descriptor and keeps the mapping: thousands of segments then cost no descriptors.
+    pub fn drop_fd(&mut self) {
+        self.fd = None;
+    }
+
+    /// A second descriptor of the same memory.
+    ///
+    /// # Errors
+    /// The kernel's, or `NotFound` if the descriptor was dropped.
+    pub fn dup_fd(&self) -> io::Result<OwnedFd> {
+        let fd = self.fd().ok_or(io::ErrorKind::NotFound)?;
+        Ok(fcntl_dupfd_cloexec(fd, 0)?)
+    }
+
+    /// From now on a forked child finds a private copy-on-write mapping at the same address.
+    ///
+    /// Pages that neither side has written since the fork are still one: the child sees what the parent (or a peer)
+    /// writes to a page until it writes to that page itself.
+    ///
+    /// # Errors
+    /// [`OsError::BadSegment`] if the descriptor was dropped before.
+    pub fn private_in_child(&self) -> Result<(), OsError> {
+        let fd = self.fd.as_ref().ok_or(OsError::BadSegment("its descriptor was dropped already"))?;
+        let at = self.addr.as_ptr() as usize;
+        // Both before the lock: a fork by another thread that hits us here must not find it held for long.
+        let registration = fork::private_in_child(at, self.len, prot(self.access), Arc::clone(fd));
+        self.advise(Advice::LinuxDoFork)?;
+        let before = std::mem::replace(&mut *self.child(), InChild::Private(registration));
+        drop(before); // a second call leaves one registration
+        Ok(())
+    }
+
+    /// From now on a forked child shares the memory. For tests and for children that stay part of the protocol.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn share_with_children(&self) -> Result<(), OsError> {
+        self.advise(Advice::LinuxDoFork)?;
+        *self.child() = InChild::Shared;
+        Ok(())
+    }
+
+    fn make(name: &str, len: usize, budget: &Budget, read_only: bool) -> Result<Segment, OsError> {
+        let page = page_size();
+        let len = len.max(1).checked_next_multiple_of(page).filter(|&len| len <= isize::MAX as usize);
+        let len = len.ok_or(OsError::BadSegment("its length does not fit the address space"))?;
+        let charge = budget.charge(len as u64)?;
+        check_available(len as u64)?;
+        let fd = memfd(name)?;
+        ftruncate(&fd, len as u64).map_err(|e| OsError::sys("ftruncate", e))?;
+        allocate(&fd, len as u64)?;
+        let seal = |seals| fcntl_add_seals(&fd, seals).map_err(|e| OsError::sys("fcntl(F_ADD_SEALS)", e));
+        seal(SealFlags::SHRINK | SealFlags::GROW)?;
+        // Our own mapping must exist before the seal that forbids new writable ones.
+        let addr = map(&fd, len, Access::ReadWrite).map_err(|e| OsError::sys("mmap", e))?;
+        let segment = Segment::finish(addr, len, Access::ReadWrite, fd, Some(charge))?;
+        let last = if read_only { SealFlags::FUTURE_WRITE | SealFlags::SEAL } else { SealFlags::SEAL };
+        let fd = segment.fd.as_ref().expect("it was just put there");
+        fcntl_add_seals(fd, last).map_err(|e| OsError::sys("fcntl(F_ADD_SEALS)", e))?;
+        Ok(segment)
+    }
+
+    fn finish(
+        addr: NonNull<u8>,
+        len: usize,
+        access: Access,
+        fd: OwnedFd,
+        charge: Option<Charge>,
+    ) -> Result<Segment, OsError> {
+        let segment = Segment {
+            addr,
+            len,
+            access,
+            fd: Some(Arc::new(fd)),
+            child: Mutex::new(InChild::Gone),
+            generation: fork::generation(),
+            _charge: charge,
+        };
+        segment.advise(Advice::LinuxDontFork)?; // on error the half-made segment unmaps itself
+        Ok(segment)
+    }
+
+    fn advise(&self, advice: Advice) -> Result<(), OsError> {
+        // SAFETY: the range is this segment's own mapping, and the two advices used change nothing but what a child
+        // of fork inherits.
+        unsafe { madvise(self.addr.as_ptr().cast(), self.len, advice) }
+            .map_err(|e| OsError::sys("madvise", e))
+    }
+
+    fn child(&self) -> std::sync::MutexGuard<'_, InChild> {
+        self.child.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // First out of the registry: no child may re-map an address that is about to be free.
+        let child = self.child.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let child = std::mem::replace(child, InChild::Gone);
+        let gone = matches!(child, InChild::Gone) && self.generation != fork::generation();
+        drop(child);
+        if !gone {
+            // SAFETY: the mapping is this value's own and nothing hands out references into it. In a child where the
+            // kernel left it out the address may belong to somebody else by now: `gone` excludes that.
+            let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.len) };
+        }
+    }
+}
+
+/// What becomes of the mapping in a forked child.
+#[derive(Debug)]
+enum InChild {
+    Gone,
+    Private(#[expect(dead_code, reason = "held for its destructor")] Registration),
+    Shared,
+}

@@ -1,0 +1,229 @@
+//! The one waiting policy: spin while it pays, then yield while it pays, then sleep.
+//!
+//! Design, section 2.2. Waking a sleeper costs about a hundred times what a message costs between two running cores, so
+//! a short wait should spin; but a spinning thread on a busy machine keeps the very peer it waits for off the core. Every
+//! waiting object therefore learns from its own waits (`learn.rs`) how long spinning is worth while, and all of them stop
+//! when there are more runnable threads than CPUs. Idle costs nothing: in the end everybody sleeps.
+//!
+//! The policy does not know what it waits for: `poll` looks, [`Sleep`] sleeps (a [`crate::bell::BellWord`], mostly).
+
+mod learn;
+
+use std::hint::spin_loop;
+use std::time::Duration;
+
+use rustix::thread::sched_yield;
+
+use crate::{clock, cpu};
+use learn::{SpinLearner, YieldLearner};
+
+/// How to sleep until something may have changed. See [`crate::bell`] for the protocol behind the three.
+pub trait Sleep {
+    /// About to sleep; the caller looks once more after it.
+    fn announce(&self);
+    /// Not sleeping after all, or awake again.
+    fn cancel(&self);
+    /// Sleeps until woken or `timeout` is over; may return early.
+    fn park(&self, timeout: Option<Duration>);
+}
+
+/// Settings of one waiting object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitConfig {
+    /// Whether and how long to spin before sleeping.
+    pub spin: Spin,
+}
+
+impl Default for WaitConfig {
+    fn default() -> WaitConfig {
+        WaitConfig { spin: Spin::Auto }
+    }
+}
+
+/// Whether and how long to spin before sleeping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spin {
+    /// As long as experience says it pays, 50 us at most.
+    Auto,
+    /// Sleep at once.
+    Never,
+    /// Never sleep: for benchmarks on cores of their own.
+    Always,
+    /// This long, then sleep.
+    For(Duration),
+}
+
+/// Waits, and what was learnt from them. One per waiting object.
+#[derive(Debug)]
+pub struct WaitPolicy {
+    /// Looks in vain while spinning.
+    pub spins: u64,
+    /// Times the CPU was offered to others.
+    pub yields: u64,
+    /// Times asleep.
+    pub sleeps: u64,
+    config: WaitConfig,
+    spin: SpinLearner,
+    yielding: YieldLearner,
+}
+
+impl WaitPolicy {
+    /// A policy that knows nothing yet.
+    pub fn new(config: WaitConfig) -> WaitPolicy {
+        WaitPolicy {
+            spins: 0,
+            yields: 0,
+            sleeps: 0,
+            config,
+            spin: SpinLearner::new(),
+            yielding: YieldLearner::new(cpu::machine() == 1),
+        }
+    }
+
+    /// Waits until `poll` finds something; `None` once `deadline` (on [`clock::now_ns`]) has passed and a last look
+    /// found nothing. No deadline: for ever.
+    #[inline]
+    pub fn wait<T>(
+        &mut self,
+        deadline: Option<u64>,
+        mut poll: impl FnMut() -> Option<T>,
+        sleep: &impl Sleep,
+    ) -> Option<T> {
+        match poll() {
+            None => self.wait_on(deadline, poll, sleep),
+            found => found,
+        }
+    }
+
+    fn wait_on<T>(
+        &mut self,
+        deadline: Option<u64>,
+        mut poll: impl FnMut() -> Option<T>,
+        sleep: &impl Sleep,
+    ) -> Option<T> {
+        let auto = self.config.spin == Spin::Auto;
+        let budget = self.budget();
+        let mut spun = 0;
+        if budget > 0 {
+            match self.spin(budget, deadline, &mut poll) {
+                Phase::Found(found, took) => {
+                    if auto {
+                        self.spin.hit(took);
+                    }
+                    return Some(found);
+                }
+                Phase::Late => return poll(),
+                Phase::Nothing(took) => spun = took,
+                // The few looks before the crowd was noticed were in vain as well: in a crowd even they should stop.
+                Phase::Crowded => {}
+            }
+            if auto {
+                self.spin.miss();
+            }
+        }
+        if auto && self.yielding.pays() {
+            for _ in 0..YIELDS {
+                self.yields += 1;
+                sched_yield();
+                if let Some(found) = poll() {
+                    self.yielding.hit();
+                    return Some(found);
+                }
+            }
+            self.yielding.miss();
+        }
+        self.sleep(deadline, poll, sleep, spun)
+    }
+
+    /// Nanoseconds to spin in this wait.
+    fn budget(&mut self) -> u64 {
+        // With one CPU nothing can change while we have it.
+        let alone = cpu::machine() == 1;
+        match self.config.spin {
+            Spin::Always => u64::MAX,
+            Spin::Never => 0,
+            Spin::Auto | Spin::For(_) if alone => 0,
+            Spin::Auto => self.spin.budget(),
+            Spin::For(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1),
+        }
+    }
+
+    fn spin<T>(
+        &mut self,
+        budget: u64,
+        deadline: Option<u64>,
+        poll: &mut impl FnMut() -> Option<T>,
+    ) -> Phase<T> {
+        let mut start = 0;
+        loop {
+            // The clock costs as much as several looks, and a fast answer should cost no clock at all.
+            for _ in 0..LOOKS_PER_CLOCK {
+                spin_loop();
+                if let Some(found) = poll() {
+                    let took = if start == 0 { 0 } else { clock::now_ns() - start };
+                    return Phase::Found(found, took);
+                }
+                self.spins += 1;
+            }
+            let now = clock::now_ns();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Phase::Late;
+            }
+            if start == 0 {
+                start = now;
+                if self.config.spin == Spin::Auto && crowded() {
+                    return Phase::Crowded;
+                }
+            } else if now - start >= budget && self.config.spin != Spin::Always {
+                return Phase::Nothing(now - start);
+            }
+        }
+    }
+
+    fn sleep<T>(
+        &mut self,
+        deadline: Option<u64>,
+        mut poll: impl FnMut() -> Option<T>,
+        sleep: &impl Sleep,
+        spun: u64,
+    ) -> Option<T> {
+        let start = clock::now_ns();
+        loop {
+            sleep.announce();
+            if let Some(found) = poll() {
+                sleep.cancel();
+                return Some(found);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_sub(clock::now_ns()));
+            if left == Some(0) {
+                sleep.cancel();
+                return poll();
+            }
+            self.sleeps += 1;
+            sleep.park(left.map(Duration::from_nanos));
+            sleep.cancel();
+            if let Some(found) = poll() {
+                if self.config.spin == Spin::Auto {
+                    self.spin.slept(clock::now_ns() - start, spun);
+                }
+                return Some(found);
+            }
+        }
+    }
+}
+
+/// Looks between two readings of the clock.
+const LOOKS_PER_CLOCK: u32 = 32;
+/// Yields before sleeping: enough for one peer on this core to run and answer.
+const YIELDS: u32 = 4;
+
+enum Phase<T> {
+    Found(T, u64),
+    Nothing(u64),
+    Crowded,
+    Late,
+}
+
+fn crowded() -> bool {
+    cpu::runnable().is_some_and(|n| n as usize > cpu::machine())
+}

@@ -1,0 +1,134 @@
+//! Segments between processes: what a peer can do to one, and what is refused from a peer.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::Errno;
+use viaduct_os::budget::Budget;
+use viaduct_os::error::OsError;
+use viaduct_os::segment::{Access, Segment, page_size};
+
+const MAX: usize = 1 << 20;
+/// Every test has a small budget: a mistake must not fill the machine's memory.
+const SMALL: u64 = 16 << 20;
+
+fn sealed(len: u64, allocate: bool, seals: SealFlags) -> OwnedFd {
+    let fd = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&fd, len).unwrap();
+    if allocate {
+        rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, len).unwrap();
+    }
+    fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+fn all() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+fn read(segment: &Segment, at: usize) -> u8 {
+    assert!(at < segment.len());
+    // SAFETY: inside the mapping.
+    unsafe { segment.as_ptr().add(at).read_volatile() }
+}
+
+fn write(segment: &Segment, at: usize, value: u8) {
+    assert!(at < segment.len());
+    // SAFETY: inside the mapping.
+    unsafe { segment.as_ptr().add(at).write_volatile(value) }
+}
+
+#[test]
+fn two_mappings_are_one_memory() {
+    let budget = Budget::new(SMALL);
+    let mut ours = Segment::create("test", 5000, &budget).unwrap();
+    assert_eq!(ours.len(), 5000usize.next_multiple_of(page_size()));
+    assert_eq!(budget.used(), ours.len() as u64);
+    let theirs = Segment::open(ours.dup_fd().unwrap(), Access::ReadWrite, MAX).unwrap();
+    let last = ours.len() - 1;
+    assert_eq!(read(&theirs, last), 0);
+    write(&ours, last, 7);
+    assert_eq!(read(&theirs, last), 7);
+    ours.drop_fd();
+    assert!(ours.fd().is_none() && ours.dup_fd().is_err());
+    write(&theirs, 0, 9);
+    assert_eq!(read(&ours, 0), 9);
+    drop(ours);
+    assert_eq!((budget.used(), read(&theirs, last)), (0, 7));
+}
+
+#[test]
+fn a_peer_cannot_resize_or_unseal() {
+    let ours = Segment::create("test", 1, &Budget::new(SMALL)).unwrap();
+    let fd = ours.dup_fd().unwrap();
+    for len in [0, 1 << 30] {
+        assert_eq!(ftruncate(&fd, len), Err(Errno::PERM));
+    }
+    assert_eq!(fcntl_add_seals(&fd, SealFlags::WRITE), Err(Errno::PERM));
+    assert_eq!(ftruncate(ours.fd().unwrap(), 0), Err(Errno::PERM));
+}
+
+#[test]
+fn read_only_for_peers_is_kept_by_the_kernel() {
+    let ours = Segment::create_read_only_for_peers("test", 1, &Budget::new(SMALL)).unwrap();
+    let fd = || ours.dup_fd().unwrap();
+    assert!(matches!(Segment::open(fd(), Access::ReadWrite, MAX), Err(OsError::BadSegment(_))));
+    let theirs = Segment::open(fd(), Access::ReadOnly, MAX).unwrap();
+    assert_eq!(theirs.access(), Access::ReadOnly);
+    write(&ours, 3, 5);
+    assert_eq!(read(&theirs, 3), 5);
+    assert_eq!(rustix::io::pwrite(fd(), b"x", 0), Err(Errno::PERM));
+}
+
+#[test]
+fn what_a_peer_could_make_fault_is_refused() {
+    let page = page_size() as u64;
+    let refused = |what: &str, fd: OwnedFd| match Segment::open(fd, Access::ReadOnly, MAX) {
+        Err(OsError::BadSegment(_)) => {}
+        other => panic!("{what}: {other:?}"),
+    };
+    refused("unsealed", sealed(page, true, SealFlags::empty()));
+    refused("can shrink", sealed(page, true, SealFlags::GROW | SealFlags::SEAL));
+    refused("can grow", sealed(page, true, SealFlags::SHRINK | SealFlags::SEAL));
+    refused("can still be sealed", sealed(page, true, SealFlags::GROW | SealFlags::SHRINK));
+    refused("empty", sealed(0, false, all()));
+    refused("too long", sealed(MAX as u64 + page, true, all()));
+    refused("half a page", sealed(page / 2, true, all()));
+    refused("sparse", sealed(4 * page, false, all()));
+    refused("pipe", rustix::pipe::pipe().unwrap().0);
+    refused("device", File::open("/dev/zero").unwrap().into());
+    refused("file", File::open("/proc/self/exe").unwrap().into());
+    assert!(Segment::open(sealed(page, true, all()), Access::ReadWrite, MAX).is_ok());
+}
+
+#[test]
+fn the_budget_refuses_before_anything_is_made() {
+    let budget = Budget::new(3 * page_size() as u64);
+    let first = Segment::create("test", 2 * page_size(), &budget).unwrap();
+    match Segment::create("test", page_size() + 1, &budget) {
+        Err(OsError::Budget { used, limit, .. }) => assert!(used < limit),
+        other => panic!("{other:?}"),
+    }
+    drop(first);
+    assert!(Segment::create("test", 3 * page_size(), &budget).is_ok());
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn absurd_lengths_are_errors() {
+    let budget = Budget::new(SMALL);
+    for len in [usize::MAX, usize::MAX / 2, 1 << 62, 1 << 30] {
+        assert!(Segment::create("test", len, &budget).is_err());
+        assert_eq!(budget.used(), 0);
+    }
+}
+
+#[test]
+fn names_may_be_anything() {
+    let budget = Budget::new(SMALL);
+    for name in ["", "a\0b", &"ä".repeat(500)] {
+        let segment = Segment::create(name, 1, &budget).unwrap();
+        assert!(segment.fd().is_some_and(|fd| rustix::fs::fstat(fd.as_fd()).is_ok()));
+    }
+}

@@ -1,0 +1,85 @@
+//! A NIC's sleeping place over a bell word and an eventfd, wherever the word lies.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use viaduct_os::bell::{BellWord, FD, FUTEX};
+use viaduct_os::eventfd::EventFd;
+use viaduct_via::Error;
+use viaduct_via::provider::Sleeper;
+
+/// Something that holds a bell word: a box, or a shared segment.
+pub(crate) trait HasBell: Send + Sync {
+    fn word(&self) -> &BellWord;
+}
+
+/// A [`Sleeper`] on such a word.
+pub(crate) struct Bell<W> {
+    holder: W,
+    /// Made at once by providers whose peers need it, else when first asked for.
+    fd: OnceLock<EventFd>,
+}
+
+impl<W: HasBell> Bell<W> {
+    pub(crate) fn new(holder: W) -> Bell<W> {
+        Bell { holder, fd: OnceLock::new() }
+    }
+
+    pub(crate) fn with_fd(holder: W, fd: EventFd) -> Bell<W> {
+        Bell { holder, fd: OnceLock::from(fd) }
+    }
+
+    fn eventfd(&self) -> Result<&EventFd, Error> {
+        if let Some(fd) = self.fd.get() {
+            return Ok(fd);
+        }
+        let fresh = EventFd::new()?;
+        Ok(self.fd.get_or_init(|| fresh))
+    }
+}
+
+impl<W: HasBell> Sleeper for Bell<W> {
+    fn announce(&self) {
+        self.holder.word().announce(FUTEX);
+    }
+
+    fn cancel(&self) {
+        self.holder.word().disarm(FUTEX);
+    }
+
+    fn park(&self, timeout: Option<Duration>) {
+        self.holder.word().park(timeout);
+    }
+
+    fn ring(&self) {
+        self.holder.word().ring(self.fd.get().map(AsFd::as_fd));
+    }
+
+    fn arm_fd(&self) -> Result<(), Error> {
+        self.eventfd()?;
+        self.holder.word().announce(FD);
+        Ok(())
+    }
+
+    fn drain_fd(&self) {
+        self.holder.word().disarm(FD);
+        if let Some(fd) = self.fd.get() {
+            fd.drain();
+        }
+    }
+
+    fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        Ok(self.eventfd()?.as_fd())
+    }
+}
+
+/// A bell in this process alone.
+#[derive(Default)]
+pub(crate) struct LocalWord(BellWord);
+
+impl HasBell for LocalWord {
+    fn word(&self) -> &BellWord {
+        &self.0
+    }
+}

@@ -1,0 +1,44 @@
+//! Providers: the ways a VI's bytes travel.
+//!
+//! ```text
+//!   viaduct-via  (Nic, Vi, queues, ledger)
+//!        │  trait Provider / Endpoint
+//!        ├── loopback/   one process; deterministic; for tests and models
+//!        └── shm/        processes of one host; shared memory, no daemon, no privileges
+//! ```
+//!
+//! Each provider's folder has the same file names: `nic` (the provider), `vi` (an endpoint), `mem` (allocation and
+//! registration), `connect` (connection set-up), `progress` (what moves things on).
+//!
+//! ```
+//! use viaduct_via::Nic;
+//!
+//! let nic = Nic::open(viaduct_providers::open("loopback", &Default::default())?)?;
+//! assert_eq!(nic.attributes().name, "loopback");
+//! # Ok::<(), viaduct_via::Error>(())
+//! ```
+
+mod bell;
+pub mod config;
+pub mod loopback;
+//shm
+
+use viaduct_via::Error;
+use viaduct_via::provider::Provider;
+
+pub use config::Config;
+
+/// Names that [`open`] knows, with a line on each.
+pub const NAMES: &[(&str, &str)] = &[
+    ("shm", "processes of one host through shared memory; no set-up, no daemon, no privileges"),
+    ("loopback", "one process; deterministic; for tests and models"),
+];
+
+/// Opens a provider by name.
+pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
+    match name {
+        "shm" => Err(Error::NotSupported("shm")),
+        "loopback" => Ok(loopback::provider()),
+        _ => Err(Error::InvalidParameter("unknown provider; known are shm and loopback")),
+    }
+}

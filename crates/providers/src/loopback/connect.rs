@@ -1,0 +1,171 @@
+//! Connection set-up on a hub: everything is decided inside the call that asks.
+
+use std::sync::Arc;
+
+use viaduct_via::provider::{Endpoint, Event, ListenId, RequestId};
+use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
+
+use super::nic::Loopback;
+use super::vi::{LoopbackVi, Side};
+use super::{HubState, ListenRecord, PeerRecord, RequestRecord};
+
+impl Loopback {
+    pub(super) fn start_listening(&self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
+        let mut hub = self.hub.lock();
+        if hub.listeners.values().any(|l| l.address == *address) {
+            return Err(Error::AddressInUse(address.to_string()));
+        }
+        let id = ListenId(hub.number());
+        let record =
+            ListenRecord { nic: self.id, address: address.clone(), backlog, waiting: false, queued: 0 };
+        hub.listeners.insert(id, record);
+        Ok(id)
+    }
+
+    pub(super) fn start_request(
+        &self,
+        vi: Vi,
+        local: Option<&NetAddress>,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) {
+        let mut hub = self.hub.lock();
+        let hub = &mut *hub;
+        let id = RequestId(hub.number());
+        let found = hub.listeners.iter_mut().find(|(_, l)| l.address == *remote);
+        let open = found.filter(|(_, l)| l.queued < l.backlog.max(usize::from(l.waiting)));
+        let Some((listener, l)) = open else {
+            if let Some(nic) = hub.nics.get_mut(&self.id) {
+                nic.tell(Event::Refused { vi, error: Error::NoMatch(remote.to_string()) });
+            }
+            return;
+        };
+        l.queued += 1;
+        let record = RequestRecord {
+            from_nic: self.id,
+            from_vi: vi,
+            to_nic: l.nic,
+            listener: *listener,
+            attributes: ours.clone(),
+        };
+        hub.requests.insert(id, record);
+        let from = local.cloned().unwrap_or_else(|| nobody(self.id));
+        if let Some(nic) = hub.nics.get_mut(&l.nic) {
+            nic.tell(Event::Incoming { listener: *listener, request: id, from, remote: ours.clone() });
+        }
+    }
+
+    pub(super) fn start_peer(&self, vi: Vi, local: &NetAddress, remote: &NetAddress, ours: &RemoteAttributes) {
+        let mut hub = self.hub.lock();
+        let crossed = hub.peers.iter().position(|p| p.local == *remote && p.remote == *local);
+        let Some(at) = crossed else {
+            hub.peers.push(PeerRecord {
+                nic: self.id,
+                vi,
+                local: local.clone(),
+                remote: remote.clone(),
+                attributes: ours.clone(),
+            });
+            return;
+        };
+        let other = hub.peers.swap_remove(at);
+        if let Some(error) = mismatch(ours, &other.attributes) {
+            for (nic, vi, error) in [(self.id, vi, error.0), (other.nic, other.vi, error.1)] {
+                if let Some(nic) = hub.nics.get_mut(&nic) {
+                    nic.tell(Event::Refused { vi, error });
+                }
+            }
+            return;
+        }
+        let link = hub.link();
+        let (ours, theirs) = (ours.clone(), other.attributes);
+        let a = self.endpoint(&link, Side::A, vi, &ours, other.nic, other.vi, &theirs);
+        let b = self.endpoint(&link, Side::B, other.vi, &theirs, self.id, vi, &ours);
+        tell_established(&mut hub, self.id, vi, a, theirs);
+        tell_established(&mut hub, other.nic, other.vi, b, ours);
+    }
+
+    pub(super) fn accept_request(
+        &self,
+        request: RequestId,
+        vi: Vi,
+        ours: &RemoteAttributes,
+    ) -> Result<Box<dyn Endpoint>, Error> {
+        let mut hub = self.hub.lock();
+        let r = hub.requests.remove(&request).ok_or(Error::NotReachable("the client gave up".into()))?;
+        if let Some(l) = hub.listeners.get_mut(&r.listener) {
+            l.queued -= 1;
+        }
+        let link = hub.link();
+        let client = self.endpoint(&link, Side::A, r.from_vi, &r.attributes, self.id, vi, ours);
+        let server = self.endpoint(&link, Side::B, vi, ours, r.from_nic, r.from_vi, &r.attributes);
+        tell_established(&mut hub, r.from_nic, r.from_vi, client, ours.clone());
+        Ok(server)
+    }
+
+    pub(super) fn reject_request(&self, request: RequestId, private_data: &[u8]) -> Result<(), Error> {
+        let mut hub = self.hub.lock();
+        let Some(r) = hub.requests.remove(&request) else { return Ok(()) };
+        if let Some(l) = hub.listeners.get_mut(&r.listener) {
+            l.queued -= 1;
+        }
+        if let Some(nic) = hub.nics.get_mut(&r.from_nic) {
+            nic.tell(Event::Refused { vi: r.from_vi, error: Error::Rejected(private_data.to_vec()) });
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn endpoint(
+        &self,
+        link: &Arc<super::vi::Link>,
+        side: Side,
+        vi: Vi,
+        ours: &RemoteAttributes,
+        peer_nic: u64,
+        peer_vi: Vi,
+        theirs: &RemoteAttributes,
+    ) -> Box<dyn Endpoint> {
+        Box::new(LoopbackVi::new(
+            self.hub.clone(),
+            link.clone(),
+            side,
+            vi,
+            ours.reliability,
+            (peer_nic, peer_vi),
+            theirs.ptag,
+        ))
+    }
+}
+
+fn tell_established(
+    hub: &mut HubState,
+    nic: u64,
+    vi: Vi,
+    endpoint: Box<dyn Endpoint>,
+    remote: RemoteAttributes,
+) {
+    if let Some(nic) = hub.nics.get_mut(&nic) {
+        nic.tell(Event::Established { vi, endpoint, remote });
+    }
+}
+
+/// What both sides of a peer connection are told when they ask for different things.
+pub(crate) fn mismatch(a: &RemoteAttributes, b: &RemoteAttributes) -> Option<(Error, Error)> {
+    let both = |f: fn(&RemoteAttributes, &RemoteAttributes) -> Error| Some((f(a, b), f(b, a)));
+    if a.reliability != b.reliability {
+        return both(|a, b| Error::ReliabilityMismatch { ours: a.reliability, theirs: b.reliability });
+    }
+    if a.max_transfer_size != b.max_transfer_size {
+        return both(|a, b| Error::TransferSizeMismatch { ours: a.max_transfer_size, theirs: b.max_transfer_size });
+    }
+    if a.qos != b.qos {
+        return both(|a, b| Error::QosMismatch { ours: a.qos, theirs: b.qos });
+    }
+    None
+}
+
+/// The address of a client that named none.
+fn nobody(nic: u64) -> NetAddress {
+    NetAddress::local(&format!("nic-{nic}")).expect("a short name")
+}

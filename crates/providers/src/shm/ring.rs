@@ -1,0 +1,285 @@
+//! The ring of one direction of a connection: entries of one cache line, one producer, one consumer.
+//!
+//! The first word of an entry says what it is and carries the lap it was written in; it is stored last, with release,
+//! so that flag and payload arrive in one cache line. The consumer never writes the ring: it tells elsewhere how many
+//! entries it has used up, now and then. Both sides keep their own positions in private memory; what the other side
+//! says is checked before it is believed.
+
+use std::ops::Deref;
+
+use super::sync::{AtomicU64, Ordering};
+
+/// Payload words in the first entry of a message.
+pub(crate) const FIRST_WORDS: usize = 6;
+/// Payload words in the second.
+const SECOND_WORDS: usize = 7;
+/// Most words that travel inside the ring.
+pub(crate) const INLINE_WORDS: usize = FIRST_WORDS + SECOND_WORDS;
+/// Most bytes that travel inside the ring.
+pub(crate) const INLINE_BYTES: usize = INLINE_WORDS * 8;
+
+/// One entry.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    /// Length (32 bits), kind (8), flags (8), lap (16).
+    head: AtomicU64,
+    /// Immediate data and a spare number, then payload.
+    body: [AtomicU64; 7],
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The payload is here.
+    Inline = 1,
+    /// The payload is in the receive buffer already.
+    Pushed = 2,
+    /// The payload, or a piece of it, is to be fetched from the sender's memory.
+    Pull = 3,
+    /// An RDMA write with immediate data was carried out.
+    Written = 4,
+    /// Second half of the entry before it.
+    More = 5,
+}
+
+impl Kind {
+    #[inline]
+    fn from_number(n: u8) -> Option<Kind> {
+        Some(match n {
+            1 => Kind::Inline,
+            2 => Kind::Pushed,
+            3 => Kind::Pull,
+            4 => Kind::Written,
+            5 => Kind::More,
+            _ => return None,
+        })
+    }
+}
+
+/// The entry has immediate data.
+pub(crate) const HAS_IMMEDIATE: u8 = 1;
+/// More pieces of the same message follow.
+pub(crate) const CONTINUES: u8 = 2;
+
+/// The first word of an entry, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) flags: u8,
+    pub(crate) len: u32,
+}
+
+/// The other side wrote something impossible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Corrupt;
+
+#[inline]
+fn lap(index: u64, slots: usize) -> u64 {
+    ((index >> slots.trailing_zeros()) + 1) & 0xffff
+}
+
+#[inline]
+fn pack(kind: Kind, flags: u8, len: u32, lap: u64) -> u64 {
+    u64::from(len) | (kind as u64) << 32 | u64::from(flags) << 40 | lap << 48
+}
+
+/// Entries needed for a payload of this many words.
+#[inline]
+pub(crate) fn entries_for(words: usize) -> u64 {
+    1 + u64::from(words > FIRST_WORDS)
+}
+
+/// The writing end.
+pub(crate) struct Producer<S> {
+    slots: S,
+    next: u64,
+    /// Entries known to be used up by the consumer.
+    consumed: u64,
+}
+
+impl<S: Deref<Target = [Slot]>> Producer<S> {
+    pub(crate) fn new(slots: S) -> Producer<S> {
+        debug_assert!(slots.len().is_power_of_two());
+        Producer { slots, next: 0, consumed: 0 }
+    }
+
+    /// Whether `entries` more fit; asks the consumer's counter only when those known of do not suffice.
+    #[inline]
+    pub(crate) fn room(&mut self, entries: u64, consumed: &AtomicU64) -> Result<bool, Corrupt> {
+        let slots = self.slots.len() as u64;
+        if self.next + entries - self.consumed <= slots {
+            return Ok(true);
+        }
+        // Acquire: the consumer's reads of the entries come before we overwrite them.
+        let told = consumed.load(Ordering::Acquire);
+        if told < self.consumed || told > self.next {
+            return Err(Corrupt);
+        }
+        self.consumed = told;
+        Ok(self.next + entries - told <= slots)
+    }
+
+    /// Writes one message; the caller has checked that there is [`room`](Self::room).
+    #[inline]
+    pub(crate) fn put(&mut self, head: Head, immediate: u32, spare: u32, words: &[u64]) {
+        let count = self.slots.len();
+        let mask = count as u64 - 1;
+        if words.len() > FIRST_WORDS {
+            let index = self.next + 1;
+            let second = &self.slots[(index & mask) as usize];
+            for (to, from) in second.body.iter().zip(&words[FIRST_WORDS..]) {
+                to.store(*from, Ordering::Relaxed);
+            }
+            // Published together with the first entry.
+            second.head.store(pack(Kind::More, 0, 0, lap(index, count)), Ordering::Relaxed);
+        }
+        let first = &self.slots[(self.next & mask) as usize];
+        for (to, from) in first.body[1..].iter().zip(words) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        first.body[0].store(u64::from(immediate) | u64::from(spare) << 32, Ordering::Relaxed);
+        first.head.store(pack(head.kind, head.flags, head.len, lap(self.next, count)), Ordering::Release);
+        self.next += entries_for(words.len());
+    }
+}
+
+/// The reading end.
+pub(crate) struct Consumer<S> {
+    slots: S,
+    next: u64,
+    told: u64,
+}
+
+impl<S: Deref<Target = [Slot]>> Consumer<S> {
+    pub(crate) fn new(slots: S) -> Consumer<S> {
+        debug_assert!(slots.len().is_power_of_two());
+        Consumer { slots, next: 0, told: 0 }
+    }
+
+    /// The next message, if one is there.
+    #[inline]
+    pub(crate) fn peek(&self) -> Result<Option<Head>, Corrupt> {
+        let count = self.slots.len();
+        let word = self.slots[(self.next & (count as u64 - 1)) as usize].head.load(Ordering::Acquire);
+        let expected = lap(self.next, count);
+        if word >> 48 != expected {
+            // Only the lap before (or a fresh ring) may stand here.
+            let stale = expected.wrapping_sub(1) & 0xffff;
+            return if word >> 48 == stale { Ok(None) } else { Err(Corrupt) };
+        }
+        match Kind::from_number((word >> 32) as u8) {
+            None | Some(Kind::More) => Err(Corrupt),
+            Some(kind) => Ok(Some(Head { kind, flags: (word >> 40) as u8, len: word as u32 })),
+        }
+    }
+
+    /// Immediate data and the spare number of the next message.
+    #[inline]
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        let word = self.slot(0).body[0].load(Ordering::Relaxed);
+        (word as u32, (word >> 32) as u32)
+    }
+
+    /// The payload words of the next message.
+    #[inline]
+    pub(crate) fn words(&self, into: &mut [u64]) {
+        let slot = self.slot(0);
+        for (to, from) in into.iter_mut().zip(&slot.body[1..]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        if into.len() > FIRST_WORDS {
+            let second = self.slot(1);
+            for (to, from) in into[FIRST_WORDS..].iter_mut().zip(&second.body) {
+                *to = from.load(Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The next message is dealt with.
+    #[inline]
+    pub(crate) fn pop(&mut self, words: usize) {
+        self.next += entries_for(words);
+    }
+
+    /// Tells the producer what was used up, if that is worth a store (a quarter of the ring) or `now`.
+    #[inline]
+    pub(crate) fn tell(&mut self, consumed: &AtomicU64, now: bool) -> bool {
+        let fresh = self.next - self.told;
+        if fresh == 0 || (!now && fresh < self.slots.len() as u64 / 4) {
+            return false;
+        }
+        self.told = self.next;
+        consumed.store(self.next, Ordering::Release);
+        true
+    }
+
+    #[inline]
+    fn slot(&self, further: u64) -> &Slot {
+        let mask = self.slots.len() as u64 - 1;
+        &self.slots[((self.next + further) & mask) as usize]
+    }
+}
+
+/// A ring nobody has written to.
+#[cfg(test)]
+pub(crate) fn fresh(slots: usize) -> Vec<Slot> {
+    (0..slots).map(|_| Slot { head: AtomicU64::new(0), body: std::array::from_fn(|_| AtomicU64::new(0)) }).collect()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn ends(slots: usize) -> (Producer<Arc<[Slot]>>, Consumer<Arc<[Slot]>>, AtomicU64) {
+        let ring: Arc<[Slot]> = fresh(slots).into();
+        (Producer::new(ring.clone()), Consumer::new(ring), AtomicU64::new(0))
+    }
+
+    fn head(len: u32) -> Head {
+        Head { kind: Kind::Inline, flags: 0, len }
+    }
+
+    proptest::proptest! {
+        /// Any mix of sizes, over many laps, arrives as it was sent.
+        #[test]
+        fn arrives_as_sent(steps in proptest::collection::vec((0usize..=INLINE_WORDS, proptest::bool::ANY), 1..300)) {
+            let (mut tx, mut rx, consumed) = ends(8);
+            let mut sent = std::collections::VecDeque::new();
+            let mut n = 0u64;
+            for (words, drain) in steps {
+                let payload: Vec<u64> = (0..words as u64).map(|i| n << 8 | i).collect();
+                if tx.room(entries_for(words), &consumed).unwrap() {
+                    tx.put(head(words as u32 * 8), n as u32, 7, &payload);
+                    sent.push_back((n, payload));
+                    n += 1;
+                }
+                while drain {
+                    let Some(h) = rx.peek().unwrap() else { break };
+                    let (number, payload) = sent.pop_front().expect("nothing arrives that was not sent");
+                    let mut got = vec![0; h.len as usize / 8];
+                    rx.words(&mut got);
+                    proptest::prop_assert_eq!(got, payload);
+                    proptest::prop_assert_eq!(rx.numbers(), (number as u32, 7));
+                    rx.pop(h.len as usize / 8);
+                    rx.tell(&consumed, false);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_counters_and_laps_are_refused() {
+        let (mut tx, rx, consumed) = ends(8);
+        (0..8).for_each(|_| tx.put(head(0), 0, 0, &[]));
+        consumed.store(9, Ordering::Relaxed);
+        assert_eq!(tx.room(1, &consumed), Err(Corrupt));
+        consumed.store(4, Ordering::Relaxed);
+        assert_eq!(tx.room(1, &consumed), Ok(true));
+        rx.slots[0].head.store(u64::MAX, Ordering::Relaxed);
+        assert!(rx.peek().is_err());
+        rx.slots[0].head.store(pack(Kind::More, 0, 0, 1), Ordering::Relaxed);
+        assert!(rx.peek().is_err());
+    }
+}

@@ -1,0 +1,358 @@
+//! Connecting: wait, accept, reject and request (client and server), crossed requests (peer to peer), disconnect.
+//!
+//! Beyond VIA: listeners with a backlog, and private data with requests and answers.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use viaduct_os::clock;
+
+use crate::address::NetAddress;
+use crate::attributes::{RemoteAttributes, ViAttributes};
+use crate::counters::Counter;
+use crate::error::Error;
+use crate::handle::{Listener, Vi};
+use crate::nic::Nic;
+use crate::provider::{Event, ListenId, RequestId};
+use crate::vi::ViState;
+
+/// A connection request that waits for an answer: accept it or reject it.
+#[derive(Debug)]
+#[must_use = "a request is answered by Nic::accept or Nic::reject"]
+pub struct ConnRequest {
+    pub(crate) id: RequestId,
+    from: NetAddress,
+    remote: RemoteAttributes,
+}
+
+impl ConnRequest {
+    /// Who asks.
+    pub fn from(&self) -> &NetAddress {
+        &self.from
+    }
+
+    /// What the remote VI is, with the private data of the request.
+    pub fn remote(&self) -> &RemoteAttributes {
+        &self.remote
+    }
+}
+
+/// An address somebody listens on.
+pub(crate) struct Listening {
+    id: ListenId,
+    address: NetAddress,
+    /// Made by `connect_wait`, which has no backlog.
+    implicit: bool,
+    arrived: VecDeque<ConnRequest>,
+}
+
+impl Nic {
+    /// Listens on an address; up to `backlog` requests wait there until they are fetched.
+    pub fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<Listener, Error> {
+        self.check_fork()?;
+        if backlog == 0 {
+            return Err(Error::InvalidParameter("a listener has a backlog of at least 1"));
+        }
+        self.start_listening(address, backlog, false)
+    }
+
+    /// Stops listening; requests not fetched are told that nobody is there.
+    pub fn unlisten(&mut self, listener: Listener) -> Result<(), Error> {
+        self.check_fork()?;
+        let l = self.listening.remove(listener.0).ok_or(Error::InvalidHandle("listener"))?;
+        for request in l.arrived {
+            let _ = self.provider.reject(request.id, &[]);
+        }
+        self.provider.unlisten(l.id);
+        Ok(())
+    }
+
+    /// The next request at a listener, if one is there.
+    pub fn poll_listener(&mut self, listener: Listener) -> Result<Option<ConnRequest>, Error> {
+        self.check_fork()?;
+        self.process_events();
+        let l = self.listening.get_mut(listener.0).ok_or(Error::InvalidHandle("listener"))?;
+        Ok(l.arrived.pop_front())
+    }
+
+    /// Waits for a request at a listener.
+    pub fn wait_listener(&mut self, listener: Listener, timeout: Option<Duration>) -> Result<ConnRequest, Error> {
+        if self.listening.get(listener.0).is_none() {
+            return Err(Error::InvalidHandle("listener"));
+        }
+        self.wait_until(timeout, |nic| nic.poll_listener(listener).transpose())?
+    }
+
+    /// Waits for a request at an address, as VIA does: a request that comes while nobody waits is told so.
+    pub fn connect_wait(&mut self, address: &NetAddress, timeout: Option<Duration>) -> Result<ConnRequest, Error> {
+        self.check_fork()?;
+        let known = self.listening.handles().find(|h| {
+            self.listening.get(*h).is_some_and(|l| l.implicit && l.address == *address)
+        });
+        let listener = match known {
+            Some(h) => Listener(h),
+            None => self.start_listening(address, 0, true)?,
+        };
+        let id = self.listening.get(listener.0).expect("just found").id;
+        self.provider.set_waiting(id, true);
+        let request = self.wait_listener(listener, timeout);
+        self.provider.set_waiting(id, false);
+        if request.is_err() {
+            // A request that slipped in as we gave up is not kept.
+            while let Ok(Some(late)) = self.poll_listener(listener) {
+                let _ = self.provider.reject(late.id, &[]);
+            }
+        }
+        request
+    }
+
+    /// Connects an idle VI to the one that asks. On a mismatch the request is given back with the reason, so that
+    /// another VI can be tried, or a rejection.
+    pub fn accept(&mut self, request: ConnRequest, vi: Vi) -> Result<(), (Error, ConnRequest)> {
+        self.accept_with(request, vi, &[])
+    }
+
+    /// The same, with private data in the answer.
+    pub fn accept_with(
+        &mut self,
+        request: ConnRequest,
+        vi: Vi,
+        private_data: &[u8],
+    ) -> Result<(), (Error, ConnRequest)> {
+        let ours = match self.check_accept(&request, vi, private_data) {
+            Ok(ours) => ours,
+            Err(e) => return Err((e, request)),
+        };
+        match self.provider.accept(request.id, vi, &ours) {
+            Ok(endpoint) => {
+                self.established(vi, endpoint, request.remote);
+                Ok(())
+            }
+            Err(e) => Err((e, request)),
+        }
+    }
+
+    /// Says no.
+    pub fn reject(&mut self, request: ConnRequest) -> Result<(), Error> {
+        self.reject_with(request, &[])
+    }
+
+    /// Says no, with private data.
+    pub fn reject_with(&mut self, request: ConnRequest, private_data: &[u8]) -> Result<(), Error> {
+        self.check_private(private_data)?;
+        self.counters.add(Counter::Rejects, 1);
+        self.provider.reject(request.id, private_data)
+    }
+
+    /// Asks for a connection and waits for the answer.
+    pub fn connect_request(
+        &mut self,
+        vi: Vi,
+        remote: &NetAddress,
+        timeout: Option<Duration>,
+    ) -> Result<RemoteAttributes, Error> {
+        self.connect_start(vi, None, remote, &[], timeout)?;
+        self.connect_finish(vi)
+    }
+
+    /// Asks for a connection without waiting; [`connect_poll`](Self::connect_poll) tells the outcome.
+    pub fn connect_start(
+        &mut self,
+        vi: Vi,
+        local: Option<&NetAddress>,
+        remote: &NetAddress,
+        private_data: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<(), Error> {
+        let ours = self.check_request(vi, private_data, timeout)?;
+        self.provider.request(vi, local, remote, &ours)?;
+        self.pending(vi, timeout);
+        Ok(())
+    }
+
+    /// Asks for a connection with a peer who does the same with the addresses crossed; does not wait.
+    pub fn connect_peer_request(
+        &mut self,
+        vi: Vi,
+        local: &NetAddress,
+        remote: &NetAddress,
+        timeout: Option<Duration>,
+    ) -> Result<(), Error> {
+        if local == remote {
+            return Err(Error::InvalidParameter("the two addresses of a peer connection must differ"));
+        }
+        let ours = self.check_request(vi, &[], timeout)?;
+        self.provider.request_peer(vi, local, remote, &ours)?;
+        self.pending(vi, timeout);
+        Ok(())
+    }
+
+    /// The outcome of a request: `None` while it is under way.
+    pub fn connect_poll(&mut self, vi: Vi) -> Result<Option<RemoteAttributes>, Error> {
+        self.check_fork()?;
+        self.process_events();
+        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        match core.outcome.take() {
+            Some(Ok(())) => Ok(core.remote.clone()),
+            Some(Err(e)) => Err(e),
+            None if core.state != ViState::ConnectPending => Err(Error::InvalidState {
+                call: "connect_poll",
+                wanted: "waiting for its connection",
+                found: core.state,
+            }),
+            None if core.deadline.is_some_and(|d| clock::now_ns() >= d) => {
+                self.give_up(vi);
+                Err(Error::Timeout)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Waits for the outcome of a request; the request's own time limit holds.
+    pub fn connect_finish(&mut self, vi: Vi) -> Result<RemoteAttributes, Error> {
+        let deadline = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?.deadline;
+        let outcome = self.wait_deadline(deadline, |nic| nic.connect_poll(vi).transpose());
+        outcome.unwrap_or_else(|| {
+            self.give_up(vi);
+            Err(Error::Timeout)
+        })
+    }
+
+    /// Ends a connection, or a request, and flushes both queues. The VI is idle afterwards.
+    pub fn disconnect(&mut self, vi: Vi) -> Result<(), Error> {
+        self.check_fork()?;
+        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        match core.state {
+            ViState::Idle => {
+                return Err(Error::InvalidState { call: "disconnect", wanted: "connected", found: ViState::Idle });
+            }
+            ViState::ConnectPending => self.provider.cancel(vi),
+            ViState::Connected => self.counters.add(Counter::Disconnects, 1),
+            ViState::Error => {}
+        }
+        self.end_connection(vi, ViState::Idle);
+        Ok(())
+    }
+
+    /// Fetches news from the provider.
+    pub(crate) fn process_events(&mut self) {
+        if !self.signal.take_events() {
+            return;
+        }
+        while let Some(event) = self.provider.next_event() {
+            match event {
+                Event::Incoming { listener, request, from, remote } => {
+                    let at = self.listening.handles().find(|h| {
+                        self.listening.get(*h).is_some_and(|l| l.id == listener)
+                    });
+                    match at.and_then(|h| self.listening.get_mut(h)) {
+                        Some(l) => l.arrived.push_back(ConnRequest { id: request, from, remote }),
+                        None => drop(self.provider.reject(request, &[])),
+                    }
+                }
+                Event::Established { vi, mut endpoint, remote } => {
+                    let pending = self.vis.get(vi.0).is_some_and(|c| c.state == ViState::ConnectPending);
+                    if pending {
+                        self.established(vi, endpoint, remote);
+                        self.vis.get_mut(vi.0).expect("just bound").outcome = Some(Ok(()));
+                    } else {
+                        endpoint.close();
+                    }
+                }
+                Event::Refused { vi, error } => {
+                    if let Some(core) = self.vis.get_mut(vi.0)
+                        && core.state == ViState::ConnectPending
+                    {
+                        core.state = ViState::Idle;
+                        core.outcome = Some(Err(error));
+                    }
+                }
+            }
+        }
+    }
+
+    fn established(&mut self, vi: Vi, endpoint: Box<dyn crate::provider::Endpoint>, remote: RemoteAttributes) {
+        self.counters.add(Counter::Connects, 1);
+        let core = self.vis.get_mut(vi.0).expect("the caller has the VI");
+        core.bind(endpoint, remote);
+        core.deadline = None;
+        self.adopt_into_cqs(vi);
+    }
+
+    fn start_listening(&mut self, address: &NetAddress, backlog: usize, implicit: bool) -> Result<Listener, Error> {
+        let id = self.provider.listen(address, backlog)?;
+        let l = Listening { id, address: address.clone(), implicit, arrived: VecDeque::new() };
+        Ok(Listener(self.listening.insert(l)))
+    }
+
+    fn check_accept(&mut self, request: &ConnRequest, vi: Vi, private: &[u8]) -> Result<RemoteAttributes, Error> {
+        self.check_fork()?;
+        self.check_private(private)?;
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        if core.state != ViState::Idle {
+            return Err(Error::InvalidState { call: "accept", wanted: "idle", found: core.state });
+        }
+        let (a, theirs) = (&core.attributes, &request.remote);
+        if a.reliability != theirs.reliability {
+            return Err(Error::ReliabilityMismatch { ours: a.reliability, theirs: theirs.reliability });
+        }
+        if a.max_transfer_size != theirs.max_transfer_size {
+            let (ours, theirs) = (a.max_transfer_size, theirs.max_transfer_size);
+            return Err(Error::TransferSizeMismatch { ours, theirs });
+        }
+        if a.qos != theirs.qos {
+            return Err(Error::QosMismatch { ours: a.qos, theirs: theirs.qos });
+        }
+        Ok(offer(a, private))
+    }
+
+    fn check_request(&self, vi: Vi, private: &[u8], timeout: Option<Duration>) -> Result<RemoteAttributes, Error> {
+        self.check_fork()?;
+        self.check_private(private)?;
+        if timeout == Some(Duration::ZERO) {
+            return Err(Error::InvalidParameter("a connection request needs some time"));
+        }
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        if core.state != ViState::Idle {
+            return Err(Error::InvalidState { call: "connect", wanted: "idle", found: core.state });
+        }
+        Ok(offer(&core.attributes, private))
+    }
+
+    fn check_private(&self, data: &[u8]) -> Result<(), Error> {
+        let limit = self.attributes().max_private_data;
+        if data.len() > limit {
+            return Err(Error::Limit { what: "bytes of private data", limit: limit as u64 });
+        }
+        Ok(())
+    }
+
+    fn pending(&mut self, vi: Vi, timeout: Option<Duration>) {
+        let core = self.vis.get_mut(vi.0).expect("checked by the caller");
+        core.state = ViState::ConnectPending;
+        core.outcome = None;
+        core.deadline = timeout.map(|t| clock::now_ns().saturating_add(t.as_nanos() as u64));
+    }
+
+    fn give_up(&mut self, vi: Vi) {
+        self.provider.cancel(vi);
+        if let Some(core) = self.vis.get_mut(vi.0)
+            && core.state == ViState::ConnectPending
+        {
+            core.state = ViState::Idle;
+            core.deadline = None;
+        }
+    }
+}
+
+fn offer(a: &ViAttributes, private_data: &[u8]) -> RemoteAttributes {
+    RemoteAttributes {
+        reliability: a.reliability,
+        max_transfer_size: a.max_transfer_size,
+        qos: a.qos,
+        rdma_write: a.rdma_write,
+        rdma_read: a.rdma_read,
+        ptag: a.ptag,
+        private_data: private_data.to_vec(),
+    }
+}

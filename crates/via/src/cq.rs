@@ -1,0 +1,185 @@
+//! Completion queues, and which VIs are looked at when one is polled.
+//!
+//! An entry says which VI and which queue; the completion itself is taken from the head of that queue, which is done
+//! by then. Every post reserves its entry, so that none is ever lost, and the queue can be resized while in use.
+//!
+//! Polling stays flat in the number of VIs: a few recently active ones are *hot* and polled directly; the others are
+//! *cold*, that is armed, so that the peer announces an arrival through the provider's doorbells. Going cold races
+//! with a peer that looked at the flag just before; therefore every so many polls one cold VI is looked at in turn,
+//! and before sleeping (after the barrier that ends such races) all those cooled since the last barrier.
+
+use std::collections::VecDeque;
+
+use crate::handle::{Table, Vi};
+use crate::vi::{Queue, ViCore};
+
+/// Most VIs polled without being asked, unless their sends are under way.
+const HOT_MAX: usize = 4;
+/// Polls without an arrival after which a hot VI cools when the queue has more VIs than fit.
+const COOL_AFTER: u32 = 512;
+/// One cold VI is looked at every so many polls.
+const SCRUB_EVERY: u32 = 64;
+
+#[derive(Debug)]
+pub(crate) struct CqCore {
+    entries: VecDeque<(Vi, Queue)>,
+    capacity: usize,
+    reserved: usize,
+    members: Vec<Vi>,
+    pub(crate) hot: Vec<Vi>,
+    cooling: Vec<Vi>,
+    polls: u32,
+    scrub: usize,
+}
+
+impl CqCore {
+    pub(crate) fn new(capacity: usize) -> CqCore {
+        CqCore {
+            entries: VecDeque::with_capacity(capacity),
+            capacity,
+            reserved: 0,
+            members: Vec::new(),
+            hot: Vec::new(),
+            cooling: Vec::new(),
+            polls: 0,
+            scrub: 0,
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn in_use(&self) -> bool {
+        !self.members.is_empty()
+    }
+
+    pub(crate) fn reserved(&self) -> usize {
+        self.reserved
+    }
+
+    pub(crate) fn resize(&mut self, capacity: usize) {
+        self.capacity = capacity;
+        self.entries.reserve(capacity.saturating_sub(self.entries.len()));
+    }
+
+    /// Reserves the entry of a descriptor about to be posted.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> bool {
+        if self.reserved >= self.capacity {
+            return false;
+        }
+        self.reserved += 1;
+        true
+    }
+
+    /// The descriptor is back with its owner.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        self.reserved = self.reserved.saturating_sub(1);
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, vi: Vi, queue: Queue) {
+        self.entries.push_back((vi, queue));
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<(Vi, Queue)> {
+        self.entries.pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Removes the oldest entry of this queue, because its completion was taken directly.
+    pub(crate) fn forget(&mut self, vi: Vi, queue: Queue) {
+        if let Some(i) = self.entries.iter().position(|e| *e == (vi, queue)) {
+            self.entries.remove(i);
+        }
+    }
+
+    pub(crate) fn join(&mut self, vi: Vi) {
+        if !self.members.contains(&vi) {
+            self.members.push(vi);
+        }
+    }
+
+    /// A VI is destroyed: its entries go too.
+    pub(crate) fn leave(&mut self, vi: Vi) {
+        self.members.retain(|m| *m != vi);
+        self.hot.retain(|m| *m != vi);
+        self.cooling.retain(|m| *m != vi);
+        self.entries.retain(|(v, _)| *v != vi);
+    }
+
+    /// Whether a VI that connects now is polled directly from the start.
+    pub(crate) fn few(&self) -> bool {
+        self.members.len() <= HOT_MAX
+    }
+
+    /// Makes a VI hot; another one may have to cool for it.
+    pub(crate) fn heat(&mut self, vi: Vi, vis: &mut Table<ViCore>) {
+        if let Some(at) = self.hot.iter().position(|h| *h == vi) {
+            self.hot[..=at].rotate_right(1);
+            return;
+        }
+        if let Some(core) = vis.get_mut(vi.0) {
+            core.hot = true;
+            core.idle_polls = 0;
+            if let Some(endpoint) = core.endpoint.as_mut() {
+                endpoint.set_armed(false);
+            }
+        }
+        self.hot.insert(0, vi);
+        if self.hot.len() > HOT_MAX {
+            let coolest = self.hot.iter().rposition(|h| vis.get(h.0).is_none_or(|c| !c.sends_outstanding()));
+            if let Some(at) = coolest.filter(|at| *at > 0) {
+                self.cool(at, vis);
+            }
+        }
+    }
+
+    /// After a poll that brought a hot VI nothing.
+    #[inline]
+    pub(crate) fn note_idle(&mut self, at: usize, vis: &mut Table<ViCore>) -> bool {
+        if self.few() {
+            return false;
+        }
+        let Some(core) = vis.get_mut(self.hot[at].0) else { return false };
+        core.idle_polls += 1;
+        if core.idle_polls < COOL_AFTER || core.sends_outstanding() {
+            return false;
+        }
+        self.cool(at, vis);
+        true
+    }
+
+    fn cool(&mut self, at: usize, vis: &mut Table<ViCore>) {
+        let vi = self.hot.remove(at);
+        if let Some(core) = vis.get_mut(vi.0) {
+            core.hot = false;
+            if let Some(endpoint) = core.endpoint.as_mut() {
+                endpoint.set_armed(true);
+            }
+        }
+        self.cooling.push(vi);
+    }
+
+    /// Every so often, a cold VI to look at, in case its peer missed the flag.
+    #[inline]
+    pub(crate) fn scrub(&mut self) -> Option<Vi> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(SCRUB_EVERY) || self.hot.len() == self.members.len() {
+            return None;
+        }
+        self.scrub = (self.scrub + 1) % self.members.len();
+        Some(self.members[self.scrub])
+    }
+
+    /// The VIs cooled since the last barrier; the caller is past one now.
+    pub(crate) fn take_cooling(&mut self) -> Vec<Vi> {
+        std::mem::take(&mut self.cooling)
+    }
+}

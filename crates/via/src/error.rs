@@ -1,0 +1,151 @@
+//! What can go wrong in a call. Failures of a posted descriptor are not here: they are its [`Status`](crate::Status).
+//!
+//! Serves the return codes of the VIA interface; the C library maps each variant to one code.
+
+use viaduct_os::error::OsError;
+
+use crate::descriptor::Descriptor;
+use crate::vi::ViState;
+
+/// Why a call was refused. Nothing was changed when a call returns one of these, unless its variant says so.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The handle was destroyed, or belongs to another NIC.
+    #[error("no such {0}: it was destroyed, or belongs to another NIC")]
+    InvalidHandle(&'static str),
+    /// An argument makes no sense.
+    #[error("invalid parameter: {0}")]
+    InvalidParameter(&'static str),
+    /// The VI is in a state in which the call is not allowed.
+    #[error("the VI is {found}, but {call} needs it {wanted}")]
+    InvalidState {
+        /// The call that was refused.
+        call: &'static str,
+        /// What the call needs.
+        wanted: &'static str,
+        /// What the VI is.
+        found: ViState,
+    },
+    /// The work queue holds as many descriptors as it was made for.
+    #[error("the work queue is full ({depth} descriptors); reap completions or create the VI with a larger depth")]
+    QueueFull {
+        /// Capacity of the queue.
+        depth: usize,
+    },
+    /// Every entry of the completion queue is spoken for by a posted descriptor.
+    #[error("the completion queue is full ({capacity} entries reserved); poll it or resize it")]
+    CqFull {
+        /// Capacity of the completion queue.
+        capacity: usize,
+    },
+    /// The transport cannot take the message now; nothing was queued.
+    #[error("the transport is busy; poll for completions and try again")]
+    Busy,
+    /// The object is still used by another one.
+    #[error("{0} is still in use")]
+    InUse(&'static str),
+    /// A limit of the NIC was reached.
+    #[error("limit reached: {what} (at most {limit})")]
+    Limit {
+        /// Which limit.
+        what: &'static str,
+        /// Its value.
+        limit: u64,
+    },
+    /// Nothing happened within the given time.
+    #[error("timed out")]
+    Timeout,
+    /// Nobody waits at the remote address.
+    #[error("nobody waits at {0}")]
+    NoMatch(String),
+    /// The remote side said no; its private data is attached.
+    #[error("the remote side rejected the connection")]
+    Rejected(Vec<u8>),
+    /// The address cannot be reached by this provider.
+    #[error("not reachable: {0}")]
+    NotReachable(String),
+    /// Both ends must ask for the same reliability level.
+    #[error("reliability levels differ: ours {ours:?}, theirs {theirs:?}")]
+    ReliabilityMismatch {
+        /// Level of the local VI.
+        ours: crate::Reliability,
+        /// Level asked for by the remote VI.
+        theirs: crate::Reliability,
+    },
+    /// Both ends must ask for the same maximum transfer size.
+    #[error("maximum transfer sizes differ: ours {ours}, theirs {theirs}")]
+    TransferSizeMismatch {
+        /// Of the local VI.
+        ours: u32,
+        /// Of the remote VI.
+        theirs: u32,
+    },
+    /// Both ends must ask for the same quality of service.
+    #[error("quality of service differs: ours {ours}, theirs {theirs}")]
+    QosMismatch {
+        /// Of the local VI.
+        ours: u32,
+        /// Of the remote VI.
+        theirs: u32,
+    },
+    /// The protection tag is unknown or was destroyed.
+    #[error("invalid protection tag")]
+    InvalidPtag,
+    /// RDMA read was asked for where the reliability level does not offer it.
+    #[error("RDMA read needs a reliable VI")]
+    InvalidRdmaRead,
+    /// The queue reports to a completion queue; wait there.
+    #[error("the queue is bound to a completion queue; wait on that instead")]
+    BoundToCq,
+    /// Somebody listens there already.
+    #[error("address {0} is in use")]
+    AddressInUse(String),
+    /// The process forked after the NIC was opened; a child opens a NIC of its own.
+    #[error("this NIC belongs to the parent process; open a new one after fork")]
+    Forked,
+    /// The provider does not offer this.
+    #[error("{0} is not supported by this provider")]
+    NotSupported(&'static str),
+    /// The two ends speak different versions.
+    #[error("protocol versions differ: ours {ours}, theirs {theirs}")]
+    VersionMismatch {
+        /// Our version.
+        ours: u32,
+        /// The peer's.
+        theirs: u32,
+    },
+    /// The peer broke the rules of connection set-up.
+    #[error("the peer broke the connection protocol: {0}")]
+    Protocol(&'static str),
+    /// The operating system said no.
+    #[error(transparent)]
+    Os(#[from] OsError),
+}
+
+/// A refused post: the reason, and the descriptor back.
+#[derive(Debug)]
+pub struct PostError {
+    /// Why the post was refused.
+    pub error: Error,
+    /// The descriptor, untouched.
+    pub descriptor: Descriptor,
+}
+
+impl std::fmt::Display for PostError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "post refused: {}", self.error)
+    }
+}
+
+impl std::error::Error for PostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<PostError> for Error {
+    fn from(e: PostError) -> Error {
+        e.error
+    }
+}

@@ -1,0 +1,91 @@
+//! Asynchronous errors: what goes wrong outside any call or descriptor (VIA's error callback).
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::handle::Vi;
+use crate::queues::Fault;
+
+/// What went wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// The connection was lost; the VI is in the error state.
+    ConnectionLost,
+    /// A message met no receive descriptor.
+    ReceiveQueueEmpty,
+    /// A message was longer than its receive descriptor.
+    CompletionProtection,
+    /// A peer's RDMA operation was refused.
+    RdmaWriteProtection,
+    /// The peer broke the protocol, or the transport failed.
+    Transport,
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ErrorCode::ConnectionLost => "connection lost",
+            ErrorCode::ReceiveQueueEmpty => "a message met no receive descriptor",
+            ErrorCode::CompletionProtection => "a message was longer than its receive descriptor",
+            ErrorCode::RdmaWriteProtection => "an RDMA operation of the peer was refused",
+            ErrorCode::Transport => "the peer broke the protocol or the transport failed",
+        })
+    }
+}
+
+/// An asynchronous error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ErrorEvent {
+    /// Where.
+    pub vi: Vi,
+    /// What.
+    pub code: ErrorCode,
+}
+
+/// Handler of asynchronous errors. It runs inside whichever call noticed the error.
+pub type ErrorHandler = Box<dyn FnMut(&ErrorEvent) + Send>;
+
+/// Errors kept for [`Nic::take_error`](crate::Nic::take_error) when there is no handler.
+const KEPT: usize = 64;
+
+#[derive(Default)]
+pub(crate) struct ErrorSink {
+    handler: Option<ErrorHandler>,
+    kept: VecDeque<ErrorEvent>,
+}
+
+impl ErrorSink {
+    pub(crate) fn set(&mut self, handler: Option<ErrorHandler>) {
+        self.handler = handler;
+    }
+
+    pub(crate) fn raise(&mut self, event: ErrorEvent) {
+        match self.handler.as_mut() {
+            Some(handler) => handler(&event),
+            None => {
+                tracing::warn!(vi = ?event.vi, "{}", event.code);
+                if self.kept.len() == KEPT {
+                    self.kept.pop_front();
+                }
+                self.kept.push_back(event);
+            }
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<ErrorEvent> {
+        self.kept.pop_front()
+    }
+}
+
+/// The error to raise for a fault; a clean disconnect raises none.
+pub(crate) fn code_of(fault: Fault) -> Option<ErrorCode> {
+    match fault {
+        Fault::Disconnected | Fault::Remote(_) => None,
+        Fault::Lost => Some(ErrorCode::ConnectionLost),
+        Fault::ReceiveQueueEmpty => Some(ErrorCode::ReceiveQueueEmpty),
+        Fault::TooLong => Some(ErrorCode::CompletionProtection),
+        Fault::Protocol => Some(ErrorCode::Transport),
+        Fault::RdmaRefused => Some(ErrorCode::RdmaWriteProtection),
+    }
+}

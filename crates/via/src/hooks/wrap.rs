@@ -1,0 +1,182 @@
+//! The wrapping itself: a provider and endpoints that ask a hook before they pass things on.
+
+use std::sync::Arc;
+
+use crate::address::NetAddress;
+use crate::attributes::{NicAttributes, RemoteAttributes};
+use crate::counters::CounterSlot;
+use crate::descriptor::Work;
+use crate::error::Error;
+use crate::handle::Vi;
+use crate::hooks::{Hook, Step, Verdict};
+use crate::memory::{MemHandle, RegionInfo};
+use crate::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper, Submit};
+use crate::queues::{Fault, Queues};
+
+/// A provider with a hook around it. Hooks nest by wrapping again.
+pub struct Hooked {
+    inner: Box<dyn Provider>,
+    hook: Arc<dyn Hook>,
+}
+
+impl Hooked {
+    /// Wraps a provider.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(inner: impl Into<Box<dyn Provider>>, hook: Arc<dyn Hook>) -> Box<dyn Provider> {
+        Box::new(Hooked { inner: inner.into(), hook })
+    }
+
+    fn wrap(&self, inner: Box<dyn Endpoint>) -> Box<dyn Endpoint> {
+        Box::new(HookedEndpoint { inner, hook: self.hook.clone() })
+    }
+}
+
+impl Provider for Hooked {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn attributes(&self) -> NicAttributes {
+        self.inner.attributes()
+    }
+
+    fn counters(&self) -> CounterSlot {
+        self.inner.counters()
+    }
+
+    fn signal(&self) -> Arc<Signal> {
+        self.inner.signal()
+    }
+
+    fn sleeper(&self) -> Arc<dyn Sleeper> {
+        self.inner.sleeper()
+    }
+
+    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
+        self.hook.step(Step::Allocate)?;
+        self.inner.allocate(len)
+    }
+
+    fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {
+        self.hook.step(Step::Register)?;
+        self.inner.publish(handle, region)
+    }
+
+    fn withdraw(&mut self, handle: MemHandle) {
+        self.inner.withdraw(handle);
+    }
+
+    fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
+        self.hook.step(Step::Listen)?;
+        self.inner.listen(address, backlog)
+    }
+
+    fn set_waiting(&mut self, listener: ListenId, waiting: bool) {
+        self.inner.set_waiting(listener, waiting);
+    }
+
+    fn unlisten(&mut self, listener: ListenId) {
+        self.inner.unlisten(listener);
+    }
+
+    fn request(
+        &mut self,
+        vi: Vi,
+        local: Option<&NetAddress>,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) -> Result<(), Error> {
+        self.hook.step(Step::Request)?;
+        self.inner.request(vi, local, remote, ours)
+    }
+
+    fn request_peer(
+        &mut self,
+        vi: Vi,
+        local: &NetAddress,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) -> Result<(), Error> {
+        self.hook.step(Step::Request)?;
+        self.inner.request_peer(vi, local, remote, ours)
+    }
+
+    fn cancel(&mut self, vi: Vi) {
+        self.inner.cancel(vi);
+    }
+
+    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error> {
+        self.hook.step(Step::Accept)?;
+        let endpoint = self.inner.accept(request, vi, ours)?;
+        Ok(self.wrap(endpoint))
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), Error> {
+        self.inner.reject(request, private_data)
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        Some(match self.inner.next_event()? {
+            Event::Established { vi, endpoint, remote } => {
+                Event::Established { vi, endpoint: self.wrap(endpoint), remote }
+            }
+            other => other,
+        })
+    }
+
+    fn ready(&mut self, into: &mut Vec<Vi>) {
+        self.inner.ready(into);
+    }
+}
+
+struct HookedEndpoint {
+    inner: Box<dyn Endpoint>,
+    hook: Arc<dyn Hook>,
+}
+
+impl Endpoint for HookedEndpoint {
+    fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
+        match self.hook.submit(work, index) {
+            Verdict::Pass => self.inner.submit(work, index),
+            Verdict::Hold => Submit::Busy,
+            Verdict::Lose => Submit::Done,
+            Verdict::Fail(status) => Submit::Failed(status),
+        }
+    }
+
+    fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
+        match self.hook.submit_inline(bytes) {
+            Verdict::Pass => self.inner.submit_inline(bytes, immediate),
+            Verdict::Hold => Submit::Busy,
+            Verdict::Lose => Submit::Done,
+            Verdict::Fail(status) => Submit::Failed(status),
+        }
+    }
+
+    fn recv_posted(&mut self, work: &Work) {
+        self.inner.recv_posted(work);
+    }
+
+    fn poll(&mut self, queues: &mut Queues<'_>) {
+        if self.hook.breaks() {
+            queues.broken(Fault::Lost);
+            return;
+        }
+        self.inner.poll(queues);
+        if queues.received() > 0 {
+            self.hook.received(queues.received());
+        }
+    }
+
+    fn set_armed(&mut self, armed: bool) {
+        self.inner.set_armed(armed);
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.inner.provider()
+    }
+}

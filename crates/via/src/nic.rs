@@ -1,0 +1,431 @@
+//! The NIC: owner of every VI, queue, tag and region of one opened provider.
+//!
+//! A NIC is used by one thread at a time (`&mut self`), so nothing on its data path takes a lock; threads that want
+//! to work side by side open a NIC each, or share one as a [`SharedNic`](crate::SharedNic). ADR 0002 has the reasons.
+
+use std::sync::Arc;
+
+use viaduct_os::fork;
+use viaduct_os::wait::{WaitConfig, WaitPolicy};
+
+use crate::attributes::{MemAttributes, NicAttributes, RemoteAttributes, ViAttributes};
+use crate::buffer::{Buffer, Region};
+use crate::connect::Listening;
+use crate::counters::{Counter, CounterSlot};
+use crate::cq::CqCore;
+use crate::error::Error;
+use crate::event::{ErrorEvent, ErrorHandler, ErrorSink};
+use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
+use crate::memory::{MemHandle, MemTable, RegionInfo, Retired};
+use crate::provider::{Provider, Signal, Sleeper};
+use crate::raw::RawMemory;
+use crate::srq::SrqCore;
+use crate::vi::{ViCore, ViState};
+
+/// An opened network interface.
+///
+/// ```
+/// use viaduct_providers::loopback;
+/// use viaduct_via::{Descriptor, MemAttributes, Nic, ViAttributes};
+///
+/// let mut nic = Nic::open(loopback::provider())?;
+/// let tag = nic.create_ptag()?;
+/// let vi = nic.create_vi(ViAttributes::new(tag))?;
+/// let buffer = nic.alloc(4096, MemAttributes::local(tag))?;
+/// nic.post_recv(vi, Descriptor::recv(buffer))?; // receives are posted before the connection stands
+/// # Ok::<(), viaduct_via::Error>(())
+/// ```
+pub struct Nic {
+    pub(crate) vis: Table<ViCore>,
+    pub(crate) cqs: Table<CqCore>,
+    pub(crate) srqs: Table<SrqCore>,
+    pub(crate) tags: Table<()>,
+    pub(crate) mem: MemTable,
+    pub(crate) listening: Table<Listening>,
+    pub(crate) provider: Box<dyn Provider>,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) sleeper: Arc<dyn Sleeper>,
+    pub(crate) counters: CounterSlot,
+    pub(crate) errors: ErrorSink,
+    pub(crate) wait: Option<WaitPolicy>,
+    pub(crate) ready: Vec<Vi>,
+    pub(crate) attributes: NicAttributes,
+    retired: Arc<Retired>,
+    generation: u32,
+}
+
+/// State of a VI and its queues.
+#[derive(Clone, Debug)]
+pub struct ViInfo {
+    /// State.
+    pub state: ViState,
+    /// What it was created as.
+    pub attributes: ViAttributes,
+    /// What its peer is, while connected.
+    pub remote: Option<RemoteAttributes>,
+    /// Descriptors in the send queue, done or not.
+    pub sends: usize,
+    /// Descriptors in the receive queue, done or not.
+    pub receives: usize,
+    /// The provider that carries the connection, while connected.
+    pub provider: Option<&'static str>,
+}
+
+impl Nic {
+    /// Opens a NIC on a provider.
+    pub fn open(provider: impl Into<Box<dyn Provider>>) -> Result<Nic, Error> {
+        Nic::open_with(provider, WaitConfig::default())
+    }
+
+    /// Opens a NIC that waits in a particular way.
+    pub fn open_with(provider: impl Into<Box<dyn Provider>>, wait: WaitConfig) -> Result<Nic, Error> {
+        let provider = provider.into();
+        viaduct_os::barrier::register();
+        Ok(Nic {
+            vis: Table::new(),
+            cqs: Table::new(),
+            srqs: Table::new(),
+            tags: Table::new(),
+            mem: MemTable::default(),
+            listening: Table::new(),
+            signal: provider.signal(),
+            sleeper: provider.sleeper(),
+            counters: provider.counters(),
+            errors: ErrorSink::default(),
+            wait: Some(WaitPolicy::new(wait)),
+            ready: Vec::with_capacity(64),
+            attributes: provider.attributes(),
+            retired: Retired::new(),
+            generation: fork::generation(),
+            provider,
+        })
+    }
+
+    /// What the NIC offers.
+    pub fn attributes(&self) -> &NicAttributes {
+        &self.attributes
+    }
+
+    /// What the NIC has counted.
+    pub fn counters(&self) -> &CounterSlot {
+        &self.counters
+    }
+
+    /// Changes how the NIC waits.
+    pub fn set_wait(&mut self, wait: WaitConfig) {
+        self.wait = Some(WaitPolicy::new(wait));
+    }
+
+    /// Sets the handler of asynchronous errors; `None` goes back to keeping them for [`take_error`](Self::take_error).
+    pub fn on_error(&mut self, handler: Option<ErrorHandler>) {
+        self.errors.set(handler);
+    }
+
+    /// The oldest asynchronous error kept for want of a handler.
+    pub fn take_error(&mut self) -> Option<ErrorEvent> {
+        self.errors.take()
+    }
+
+    /// Makes a protection tag.
+    pub fn create_ptag(&mut self) -> Result<ProtectionTag, Error> {
+        self.check_fork()?;
+        limit("protection tags", self.tags.len(), self.attributes.max_ptags)?;
+        Ok(ProtectionTag(self.tags.insert(())))
+    }
+
+    /// Destroys a protection tag that nothing uses any more.
+    pub fn destroy_ptag(&mut self, tag: ProtectionTag) -> Result<(), Error> {
+        self.check_ptag(tag)?;
+        self.collect_retired();
+        let by_vi = self.vis.values().any(|v| v.attributes.ptag == tag);
+        if by_vi || self.mem.uses_tag(tag) {
+            return Err(Error::InUse("the protection tag"));
+        }
+        self.tags.remove(tag.0);
+        Ok(())
+    }
+
+    /// Makes memory that peers of this host reach directly, registered with the given rights.
+    pub fn alloc(&mut self, len: usize, attributes: MemAttributes) -> Result<Buffer, Error> {
+        self.check_region(len, attributes)?;
+        let shared = self.provider.allocate(len)?;
+        let locator = shared.locator;
+        self.register_memory(shared.memory, attributes, locator)
+    }
+
+    /// Registers memory of the caller's.
+    pub fn register(&mut self, bytes: Vec<u8>, attributes: MemAttributes) -> Result<Buffer, Error> {
+        self.check_region(bytes.len(), attributes)?;
+        self.register_memory(RawMemory::from_heap(bytes), attributes, None)
+    }
+
+    /// Registers memory made by an unsafe constructor of [`RawMemory`].
+    pub fn register_raw(&mut self, memory: RawMemory, attributes: MemAttributes) -> Result<Buffer, Error> {
+        self.check_region(memory.len(), attributes)?;
+        self.register_memory(memory, attributes, None)
+    }
+
+    /// Withdraws a region and gives heap memory back. Dropping the last buffer of a region withdraws it too, a
+    /// little later.
+    pub fn deregister(&mut self, buffer: Buffer) -> Result<Option<Vec<u8>>, Error> {
+        self.check_fork()?;
+        if self.mem.get(buffer.handle()).is_none() {
+            return Err(Error::InvalidHandle("memory region"));
+        }
+        let (handle, memory) = buffer.into_memory().map_err(|_| Error::InUse("the memory region"))?;
+        self.withdraw(handle);
+        Ok(memory.into_heap().ok())
+    }
+
+    /// Tag and rights of a region.
+    pub fn query_mem(&self, handle: MemHandle) -> Result<MemAttributes, Error> {
+        Ok(self.mem.get(handle).ok_or(Error::InvalidHandle("memory region"))?.attributes)
+    }
+
+    /// Changes tag and rights of a region.
+    pub fn set_mem_attributes(&mut self, handle: MemHandle, attributes: MemAttributes) -> Result<(), Error> {
+        self.check_ptag(attributes.ptag)?;
+        let info = self.mem.get_mut(handle).ok_or(Error::InvalidHandle("memory region"))?;
+        info.attributes = attributes;
+        let info = *info;
+        self.provider.publish(handle, &info)
+    }
+
+    /// Makes a VI.
+    pub fn create_vi(&mut self, mut attributes: ViAttributes) -> Result<Vi, Error> {
+        self.check_vi_attributes(&mut attributes)?;
+        limit("VIs", self.vis.len(), self.attributes.max_vi)?;
+        let (send_cq, recv_cq, srq) = (attributes.send_cq, attributes.recv_cq, attributes.srq);
+        let vi = Vi(self.vis.insert(ViCore::new(attributes)));
+        for cq in [send_cq, recv_cq].into_iter().flatten() {
+            self.cqs.get_mut(cq.0).expect("checked above").join(vi);
+        }
+        if let Some(srq) = srq.and_then(|s| self.srqs.get_mut(s.0)) {
+            srq.users += 1;
+        }
+        Ok(vi)
+    }
+
+    /// Destroys a VI that is idle and whose queues were drained.
+    pub fn destroy_vi(&mut self, vi: Vi) -> Result<(), Error> {
+        self.check_fork()?;
+        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        if core.state != ViState::Idle {
+            return Err(Error::InvalidState { call: "destroy_vi", wanted: "idle", found: core.state });
+        }
+        if core.send.len() > 0 || core.recv.len() > 0 {
+            return Err(Error::InUse("a work queue of the VI"));
+        }
+        let core = self.vis.remove(vi.0).expect("found above");
+        for cq in [core.attributes.send_cq, core.attributes.recv_cq].into_iter().flatten() {
+            if let Some(cq) = self.cqs.get_mut(cq.0) {
+                cq.leave(vi);
+            }
+        }
+        if let Some(srq) = core.attributes.srq.and_then(|s| self.srqs.get_mut(s.0)) {
+            srq.users -= 1;
+        }
+        Ok(())
+    }
+
+    /// State, attributes and queue lengths of a VI, after a look at its connection.
+    pub fn query_vi(&mut self, vi: Vi) -> Result<ViInfo, Error> {
+        self.check_fork()?;
+        self.process_events();
+        if self.vis.get(vi.0).is_some_and(|c| c.state == ViState::Connected) {
+            self.progress_vi(vi);
+        }
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        Ok(ViInfo {
+            state: core.state,
+            attributes: core.attributes.clone(),
+            remote: core.remote.clone(),
+            sends: core.send.len() as usize,
+            receives: core.recv.len() as usize,
+            provider: core.endpoint.as_ref().map(|e| e.provider()),
+        })
+    }
+
+    /// Changes the attributes of an idle VI; its queues and completion queues stay.
+    pub fn set_vi_attributes(&mut self, vi: Vi, mut attributes: ViAttributes) -> Result<(), Error> {
+        self.check_vi_attributes(&mut attributes)?;
+        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        if core.state != ViState::Idle {
+            return Err(Error::InvalidState { call: "set_vi_attributes", wanted: "idle", found: core.state });
+        }
+        let old = &core.attributes;
+        core.attributes = ViAttributes {
+            send_depth: old.send_depth,
+            recv_depth: old.recv_depth,
+            send_cq: old.send_cq,
+            recv_cq: old.recv_cq,
+            srq: old.srq,
+            ..attributes
+        };
+        Ok(())
+    }
+
+    /// Makes a completion queue.
+    pub fn create_cq(&mut self, entries: usize) -> Result<Cq, Error> {
+        self.check_fork()?;
+        self.check_cq_entries(entries)?;
+        limit("completion queues", self.cqs.len(), self.attributes.max_cq)?;
+        Ok(Cq(self.cqs.insert(CqCore::new(entries))))
+    }
+
+    /// Destroys a completion queue that no VI is bound to any more.
+    pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), Error> {
+        self.check_fork()?;
+        if self.cqs.get(cq.0).ok_or(Error::InvalidHandle("completion queue"))?.in_use() {
+            return Err(Error::InUse("the completion queue"));
+        }
+        self.cqs.remove(cq.0);
+        Ok(())
+    }
+
+    /// Changes the size of a completion queue, also while it is in use; not below what is reserved.
+    pub fn resize_cq(&mut self, cq: Cq, entries: usize) -> Result<(), Error> {
+        self.check_fork()?;
+        self.check_cq_entries(entries)?;
+        let core = self.cqs.get_mut(cq.0).ok_or(Error::InvalidHandle("completion queue"))?;
+        if entries < core.reserved() {
+            return Err(Error::CqFull { capacity: core.capacity() });
+        }
+        core.resize(entries);
+        Ok(())
+    }
+
+    /// Makes a shared receive queue.
+    pub fn create_srq(&mut self, depth: usize) -> Result<Srq, Error> {
+        self.check_fork()?;
+        if depth == 0 || depth > self.attributes.max_descriptors_per_queue {
+            return Err(Error::InvalidParameter("depth of the shared receive queue"));
+        }
+        Ok(Srq(self.srqs.insert(SrqCore::new(depth))))
+    }
+
+    /// Destroys a shared receive queue that no VI uses; descriptors still in it are returned.
+    pub fn destroy_srq(&mut self, srq: Srq) -> Result<Vec<crate::Descriptor>, Error> {
+        self.check_fork()?;
+        let core = self.srqs.get(srq.0).ok_or(Error::InvalidHandle("shared receive queue"))?;
+        if core.users > 0 {
+            return Err(Error::InUse("the shared receive queue"));
+        }
+        let mut core = self.srqs.remove(srq.0).expect("found above");
+        Ok(std::iter::from_fn(|| core.take()).collect())
+    }
+
+    #[inline]
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        if fork::generation() == self.generation { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    fn check_ptag(&self, tag: ProtectionTag) -> Result<(), Error> {
+        self.check_fork()?;
+        self.tags.get(tag.0).copied().ok_or(Error::InvalidPtag)
+    }
+
+    fn check_region(&mut self, len: usize, attributes: MemAttributes) -> Result<(), Error> {
+        self.check_ptag(attributes.ptag)?;
+        self.collect_retired();
+        if len == 0 {
+            return Err(Error::InvalidParameter("a region has at least one byte"));
+        }
+        if len as u64 > self.attributes.max_register_block_bytes {
+            return Err(Error::Limit { what: "bytes in a region", limit: self.attributes.max_register_block_bytes });
+        }
+        limit("memory regions", self.mem.len(), self.attributes.max_register_regions)
+    }
+
+    fn check_cq_entries(&self, entries: usize) -> Result<(), Error> {
+        if entries == 0 {
+            return Err(Error::InvalidParameter("a completion queue has at least one entry"));
+        }
+        if entries > self.attributes.max_cq_entries {
+            let limit = self.attributes.max_cq_entries as u64;
+            return Err(Error::Limit { what: "entries of a completion queue", limit });
+        }
+        Ok(())
+    }
+
+    fn check_vi_attributes(&mut self, a: &mut ViAttributes) -> Result<(), Error> {
+        self.check_ptag(a.ptag)?;
+        if a.max_transfer_size == u32::MAX {
+            a.max_transfer_size = self.attributes.max_transfer_size;
+        }
+        if a.max_transfer_size > self.attributes.max_transfer_size {
+            let limit = u64::from(self.attributes.max_transfer_size);
+            return Err(Error::Limit { what: "maximum transfer size", limit });
+        }
+        if !self.attributes.reliability.contains(&a.reliability) {
+            return Err(Error::NotSupported("this reliability level"));
+        }
+        if a.rdma_read && !self.attributes.rdma_read.contains(&a.reliability) {
+            return Err(Error::InvalidRdmaRead);
+        }
+        let depth = 1..=self.attributes.max_descriptors_per_queue;
+        if !depth.contains(&a.send_depth) || !depth.contains(&a.recv_depth) {
+            return Err(Error::InvalidParameter("queue depth is 0 or above the NIC's limit"));
+        }
+        if [a.send_cq, a.recv_cq].into_iter().flatten().any(|cq| self.cqs.get(cq.0).is_none()) {
+            return Err(Error::InvalidHandle("completion queue"));
+        }
+        if a.srq.is_some_and(|s| self.srqs.get(s.0).is_none()) {
+            return Err(Error::InvalidHandle("shared receive queue"));
+        }
+        Ok(())
+    }
+
+    fn register_memory(
+        &mut self,
+        memory: RawMemory,
+        attributes: MemAttributes,
+        locator: Option<crate::raw::Locator>,
+    ) -> Result<Buffer, Error> {
+        let info = RegionInfo { base: memory.ptr() as u64, len: memory.len() as u64, attributes, locator };
+        let handle = self.mem.insert(info)?;
+        if let Err(e) = self.provider.publish(handle, &info) {
+            self.mem.remove(handle);
+            return Err(e);
+        }
+        self.counters.add(Counter::Regions, 1);
+        Ok(Buffer::new(Region::registered(memory, handle, self.retired.clone())))
+    }
+
+    fn withdraw(&mut self, handle: MemHandle) {
+        if self.mem.remove(handle).is_some() {
+            self.provider.withdraw(handle);
+        }
+    }
+
+    /// Withdraws the regions whose buffers were dropped, and frees their memory.
+    pub(crate) fn collect_retired(&mut self) {
+        for (handle, memory) in self.retired.take() {
+            self.withdraw(handle);
+            drop(memory);
+        }
+    }
+}
+
+impl Drop for Nic {
+    fn drop(&mut self) {
+        // A forked child only drops its copy; rings and peers are the parent's.
+        if self.check_fork().is_err() {
+            self.retired.close();
+            return;
+        }
+        let vis: Vec<Vi> = self.vis.handles().map(Vi).collect();
+        for vi in vis {
+            // Idle VIs refuse, which is fine.
+            let _ = self.disconnect(vi);
+        }
+        for (handle, memory) in self.retired.close() {
+            self.withdraw(handle);
+            drop(memory);
+        }
+    }
+}
+
+fn limit(what: &'static str, used: usize, limit: usize) -> Result<(), Error> {
+    if used < limit { Ok(()) } else { Err(Error::Limit { what, limit: limit as u64 }) }
+}

@@ -1,0 +1,238 @@
+//! What a provider does: move bytes and report. Queues, ledger, completion queues and handles are the model's.
+//!
+//! A [`Provider`] belongs to one [`Nic`](crate::Nic); each connection it makes is an [`Endpoint`], bound to a VI when
+//! the connection stands. Providers are not called from several threads; if one runs threads of its own, it reports
+//! through [`Signal`] and [`Provider::next_event`].
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crate::address::NetAddress;
+use crate::attributes::{NicAttributes, RemoteAttributes};
+use crate::counters::CounterSlot;
+use crate::descriptor::Work;
+use crate::error::Error;
+use crate::handle::Vi;
+use crate::memory::{MemHandle, RegionInfo};
+use crate::queues::Queues;
+use crate::raw::{Locator, RawMemory};
+
+/// Names a listening address within a provider.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ListenId(pub u64);
+
+/// Names an incoming connection request within a provider.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RequestId(pub u64);
+
+/// Memory that peers can reach directly, fresh from the provider's allocator.
+#[derive(Debug)]
+pub struct SharedMemory {
+    /// The bytes.
+    pub memory: RawMemory,
+    /// Where they lie.
+    pub locator: Option<Locator>,
+}
+
+/// How a message is handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Submit {
+    /// Carried out; the buffers are free.
+    Done,
+    /// Taken; [`Queues::complete_send`] will be called for it.
+    Pending,
+    /// Not now; offer it again after some progress.
+    Busy,
+    /// It cannot be carried out; the descriptor ends so and, on a reliable VI, the connection with it.
+    Failed(crate::Status),
+}
+
+/// What a VI's connection asks of the transport.
+pub trait Endpoint: Send {
+    /// Hands over the send-queue descriptor with this ledger index.
+    fn submit(&mut self, work: &mut Work, index: u32) -> Submit;
+
+    /// Sends up to [`NicAttributes::max_inline`] bytes at once, or is busy.
+    fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit;
+
+    /// Tells of a receive descriptor that joined the queue.
+    fn recv_posted(&mut self, work: &Work);
+
+    /// Moves things on: delivers what arrived and completes what was pending.
+    fn poll(&mut self, queues: &mut Queues<'_>);
+
+    /// Whether arrivals must be announced through [`Provider::ready`], because nobody looks at this endpoint.
+    fn set_armed(&mut self, armed: bool);
+
+    /// Ends the connection; the peer is told. When it returns, the transport no longer touches any buffer.
+    fn close(&mut self);
+
+    /// Name of the provider that carries this connection.
+    fn provider(&self) -> &'static str;
+}
+
+/// News from connection set-up.
+pub enum Event {
+    /// Somebody asks for a connection.
+    Incoming {
+        /// Where.
+        listener: ListenId,
+        /// To be named in the answer.
+        request: RequestId,
+        /// Who asks.
+        from: NetAddress,
+        /// What the remote VI is.
+        remote: RemoteAttributes,
+    },
+    /// A connection we asked for stands.
+    Established {
+        /// Our VI.
+        vi: Vi,
+        /// Its transport.
+        endpoint: Box<dyn Endpoint>,
+        /// What the remote VI is.
+        remote: RemoteAttributes,
+    },
+    /// A connection we asked for will not be.
+    Refused {
+        /// Our VI.
+        vi: Vi,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// A source of connections and directly shareable memory.
+pub trait Provider: Send {
+    /// Short name: `shm`, `loopback`.
+    fn name(&self) -> &'static str;
+
+    /// What it offers.
+    fn attributes(&self) -> NicAttributes;
+
+    /// Counters of this NIC.
+    fn counters(&self) -> CounterSlot;
+
+    /// Flags shared with the provider's threads.
+    fn signal(&self) -> Arc<Signal>;
+
+    /// How to sleep until something happens.
+    fn sleeper(&self) -> Arc<dyn Sleeper>;
+
+    /// Makes memory that peers can reach directly.
+    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error>;
+
+    /// A region was registered.
+    fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error>;
+
+    /// A region is withdrawn. When it returns, no peer touches it any more.
+    fn withdraw(&mut self, handle: MemHandle);
+
+    /// Starts to listen; up to `backlog` requests wait for an answer, more are told that nobody is there.
+    fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error>;
+
+    /// Somebody waits (or no longer waits) at a listener whose backlog is 0.
+    fn set_waiting(&mut self, listener: ListenId, waiting: bool);
+
+    /// Stops listening; waiting requests are told that nobody is there.
+    fn unlisten(&mut self, listener: ListenId);
+
+    /// Asks for a connection; the answer is an [`Event`].
+    fn request(
+        &mut self,
+        vi: Vi,
+        local: Option<&NetAddress>,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) -> Result<(), Error>;
+
+    /// Asks for a connection with a peer who asks for one with us (addresses crossed); the answer is an [`Event`].
+    fn request_peer(
+        &mut self,
+        vi: Vi,
+        local: &NetAddress,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) -> Result<(), Error>;
+
+    /// Gives up a request.
+    fn cancel(&mut self, vi: Vi);
+
+    /// Says yes to a request.
+    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error>;
+
+    /// Says no to a request.
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), Error>;
+
+    /// The next piece of news; only asked when [`Signal::take_events`] said so.
+    fn next_event(&mut self) -> Option<Event>;
+
+    /// Collects the VIs whose armed endpoints have something.
+    fn ready(&mut self, into: &mut Vec<Vi>);
+}
+
+/// Flags by which a provider's threads catch the NIC's eye.
+#[derive(Debug, Default)]
+pub struct Signal {
+    events: AtomicBool,
+    announced: AtomicBool,
+    watcher: Mutex<Option<Thread>>,
+}
+
+impl Signal {
+    /// There is news to be fetched by [`Provider::next_event`], or a peer is gone. The caller rings the bell as well.
+    pub fn post_events(&self) {
+        self.events.store(true, Ordering::Release);
+        if let Some(thread) = self.watcher.lock().unwrap_or_else(|e| e.into_inner()).as_ref() {
+            thread.unpark();
+        }
+    }
+
+    /// A thread to unpark at every piece of news.
+    pub(crate) fn set_watcher(&self, thread: Option<Thread>) {
+        *self.watcher.lock().unwrap_or_else(|e| e.into_inner()) = thread;
+    }
+
+    /// Whether there was news since the last call.
+    #[inline]
+    pub fn take_events(&self) -> bool {
+        self.events.load(Ordering::Relaxed) && self.events.swap(false, Ordering::Acquire)
+    }
+
+    /// Whether the NIC is about to sleep, so that a poll must look everywhere.
+    #[inline]
+    pub fn is_announced(&self) -> bool {
+        self.announced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_announced(&self, announced: bool) {
+        self.announced.store(announced, Ordering::Relaxed);
+    }
+}
+
+/// A place to sleep until a peer, or a thread of the provider, rings.
+pub trait Sleeper: Send + Sync {
+    /// From now on whoever has news rings. To be followed by a last look.
+    fn announce(&self);
+
+    /// Awake again.
+    fn cancel(&self);
+
+    /// Sleeps until rung, but not longer than `timeout`; may return early.
+    fn park(&self, timeout: Option<Duration>);
+
+    /// Wakes whoever is parked.
+    fn ring(&self);
+
+    /// Arms the pollable descriptor: it becomes readable at the next ring. To be followed by a last look.
+    fn arm_fd(&self) -> Result<(), Error>;
+
+    /// Makes the pollable descriptor unreadable again.
+    fn drain_fd(&self);
+
+    /// The pollable descriptor.
+    fn fd(&self) -> Result<BorrowedFd<'_>, Error>;
+}

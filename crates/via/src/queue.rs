@@ -1,0 +1,266 @@
+//! Work queues: the ledger of every posted descriptor (VIA's send and receive queue).
+//!
+//! A descriptor enters at the tail, is handed to the transport at the cursor and leaves at the head, completed or
+//! flushed, exactly once and in posting order, whatever the transport does. The ring is made when the VI is, so that
+//! posting allocates nothing.
+
+use crate::descriptor::{Descriptor, Status, Work};
+
+/// A ring of posted descriptors.
+#[derive(Debug)]
+pub(crate) struct WorkQueue {
+    entries: Box<[Entry]>,
+    /// Oldest descriptor not yet given back.
+    head: u32,
+    /// First descriptor whose completion was not announced to the completion queue.
+    settled: u32,
+    /// First descriptor not yet handed to the transport.
+    cursor: u32,
+    /// Where the next descriptor goes.
+    tail: u32,
+    depth: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    descriptor: Option<Descriptor>,
+    done: bool,
+}
+
+impl WorkQueue {
+    pub(crate) fn new(depth: usize) -> WorkQueue {
+        let capacity = depth.next_power_of_two().max(1);
+        let entries = (0..capacity).map(|_| Entry { descriptor: None, done: false }).collect();
+        WorkQueue { entries, head: 0, settled: 0, cursor: 0, tail: 0, depth: depth as u32 }
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth as usize
+    }
+
+    /// Descriptors posted and not yet given back.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= self.depth
+    }
+
+    /// Descriptors not yet handed to the transport.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u32 {
+        self.tail.wrapping_sub(self.cursor)
+    }
+
+    /// Adds a descriptor; the caller has checked [`is_full`](Self::is_full). Gives its index.
+    #[inline]
+    pub(crate) fn push(&mut self, descriptor: Descriptor) -> u32 {
+        let index = self.tail;
+        let slot = self.slot_mut(index);
+        debug_assert!(slot.descriptor.is_none(), "ring slot in use");
+        slot.descriptor = Some(descriptor);
+        slot.done = false;
+        self.tail = index.wrapping_add(1);
+        index
+    }
+
+    /// The descriptor at the cursor.
+    #[inline]
+    pub(crate) fn at_cursor(&mut self) -> Option<&mut Work> {
+        if self.cursor == self.tail {
+            return None;
+        }
+        let cursor = self.cursor;
+        self.slot_mut(cursor).descriptor.as_mut().map(Descriptor::work_mut)
+    }
+
+    #[inline]
+    pub(crate) fn cursor(&self) -> u32 {
+        self.cursor
+    }
+
+    /// The descriptor at the cursor is with the transport now.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        debug_assert_ne!(self.cursor, self.tail, "nothing to advance over");
+        self.cursor = self.cursor.wrapping_add(1);
+    }
+
+    /// The words of a descriptor that is with the transport and not done.
+    #[inline]
+    pub(crate) fn in_flight(&mut self, index: u32) -> Option<&mut Work> {
+        let live = index.wrapping_sub(self.head) < self.cursor.wrapping_sub(self.head);
+        let slot = self.slot_mut(index);
+        if !live || slot.done {
+            return None;
+        }
+        slot.descriptor.as_mut().map(Descriptor::work_mut)
+    }
+
+    /// Marks a descriptor done. A second completion of the same descriptor is ignored and told by `false`.
+    #[inline]
+    pub(crate) fn finish(&mut self, index: u32, status: Status, length: u32) -> bool {
+        let live = index.wrapping_sub(self.head) < self.len();
+        let slot = self.slot_mut(index);
+        if !live || slot.done {
+            return false;
+        }
+        let Some(descriptor) = slot.descriptor.as_mut() else { return false };
+        let work = descriptor.work_mut();
+        work.status = status;
+        work.length = length;
+        slot.done = true;
+        true
+    }
+
+    /// Marks everything not yet done as flushed; the cursor goes to the end.
+    pub(crate) fn flush(&mut self) {
+        let mut i = self.head;
+        while i != self.tail {
+            self.finish(i, Status::Flushed, 0);
+            i = i.wrapping_add(1);
+        }
+        self.cursor = self.tail;
+    }
+
+    /// Next descriptor that is done in order and not yet announced: whether it wants an entry in the completion queue.
+    #[inline]
+    pub(crate) fn settle(&mut self) -> Option<bool> {
+        if self.settled == self.tail {
+            return None;
+        }
+        let settled = self.settled;
+        let slot = self.slot_mut(settled);
+        if !slot.done {
+            return None;
+        }
+        let work = slot.descriptor.as_ref()?.work();
+        let wanted = !(work.unsignalled && work.status.is_success());
+        self.settled = settled.wrapping_add(1);
+        Some(wanted)
+    }
+
+    /// Takes the oldest descriptor if it is done.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Descriptor> {
+        if self.head == self.tail {
+            return None;
+        }
+        let head = self.head;
+        let slot = self.slot_mut(head);
+        if !slot.done {
+            return None;
+        }
+        let descriptor = slot.descriptor.take();
+        slot.done = false;
+        self.head = head.wrapping_add(1);
+        // A queue without completion queue never settles on its own.
+        if self.settled.wrapping_sub(self.head) > self.depth {
+            self.settled = self.head;
+        }
+        descriptor
+    }
+
+    /// Whether the oldest descriptor is done.
+    #[inline]
+    pub(crate) fn head_done(&self) -> bool {
+        self.head != self.tail && self.slot(self.head).done
+    }
+
+    /// Shows every descriptor not yet handed to the transport.
+    pub(crate) fn for_each_waiting(&self, mut f: impl FnMut(&Work)) {
+        let mut i = self.cursor;
+        while i != self.tail {
+            if let Some(d) = &self.slot(i).descriptor {
+                f(d.work());
+            }
+            i = i.wrapping_add(1);
+        }
+    }
+
+    /// Whether some descriptor is not done yet.
+    #[inline]
+    pub(crate) fn unfinished(&self) -> bool {
+        // In posting order the newest is usually the last to finish.
+        self.head != self.tail
+            && (self.waiting() > 0 || !self.slot(self.tail.wrapping_sub(1)).done || !self.head_done())
+    }
+
+    /// Descriptors that are not done.
+    pub(crate) fn not_done(&self) -> u32 {
+        (0..self.len()).filter(|i| !self.slot(self.head.wrapping_add(*i)).done).count() as u32
+    }
+
+    #[inline]
+    fn slot(&self, index: u32) -> &Entry {
+        &self.entries[index as usize & (self.entries.len() - 1)]
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, index: u32) -> &mut Entry {
+        let mask = self.entries.len() - 1;
+        &mut self.entries[index as usize & mask]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptor::Op;
+
+    fn numbered(n: u64) -> Descriptor {
+        Descriptor::new(Op::Send).context(n)
+    }
+
+    #[test]
+    fn comes_back_once_and_in_order() {
+        let mut q = WorkQueue::new(4);
+        for n in 0..4 {
+            q.push(numbered(n));
+            q.advance();
+        }
+        assert!(q.is_full());
+        assert!(q.finish(1, Status::Success, 8));
+        assert!(!q.finish(1, Status::TransportError, 0), "second completion is ignored");
+        assert!(q.pop().is_none(), "the first one is not done yet");
+        assert!(q.finish(0, Status::Success, 8));
+        assert_eq!(q.settle(), Some(true));
+        assert_eq!(q.settle(), Some(true));
+        assert_eq!(q.settle(), None);
+        q.flush();
+        let back: Vec<_> = std::iter::from_fn(|| q.pop()).map(|d| (d.work().context, d.work().status)).collect();
+        use Status::{Flushed, Success};
+        assert_eq!(back, [(0, Success), (1, Success), (2, Flushed), (3, Flushed)]);
+        assert!(!q.finish(2, Status::Success, 0), "a late completion of a returned descriptor is ignored");
+    }
+
+    proptest::proptest! {
+        /// Any mix of posts, completions in any order and flushes gives every descriptor back once, in order.
+        #[test]
+        fn ledger_holds(steps in proptest::collection::vec((0u8..5, 0u32..8), 0..400)) {
+            let mut q = WorkQueue::new(8);
+            let (mut posted, mut returned) = (0u64, 0u64);
+            for (what, arg) in steps {
+                match what {
+                    0 | 1 if !q.is_full() => { q.push(numbered(posted)); q.advance(); posted += 1; }
+                    2 => { q.finish((returned as u32).wrapping_add(arg), Status::Success, 1); }
+                    3 if arg == 0 => q.flush(),
+                    _ => while let Some(d) = q.pop() {
+                        proptest::prop_assert_eq!(d.work().context, returned);
+                        returned += 1;
+                    },
+                }
+                while q.settle().is_some() {}
+            }
+            q.flush();
+            while let Some(d) = q.pop() {
+                proptest::prop_assert_eq!(d.work().context, returned);
+                returned += 1;
+            }
+            proptest::prop_assert_eq!(posted, returned);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The two queues of a VI as its endpoint sees them while it is polled.
+
+use crate::descriptor::{Op, Status, Work};
+use crate::queue::WorkQueue;
+use crate::srq::SrqCore;
+
+/// Why a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The remote side disconnected in good order.
+    Disconnected,
+    /// The remote process died, or the link did.
+    Lost,
+    /// A message met no receive descriptor.
+    ReceiveQueueEmpty,
+    /// A message was longer than the receive descriptor it met.
+    TooLong,
+    /// The remote side wrote nonsense into shared memory or broke the protocol.
+    Protocol,
+    /// The remote side reported that one of our descriptors failed there.
+    Remote(Status),
+    /// A peer's RDMA operation was refused here.
+    RdmaRefused,
+}
+
+/// Access to the ledger of one VI during [`Endpoint::poll`](crate::provider::Endpoint::poll).
+pub struct Queues<'a> {
+    pub(crate) send: &'a mut WorkQueue,
+    pub(crate) recv: &'a mut WorkQueue,
+    pub(crate) srq: Option<&'a mut SrqCore>,
+    pub(crate) reads_in_flight: &'a mut u32,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) dropped: u32,
+    pub(crate) received: u32,
+}
+
+impl Queues<'_> {
+    /// The receive descriptor the next message goes to.
+    #[inline]
+    pub fn next_recv(&mut self) -> Option<&mut Work> {
+        if self.recv.waiting() == 0
+            && let Some(srq) = self.srq.as_deref_mut()
+            && !self.recv.is_full()
+        {
+            self.recv.push(srq.take()?);
+        }
+        self.recv.at_cursor()
+    }
+
+    /// Whether a message must stay where it is because the VI's own ledger is full of unreaped completions.
+    #[inline]
+    pub fn must_hold(&self) -> bool {
+        self.srq.is_some() && self.recv.waiting() == 0 && self.recv.is_full()
+    }
+
+    /// Completes the receive descriptor that [`next_recv`](Self::next_recv) gave.
+    #[inline]
+    pub fn complete_recv(&mut self, op: Op, status: Status, length: u32, immediate: Option<u32>) {
+        let index = self.recv.cursor();
+        let Some(work) = self.recv.at_cursor() else { return };
+        work.done_op = op;
+        work.received_immediate = immediate;
+        self.recv.advance();
+        self.recv.finish(index, status, length);
+        self.received += 1;
+    }
+
+    /// Completes a send-queue descriptor that was pending.
+    #[inline]
+    pub fn complete_send(&mut self, index: u32, status: Status, length: u32) {
+        let Some(work) = self.send.in_flight(index) else { return };
+        let read = work.op.reads_remote();
+        if self.send.finish(index, status, length) && read {
+            *self.reads_in_flight -= 1;
+        }
+    }
+
+    /// The words of a pending send-queue descriptor.
+    pub fn pending_send(&mut self, index: u32) -> Option<&mut Work> {
+        self.send.in_flight(index)
+    }
+
+    /// Receive descriptors completed during this poll.
+    #[inline]
+    pub fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// An unreliable message was dropped for want of a receive descriptor.
+    pub fn dropped(&mut self) {
+        self.dropped += 1;
+    }
+
+    /// The connection is over; what is still posted will be flushed.
+    pub fn broken(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+}

@@ -1,0 +1,263 @@
+//! The unsafe floor of the model: memory as address and length, and segments that point into it.
+//!
+//! Everything above works with [`Buffer`](crate::Buffer)s, which own their memory. Memory here may be written at any
+//! time by a peer (DESIGN 2.3), so it is only touched through the copy routine of `os` or through atomics; a plain
+//! `&[u8]` exists behind `unsafe` alone.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use viaduct_os::segment::Segment;
+
+use crate::buffer::Buffer;
+use crate::descriptor::Descriptor;
+use crate::memory::MemHandle;
+
+/// One piece of local memory in a descriptor, as the provider sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct RawSegment {
+    /// Where the bytes are.
+    pub addr: *mut u8,
+    /// How many.
+    pub len: u32,
+    /// The region they belong to, or [`MemHandle::NONE`] for memory that is registered on demand.
+    pub handle: MemHandle,
+}
+
+// SAFETY: a segment is an address; whoever posts it promises that it stays valid until the descriptor is back.
+unsafe impl Send for RawSegment {}
+// SAFETY: as above; nothing is dereferenced through a shared reference.
+unsafe impl Sync for RawSegment {}
+
+/// Where directly shareable memory lies, in the provider's own terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Locator {
+    /// Number of the slab (a shared segment) within the NIC.
+    pub slab: u32,
+    /// Offset of the first byte within it.
+    pub offset: u64,
+}
+
+/// Memory that stays where it is until dropped.
+pub struct RawMemory {
+    ptr: *mut u8,
+    len: usize,
+    owner: Owner,
+}
+
+enum Owner {
+    /// A boxed slice given to us; freed as one.
+    Heap,
+    /// Somebody else frees it once this is dropped.
+    Shared(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
+    /// The caller of an unsafe function promised that it outlives us.
+    Borrowed,
+}
+
+// SAFETY: the memory is plain bytes, reached only through copies and atomics; the owner is Send and Sync.
+unsafe impl Send for RawMemory {}
+// SAFETY: as above; concurrent copies may tear but touch nothing outside the range.
+unsafe impl Sync for RawMemory {}
+
+impl RawMemory {
+    /// Takes over ordinary heap memory.
+    pub fn from_heap(bytes: Vec<u8>) -> RawMemory {
+        let len = bytes.len();
+        let ptr = Box::into_raw(bytes.into_boxed_slice()).cast::<u8>();
+        RawMemory { ptr, len, owner: Owner::Heap }
+    }
+
+    /// Memory kept alive by `owner`.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` is mapped, readable and writable for as long as `owner` lives, and used by nobody else in this
+    /// process as a Rust reference.
+    pub unsafe fn from_shared(ptr: *mut u8, len: usize, owner: Arc<dyn Any + Send + Sync>) -> RawMemory {
+        RawMemory { ptr, len, owner: Owner::Shared(owner) }
+    }
+
+    /// Memory that the caller keeps alive.
+    ///
+    /// # Safety
+    /// `ptr..ptr+len` stays mapped, readable and writable until the value and everything posted from it is gone.
+    pub unsafe fn borrowed(ptr: *mut u8, len: usize) -> RawMemory {
+        RawMemory { ptr, len, owner: Owner::Borrowed }
+    }
+
+    /// First address.
+    #[inline]
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Gives heap memory back as a vector, or the memory itself if it is not heap memory.
+    pub fn into_heap(self) -> Result<Vec<u8>, RawMemory> {
+        if !matches!(self.owner, Owner::Heap) {
+            return Err(self);
+        }
+        let (ptr, len) = (self.ptr, self.len);
+        std::mem::forget(self);
+        // SAFETY: made by from_heap from a boxed slice of this length, and not dropped (forgotten above).
+        Ok(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(ptr, len)) }.into_vec())
+    }
+
+    /// Copies out of the memory.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    #[inline]
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        // SAFETY: source range checked; the destination is an exclusive slice of the same length.
+        unsafe { viaduct_os::copy::copy(into.as_mut_ptr(), self.ptr.add(offset), into.len()) }
+    }
+
+    /// Copies into the memory.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    #[inline]
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: destination range checked; the source is a valid slice of the same length.
+        unsafe { viaduct_os::copy::copy(self.ptr.add(offset), from.as_ptr(), from.len()) }
+    }
+
+    /// The memory as atomic bytes.
+    pub fn atomics(&self) -> &[AtomicU8] {
+        // SAFETY: valid for len bytes while self lives; AtomicU8 has the layout of u8 and allows outside writers.
+        unsafe { std::slice::from_raw_parts(self.ptr.cast::<AtomicU8>(), self.len) }
+    }
+
+    /// An aligned 64-bit word as an atomic.
+    ///
+    /// # Panics
+    /// If it lies outside or is not aligned to 8 bytes.
+    #[inline]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        self.check(offset, 8);
+        let p = self.ptr.wrapping_add(offset);
+        assert!((p as usize).is_multiple_of(8), "word not aligned to 8 bytes");
+        // SAFETY: in range and aligned as just checked.
+        unsafe { &*p.cast::<AtomicU64>() }
+    }
+
+    /// The memory as a slice.
+    ///
+    /// # Safety
+    /// Nobody, no peer and no posted descriptor, writes the range while the slice lives.
+    pub unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        self.check(offset, len);
+        // SAFETY: in range; no writer by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.ptr.add(offset), len) }
+    }
+
+    /// The memory as a mutable slice.
+    ///
+    /// # Safety
+    /// Nobody else, no peer and no posted descriptor, touches the range while the slice lives.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
+        self.check(offset, len);
+        // SAFETY: in range; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.add(offset), len) }
+    }
+
+    #[inline]
+    fn check(&self, offset: usize, len: usize) {
+        assert!(offset <= self.len && len <= self.len - offset, "range outside the memory");
+    }
+}
+
+impl Drop for RawMemory {
+    fn drop(&mut self) {
+        if matches!(self.owner, Owner::Heap) {
+            // SAFETY: made by from_heap from a boxed slice of this length, dropped once.
+            drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.ptr, self.len)) });
+        }
+    }
+}
+
+impl fmt::Debug for RawMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawMemory({:p}, {} bytes)", self.ptr, self.len)
+    }
+}
+
+impl Buffer {
+    /// The bytes as a slice.
+    ///
+    /// # Safety
+    /// No peer writes the buffer by RDMA while the slice lives.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        let (memory, start, len) = self.place();
+        // SAFETY: a posted buffer is inside its descriptor, so only peers could write; the caller says none does.
+        unsafe { memory.slice(start, len) }
+    }
+
+    /// The bytes as a mutable slice.
+    ///
+    /// # Safety
+    /// No peer reads or writes the buffer by RDMA while the slice lives.
+    pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
+        let (memory, start, len) = self.place();
+        // SAFETY: buffers of one region never overlap and this one is borrowed mutably; peers by the caller's promise.
+        unsafe { memory.slice_mut(start, len) }
+    }
+}
+
+/// A mapped segment as 64-bit atomics. A segment mapped read only must only be loaded from.
+#[inline]
+pub(crate) fn words(segment: &Segment) -> &[AtomicU64] {
+    // SAFETY: a segment is mapped, page aligned, for its whole length while it lives; atomics allow outside writers.
+    unsafe { std::slice::from_raw_parts(segment.as_ptr().cast::<AtomicU64>(), segment.len() / 8) }
+}
+
+impl Descriptor {
+    /// Adds memory that the descriptor does not own: the raw post under the safe interface, for C libraries.
+    ///
+    /// # Safety
+    /// `addr..addr+len` stays mapped (and, for receives and reads, writable and used by nobody else) until the
+    /// descriptor is back.
+    ///
+    /// # Panics
+    /// If the descriptor would pass 4 GiB.
+    pub unsafe fn raw_segment(mut self, addr: *mut u8, len: u32, handle: MemHandle) -> Descriptor {
+        self.push(RawSegment { addr, len, handle });
+        self
+    }
+}
+
+/// Adds to the 64-bit word at `addr` and gives the old value.
+///
+/// # Safety
+/// `addr` is mapped, writable and aligned to 8 bytes.
+pub unsafe fn fetch_add(addr: *mut u8, value: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe { &*addr.cast::<AtomicU64>() }.fetch_add(value, Ordering::AcqRel)
+}
+
+/// Swaps the 64-bit word at `addr` if it equals `expected` and gives the old value.
+///
+/// # Safety
+/// `addr` is mapped, writable and aligned to 8 bytes.
+pub unsafe fn compare_swap(addr: *mut u8, expected: u64, new: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    let word = unsafe { &*addr.cast::<AtomicU64>() };
+    match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(old) | Err(old) => old,
+    }
+}

@@ -1,0 +1,190 @@
+//! One Virtual Interface: its state, its two work queues and the endpoint it is bound to while connected.
+//!
+//! States are VIA's: Idle, Connect Pending, Connected, Error; `docs/papers.md` says which rules were recalled rather
+//! than read and how they were decided.
+
+use std::fmt;
+
+use crate::attributes::{RemoteAttributes, ViAttributes};
+use crate::descriptor::{Descriptor, Status};
+use crate::error::Error;
+use crate::handle::Table;
+use crate::provider::{Endpoint, Submit};
+use crate::queue::WorkQueue;
+use crate::queues::{Fault, Queues};
+use crate::srq::SrqCore;
+
+/// State of a VI.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ViState {
+    /// Not connected; receives may be posted.
+    Idle,
+    /// A request is under way.
+    ConnectPending,
+    /// Connected.
+    Connected,
+    /// The connection broke; everything was flushed; disconnect leads back to Idle.
+    Error,
+}
+
+impl fmt::Display for ViState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ViState::Idle => "idle",
+            ViState::ConnectPending => "waiting for its connection",
+            ViState::Connected => "connected",
+            ViState::Error => "in the error state",
+        })
+    }
+}
+
+/// Which of a VI's two queues.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Queue {
+    /// Sends and RDMA.
+    Send,
+    /// Receives.
+    Receive,
+}
+
+pub(crate) struct ViCore {
+    pub(crate) state: ViState,
+    pub(crate) attributes: ViAttributes,
+    pub(crate) send: WorkQueue,
+    pub(crate) recv: WorkQueue,
+    pub(crate) endpoint: Option<Box<dyn Endpoint>>,
+    pub(crate) remote: Option<RemoteAttributes>,
+    /// Result of a connection request, until somebody asks for it.
+    pub(crate) outcome: Option<Result<(), Error>>,
+    /// When a pending request is given up, in clock nanoseconds.
+    pub(crate) deadline: Option<u64>,
+    /// Unsignalled descriptors that are done.
+    pub(crate) reclaimed: Vec<Descriptor>,
+    reads_in_flight: u32,
+    /// Polled by its completion queue without being asked (see `cq`).
+    pub(crate) hot: bool,
+    pub(crate) idle_polls: u32,
+    /// Entries fetched from completion queues whose completions were not taken yet, per queue.
+    pub(crate) owed: [u32; 2],
+}
+
+/// What a step of progress brought about.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Progress {
+    pub(crate) fault: Option<Fault>,
+    pub(crate) dropped: u32,
+    pub(crate) received: u32,
+}
+
+impl ViCore {
+    pub(crate) fn new(attributes: ViAttributes) -> ViCore {
+        ViCore {
+            state: ViState::Idle,
+            send: WorkQueue::new(attributes.send_depth),
+            recv: WorkQueue::new(attributes.recv_depth),
+            reclaimed: Vec::new(),
+            attributes,
+            endpoint: None,
+            remote: None,
+            outcome: None,
+            deadline: None,
+            reads_in_flight: 0,
+            hot: false,
+            idle_polls: 0,
+            owed: [0; 2],
+        }
+    }
+
+    /// Polls the endpoint and hands over waiting sends.
+    #[inline]
+    pub(crate) fn progress(&mut self, srqs: &mut Table<SrqCore>) -> Progress {
+        let Some(endpoint) = self.endpoint.as_mut() else { return Progress::default() };
+        let srq = match self.attributes.srq {
+            None => None,
+            Some(srq) => srqs.get_mut(srq.0),
+        };
+        let mut queues = Queues {
+            send: &mut self.send,
+            recv: &mut self.recv,
+            srq,
+            reads_in_flight: &mut self.reads_in_flight,
+            fault: None,
+            dropped: 0,
+            received: 0,
+        };
+        endpoint.poll(&mut queues);
+        let mut result = Progress { fault: queues.fault, dropped: queues.dropped, received: queues.received };
+        if self.send.waiting() > 0 && result.fault.is_none() {
+            result.fault = self.pump();
+        }
+        result
+    }
+
+    /// Hands waiting sends to the endpoint until it is busy. Tells of a break.
+    #[inline]
+    pub(crate) fn pump(&mut self) -> Option<Fault> {
+        let endpoint = self.endpoint.as_mut()?;
+        loop {
+            let index = self.send.cursor();
+            let work = self.send.at_cursor()?;
+            if work.fence && self.reads_in_flight > 0 {
+                return None;
+            }
+            let total = work.total;
+            let submitted = match work.verdict {
+                Status::Success => endpoint.submit(work, index),
+                wrong => Submit::Failed(wrong),
+            };
+            match submitted {
+                Submit::Done => {
+                    self.send.advance();
+                    self.send.finish(index, Status::Success, total);
+                }
+                Submit::Pending => {
+                    self.reads_in_flight += u32::from(work.op.reads_remote());
+                    self.send.advance();
+                }
+                Submit::Busy => return None,
+                Submit::Failed(status) => {
+                    self.send.advance();
+                    self.send.finish(index, status, 0);
+                    if self.attributes.reliability.is_reliable() {
+                        return Some(Fault::Remote(status));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Binds the transport; receives posted so far are told to it.
+    pub(crate) fn bind(&mut self, mut endpoint: Box<dyn Endpoint>, remote: RemoteAttributes) {
+        self.recv.for_each_waiting(|work| endpoint.recv_posted(work));
+        self.endpoint = Some(endpoint);
+        self.remote = Some(remote);
+        self.state = ViState::Connected;
+    }
+
+    /// Lets go of the transport and flushes both queues.
+    pub(crate) fn unbind(&mut self, state: ViState) {
+        if let Some(mut endpoint) = self.endpoint.take() {
+            endpoint.close();
+        }
+        self.send.flush();
+        self.recv.flush();
+        self.reads_in_flight = 0;
+        self.state = state;
+    }
+
+    pub(crate) fn queue_mut(&mut self, which: Queue) -> &mut WorkQueue {
+        match which {
+            Queue::Send => &mut self.send,
+            Queue::Receive => &mut self.recv,
+        }
+    }
+
+    /// Whether the send queue has something that progress may complete.
+    #[inline]
+    pub(crate) fn sends_outstanding(&self) -> bool {
+        self.send.unfinished()
+    }
+}

@@ -1,0 +1,199 @@
+//! Waiting for completions: the policy of `os` over the provider's sleeper, the pollable descriptor, and progress of
+//! a whole completion queue.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use viaduct_os::clock;
+use viaduct_os::wait::{Sleep, WaitPolicy};
+
+use crate::counters::Counter;
+use crate::error::Error;
+use crate::handle::{Cq, Vi};
+use crate::nic::Nic;
+use crate::provider::{Signal, Sleeper};
+use crate::transfer::Completion;
+use crate::vi::Queue;
+
+impl Nic {
+    /// Waits for the next completion of the send queue.
+    pub fn wait_send(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.check_unbound(vi, Queue::Send)?;
+        self.wait_until(timeout, |nic| nic.poll_send(vi).transpose())?
+    }
+
+    /// Waits for the next completion of the receive queue.
+    pub fn wait_recv(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.check_unbound(vi, Queue::Receive)?;
+        self.wait_until(timeout, |nic| nic.poll_recv(vi).transpose())?
+    }
+
+    /// Waits for the next completion of a completion queue.
+    pub fn wait_cq(&mut self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())?
+    }
+
+    /// A descriptor that becomes readable when something happened after [`arm`](Self::arm).
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.sleeper.fd()
+    }
+
+    /// Arms the pollable descriptor. Poll once more before going to sleep on it: what came before is not announced.
+    pub fn arm(&mut self) -> Result<(), Error> {
+        self.check_fork()?;
+        self.sleeper.drain_fd();
+        self.sleeper.arm_fd()?;
+        self.signal.set_announced(true);
+        Ok(())
+    }
+
+    /// After a poll that followed [`arm`](Self::arm) found something, or the descriptor was readable.
+    pub fn disarm(&mut self) {
+        self.signal.set_announced(false);
+        self.sleeper.cancel();
+        self.sleeper.drain_fd();
+    }
+
+    /// What other threads wake a sleeping NIC with.
+    pub(crate) fn sleep(&self) -> NicSleep {
+        NicSleep { signal: self.signal.clone(), sleeper: self.sleeper.clone() }
+    }
+
+    pub(crate) fn wait_until<T>(
+        &mut self,
+        timeout: Option<Duration>,
+        poll: impl FnMut(&mut Nic) -> Option<T>,
+    ) -> Result<T, Error> {
+        let deadline = timeout.map(|t| clock::now_ns().saturating_add(t.as_nanos() as u64));
+        self.wait_deadline(deadline, poll).ok_or(Error::Timeout)
+    }
+
+    pub(crate) fn wait_deadline<T>(
+        &mut self,
+        deadline: Option<u64>,
+        mut poll: impl FnMut(&mut Nic) -> Option<T>,
+    ) -> Option<T> {
+        if let Some(found) = poll(self) {
+            return Some(found);
+        }
+        let sleep = self.sleep();
+        let mut policy = self.wait.take().unwrap_or_else(|| WaitPolicy::new(Default::default()));
+        let before = (policy.spins, policy.yields, policy.sleeps);
+        let found = policy.wait(deadline, || poll(self), &sleep);
+        self.counters.add(Counter::Spins, policy.spins - before.0);
+        self.counters.add(Counter::Yields, policy.yields - before.1);
+        self.counters.add(Counter::Sleeps, policy.sleeps - before.2);
+        self.wait = Some(policy);
+        found
+    }
+
+    /// Moves on everything that may bring a completion to `cq`.
+    pub(crate) fn progress_cq(&mut self, cq: Cq) {
+        self.process_events();
+        let mut at = 0;
+        while let Some(vi) = self.cqs.get(cq.0).and_then(|c| c.hot.get(at).copied()) {
+            let received = self.progress_vi(vi);
+            let core = self.cqs.get_mut(cq.0).expect("looked up above");
+            if received > 0 {
+                if let Some(v) = self.vis.get_mut(vi.0) {
+                    v.idle_polls = 0;
+                }
+                core.heat(vi, &mut self.vis);
+                at += 1;
+            } else if core.hot.get(at) == Some(&vi) && !core.note_idle(at, &mut self.vis) {
+                at += 1;
+            }
+        }
+        let announced = self.signal.is_announced();
+        let core = self.cqs.get_mut(cq.0).expect("looked up by the caller");
+        if let Some(vi) = core.scrub()
+            && self.progress_vi(vi) > 0
+        {
+            self.heat(vi);
+        }
+        if announced {
+            let cooled = self.cqs.get_mut(cq.0).expect("as above").take_cooling();
+            for vi in cooled {
+                self.progress_vi(vi);
+            }
+        }
+        self.progress_ready();
+    }
+
+    /// Moves on the VIs whose peers rang.
+    fn progress_ready(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.provider.ready(&mut ready);
+        for vi in ready.drain(..) {
+            self.heat(vi);
+            self.progress_vi(vi);
+        }
+        self.ready = ready;
+    }
+
+    fn heat(&mut self, vi: Vi) {
+        let Some(core) = self.vis.get(vi.0) else { return };
+        let (a, b) = (core.attributes.recv_cq, core.attributes.send_cq);
+        for cq in [a, b.filter(|b| a != Some(*b))].into_iter().flatten() {
+            if let Some(cq) = self.cqs.get_mut(cq.0) {
+                cq.heat(vi, &mut self.vis);
+            }
+        }
+    }
+
+    /// A VI connected: decide whether its completion queue polls it or waits to be told.
+    pub(crate) fn adopt_into_cqs(&mut self, vi: Vi) {
+        let Some(core) = self.vis.get_mut(vi.0) else { return };
+        let bound = [core.attributes.recv_cq, core.attributes.send_cq];
+        let few = bound.iter().flatten().all(|cq| self.cqs.get(cq.0).is_some_and(|c| c.few()));
+        if bound.iter().all(Option::is_none) {
+            return;
+        }
+        if few {
+            self.heat(vi);
+        } else if let Some(endpoint) = core.endpoint.as_mut() {
+            endpoint.set_armed(true);
+            // What arrived before the flag was up is looked for once.
+            self.progress_vi(vi);
+        }
+    }
+
+    fn check_unbound(&self, vi: Vi, queue: Queue) -> Result<(), Error> {
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        let bound = match queue {
+            Queue::Send => core.attributes.send_cq,
+            Queue::Receive => core.attributes.recv_cq,
+        };
+        if bound.is_some() { Err(Error::BoundToCq) } else { Ok(()) }
+    }
+}
+
+/// A NIC's place to sleep, usable while nobody holds the NIC.
+#[derive(Clone)]
+pub(crate) struct NicSleep {
+    signal: Arc<Signal>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl NicSleep {
+    pub(crate) fn ring(&self) {
+        self.sleeper.ring();
+    }
+}
+
+impl Sleep for NicSleep {
+    fn announce(&self) {
+        self.sleeper.announce();
+        self.signal.set_announced(true);
+    }
+
+    fn cancel(&self) {
+        self.signal.set_announced(false);
+        self.sleeper.cancel();
+    }
+
+    fn park(&self, timeout: Option<Duration>) {
+        self.sleeper.park(timeout);
+    }
+}

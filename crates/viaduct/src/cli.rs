@@ -1,0 +1,164 @@
+//! Arguments of every verb, as typed.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use viaduct_bench::cases;
+
+/// User-level networking: programs on one machine or a cluster reach each other's memory directly.
+#[derive(Debug, Parser)]
+#[command(name = "viaduct", version, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// A guided minute: what this machine can do, with numbers
+    Tour(TourArgs),
+    /// What is available here, and why something is not
+    Info(FormatArgs),
+    /// Every knob: value, default, where it comes from
+    Config(FormatArgs),
+    /// Measure a case, alone or against references
+    #[command(after_help = BENCH_HELP)]
+    Bench(BenchArgs),
+    /// Counters of every Viaduct process on this host
+    Stat(StatArgs),
+    /// Completion script for a shell
+    Completions(CompletionsArgs),
+    /// The second process of a benchmark; started by `bench` itself
+    #[command(hide = true)]
+    BenchPeer(PeerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// How results are written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourArgs {
+    /// Half the time, wider intervals
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatArgs {
+    /// How results are written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Only this process
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure; `list` says what there is
+    #[arg(value_parser = case_names())]
+    pub(crate) case: String,
+    /// Provider of the layer that is measured first
+    #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER", conflicts_with = "layer")]
+    pub(crate) provider: String,
+    /// Measure this reference layer instead of a provider
+    #[arg(long)]
+    pub(crate) layer: Option<String>,
+    /// Layers to measure in the same run, interleaved with the first
+    #[arg(long, value_delimiter = ',', value_name = "LAYER,..")]
+    pub(crate) compare: Vec<String>,
+    /// Message sizes: bytes, with K, M, G for powers of 1,024
+    #[arg(long, value_name = "SIZE,..")]
+    pub(crate) sizes: Option<String>,
+    /// How receivers wait
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) wait: WaitArg,
+    /// Cores of the two processes; twice the same to share one [default: the first two]
+    #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1..=2)]
+    pub(crate) cpus: Vec<usize>,
+    /// Messages under way at once [default: by case]
+    #[arg(long)]
+    pub(crate) window: Option<usize>,
+    /// Numbers of open connections (case `connections`)
+    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    pub(crate) connections: Vec<usize>,
+    /// Seconds for each layer at each size
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) time: f64,
+    /// A fifth of the time, one launch: a first impression
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Fresh starts of the second process within a point
+    #[arg(long, default_value_t = 3)]
+    pub(crate) launches: usize,
+    /// Seed of the random order of layers and sizes
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// How results are written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PeerArgs {
+    #[arg(long)]
+    pub(crate) cpu: usize,
+    #[arg(long)]
+    pub(crate) parent: u32,
+    #[arg(long)]
+    pub(crate) one_core: bool,
+}
+
+/// How results are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// One object a line
+    Json,
+    /// Comma-separated, with a heading
+    Csv,
+}
+
+/// How receivers wait.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum WaitArg {
+    /// Look again and again: lowest latency, a whole core
+    #[default]
+    Poll,
+    /// Sleep until something arrives
+    Block,
+}
+
+fn case_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["list"]))
+}
+
+const BENCH_HELP: &str = "\
+Examples:
+  viaduct bench latency --compare raw,unix,tcp
+  viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
+  viaduct bench latency --cpus 0,0 --wait block --compare tcp
+  viaduct bench list";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

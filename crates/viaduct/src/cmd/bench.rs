@@ -1,0 +1,100 @@
+//! `viaduct bench CASE`: turns words into settings, runs the case, prints what it hands out.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use viaduct_bench::schema::Line;
+use viaduct_bench::{Case, Event, Layer, PeerCommand, Settings, Wait, cases, layers, size};
+
+use crate::cli::{BenchArgs, Format, WaitArg};
+use crate::knobs;
+use crate::output::progress::Progress;
+use crate::output::{results, table};
+
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
+    if args.case == "list" {
+        return list(args.format);
+    }
+    let case = Case::find(&args.case)?;
+    let settings = settings(args)?;
+    let (lines, valid) = measure(case, &settings, args.format == Format::Json)?;
+    match args.format {
+        Format::Json => {}
+        Format::Csv => results::csv(&lines)?,
+        Format::Table => results::table(case, &settings, &lines)?,
+    }
+    if !valid {
+        writeln!(io::stderr(), "a layer did not deliver its data intact; no number is given for it")?;
+    }
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Runs a case with a progress bar; prints lines at once if `print`.
+pub(crate) fn measure(case: &Case, settings: &Settings, print: bool) -> Result<(Vec<Line>, bool)> {
+    let program = std::env::current_exe().context("finding the program to start as the second process")?;
+    let command = PeerCommand { program, args: vec!["bench-peer".into()] };
+    let mut progress = Progress::new(case.name);
+    let (mut lines, mut printed) = (Vec::new(), Ok(()));
+    let valid = viaduct_bench::run(case, settings, &command, &mut |event| match event {
+        Event::Progress { size: bytes, done } => progress.show(&size::show(bytes), done),
+        Event::Line(line) => {
+            if print && printed.is_ok() {
+                printed = writeln!(io::stdout(), "{}", line.to_json());
+            }
+            lines.push(line);
+        }
+        _ => {}
+    })?;
+    progress.clear();
+    printed?;
+    Ok((lines, valid))
+}
+
+/// The two cores to use unless told otherwise: the first two this process may run on.
+pub(crate) fn default_cpus() -> [usize; 2] {
+    let allowed = viaduct_os::cpu::allowed();
+    let first = allowed.first().copied().unwrap_or(0);
+    [first, allowed.get(1).copied().unwrap_or(first)]
+}
+
+fn settings(args: &BenchArgs) -> Result<Settings> {
+    let first = args.layer.as_deref().unwrap_or(&args.provider);
+    let mut chosen: Vec<Layer> = vec![first.parse()?];
+    for name in &args.compare {
+        let layer = name.trim().parse()?;
+        if !chosen.contains(&layer) {
+            chosen.push(layer);
+        }
+    }
+    let cpus = match args.cpus[..] {
+        [] => default_cpus(),
+        [both] => [both, both],
+        [a, b, ..] => [a, b],
+    };
+    let mut settings = Settings::new(chosen, cpus);
+    settings.sizes = args.sizes.as_deref().map(size::parse_list).transpose()?.unwrap_or_default();
+    settings.wait = match args.wait {
+        WaitArg::Poll => Wait::Poll,
+        WaitArg::Block => Wait::Block,
+    };
+    settings.window = args.window;
+    settings.connections.clone_from(&args.connections);
+    settings.time = if args.quick { args.time / 5.0 } else { args.time };
+    settings.launches = if args.quick { 1 } else { args.launches };
+    settings.seed = args.seed;
+    settings.providers = knobs::from_environment()?;
+    Ok(settings)
+}
+
+fn list(format: Format) -> Result<ExitCode> {
+    let mut rows = Vec::new();
+    for case in cases::ALL {
+        rows.push(["case".into(), case.name.into(), case.unit.into(), case.about.into()]);
+    }
+    for info in layers::ALL {
+        rows.push(["layer".into(), info.name.into(), String::new(), info.about.into()]);
+    }
+    table::print(format, ["kind", "name", "unit", "what it is"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,30 @@
+//! `viaduct config`: every knob with its value, its default and where the value comes from.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use viaduct_providers::config::{Config, KNOBS};
+
+use crate::cli::FormatArgs;
+use crate::knobs;
+use crate::output::table;
+
+pub(crate) fn run(args: &FormatArgs) -> Result<ExitCode> {
+    let (config, defaults) = (knobs::from_environment()?, Config::default());
+    let mut rows = vec![provider_row()];
+    for knob in KNOBS {
+        let origin = if std::env::var_os(knob.env).is_some() { "environment" } else { "default" };
+        let (value, default) = ((knob.show)(&config), (knob.show)(&defaults));
+        rows.push([knob.name.into(), value, default, origin.into(), knob.env.into(), knob.help.into()]);
+    }
+    table::print(args.format, ["knob", "value", "default", "origin", "variable", "what it does"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The one knob that belongs to the tools and not to a provider.
+fn provider_row() -> [String; 6] {
+    let set = std::env::var("VIADUCT_PROVIDER").ok();
+    let origin = if set.is_some() { "environment" } else { "default" };
+    let help = "provider that tools use unless told otherwise";
+    ["provider".into(), set.unwrap_or_else(|| "shm".into()), "shm".into(), origin.into(), "VIADUCT_PROVIDER".into(), help.into()]
+}

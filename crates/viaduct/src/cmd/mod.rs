@@ -1,0 +1,9 @@
+//! One file for each verb.
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod info;
+pub(crate) mod peer;
+pub(crate) mod stat;
+pub(crate) mod tour;

@@ -1,0 +1,13 @@
+//! `viaduct bench-peer` (hidden): the second process of a benchmark.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::PeerArgs;
+use crate::knobs;
+
+pub(crate) fn run(args: &PeerArgs) -> Result<ExitCode> {
+    viaduct_bench::serve_peer(args.cpu, args.one_core, args.parent, knobs::from_environment()?)?;
+    Ok(ExitCode::SUCCESS)
+}

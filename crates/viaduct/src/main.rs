@@ -1,0 +1,54 @@
+//! `viaduct`: one binary, one verb for each thing it does.
+//!
+//! This crate holds arguments and output and nothing else. A verb is one file in `cmd/`; what it prints goes through
+//! `output/`. Data go to standard output, talk to standard error. Exit status: 0 good, 1 a check said no, 2 usage or
+//! failure. A closed pipe is no failure.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod cmd;
+mod knobs;
+mod output;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Verb};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.verb {
+        Verb::Tour(args) => cmd::tour::run(&args),
+        Verb::Info(args) => cmd::info::run(&args),
+        Verb::Config(args) => cmd::config::run(&args),
+        Verb::Bench(args) => cmd::bench::run(&args),
+        Verb::Stat(args) => cmd::stat::run(&args),
+        Verb::Completions(args) => cmd::completions::run(&args),
+        Verb::BenchPeer(args) => cmd::peer::run(&args),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing can be done if standard error is closed as well.
+            let _ = complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Cause, context, one hint.
+fn complain(error: &anyhow::Error) -> io::Result<()> {
+    let mut out = io::stderr().lock();
+    writeln!(out, "error: {error:#}")?;
+    let hint = error.chain().find_map(|cause| cause.downcast_ref::<viaduct_bench::Error>()?.hint());
+    hint.map_or(Ok(()), |hint| writeln!(out, "  hint: {hint}"))
+}

@@ -1,0 +1,148 @@
+//! Benchmark results as a table for people and as CSV.
+
+use std::io::{self, Write};
+
+use viaduct_bench::schema::{Line, Measurement, Pair};
+use viaduct_bench::{Case, Settings, size};
+
+use crate::output::table;
+
+/// Prints what was measured, in words, then the numbers.
+pub(crate) fn table(case: &Case, settings: &Settings, lines: &[Line]) -> io::Result<()> {
+    let (measurements, pairs) = split(lines);
+    let mut out = io::stdout().lock();
+    for line in case.header(settings) {
+        writeln!(out, "# {line}")?;
+    }
+    if let Some(any) = measurements.first() {
+        let window = if any.window > 1 { format!(" Window: {} messages.", any.window) } else { String::new() };
+        let host = &any.host;
+        let kind = if host.virtualised { "virtual" } else { "real" };
+        writeln!(out, "# Reading the clock costs {:.0} ns.{window}", any.timer_ns)?;
+        writeln!(out, "# {}, {} cores ({kind} machine), Linux {}", host.cpu, host.cores, host.kernel)?;
+    }
+    let first = settings.layers.first().map_or("", |layer| layer.name());
+    writeln!(out, "\n{}", draw(case, first, &measurements, &pairs))
+}
+
+/// The table of one case.
+pub(crate) fn draw(case: &Case, first: &str, lines: &[&Measurement], pairs: &[&Pair]) -> String {
+    let mut lines = lines.to_vec();
+    lines.sort_by_key(|line| line.size);
+    let p50 = format!("p50 {}", case.unit);
+    let against = format!("x {first}");
+    let heads = ["size", "layer", "placement", &p50, "95 % interval", "p99", &against, "n", "marks"];
+    let rows: Vec<[String; 9]> = lines.iter().map(|line| row(line, first, &lines, pairs)).collect();
+    table::draw(&heads, &rows, &[0, 3, 4, 5, 6, 7])
+}
+
+/// Prints one line for each measurement.
+pub(crate) fn csv(lines: &[Line]) -> io::Result<()> {
+    let (measurements, _) = split(lines);
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", COLUMNS.map(|(name, _)| name).join(","))?;
+    for line in measurements {
+        writeln!(out, "{}", table::csv_row(COLUMNS.map(|(_, cell)| cell(line))))?;
+    }
+    Ok(())
+}
+
+/// Both kinds of line apart.
+pub(crate) fn split(lines: &[Line]) -> (Vec<&Measurement>, Vec<&Pair>) {
+    let (mut measurements, mut pairs) = (Vec::new(), Vec::new());
+    for line in lines {
+        match line {
+            Line::Measurement(measurement) => measurements.push(&**measurement),
+            Line::Pair(pair) => pairs.push(pair),
+        }
+    }
+    (measurements, pairs)
+}
+
+/// Three significant digits: more would be a claim that no interval here supports.
+pub(crate) fn digits(value: f64) -> String {
+    let decimals = if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    format!("{value:.decimals$}")
+}
+
+fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 9] {
+    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
+    let name = label(line, all);
+    let ratio = pairs.iter().find(|pair| {
+        let base = if name.contains('@') { format!("{first}@1") } else { first.to_owned() };
+        pair.a == name && pair.b == base && pair.size == line.size && pair.placement == line.placement
+    });
+    let mut marks = Vec::new();
+    if !line.valid {
+        marks.push("INVALID");
+    }
+    if line.noisy {
+        marks.push("noisy");
+    }
+    if line.valid && line.n < 6 {
+        marks.push("few");
+    }
+    [
+        size::show(line.size),
+        name.clone(),
+        line.placement.clone(),
+        number(line.p50),
+        line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
+        number(line.p99),
+        ratio.map_or_else(|| "-".into(), |pair| digits(pair.ratio)),
+        line.n.to_string(),
+        marks.join(" "),
+    ]
+}
+
+/// The layer, with the number of connections if that is what varies.
+fn label(line: &Measurement, all: &[&Measurement]) -> String {
+    let varies = all.iter().any(|other| other.connections != line.connections);
+    if varies { format!("{}@{}", line.layer, line.connections) } else { line.layer.clone() }
+}
+
+type Column = (&'static str, fn(&Measurement) -> String);
+
+const COLUMNS: [Column; 26] = [
+    ("case", |m| m.case.clone()),
+    ("layer", |m| m.layer.clone()),
+    ("provider", |m| m.provider.clone().unwrap_or_default()),
+    ("size", |m| m.size.to_string()),
+    ("unit", |m| m.unit.clone()),
+    ("p50", |m| cell(m.p50)),
+    ("ci95_low", |m| cell(m.ci95.map(|ci| ci[0]))),
+    ("ci95_high", |m| cell(m.ci95.map(|ci| ci[1]))),
+    ("n", |m| m.n.to_string()),
+    ("valid", |m| m.valid.to_string()),
+    ("noisy", |m| m.noisy.to_string()),
+    ("min", |m| cell(m.min)),
+    ("p90", |m| cell(m.p90)),
+    ("p99", |m| cell(m.p99)),
+    ("p999", |m| cell(m.p999)),
+    ("max", |m| cell(m.max)),
+    ("samples", |m| m.samples.to_string()),
+    ("batch", |m| m.batch.to_string()),
+    ("ns_per_message", |m| cell(m.ns_per_message)),
+    ("placement", |m| m.placement.clone()),
+    ("probe_ns", |m| cell(m.probe_ns)),
+    ("cpus", |m| format!("{} {}", m.cpus[0], m.cpus[1])),
+    ("wait", |m| m.wait.clone()),
+    ("window", |m| m.window.to_string()),
+    ("connections", |m| m.connections.to_string()),
+    ("dropped", |m| m.dropped.to_string()),
+];
+
+fn cell(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |v| v.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_significant_digits() {
+        let shown = [0.0, 0.0553, 1.0, 24.71, 199.6, 6123.4].map(digits);
+        assert_eq!(shown, ["0", "0.0553", "1.00", "24.7", "200", "6123"]);
+    }
+}

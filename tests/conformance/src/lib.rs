@@ -1,0 +1,1 @@
+//! One suite of tests for every provider.

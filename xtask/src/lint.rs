@@ -1,0 +1,39 @@
+//! `cargo xtask lint`: formatting, clippy, documentation and the house, warnings being errors.
+
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::house;
+use crate::progress::say;
+use crate::step::Step;
+use crate::summary::{Row, Verdict};
+use crate::test::{Wanted, run_steps};
+use crate::workspace::Workspace;
+
+/// Budgets in minutes.
+const FORMAT: u64 = 1;
+const CLIPPY: u64 = 2;
+const DOCUMENTATION: u64 = 1;
+
+/// Runs all of them, whatever the first ones say.
+pub(crate) fn run(workspace: &Workspace) -> Result<Vec<Row>> {
+    let wanted = Wanted { full: false, install: false, filter: None, only: None };
+    let format = Step::cargo(["fmt", "--all", "--check"]);
+    let clippy = Step::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    let documentation = Step::cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    Ok(vec![
+        run_house(workspace)?,
+        run_steps("format", FORMAT, vec![format], &wanted)?,
+        run_steps("clippy", CLIPPY, vec![clippy], &wanted)?,
+        run_steps("documentation", DOCUMENTATION, vec![documentation], &wanted)?,
+    ])
+}
+
+fn run_house(workspace: &Workspace) -> Result<Row> {
+    say("== house");
+    let start = Instant::now();
+    let good = house::check_and_report(workspace)?;
+    let verdict = if good { Verdict::Passed } else { Verdict::Failed("see the list above".to_owned()) };
+    Ok(Row::new("house", verdict, start.elapsed(), None))
+}

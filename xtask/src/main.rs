@@ -1,0 +1,99 @@
+//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri`.
+//!
+//! ```text
+//!  main       arguments
+//!  lint       formatting, clippy, docs, house checks      \
+//!  test       packages, build, suites                      >  rows  ->  summary: table, skipped tests, counts
+//!  suites     the table of suites, one line each          /
+//!  ordinary   the built tests again as an ordinary user
+//!  step       runs one command, passes its output on, counts (tally), ends it if it hangs
+//!  house/     the checks that no compiler makes: layers, sizes, unsafe, words, manifests
+//! ```
+//!
+//! Progress goes to standard error, with the time since the start; the summary goes to standard output and ends with
+//! a line of counts: `N passed, M failed, K skipped`.
+
+mod house;
+mod lint;
+mod ordinary;
+mod packages;
+mod progress;
+mod step;
+mod suites;
+mod summary;
+mod tally;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use summary::Row;
+use test::Wanted;
+use workspace::Workspace;
+
+#[derive(Parser)]
+#[command(about = "Tests, lints and house checks of the workspace")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Install what the tests need, build everything, run the suites
+    Test(TestArguments),
+    /// Lint, then test: what .ci/run calls
+    Ci(TestArguments),
+    /// Formatting, clippy, documentation and house checks
+    Lint,
+    /// Layers, file sizes, module docs, unsafe, forbidden words, manifests
+    CheckHouse,
+    /// The models of lock-free code, under every interleaving
+    Loom(TestArguments),
+    /// The packages that ask for it, under the interpreter that finds undefined behaviour
+    Miri(TestArguments),
+}
+
+#[derive(Args)]
+struct TestArguments {
+    /// Add the long suites and the long form of the others
+    #[arg(long)]
+    full: bool,
+    /// Install nothing; tests that miss something are skipped by name
+    #[arg(long)]
+    no_install: bool,
+    /// Run only tests whose name contains this
+    filter: Option<String>,
+}
+
+fn main() -> Result<ExitCode> {
+    progress::start();
+    let chore = Arguments::parse().chore;
+    let workspace = Workspace::load()?;
+    std::env::set_current_dir(&workspace.root)?;
+    let rows = match chore {
+        Chore::CheckHouse => return house::check_and_report(&workspace).map(exit_code),
+        Chore::Lint => lint::run(&workspace)?,
+        Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,
+        Chore::Loom(arguments) => test::run(&workspace, &wanted(arguments, Some("loom")))?,
+        Chore::Miri(arguments) => test::run(&workspace, &wanted(arguments, Some("miri")))?,
+        Chore::Ci(arguments) => {
+            let mut rows = lint::run(&workspace)?;
+            rows.extend(test::run(&workspace, &wanted(arguments, None))?);
+            rows
+        }
+    };
+    summary::print(&rows);
+    Ok(exit_code(rows.iter().all(Row::is_good)))
+}
+
+fn wanted(arguments: TestArguments, only: Option<&'static str>) -> Wanted {
+    Wanted { full: arguments.full, install: !arguments.no_install, filter: arguments.filter, only }
+}
+
+fn exit_code(good: bool) -> ExitCode {
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

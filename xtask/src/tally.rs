@@ -1,0 +1,168 @@
+//! Counting tests by reading what libtest and nextest print.
+
+/// Tests counted in the output of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+    /// The tests that failed, once each.
+    pub(crate) failures: Vec<String>,
+    /// With a filter nextest calls skipped what was not asked for.
+    pub(crate) filtered: bool,
+}
+
+impl Tally {
+    /// Looks at one line of output.
+    pub(crate) fn read(&mut self, line: &str) {
+        let line = without_colours(line);
+        let line = line.trim();
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            self.read_libtest_result(rest);
+        } else if let Some((_, rest)) = line.split_once("] ").filter(|_| line.starts_with("Summary [")) {
+            self.read_nextest_summary(rest);
+        } else if let Some(name) =
+            line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        {
+            self.add_failure(name);
+        } else if let Some(name) = nextest_failure(line) {
+            self.add_failure(name);
+        }
+    }
+
+    /// Adds another count to this one.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.failures.extend(other.failures.iter().cloned());
+    }
+
+    /// `ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s`
+    fn read_libtest_result(&mut self, result: &str) {
+        let counts = result.split_once(". ").map_or(result, |(_, counts)| counts);
+        for (number, what) in numbers(counts, ';') {
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// `52 tests run: 50 passed (1 slow), 1 failed, 1 timed out, 3 skipped`, or `7/52 tests run: ...` if cut short.
+    fn read_nextest_summary(&mut self, summary: &str) {
+        let Some((run, counts)) = summary.split_once(" run: ") else { return };
+        let run = run.split(['/', ' ']).next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        let mut passed = 0;
+        for (number, what) in numbers(counts, ',') {
+            match what.split(' ').next() {
+                Some("passed") => passed = number,
+                Some("skipped") if !self.filtered => self.ignored += number,
+                _ => {}
+            }
+        }
+        self.passed += passed;
+        self.failed += u64::saturating_sub(run, passed);
+    }
+
+    fn add_failure(&mut self, name: &str) {
+        if !self.failures.iter().any(|known| known == name) {
+            self.failures.push(name.to_owned());
+        }
+    }
+}
+
+/// `FAIL [   0.2s] ( 9/52) package test`; other words than FAIL are signals and time-outs.
+fn nextest_failure(line: &str) -> Option<&str> {
+    const HARMLESS: [&str; 9] = ["PASS", "LEAK", "SLOW", "SKIP", "START", "SETUP", "TRY", "RETRY", "FLAKY"];
+    let (word, rest) = line.split_once(" [")?;
+    let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    if !is_word || HARMLESS.contains(&word) {
+        return None;
+    }
+    let (time, name) = rest.split_once("] ")?;
+    if !time.trim_start_matches('>').trim().ends_with('s') {
+        return None;
+    }
+    let name = name.trim_start();
+    Some(name.strip_prefix('(').and_then(|rest| rest.split_once(") ")).map_or(name, |(_, name)| name))
+}
+
+fn numbers(counts: &str, separator: char) -> impl Iterator<Item = (u64, &str)> {
+    counts.split(separator).filter_map(|part| {
+        let (number, what) = part.trim().split_once(' ')?;
+        Some((number.parse().ok()?, what))
+    })
+}
+
+/// Drops terminal escape sequences that end with a letter.
+fn without_colours(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut chars = line.chars();
+    while let Some(char) = chars.next() {
+        if char == '\u{1b}' {
+            chars.find(char::is_ascii_alphabetic);
+        } else {
+            plain.push(char);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &[&str]) -> Tally {
+        let mut tally = Tally::default();
+        lines.iter().for_each(|line| tally.read(line));
+        tally
+    }
+
+    #[test]
+    fn libtest_results_add_up() {
+        let tally = read(&[
+            "test a::one ... ok",
+            "test a::two ... FAILED",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured; 9 filtered out; finished in 0.10s",
+        ]);
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (8, 1, 2));
+        assert_eq!(tally.failures, ["a::two"]);
+    }
+
+    #[test]
+    fn nextest_summaries_count_every_bad_end() {
+        let tally = read(&[
+            "        PASS [   0.005s] (1/5) pkg one",
+            "        FAIL [   0.005s] (2/5) pkg::bin two",
+            "     SIGABRT [   0.005s] (3/5) pkg::bin three",
+            "        SLOW [> 60.000s] pkg::bin four",
+            "     Summary [   1.507s] 5 tests run: 3 passed (1 slow), 1 failed, 1 timed out, 4 skipped",
+            "        FAIL [   0.005s] (2/5) pkg::bin two",
+        ]);
+        assert_eq!((tally.passed, tally.failed, tally.ignored), (3, 2, 4));
+        assert_eq!(tally.failures, ["pkg::bin two", "pkg::bin three"]);
+    }
+
+    #[test]
+    fn colours_do_not_matter() {
+        let line = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.5s] \u{1b}[1m2\u{1b}[0m tests run: \u{1b}[1m2\u{1b}[0m passed, 0 skipped";
+        assert_eq!(read(&[line]).passed, 2);
+    }
+
+    #[test]
+    fn what_a_filter_left_out_is_not_skipped() {
+        let mut tally = Tally { filtered: true, ..Tally::default() };
+        tally.read("     Summary [   0.5s] 2 tests run: 2 passed, 50 skipped");
+        assert_eq!((tally.passed, tally.ignored), (2, 0));
+    }
+
+    #[test]
+    fn other_lines_count_nothing() {
+        let lines = ["running 5 tests", "test result: nonsense", "Summary", "ERROR [x] y", "warning: [a] b"];
+        assert_eq!(read(&lines), Tally::default());
+    }
+}
