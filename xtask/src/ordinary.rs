@@ -36,7 +36,7 @@ pub(crate) fn plan(context: &Context) -> Result<Plan> {
         command.args(&context.wanted.filter);
         set_up_as_cargo_does(&mut command, context.workspace, &binary.manifest_path);
         user.runs(&mut command);
-        Step { command, user: Some(Rc::clone(&user)) }
+        Step { user: Some(Rc::clone(&user)), ..Step::new(command) }
     };
     Ok(Plan::Run(binaries.iter().map(step).collect()))
 }

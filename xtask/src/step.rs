@@ -14,7 +14,7 @@ use viaduct_kit::leaks::descendants;
 use viaduct_kit::unprivileged::User;
 
 use crate::progress::{say, seconds};
-use crate::tally::Tally;
+use crate::tally::{Harness, Tally};
 use crate::workspace;
 
 /// How often a silent or long command is mentioned.
@@ -29,6 +29,8 @@ pub(crate) struct Step {
     pub(crate) command: Command,
     /// The user it runs as, whose folders must live until the end.
     pub(crate) user: Option<Rc<User>>,
+    /// How its results are read.
+    pub(crate) harness: Harness,
 }
 
 /// How a command ended.
@@ -47,7 +49,7 @@ impl End {
 
 impl Step {
     pub(crate) fn new(command: Command) -> Self {
-        Self { command, user: None }
+        Self { command, user: None, harness: Harness::Libtest }
     }
 
     /// A Cargo command.
@@ -184,7 +186,7 @@ mod tests {
     fn output_of_both_streams_is_counted() {
         let mut tally = Tally::default();
         let script = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; \
-                      echo '  Summary [ 1.0s] 3 tests run: 3 passed, 1 skipped' >&2";
+                      echo 'test result: ok. 3 passed; 0 failed; 1 ignored' >&2";
         let end = shell(script).run(Duration::from_secs(60), &mut tally).unwrap();
         assert!(end.is_good());
         assert_eq!((tally.passed, tally.ignored), (5, 1));

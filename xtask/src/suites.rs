@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::ordinary;
 use crate::progress::say;
 use crate::step::Step;
+use crate::tally::Harness;
 use crate::test::Wanted;
 use crate::workspace::{self, Workspace};
 
@@ -18,7 +19,7 @@ pub(crate) struct Suite {
     pub(crate) quick: Option<u64>,
     /// The budget of a full run in minutes.
     pub(crate) full: u64,
-    /// Whether the suite heeds a filter; else a filter leaves it out.
+    /// Whether it takes part in a run with a filter; it does so too when it is asked for by name.
     pub(crate) filters: bool,
     pub(crate) plan: fn(&Context) -> Result<Plan>,
 }
@@ -28,8 +29,8 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "tests", quick: Some(6), full: 60, filters: true, plan: tests },
     Suite { name: "doc-tests", quick: Some(2), full: 3, filters: false, plan: doc_tests },
     Suite { name: "ordinary-user", quick: Some(5), full: 60, filters: true, plan: ordinary::plan },
-    Suite { name: "loom", quick: Some(3), full: 30, filters: true, plan: loom },
-    Suite { name: "miri", quick: Some(3), full: 20, filters: true, plan: miri },
+    Suite { name: "loom", quick: Some(3), full: 30, filters: false, plan: loom },
+    Suite { name: "miri", quick: Some(3), full: 20, filters: false, plan: miri },
 ];
 
 /// What a suite does in this run.
@@ -56,7 +57,7 @@ fn tests(context: &Context) -> Result<Plan> {
     let filter = context.wanted.filter.as_deref();
     let step = if has_nextest() {
         let fixed = ["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"];
-        Step::cargo(fixed.into_iter().chain(filter))
+        Step { harness: Harness::Nextest, ..Step::cargo(fixed.into_iter().chain(filter)) }
     } else {
         say("cargo-nextest is not installed: cargo test does it");
         Step::cargo(["test", "--workspace", "--tests", "--no-fail-fast", "--"].into_iter().chain(filter))

@@ -1,8 +1,18 @@
 //! Counting tests by reading what libtest and nextest print.
 
+/// Who prints the results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Harness {
+    #[default]
+    Libtest,
+    /// Shows what failed tests printed, libtest's results included, which therefore do not count.
+    Nextest,
+}
+
 /// Tests counted in the output of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
+    pub(crate) harness: Harness,
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
@@ -17,16 +27,9 @@ impl Tally {
     pub(crate) fn read(&mut self, line: &str) {
         let line = without_colours(line);
         let line = line.trim();
-        if let Some(rest) = line.strip_prefix("test result: ") {
-            self.read_libtest_result(rest);
-        } else if let Some((_, rest)) = line.split_once("] ").filter(|_| line.starts_with("Summary [")) {
-            self.read_nextest_summary(rest);
-        } else if let Some(name) =
-            line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
-        {
-            self.add_failure(name);
-        } else if let Some(name) = nextest_failure(line) {
-            self.add_failure(name);
+        match self.harness {
+            Harness::Libtest => self.read_libtest(line),
+            Harness::Nextest => self.read_nextest(line),
         }
     }
 
@@ -36,6 +39,24 @@ impl Tally {
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.failures.extend(other.failures.iter().cloned());
+    }
+
+    fn read_libtest(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            self.read_libtest_result(rest);
+        } else if let Some(name) =
+            line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        {
+            self.add_failure(name);
+        }
+    }
+
+    fn read_nextest(&mut self, line: &str) {
+        if let Some((_, rest)) = line.split_once("] ").filter(|_| line.starts_with("Summary [")) {
+            self.read_nextest_summary(rest);
+        } else if let Some(name) = nextest_failure(line) {
+            self.add_failure(name);
+        }
     }
 
     /// `ok. 5 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s`
@@ -115,34 +136,42 @@ fn without_colours(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(lines: &[&str]) -> Tally {
-        let mut tally = Tally::default();
+    fn read(harness: Harness, lines: &[&str]) -> Tally {
+        let mut tally = Tally { harness, ..Tally::default() };
         lines.iter().for_each(|line| tally.read(line));
         tally
     }
 
     #[test]
     fn libtest_results_add_up() {
-        let tally = read(&[
-            "test a::one ... ok",
-            "test a::two ... FAILED",
-            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
-            "test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured; 9 filtered out; finished in 0.10s",
-        ]);
+        let tally = read(
+            Harness::Libtest,
+            &[
+                "test a::one ... ok",
+                "test a::two ... FAILED",
+                "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+                "test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured; 9 filtered out; finished in 0.10s",
+            ],
+        );
         assert_eq!((tally.passed, tally.failed, tally.ignored), (8, 1, 2));
         assert_eq!(tally.failures, ["a::two"]);
     }
 
     #[test]
     fn nextest_summaries_count_every_bad_end() {
-        let tally = read(&[
-            "        PASS [   0.005s] (1/5) pkg one",
-            "        FAIL [   0.005s] (2/5) pkg::bin two",
-            "     SIGABRT [   0.005s] (3/5) pkg::bin three",
-            "        SLOW [> 60.000s] pkg::bin four",
-            "     Summary [   1.507s] 5 tests run: 3 passed (1 slow), 1 failed, 1 timed out, 4 skipped",
-            "        FAIL [   0.005s] (2/5) pkg::bin two",
-        ]);
+        let tally = read(
+            Harness::Nextest,
+            &[
+                "        PASS [   0.005s] (1/5) pkg one",
+                "        FAIL [   0.005s] (2/5) pkg::bin two",
+                "    test two ... FAILED",
+                "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.00s",
+                "     SIGABRT [   0.005s] (3/5) pkg::bin three",
+                "        SLOW [> 60.000s] pkg::bin four",
+                "     Summary [   1.507s] 5 tests run: 3 passed (1 slow), 1 failed, 1 timed out, 4 skipped",
+                "        FAIL [   0.005s] (2/5) pkg::bin two",
+            ],
+        );
         assert_eq!((tally.passed, tally.failed, tally.ignored), (3, 2, 4));
         assert_eq!(tally.failures, ["pkg::bin two", "pkg::bin three"]);
     }
@@ -150,12 +179,12 @@ mod tests {
     #[test]
     fn colours_do_not_matter() {
         let line = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.5s] \u{1b}[1m2\u{1b}[0m tests run: \u{1b}[1m2\u{1b}[0m passed, 0 skipped";
-        assert_eq!(read(&[line]).passed, 2);
+        assert_eq!(read(Harness::Nextest, &[line]).passed, 2);
     }
 
     #[test]
     fn what_a_filter_left_out_is_not_skipped() {
-        let mut tally = Tally { filtered: true, ..Tally::default() };
+        let mut tally = Tally { harness: Harness::Nextest, filtered: true, ..Tally::default() };
         tally.read("     Summary [   0.5s] 2 tests run: 2 passed, 50 skipped");
         assert_eq!((tally.passed, tally.ignored), (2, 0));
     }
@@ -163,6 +192,8 @@ mod tests {
     #[test]
     fn other_lines_count_nothing() {
         let lines = ["running 5 tests", "test result: nonsense", "Summary", "ERROR [x] y", "warning: [a] b"];
-        assert_eq!(read(&lines), Tally::default());
+        for harness in [Harness::Libtest, Harness::Nextest] {
+            assert_eq!(read(harness, &lines), Tally { harness, ..Tally::default() });
+        }
     }
 }

@@ -70,14 +70,14 @@ pub(crate) fn run_steps(name: &str, minutes: u64, steps: Vec<Step>, wanted: &Wan
     let start = Instant::now();
     let patience = Duration::from_secs(60 * minutes) * HANG;
     let log = SkipLog::new()?;
-    let mut tally = Tally { filtered: wanted.filter.is_some(), ..Tally::default() };
+    let mut tally = Tally::default();
     let mut bad = Vec::new();
     for mut step in steps {
         step.command.env(SKIP_LOG, log.path());
         if wanted.full {
             step.command.env(effort::FULL, "1");
         }
-        let mut own = Tally { filtered: tally.filtered, ..Tally::default() };
+        let mut own = Tally { harness: step.harness, filtered: wanted.filter.is_some(), ..Tally::default() };
         let end = step.run(patience.saturating_sub(start.elapsed()), &mut own)?;
         if !end.is_good() {
             bad.push(describe(end));
@@ -127,7 +127,7 @@ fn budget(suite: &Suite, wanted: &Wanted) -> Result<u64, &'static str> {
     match (wanted.only, suite.quick) {
         (Some(only), _) if only != suite.name => Err("another one was asked for"),
         (None, None) if !wanted.full => Err("only with --full"),
-        (None, _) if wanted.filter.is_some() && !suite.filters => Err("it knows no filter"),
+        (None, _) if wanted.filter.is_some() && !suite.filters => Err("there is a filter"),
         (_, Some(quick)) if !wanted.full => Ok(quick),
         _ => Ok(suite.full),
     }

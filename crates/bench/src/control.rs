@@ -72,8 +72,7 @@ impl Control {
 
     /// The segment that the parent process made.
     pub(crate) fn adopt(fd: OwnedFd, one_core: bool, providers: Config) -> Result<Control> {
-        let segment =
-            Segment::open(fd, Access::ReadWrite, usize::MAX).map_err(|_| not_ours())?;
+        let segment = Segment::open(fd, Access::ReadWrite, usize::MAX).map_err(|_| not_ours())?;
         if segment.len() < ARENA {
             return Err(not_ours());
         }
@@ -228,7 +227,9 @@ impl Patience {
             if seen == value {
                 return Ok(());
             }
-            if futex::wait(word.low(), seen as u32, Some(Duration::from_millis(100))) == futex::WaitResult::TimedOut {
+            if futex::wait(word.low(), seen as u32, Some(Duration::from_millis(100)))
+                == futex::WaitResult::TimedOut
+            {
                 self.check(doing)?;
             }
         }
@@ -251,5 +252,8 @@ fn has_ended(pidfd: &OwnedFd) -> bool {
 }
 
 fn not_ours() -> Error {
-    Error::usage("the descriptor is no benchmark segment", "`bench-peer` is started by `viaduct bench` itself")
+    Error::usage(
+        "the descriptor is no benchmark segment",
+        "`bench-peer` is started by `viaduct bench` itself",
+    )
 }

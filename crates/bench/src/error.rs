@@ -35,6 +35,9 @@ pub enum Error {
         /// What was said.
         source: OsError,
     },
+    /// A call of the VIA library was refused.
+    #[error("VIA: {0}")]
+    Via(#[from] viaduct_via::Error),
     /// A layer failed to open or to move data.
     #[error("layer {layer}: {message}")]
     Layer {
@@ -69,6 +72,12 @@ pub enum Error {
     },
 }
 
+impl From<viaduct_via::PostError> for Error {
+    fn from(refused: viaduct_via::PostError) -> Error {
+        Error::Via(refused.error)
+    }
+}
+
 impl Error {
     /// A request that cannot be met.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Error {
@@ -89,7 +98,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Error::Usage { hint, .. } | Error::Layer { hint, .. } | Error::Peer { hint, .. } => hint.clone(),
-            Error::Os { source, .. } => match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Error::Os { source, .. } => match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error)
+            {
                 Some(rustix::io::Errno::MFILE) => "raise the limit of open files: ulimit -n 8192".into(),
                 Some(rustix::io::Errno::NOMEM | rustix::io::Errno::NOSPC) => {
                     "use smaller --sizes or a smaller --window".into()
@@ -97,7 +107,7 @@ impl Error {
                 Some(rustix::io::Errno::INVAL) => "check --cpus against `viaduct info`".into(),
                 _ => String::new(),
             },
-            Error::Memory { .. } => String::new(),
+            Error::Memory { .. } | Error::Via(_) => String::new(),
             Error::PeerGone { .. } => "run again; if it repeats, run one layer alone with --layer".into(),
             Error::Stalled { .. } => "the machine may be overloaded; try --wait block or fewer layers".into(),
         };

@@ -35,7 +35,9 @@ pub fn steal(cpus: &[usize]) -> (u64, u64) {
 
 /// How often the scheduler has taken the core away from the calling thread.
 pub fn involuntary_switches() -> u64 {
-    field(&read("/proc/thread-self/status"), "nonvoluntary_ctxt_switches").and_then(|text| text.parse().ok()).unwrap_or(0)
+    field(&read("/proc/thread-self/status"), "nonvoluntary_ctxt_switches")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
 }
 
 fn steal_in(stat: &str, cpus: &[usize]) -> (u64, u64) {

@@ -25,6 +25,7 @@
 
 pub mod cases;
 mod control;
+pub mod demo;
 mod error;
 pub mod host;
 pub mod layers;

@@ -80,7 +80,11 @@ impl<W: Wire> End for Looped<W> {
 
 /// Keeps what [`Wire::recv`] returned: faults of a validation pass, sums of a timed one.
 fn tally<const CHECK: bool>(total: u64) -> Tally {
-    if CHECK { Tally { bad: total, ..Tally::default() } } else { Tally { sum: black_box(total), ..Tally::default() } }
+    if CHECK {
+        Tally { bad: total, ..Tally::default() }
+    } else {
+        Tally { sum: black_box(total), ..Tally::default() }
+    }
 }
 
 #[inline(never)]
@@ -148,4 +152,67 @@ fn drain<W: Wire, const CHECK: bool>(wire: &mut W, first: u64, run: &Run) -> Res
     }
     wire.acknowledge()?;
     Ok(tally::<CHECK>(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pattern;
+
+    /// Gives back what was sent, with one bit turned over in message `corrupt`.
+    struct Echo {
+        message: [u8; 24],
+        corrupt: u64,
+        acknowledged: u32,
+    }
+
+    impl Wire for Echo {
+        fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
+            pattern::fill(&mut self.message, seq);
+            self.message[5] ^= u8::from(seq == self.corrupt);
+            Ok(())
+        }
+
+        fn recv<const CHECK: bool>(&mut self, seq: u64) -> Result<u64> {
+            Ok(if CHECK { pattern::mismatches(&self.message, seq) } else { 1 })
+        }
+
+        fn acknowledge(&mut self) -> Result<()> {
+            self.acknowledged += 1;
+            Ok(())
+        }
+
+        fn wait_acknowledged(&mut self) -> Result<()> {
+            self.acknowledged += 1;
+            Ok(())
+        }
+    }
+
+    fn end(motion: Motion, corrupt: u64) -> Looped<Echo> {
+        Looped::new(Echo { message: [0; 24], corrupt, acknowledged: 0 }, motion)
+    }
+
+    #[test]
+    fn a_turned_bit_is_found() {
+        let timer = Timer::calibrate();
+        let run = Run { count: 10, batch: 1, check: true };
+        for (corrupt, bad) in [(0, 0), (1, 1), (10, 1), (11, 0)] {
+            let tally = end(Motion::PingPong, corrupt).lead(&run, &timer, &mut Vec::new()).unwrap();
+            assert_eq!(tally.bad, bad, "message {corrupt}");
+        }
+    }
+
+    #[test]
+    fn samples_and_sequence_numbers() {
+        let timer = Timer::calibrate();
+        let mut samples = Vec::new();
+        let mut ping = end(Motion::PingPong, 0);
+        ping.lead(&Run { count: 12, batch: 3, check: false }, &timer, &mut samples).unwrap();
+        assert_eq!((samples.len(), ping.next), (3, 13), "four batches, the first being warm-up");
+        let mut stream = end(Motion::Stream, 0);
+        stream.lead(&Run { count: 7, batch: 7, check: false }, &timer, &mut samples).unwrap();
+        assert_eq!((samples.len(), stream.next, stream.wire.acknowledged), (4, 8, 1));
+        let tally = stream.follow(&Run { count: 7, batch: 7, check: false }).unwrap();
+        assert_eq!((tally.sum, stream.next, stream.wire.acknowledged), (7, 15, 2));
+    }
 }

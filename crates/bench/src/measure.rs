@@ -43,8 +43,10 @@ pub(crate) struct Slice {
     pub(crate) placement: Placement,
     /// Mean of the two probes.
     pub(crate) probe_ns: Option<f64>,
-    /// A core was taken away meanwhile.
+    /// A core was taken away meanwhile, or just before or after.
     pub(crate) disturbed: bool,
+    /// Share of the time that was lost in gaps just before or after.
+    pub(crate) gap: f64,
     /// Nanoseconds for one message (one way), sample by sample.
     pub(crate) ns: Vec<f64>,
     /// Their median.
@@ -190,7 +192,8 @@ impl Bench<'_> {
             placement: if before.placement == after.placement { before.placement } else { Placement::Mixed },
             probe_ns: before.ns.zip(after.ns).map(|(a, b)| (a + b) / 2.0),
             // Two processes on one core take it from each other all the time.
-            disturbed: switches > 0 && !one_core,
+            disturbed: (switches > 0 && !one_core) || before.gap.max(after.gap) > GAP_LIMIT,
+            gap: before.gap.max(after.gap),
             median: median(&ns).unwrap_or(0.0),
             ns,
             batch: run.batch,
@@ -212,6 +215,9 @@ fn enough(result: &Measured) -> bool {
     use Placement::{Far, Near, Same, Smt};
     !result.valid || [Same, Smt, Near, Far].iter().any(|p| result.placed(*p, true).count() >= WANTED)
 }
+
+/// Share of a probe lost in gaps above which a slice next to it is set aside.
+const GAP_LIMIT: f64 = 0.1;
 
 const REST: Duration = Duration::from_millis(3);
 

@@ -63,13 +63,15 @@ pub(crate) struct Probe {
     pub(crate) placement: Placement,
     /// One-way time of a bare line; `None` if both ends share a core.
     pub(crate) ns: Option<f64>,
+    /// Share of the probe's time that was lost in gaps: a core was away, taken by a process or by the hypervisor.
+    pub(crate) gap: f64,
 }
 
 impl Probe {
     /// Takes a probe, which lasts 0.2 to 1 ms; on one core there is nothing to find out.
     pub(crate) fn take(session: &mut Session, timer: &Timer, one_core: bool) -> Result<Probe> {
         if one_core {
-            return Ok(Probe { placement: Placement::Same, ns: None });
+            return Ok(Probe { placement: Placement::Same, ns: None, gap: 0.0 });
         }
         let mut next = session.start_probe(BATCHES * EXCHANGES)?;
         let control = session.control();
@@ -86,8 +88,14 @@ impl Probe {
         }
         session.settle("probing")?;
         let ns = median(&batches).expect("there are batches");
-        Ok(Probe { placement: Placement::of_ns(ns), ns: Some(ns) })
+        Ok(Probe { placement: Placement::of_ns(ns), ns: Some(ns), gap: gap_share(&batches, ns) })
     }
+}
+
+/// What batches took beyond twice the median, as a share of all their time.
+fn gap_share(batches: &[f64], median: f64) -> f64 {
+    let lost: f64 = batches.iter().filter(|batch| **batch > 2.0 * median).map(|batch| batch - median).sum();
+    lost / batches.iter().sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 const BATCHES: u64 = 12;
@@ -96,6 +104,13 @@ const EXCHANGES: u64 = 150;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn gaps_are_what_lies_far_above_the_median() {
+        assert_eq!(gap_share(&[50.0, 60.0, 55.0, 100.0], 55.0), 0.0);
+        assert_eq!(gap_share(&[50.0, 50.0, 850.0, 50.0], 50.0), 0.8);
+        assert_eq!(gap_share(&[], 0.0), 0.0);
+    }
 
     #[test]
     fn thresholds() {

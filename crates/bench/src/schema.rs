@@ -87,6 +87,8 @@ pub struct Measurement {
     pub timer_ns: f64,
     /// Share of the time that the hypervisor took from the two cores.
     pub steal: f64,
+    /// Largest share of a probe next to these slices that was lost in gaps.
+    pub gap: f64,
     /// The machine.
     pub host: Host,
     /// Commit of the program, where the build knew it.
@@ -173,6 +175,7 @@ pub(crate) mod tests {
             dropped: 2,
             timer_ns: 24.0,
             steal: 0.0,
+            gap: 0.0,
             host: Host { kernel: "6.18".into(), cores: 2, ..Host::default() },
             commit: None,
             config: BTreeMap::from([("time".into(), "1".into())]),
@@ -203,7 +206,9 @@ pub(crate) mod tests {
     #[test]
     fn the_promised_fields_are_there() {
         let value = serde_json::to_value(sample()).unwrap();
-        for field in ["schema", "case", "layer", "provider", "size", "unit", "p50", "ci95", "n", "valid", "noisy"] {
+        for field in
+            ["schema", "case", "layer", "provider", "size", "unit", "p50", "ci95", "n", "valid", "noisy"]
+        {
             assert!(value.get(field).is_some(), "{field}");
         }
     }

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Signal, getrlimit, pidfd_open, pidfd_send_signal, setrlimit,
+};
 
 use crate::control::{Control, Mailbox};
 use crate::error::{Error, Result};
@@ -52,8 +54,9 @@ impl Session {
             start.arg("--one-core");
         }
         start.stdin(Stdio::from(control.dup_fd()?)).stdout(Stdio::null());
-        let child =
-            start.spawn().map_err(Error::os(format!("starting {} as the peer", command.program.display())))?;
+        let child = start
+            .spawn()
+            .map_err(Error::os(format!("starting {} as the peer", command.program.display())))?;
         let pid = Pid::from_child(&child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::os("watching the peer process"))?;
         let watch = pidfd.try_clone().map_err(Error::os("watching the peer process"))?;

@@ -98,6 +98,7 @@ fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measu
         ns_per_message: median(&ns),
         placement: placement.name().into(),
         probe_ns: median(&probes),
+        gap: slices.iter().map(|s| s.gap).fold(0.0, f64::max),
         dropped: dropped(result),
         ..blank(context, result)
     }
@@ -145,6 +146,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         dropped: 0,
         timer_ns: *timer_ns,
         steal: result.steal,
+        gap: 0.0,
         host: (*host).clone(),
         commit: option_env!("VIADUCT_COMMIT").map(Into::into),
         config: config(settings, variant),
@@ -197,4 +199,89 @@ fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement)
         n: top.n.min(bottom.n),
         noisy: top.noisy || bottom.noisy,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::shape;
+    use crate::layers::Layer;
+    use crate::plan::{Motion, Wait};
+
+    fn slices(placement: Placement, disturbed: bool, ns: &[f64]) -> Vec<Slice> {
+        let slice = |ns: &f64| Slice {
+            placement,
+            probe_ns: Some(55.0),
+            disturbed,
+            gap: 0.0,
+            ns: vec![*ns; 3],
+            median: *ns,
+            batch: 20,
+        };
+        ns.iter().map(slice).collect()
+    }
+
+    fn measured(layer: Layer, slices: Vec<Vec<Slice>>) -> Measured {
+        let variant = Variant { layer, wait: Wait::Poll, ..shape(Motion::PingPong, 8, 1) };
+        Measured { variant, valid: true, slices: slices.concat(), steal: 0.0 }
+    }
+
+    fn with_context<T>(body: impl FnOnce(&Context<'_>) -> T) -> T {
+        let settings = Settings::new(vec![Layer::Shm, Layer::Raw], [0, 1]);
+        let host = Host::default();
+        let case = Case::find("latency").unwrap();
+        body(&Context { case, settings: &settings, host: &host, timer_ns: 20.0 })
+    }
+
+    #[test]
+    fn placements_are_kept_apart_and_compared_like_with_like() {
+        let shm = measured(
+            Layer::Shm,
+            vec![
+                slices(Placement::Near, false, &[80.0; 8]),
+                slices(Placement::Far, false, &[300.0; 4]),
+                slices(Placement::Mixed, false, &[999.0; 2]),
+            ],
+        );
+        let raw = measured(
+            Layer::Raw,
+            vec![slices(Placement::Near, false, &[50.0; 7]), slices(Placement::Far, false, &[200.0; 1])],
+        );
+        with_context(|context| {
+            let lines = measurements(context, &[shm.clone(), raw.clone()]);
+            let shown: Vec<_> = lines.iter().map(|l| (l.layer.as_str(), l.placement.as_str(), l.n)).collect();
+            assert_eq!(shown, [("shm", "near", 8), ("shm", "far", 4), ("raw", "near", 7)]);
+            assert_eq!((lines[0].p50, lines[0].samples, lines[0].dropped), (Some(0.08), 24, 2));
+            assert_eq!((lines[0].provider.as_deref(), lines[2].provider.as_deref()), (Some("shm"), None));
+            let pairs = pairs(context, &[shm, raw]);
+            let shown: Vec<_> = pairs.iter().map(|p| (p.a.as_str(), p.b.as_str(), p.ratio)).collect();
+            assert_eq!(shown, [("shm", "raw", 0.08 / 0.05), ("raw", "shm", 0.05 / 0.08)]);
+            assert!(pairs.iter().all(|p| p.placement == "near" && p.n == 7));
+        });
+    }
+
+    #[test]
+    fn disturbed_slices_count_only_if_there_are_no_others() {
+        let clean = slices(Placement::Near, false, &[50.0; 6]);
+        let wild = slices(Placement::Near, true, &[9000.0; 9]);
+        with_context(|context| {
+            let line = &measurements(context, &[measured(Layer::Raw, vec![clean, wild.clone()])])[0];
+            assert_eq!((line.p50, line.noisy, line.n, line.dropped), (Some(0.05), false, 6, 9));
+            let line = &measurements(context, &[measured(Layer::Raw, vec![wild])])[0];
+            assert_eq!((line.p50, line.noisy, line.n), (Some(9.0), true, 9));
+        });
+    }
+
+    #[test]
+    fn wrong_data_give_no_number_and_no_ratio() {
+        let good = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
+        let mut bad = measured(Layer::Shm, vec![slices(Placement::Near, false, &[1.0; 6])]);
+        bad.valid = false;
+        with_context(|context| {
+            let lines = measurements(context, &[bad.clone(), good.clone()]);
+            assert_eq!((lines[0].valid, lines[0].p50, lines[0].n), (false, None, 0));
+            assert!(lines[1].valid);
+            assert!(pairs(context, &[bad, good]).is_empty());
+        });
+    }
 }

@@ -95,6 +95,11 @@ fn transfer(
     Ok(done)
 }
 
+/// The user this process acts as.
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

@@ -21,10 +21,10 @@
 mod bell;
 pub mod config;
 pub mod loopback;
-//shm
+pub mod shm;
 
-use viaduct_via::Error;
 use viaduct_via::provider::Provider;
+use viaduct_via::{Error, RemoteAttributes};
 
 pub use config::Config;
 
@@ -37,8 +37,23 @@ pub const NAMES: &[(&str, &str)] = &[
 /// Opens a provider by name.
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     match name {
-        "shm" => Err(Error::NotSupported("shm")),
+        "shm" => shm::open(config.shm.clone()),
         "loopback" => Ok(loopback::provider()),
         _ => Err(Error::InvalidParameter("unknown provider; known are shm and loopback")),
     }
+}
+
+/// What both sides of a peer connection are told when they ask for different things.
+pub(crate) fn mismatch(a: &RemoteAttributes, b: &RemoteAttributes) -> Option<(Error, Error)> {
+    let both = |f: fn(&RemoteAttributes, &RemoteAttributes) -> Error| Some((f(a, b), f(b, a)));
+    if a.reliability != b.reliability {
+        return both(|a, b| Error::ReliabilityMismatch { ours: a.reliability, theirs: b.reliability });
+    }
+    if a.max_transfer_size != b.max_transfer_size {
+        return both(|a, b| Error::TransferSizeMismatch { ours: a.max_transfer_size, theirs: b.max_transfer_size });
+    }
+    if a.qos != b.qos {
+        return both(|a, b| Error::QosMismatch { ours: a.qos, theirs: b.qos });
+    }
+    None
 }

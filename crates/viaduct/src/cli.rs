@@ -30,6 +30,9 @@ pub(crate) enum Verb {
     /// The second process of a benchmark; started by `bench` itself
     #[command(hide = true)]
     BenchPeer(PeerArgs),
+    /// The second process of the tour; started by `tour` itself
+    #[command(hide = true)]
+    TourPeer(TourPeerArgs),
 }
 
 #[derive(Debug, Args)]
@@ -86,7 +89,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     pub(crate) connections: Vec<usize>,
     /// Seconds for each layer at each size
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) time: f64,
     /// A fifth of the time, one launch: a first impression
     #[arg(long)]
@@ -116,6 +119,14 @@ pub(crate) struct PeerArgs {
     pub(crate) parent: u32,
     #[arg(long)]
     pub(crate) one_core: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourPeerArgs {
+    #[arg(long)]
+    pub(crate) provider: String,
+    #[arg(long)]
+    pub(crate) address: String,
 }
 
 /// How results are written.

@@ -11,7 +11,10 @@ pub(crate) fn from_environment() -> Result<Config> {
         let Some(text) = std::env::var_os(knob.env) else { continue };
         let text = text.to_string_lossy();
         (knob.set)(&mut config, &text).map_err(|allowed| {
-            Error::usage(format!("{}={text} is not understood", knob.env), format!("{}: {allowed}", knob.name))
+            Error::usage(
+                format!("{}={text} is not understood", knob.env),
+                format!("{}: {allowed}", knob.name),
+            )
         })?;
     }
     Ok(config)

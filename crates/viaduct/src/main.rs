@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Verb::Stat(args) => cmd::stat::run(&args),
         Verb::Completions(args) => cmd::completions::run(&args),
         Verb::BenchPeer(args) => cmd::peer::run(&args),
+        Verb::TourPeer(args) => cmd::tour::peer(&args),
     };
     match done {
         Ok(code) => code,
@@ -40,9 +41,9 @@ fn main() -> ExitCode {
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    })
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
 /// Cause, context, one hint.

@@ -29,8 +29,9 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let counts = if settings.connections.is_empty() { COUNTS } else { &settings.connections };
     let point = |size: &usize| {
         let shape = shape(Motion::PingPong, *size, CASE.window);
-        let of_count =
-            |count: &usize| variants(settings, &settings.layers, &Variant { connections: *count, ..shape.clone() });
+        let of_count = |count: &usize| {
+            variants(settings, &settings.layers, &Variant { connections: *count, ..shape.clone() })
+        };
         Point { size: *size, variants: counts.iter().flat_map(of_count).collect() }
     };
     Ok(sizes.iter().map(point).collect())

@@ -49,7 +49,10 @@ impl Case {
     /// Checks the settings and lays out the work.
     pub(crate) fn plan(&self, settings: &Settings) -> Result<Vec<Point>> {
         if !(settings.time.is_finite() && settings.time > 0.0 && settings.time <= 3600.0) {
-            return Err(Error::usage(format!("{} seconds a point make no sense", settings.time), "use --time 1"));
+            return Err(Error::usage(
+                format!("{} seconds a point make no sense", settings.time),
+                "use --time 1",
+            ));
         }
         check_cpus(settings)?;
         if settings.window == Some(0) || settings.launches == 0 || settings.connections.contains(&0) {
@@ -101,7 +104,16 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
 
 /// A variant to fill in.
 pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
-    Variant { layer: Layer::Raw, motion, size, window, wait: Wait::Poll, connections: 1, nagle: false, arena: 0 }
+    Variant {
+        layer: Layer::Raw,
+        motion,
+        size,
+        window,
+        wait: Wait::Poll,
+        connections: 1,
+        nagle: false,
+        arena: 0,
+    }
 }
 
 /// `layers` with `extra` right behind `after`, unless it is there already.
@@ -136,7 +148,10 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
         ));
     }
     if layer == Layer::Copy && variant.motion == Motion::PingPong {
-        return Err(Error::usage(format!("layer `copy` has no {}", case.name), "the limit for latency is layer `raw`"));
+        return Err(Error::usage(
+            format!("layer `copy` has no {}", case.name),
+            "the limit for latency is layer `raw`",
+        ));
     }
     if layer == Layer::Raw && variant.motion == Motion::Stream && variant.wait == Wait::Block {
         return Err(Error::usage("layer `raw` only streams with --wait poll", "leave --wait out"));

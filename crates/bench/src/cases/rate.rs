@@ -23,7 +23,11 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let layers = with_extra(&settings.layers, Layer::Tcp, Layer::TcpNodelay);
     let point = |size: &usize| Point {
         size: *size,
-        variants: variants(settings, &layers, &Variant { nagle: true, ..shape(Motion::Stream, *size, window) }),
+        variants: variants(
+            settings,
+            &layers,
+            &Variant { nagle: true, ..shape(Motion::Stream, *size, window) },
+        ),
     };
     Ok(sizes.iter().map(point).collect())
 }

@@ -109,6 +109,7 @@ impl Wire for Copy {
     /// The count of messages read is the acknowledgement.
     fn wait_acknowledged(&mut self) -> Result<()> {
         let (read, done) = (&self.read, self.done);
-        self.patience.spin_until("waiting for the end of a copied stream", || read.load(Ordering::Acquire) == done)
+        self.patience
+            .spin_until("waiting for the end of a copied stream", || read.load(Ordering::Acquire) == done)
     }
 }

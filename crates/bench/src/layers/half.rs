@@ -70,9 +70,8 @@ impl Half {
             nic.post_recv(vi, descriptor).map_err(|e| failure(layer, &e.error))?;
         }
         let spare = buffers(nic, tag, sends, variant.size).map_err(failed)?.into_iter();
-        let spare = spare.map(|buffer| {
-            Descriptor::new(viaduct_via::Op::Send).segment_range(buffer, 0..variant.size)
-        });
+        let spare =
+            spare.map(|buffer| Descriptor::new(viaduct_via::Op::Send).segment_range(buffer, 0..variant.size));
         Ok(Half {
             vi,
             layer,
@@ -96,7 +95,11 @@ impl Half {
 
     /// Posts message `seq`. With `STREAM` it first waits until the peer has a buffer for it.
     #[inline(always)]
-    pub(super) fn send<const STREAM: bool, const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<()> {
+    pub(super) fn send<const STREAM: bool, const CHECK: bool>(
+        &mut self,
+        nic: &mut Nic,
+        seq: u64,
+    ) -> Result<()> {
         if STREAM {
             while self.sent - self.granted == self.window {
                 self.take_grant(nic)?;
@@ -121,7 +124,11 @@ impl Half {
 
     /// Waits for message `seq`, reads it and posts its buffer again.
     #[inline(always)]
-    pub(super) fn recv<const STREAM: bool, const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<u64> {
+    pub(super) fn recv<const STREAM: bool, const CHECK: bool>(
+        &mut self,
+        nic: &mut Nic,
+        seq: u64,
+    ) -> Result<u64> {
         let done = self.wait_recv(nic)?;
         let value = if CHECK {
             done.descriptor.buffers()[0].read(0, &mut self.scratch);
@@ -209,7 +216,11 @@ impl Half {
 
     #[inline(always)]
     fn checked(&self, done: Completion) -> Result<Completion> {
-        if done.status.is_success() { Ok(done) } else { Err(Error::layer(self.layer, done.status.to_string(), "")) }
+        if done.status.is_success() {
+            Ok(done)
+        } else {
+            Err(Error::layer(self.layer, done.status.to_string(), ""))
+        }
     }
 }
 

@@ -37,7 +37,15 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dy
         pairs.push((near, far));
     }
     let (near, far) = pairs.pop().expect("at least one connection");
-    Ok(Box::new(Loop { near, far, _idle: pairs, nic, motion: variant.motion, window: variant.window as u64, next: 1 }))
+    Ok(Box::new(Loop {
+        near,
+        far,
+        _idle: pairs,
+        nic,
+        motion: variant.motion,
+        window: variant.window as u64,
+        next: 1,
+    }))
 }
 
 /// The second process' end.

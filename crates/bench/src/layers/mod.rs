@@ -72,12 +72,28 @@ pub struct Info {
 /// Every layer this build knows.
 pub const ALL: &[Info] = &[
     Info { layer: Layer::Shm, name: "shm", about: "Viaduct between two processes, through shared memory" },
-    Info { layer: Layer::Loopback, name: "loopback", about: "Viaduct within one process: what the VIA model costs" },
-    Info { layer: Layer::Raw, name: "raw", about: "bare cache line (latency) or ring of 64-byte slots in shared memory" },
+    Info {
+        layer: Layer::Loopback,
+        name: "loopback",
+        about: "Viaduct within one process: what the VIA model costs",
+    },
+    Info {
+        layer: Layer::Raw,
+        name: "raw",
+        about: "bare cache line (latency) or ring of 64-byte slots in shared memory",
+    },
     Info { layer: Layer::Copy, name: "copy", about: "bare single-copy loop; the receiver reads in place" },
     Info { layer: Layer::Unix, name: "unix", about: "Unix stream socket, blocking" },
-    Info { layer: Layer::UnixSpin, name: "unix-spin", about: "Unix stream socket, non-blocking and spinning" },
-    Info { layer: Layer::Tcp, name: "tcp", about: "TCP over loopback, blocking (Nagle on in `rate`, off elsewhere)" },
+    Info {
+        layer: Layer::UnixSpin,
+        name: "unix-spin",
+        about: "Unix stream socket, non-blocking and spinning",
+    },
+    Info {
+        layer: Layer::Tcp,
+        name: "tcp",
+        about: "TCP over loopback, blocking (Nagle on in `rate`, off elsewhere)",
+    },
     Info { layer: Layer::TcpSpin, name: "tcp-spin", about: "TCP over loopback, non-blocking and spinning" },
     Info { layer: Layer::TcpNagle, name: "tcp-nagle", about: "TCP over loopback, blocking, Nagle on" },
     Info { layer: Layer::TcpNodelay, name: "tcp-nodelay", about: "TCP over loopback, blocking, Nagle off" },
@@ -172,7 +188,9 @@ pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -
         Layer::Raw => raw::connect(variant, control),
         Layer::Copy => copy::connect(variant, control),
         Layer::Unix | Layer::UnixSpin => unix::connect(variant, control, address),
-        Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => tcp::connect(variant, control, address),
+        Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => {
+            tcp::connect(variant, control, address)
+        }
     }
 }
 

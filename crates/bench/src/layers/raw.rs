@@ -106,8 +106,7 @@ impl<const BLOCK: bool> Wire for Line<BLOCK> {
         if BLOCK {
             self.patience.sleep_until("waiting for a raw message", flag, seq)?;
         } else {
-            self.patience
-                .spin_until("waiting for a raw message", || flag.load(Ordering::Acquire) == seq)?;
+            self.patience.spin_until("waiting for a raw message", || flag.load(Ordering::Acquire) == seq)?;
         }
         if CHECK {
             self.input.read(&mut self.scratch);
@@ -201,8 +200,9 @@ impl Wire for Ring {
     fn recv<const CHECK: bool>(&mut self, seq: u64) -> Result<u64> {
         let (flag, payload) = &self.slots[self.at];
         let expected = self.done + 1;
-        self.patience
-            .spin_until("waiting for a message in the raw ring", || flag.load(Ordering::Acquire) == expected)?;
+        self.patience.spin_until("waiting for a message in the raw ring", || {
+            flag.load(Ordering::Acquire) == expected
+        })?;
         let value = if CHECK {
             payload.read(&mut self.scratch);
             pattern::mismatches(&self.scratch, seq)
@@ -227,6 +227,7 @@ impl Wire for Ring {
 
     fn wait_acknowledged(&mut self) -> Result<()> {
         let (word, done) = (&self.acknowledged, self.done);
-        self.patience.spin_until("waiting for the end of a raw stream", || word.load(Ordering::Acquire) == done)
+        self.patience
+            .spin_until("waiting for the end of a raw stream", || word.load(Ordering::Acquire) == done)
     }
 }

@@ -14,7 +14,8 @@ use crate::loops::{End, Looped};
 use crate::plan::{Motion, Variant, Wait};
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::os("listening on 127.0.0.1"))?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::os("listening on 127.0.0.1"))?;
     let address = listener.local_addr().map_err(Error::os("asking for the port of a listener"))?.to_string();
     Ok(Box::new(Listening { listener, address, variant: variant.clone(), patience: control.patience() }))
 }
@@ -90,8 +91,10 @@ fn prepare(stream: TcpStream, variant: &Variant) -> Result<Tcp> {
     stream.set_nodelay(!variant.nagle).map_err(Error::os("setting TCP_NODELAY"))?;
     stream.set_nonblocking(variant.wait == Wait::Poll).map_err(Error::os("setting a socket's mode"))?;
     if variant.motion == Motion::Stream && buffers_allowed() {
-        sockopt::set_socket_send_buffer_size(&stream, KERNEL_BUFFER).map_err(Error::os("setting SO_SNDBUF"))?;
-        sockopt::set_socket_recv_buffer_size(&stream, KERNEL_BUFFER).map_err(Error::os("setting SO_RCVBUF"))?;
+        sockopt::set_socket_send_buffer_size(&stream, KERNEL_BUFFER)
+            .map_err(Error::os("setting SO_SNDBUF"))?;
+        sockopt::set_socket_recv_buffer_size(&stream, KERNEL_BUFFER)
+            .map_err(Error::os("setting SO_RCVBUF"))?;
     }
     Ok(Tcp { stream, nagle: variant.nagle })
 }

@@ -16,8 +16,7 @@ use crate::plan::{Variant, Wait};
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let name =
-        format!("viaduct-bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let name = format!("viaduct-bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let listener =
         UnixListener::bind_addr(&address_of(&name)?).map_err(Error::os("listening on a Unix socket"))?;
     Ok(Box::new(Listening { listener, name, variant: variant.clone(), patience: control.patience() }))

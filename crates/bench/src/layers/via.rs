@@ -8,8 +8,8 @@ use viaduct_via::{Listener, NetAddress, Nic, ProtectionTag};
 
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
-use crate::layers::half::{Half, Side, failure};
 use crate::layers::Door;
+use crate::layers::half::{Half, Side, failure};
 use crate::loops::{End, Looped, Wire};
 use crate::plan::{Motion, Variant};
 
@@ -23,7 +23,14 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
     let address = NetAddress::local(&name).map_err(|e| failure(layer, &e))?;
     let (mut nic, tag) = open(variant, control)?;
     let listener = nic.listen(&address, 16).map_err(|e| failure(layer, &e))?;
-    Ok(Box::new(Listening { nic, tag, listener, name, variant: variant.clone(), patience: control.patience() }))
+    Ok(Box::new(Listening {
+        nic,
+        tag,
+        listener,
+        name,
+        variant: variant.clone(),
+        patience: control.patience(),
+    }))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> Result<Box<dyn End>> {
@@ -89,8 +96,12 @@ impl Door for Listening {
 fn end(nic: Nic, mut halves: Vec<Half>, variant: &Variant) -> Box<dyn End> {
     let half = halves.pop().expect("at least one connection");
     match variant.motion {
-        Motion::PingPong => Box::new(Looped::new(Connected::<false> { half, _idle: halves, nic }, variant.motion)),
-        Motion::Stream => Box::new(Looped::new(Connected::<true> { half, _idle: halves, nic }, variant.motion)),
+        Motion::PingPong => {
+            Box::new(Looped::new(Connected::<false> { half, _idle: halves, nic }, variant.motion))
+        }
+        Motion::Stream => {
+            Box::new(Looped::new(Connected::<true> { half, _idle: halves, nic }, variant.motion))
+        }
     }
 }
 

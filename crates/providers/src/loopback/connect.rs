@@ -8,6 +8,7 @@ use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 use super::nic::Loopback;
 use super::vi::{LoopbackVi, Side};
 use super::{HubState, ListenRecord, PeerRecord, RequestRecord};
+use crate::mismatch;
 
 impl Loopback {
     pub(super) fn start_listening(&self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
@@ -148,21 +149,6 @@ fn tell_established(
     if let Some(nic) = hub.nics.get_mut(&nic) {
         nic.tell(Event::Established { vi, endpoint, remote });
     }
-}
-
-/// What both sides of a peer connection are told when they ask for different things.
-pub(crate) fn mismatch(a: &RemoteAttributes, b: &RemoteAttributes) -> Option<(Error, Error)> {
-    let both = |f: fn(&RemoteAttributes, &RemoteAttributes) -> Error| Some((f(a, b), f(b, a)));
-    if a.reliability != b.reliability {
-        return both(|a, b| Error::ReliabilityMismatch { ours: a.reliability, theirs: b.reliability });
-    }
-    if a.max_transfer_size != b.max_transfer_size {
-        return both(|a, b| Error::TransferSizeMismatch { ours: a.max_transfer_size, theirs: b.max_transfer_size });
-    }
-    if a.qos != b.qos {
-        return both(|a, b| Error::QosMismatch { ours: a.qos, theirs: b.qos });
-    }
-    None
 }
 
 /// The address of a client that named none.

@@ -17,6 +17,7 @@
 //! mapping, through the kernel's process_vm calls, or by the peer's control thread. A peer of the same user is
 //! trusted with payload, never with control words: everything read from shared memory is checked (`docs/protocols`).
 
+mod bounce;
 mod connect;
 mod control;
 mod directory;

@@ -61,6 +61,8 @@ impl Kind {
 pub(crate) const HAS_IMMEDIATE: u8 = 1;
 /// More pieces of the same message follow.
 pub(crate) const CONTINUES: u8 = 2;
+/// The memory to fetch from is the user's own, who gets it back when the sender closes.
+pub(crate) const USERS: u8 = 4;
 
 /// The first word of an entry, taken apart.
 #[derive(Clone, Copy, Debug)]

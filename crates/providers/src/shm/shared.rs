@@ -12,7 +12,7 @@ use viaduct_os::segment::Segment;
 use super::directory::Entry;
 use super::doorbell::Doorbells;
 use super::ring::Slot;
-use super::sync::{AtomicU32, AtomicU64};
+use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::bell::HasBell;
 
 /// What every NIC lets its peers write: its bell and its doorbells.
@@ -40,6 +40,8 @@ pub(crate) struct FlagLine {
     pub(crate) armed: AtomicU32,
     /// The receiver's buffers must not be touched any more.
     pub(crate) closed: AtomicU32,
+    /// Which use of the lane this is; the one word that wiping changes instead of clearing.
+    pub(crate) epoch: AtomicU32,
 }
 
 /// Written by the receiver of a direction, often.
@@ -182,8 +184,15 @@ pub(crate) fn direction(
 pub(crate) fn wipe_lane(segment: &Segment, lane: usize, slots: usize) {
     let len = lane_bytes(slots);
     assert!(lane + len <= segment.len(), "lane outside its segment");
+    let epochs = [0, 1].map(|which| {
+        let offset = lane + which * direction_bytes(slots) + std::mem::offset_of!(Direction, flags.epoch);
+        // SAFETY: inside the lane, which is inside the mapped segment; an aligned atomic.
+        unsafe { &*segment.as_ptr().add(offset).cast::<AtomicU32>() }
+    });
+    let values = epochs.map(|e| e.load(Ordering::Relaxed).wrapping_add(1));
     // SAFETY: inside the mapped segment; a lane is wiped only when both ends have let go of it.
     unsafe { std::ptr::write_bytes(segment.as_ptr().add(lane), 0, len) };
+    epochs.iter().zip(values).for_each(|(e, v)| e.store(v, Ordering::Release));
 }
 
 /// Entries of the region directory in a segment.

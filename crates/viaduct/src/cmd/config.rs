@@ -26,5 +26,12 @@ fn provider_row() -> [String; 6] {
     let set = std::env::var("VIADUCT_PROVIDER").ok();
     let origin = if set.is_some() { "environment" } else { "default" };
     let help = "provider that tools use unless told otherwise";
-    ["provider".into(), set.unwrap_or_else(|| "shm".into()), "shm".into(), origin.into(), "VIADUCT_PROVIDER".into(), help.into()]
+    [
+        "provider".into(),
+        set.unwrap_or_else(|| "shm".into()),
+        "shm".into(),
+        origin.into(),
+        "VIADUCT_PROVIDER".into(),
+        help.into(),
+    ]
 }

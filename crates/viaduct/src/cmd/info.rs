@@ -70,7 +70,9 @@ fn providers() -> Vec<Row> {
     let try_out = |(name, about): &(&str, &str)| {
         let what = format!("provider {name}");
         let opened = match &config {
-            Ok(config) => viaduct_providers::open(name, config).and_then(Nic::open).map_err(|e| e.to_string()),
+            Ok(config) => {
+                viaduct_providers::open(name, config).and_then(Nic::open).map_err(|e| e.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         match opened {
@@ -89,6 +91,8 @@ fn ptrace_scope() -> Row {
     let what = "process_vm copies";
     match std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").as_deref().map(str::trim) {
         Ok("0") | Err(_) => row(what, "yes", "between processes of one user"),
-        Ok(scope) => row(what, "perhaps", format!("kernel.yama.ptrace_scope is {scope}; tried at every connection")),
+        Ok(scope) => {
+            row(what, "perhaps", format!("kernel.yama.ptrace_scope is {scope}; tried at every connection"))
+        }
     }
 }

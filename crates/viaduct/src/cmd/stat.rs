@@ -32,7 +32,8 @@ const HEADS: [&str; 6] = ["pid", "command", "nic", "provider", "counter", "value
 fn rows(nics: &[NicCounters], zeros: bool) -> Vec<[String; 6]> {
     let mut rows = Vec::new();
     for nic in nics {
-        for (counter, value) in Counter::ALL.iter().zip(&nic.values).filter(|(_, value)| zeros || **value > 0) {
+        for (counter, value) in Counter::ALL.iter().zip(&nic.values).filter(|(_, value)| zeros || **value > 0)
+        {
             let (pid, command, number) = (nic.pid.to_string(), nic.command.clone(), nic.nic.to_string());
             rows.push([pid, command, number, nic.provider.clone(), counter.name(), value.to_string()]);
         }

@@ -1,11 +1,121 @@
 //! `viaduct tour`: a guided minute on this machine.
+//!
+//! What the machine is, two processes that talk, then latency and bandwidth against the references, and a closing table
+//! that says how many times better. Everything it shows can be had alone: each part names its command.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use viaduct_bench::schema::{Line, Pair};
+use viaduct_bench::{Case, Layer, PeerCommand, Settings, demo, size};
 
-use crate::cli::TourArgs;
+use crate::cli::{Format, TourArgs, TourPeerArgs};
+use crate::cmd::{bench, info};
+use crate::knobs;
+use crate::output::{results, table};
 
-pub(crate) fn run(_args: &TourArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
+    let start = Instant::now();
+    let time = if args.quick { 0.3 } else { 1.0 };
+    section(1, "This machine", "viaduct info")?;
+    table::print(Format::Table, ["what", "value", "remark"], info::machine())?;
+
+    section(2, "Two processes reach each other's memory", "viaduct tour")?;
+    talk()?;
+
+    let latency = Chapter { case: "latency", layers: &LATENCY, sizes: &[8, 4 << 10] };
+    section(3, "Latency", "viaduct bench latency --sizes 8,4K --compare raw,unix,tcp")?;
+    let (quick, first) = latency.play(time)?;
+    let bandwidth = Chapter { case: "bandwidth", layers: &BANDWIDTH, sizes: &[64 << 10, 1 << 20] };
+    section(4, "Bandwidth", "viaduct bench bandwidth --sizes 64K,1M --compare copy,unix,tcp")?;
+    let (wide, second) = bandwidth.play(time)?;
+
+    let seconds = start.elapsed().as_secs();
+    let rows = ratios(&quick, true).into_iter().chain(ratios(&wide, false)).collect();
+    let mut out = io::stdout().lock();
+    writeln!(out, "\nIn short: Viaduct over shared memory against the rest, in {seconds} s\n")?;
+    drop(out);
+    table::print(
+        Format::Table,
+        ["what", "size", "against", "placement", "how many times better", "interval"],
+        rows,
+    )?;
+    Ok(if first && second { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The second process of part 2.
+pub(crate) fn peer(args: &TourPeerArgs) -> Result<ExitCode> {
+    demo::guest(&args.provider, &knobs::from_environment()?, &args.address)?;
     Ok(ExitCode::SUCCESS)
+}
+
+const LATENCY: [Layer; 4] = [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Tcp];
+const BANDWIDTH: [Layer; 4] = [Layer::Shm, Layer::Copy, Layer::Unix, Layer::Tcp];
+
+struct Chapter {
+    case: &'static str,
+    layers: &'static [Layer],
+    sizes: &'static [usize],
+}
+
+impl Chapter {
+    /// Measures, prints the table, gives back the ratios and whether all data were right.
+    fn play(&self, time: f64) -> Result<(Vec<Pair>, bool)> {
+        let case = Case::find(self.case)?;
+        let cpus = bench::default_cpus();
+        let mut settings = Settings::new(self.layers.to_vec(), cpus);
+        settings.sizes = self.sizes.to_vec();
+        settings.time = time;
+        settings.providers = knobs::from_environment()?;
+        if settings.one_core() {
+            // One core only: nobody can spin, and the bare references do nothing else.
+            settings.layers.retain(|layer| !matches!(layer, Layer::Raw | Layer::Copy));
+            settings.wait = viaduct_bench::Wait::Block;
+        }
+        let (lines, valid) = bench::measure(case, &settings, false)?;
+        results::table(case, &settings, &lines)?;
+        let pairs = lines.into_iter().filter_map(|line| match line {
+            Line::Pair(pair) => Some(pair),
+            Line::Measurement(_) => None,
+        });
+        Ok((pairs.collect(), valid))
+    }
+}
+
+fn section(number: u32, title: &str, command: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "\n{number}. {title}   ($ {command})\n")
+}
+
+fn talk() -> Result<()> {
+    let program = std::env::current_exe().context("finding the program to start as the second process")?;
+    let command = PeerCommand { program, args: vec!["tour-peer".into()] };
+    let mut said = Ok(());
+    let mut say = |text: String| {
+        if said.is_ok() {
+            said = writeln!(io::stdout(), "  {text}");
+        }
+    };
+    demo::host("shm", &knobs::from_environment()?, &command, &mut say)?;
+    Ok(said?)
+}
+
+/// Times by which the provider is better: their time over ours, or our rate over theirs.
+fn ratios(pairs: &[Pair], lower_is_better: bool) -> Vec<[String; 6]> {
+    let ours = Layer::Shm.name();
+    let wanted = |pair: &&Pair| if lower_is_better { pair.b == ours } else { pair.a == ours };
+    let row = |pair: &Pair| {
+        let other = if lower_is_better { &pair.a } else { &pair.b };
+        let [low, high] = pair.ci95.map(results::digits);
+        [
+            pair.case.clone(),
+            size::show(pair.size),
+            other.clone(),
+            pair.placement.clone(),
+            results::digits(pair.ratio),
+            format!("[{low}, {high}]"),
+        ]
+    };
+    pairs.iter().filter(wanted).map(row).collect()
 }

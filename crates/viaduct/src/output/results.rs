@@ -11,11 +11,12 @@ use crate::output::table;
 pub(crate) fn table(case: &Case, settings: &Settings, lines: &[Line]) -> io::Result<()> {
     let (measurements, pairs) = split(lines);
     let mut out = io::stdout().lock();
-    for line in case.header(settings) {
+    for line in case.header(settings).iter().flat_map(|line| wrap(line, 96)) {
         writeln!(out, "# {line}")?;
     }
     if let Some(any) = measurements.first() {
-        let window = if any.window > 1 { format!(" Window: {} messages.", any.window) } else { String::new() };
+        let window =
+            if any.window > 1 { format!(" Window: {} messages.", any.window) } else { String::new() };
         let host = &any.host;
         let kind = if host.virtualised { "virtual" } else { "real" };
         writeln!(out, "# Reading the clock costs {:.0} ns.{window}", any.timer_ns)?;
@@ -61,8 +62,26 @@ pub(crate) fn split(lines: &[Line]) -> (Vec<&Measurement>, Vec<&Pair>) {
 
 /// Three significant digits: more would be a claim that no interval here supports.
 pub(crate) fn digits(value: f64) -> String {
-    let decimals = if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    let decimals =
+        if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
     format!("{value:.decimals$}")
+}
+
+/// Breaks text at spaces.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        if !line.is_empty() && line.len() + 1 + word.len() > width {
+            lines.push(word.into());
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines
 }
 
 fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 9] {
@@ -139,6 +158,12 @@ fn cell(value: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_spaces() {
+        assert_eq!(wrap("aa bb cc", 5), ["aa bb", "cc"]);
+        assert_eq!(wrap("longer-than-the-width x", 5), ["longer-than-the-width", "x"]);
+    }
 
     #[test]
     fn three_significant_digits() {

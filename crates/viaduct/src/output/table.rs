@@ -8,13 +8,20 @@ use serde_json::{Map, Value};
 use crate::cli::Format;
 
 /// Prints rows of text in the wanted format; `heads` name the columns.
-pub(crate) fn print<const N: usize>(format: Format, heads: [&str; N], rows: Vec<[String; N]>) -> io::Result<()> {
+pub(crate) fn print<const N: usize>(
+    format: Format,
+    heads: [&str; N],
+    rows: Vec<[String; N]>,
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match format {
         Format::Table => writeln!(out, "{}", draw(&heads, &rows, &[])),
         Format::Json => rows.iter().try_for_each(|row| {
-            let object: Map<String, Value> =
-                heads.iter().zip(row).map(|(head, cell)| (head.replace(' ', "_"), cell.clone().into())).collect();
+            let object: Map<String, Value> = heads
+                .iter()
+                .zip(row)
+                .map(|(head, cell)| (head.replace(' ', "_"), cell.clone().into()))
+                .collect();
             writeln!(out, "{}", Value::Object(object))
         }),
         Format::Csv => {
@@ -46,7 +53,11 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 pub(crate) fn csv_row<S: AsRef<str>>(cells: impl IntoIterator<Item = S>) -> String {
     let quoted = cells.into_iter().map(|cell| {
         let cell = cell.as_ref();
-        if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
+        if cell.contains([',', '"', '\n']) {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        } else {
+            cell.into()
+        }
     });
     quoted.collect::<Vec<String>>().join(",")
 }

@@ -1,0 +1,273 @@
+//! The control thread: connection set-up, death notices and segments by request. It sleeps in epoll and costs nothing
+//! while nobody connects, asks or dies.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use viaduct_os::clock;
+use viaduct_os::epoll::Interest;
+use viaduct_os::fdpass::{Channel, Listener, Recv};
+use viaduct_via::provider::{Event, ListenId, RequestId};
+use viaduct_via::{NetAddress, RemoteAttributes, Vi};
+
+use super::lane::LaneId;
+use super::nic::Core;
+use super::pair::{Pair, Passed, lock};
+use super::wire::{Hello, MAX_MESSAGE};
+
+/// Token of the wake-up descriptor.
+pub(crate) const WAKE: u64 = 0;
+/// Kind of a token, in its low bits.
+pub(crate) const SOCKET: u64 = 1;
+pub(crate) const HANDSHAKE: u64 = 2;
+pub(crate) const CHANNEL: u64 = 3;
+pub(crate) const PROCESS: u64 = 4;
+
+/// A connection that says nothing for this long during set-up is dropped.
+const HANDSHAKE_DEADLINE_NS: u64 = 5_000_000_000;
+/// How often a peer that is not there yet is tried again.
+const PEER_RETRY: Duration = Duration::from_millis(1);
+
+/// State of connection set-up.
+#[derive(Default)]
+pub(crate) struct Control {
+    pub(crate) next: u64,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) sockets: HashMap<u64, Socket>,
+    pub(crate) handshakes: HashMap<u64, Handshake>,
+    pub(crate) pairs: HashMap<[u8; 16], Arc<Pair>>,
+    /// Channels beside the first one that a peer may use too.
+    pub(crate) extra: HashMap<u64, (Channel, Arc<Pair>)>,
+    pub(crate) wants: Vec<PeerWant>,
+}
+
+/// A listening address.
+pub(crate) struct Socket {
+    pub(crate) listener: Listener,
+    pub(crate) address: NetAddress,
+    /// Client-server listening, if any.
+    pub(crate) listen: Option<Listen>,
+    /// Peer requests that wait here.
+    pub(crate) peers: usize,
+}
+
+pub(crate) struct Listen {
+    pub(crate) id: ListenId,
+    pub(crate) backlog: usize,
+    pub(crate) waiting: bool,
+    pub(crate) queued: usize,
+}
+
+/// A connection being set up.
+pub(crate) struct Handshake {
+    pub(crate) channel: Channel,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) stage: Stage,
+}
+
+pub(crate) enum Stage {
+    /// Server: nothing has come yet.
+    Fresh { socket: u64 },
+    /// Server: a request waits for its answer.
+    Asked { request: RequestId, listener: ListenId, hello: Box<Hello>, passed: Passed },
+    /// Server: accepted; the client's last word is to come. The lane is ours.
+    Accepted { pair: Arc<Pair>, lane: LaneId },
+    /// Client: waits for the answer.
+    Asking { vi: Vi, remote: NetAddress, attributes: RemoteAttributes, peer: bool },
+}
+
+/// A peer-to-peer request of ours.
+pub(crate) struct PeerWant {
+    pub(crate) vi: Vi,
+    pub(crate) local: NetAddress,
+    pub(crate) remote: NetAddress,
+    pub(crate) attributes: RemoteAttributes,
+    /// Whether a connection attempt is under way.
+    pub(crate) trying: bool,
+}
+
+impl PeerWant {
+    /// Of two that ask for each other, the one with the smaller address waits and the other one comes.
+    pub(crate) fn waits(&self) -> bool {
+        self.local < self.remote
+    }
+}
+
+impl Control {
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// A token for epoll.
+pub(crate) fn token(kind: u64, id: u64) -> u64 {
+    id << 3 | kind
+}
+
+/// The thread.
+pub(crate) fn run(core: &Arc<Core>) {
+    let mut events = Vec::new();
+    let mut buffer = vec![0u8; MAX_MESSAGE];
+    while !core.stop.load(Ordering::Acquire) {
+        let timeout = core.next_timeout();
+        if core.epoll.wait(&mut events, timeout).is_err() {
+            // Only a broken descriptor set makes it fail; do not burn the CPU over it.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        }
+        for event in events.drain(..) {
+            let (kind, id) = (event.token & 7, event.token >> 3);
+            match kind {
+                WAKE => drop(core.wake.drain()),
+                SOCKET => core.incoming(id),
+                HANDSHAKE => core.handshake(id, &mut buffer),
+                CHANNEL => core.channel(id, &mut buffer),
+                PROCESS => core.process_died(id),
+                _ => {}
+            }
+        }
+        core.overdue();
+        core.retry_peers();
+    }
+}
+
+impl Core {
+    /// How long the thread may sleep.
+    fn next_timeout(&self) -> Option<Duration> {
+        let control = lock(&self.control);
+        if control.wants.iter().any(|w| !w.waits() && !w.trying) {
+            return Some(PEER_RETRY);
+        }
+        if control.pairs.values().any(|p| p.is_backed_up() && !p.is_dead()) {
+            return Some(PEER_RETRY);
+        }
+        let first = control.handshakes.values().filter_map(|h| h.deadline).min()?;
+        Some(Duration::from_nanos(first.saturating_sub(clock::now_ns()).max(1_000_000)))
+    }
+
+    /// Accepts what has come to a listening socket.
+    fn incoming(self: &Arc<Core>, socket: u64) {
+        let mut control = lock(&self.control);
+        loop {
+            let Some(s) = control.sockets.get(&socket) else { return };
+            let channel = match s.listener.accept() {
+                Ok(Some(channel)) => channel,
+                Ok(None) => return,
+                Err(e) => {
+                    // Out of descriptors: those who wait stay in the kernel's backlog until there are some again.
+                    tracing::warn!("accept: {e}");
+                    std::thread::sleep(Duration::from_millis(1));
+                    return;
+                }
+            };
+            // Strangers are turned away before a byte of theirs is read.
+            if !channel.peer().is_ok_and(|c| c.uid == super::pair::rustix_uid() || c.uid == 0) {
+                continue;
+            }
+            let id = control.number();
+            if self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read).is_err() {
+                continue;
+            }
+            let deadline = Some(clock::now_ns() + HANDSHAKE_DEADLINE_NS);
+            control.handshakes.insert(id, Handshake { channel, deadline, stage: Stage::Fresh { socket } });
+        }
+    }
+
+    /// Something came over a channel between NICs that know each other.
+    fn channel(self: &Arc<Core>, id: u64, buffer: &mut [u8]) {
+        let pair = {
+            let control = lock(&self.control);
+            let extra = control.extra.get(&id).map(|(_, p)| p.clone());
+            extra.or_else(|| control.pairs.values().find(|p| p.id == id).cloned())
+        };
+        let Some(pair) = pair else { return };
+        pair.flush();
+        // A bounded number of messages, so that one busy peer does not keep the others waiting.
+        for _ in 0..64 {
+            let mut fds = Vec::new();
+            let received = {
+                let control = lock(&self.control);
+                let channel = control.extra.get(&id).map_or(&pair.channel, |(c, _)| c);
+                channel.recv(buffer, &mut fds, 1)
+            };
+            match received {
+                Ok(Recv::Message(n)) => {
+                    if !self.serve(&pair, &buffer[..n], fds) {
+                        self.peer_gone(&pair);
+                        return;
+                    }
+                }
+                Ok(Recv::WouldBlock) => return,
+                Ok(Recv::Closed) | Err(_) => {
+                    self.peer_gone(&pair);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn process_died(self: &Arc<Core>, id: u64) {
+        let pair = lock(&self.control).pairs.values().find(|p| p.id == id).cloned();
+        if let Some(pair) = pair {
+            self.peer_gone(&pair);
+        }
+    }
+
+    /// The other NIC, or its process, is gone: everybody concerned is woken.
+    pub(crate) fn peer_gone(self: &Arc<Core>, pair: &Arc<Pair>) {
+        pair.set_dead();
+        {
+            let mut control = lock(&self.control);
+            control.pairs.retain(|_, p| !Arc::ptr_eq(p, pair));
+            control.extra.retain(|_, (channel, p)| {
+                let keep = !Arc::ptr_eq(p, pair);
+                if !keep {
+                    let _ = self.epoll.del(&*channel);
+                }
+                keep
+            });
+            let _ = self.epoll.del(&pair.channel);
+            let _ = self.epoll.del(pair.pidfd.as_fd());
+        }
+        lock(&self.maps).forget(pair.id);
+        // Cold VIs are looked at only when their doorbell rings.
+        for lane in lock(&self.lanes).values().filter(|l| Arc::ptr_eq(&l.pair, pair)) {
+            self.page.doorbells.ring(lane.vi);
+        }
+        self.tell();
+    }
+
+    /// Drops connections that stopped talking during set-up.
+    fn overdue(self: &Arc<Core>) {
+        let now = clock::now_ns();
+        let late: Vec<u64> = {
+            let control = lock(&self.control);
+            control.handshakes.iter().filter(|(_, h)| h.deadline.is_some_and(|d| d <= now)).map(|(i, _)| *i).collect()
+        };
+        for id in late {
+            self.drop_handshake(id);
+        }
+    }
+
+    /// Lets go of everything, when the NIC closes and the thread has ended.
+    pub(crate) fn shut_down(&self) {
+        let mut control = lock(&self.control);
+        for (_, h) in control.handshakes.drain() {
+            let _ = self.epoll.del(&h.channel);
+        }
+        control.sockets.clear();
+        control.extra.clear();
+        for (_, pair) in control.pairs.drain() {
+            pair.flush();
+            let _ = self.epoll.del(&pair.channel);
+            let _ = self.epoll.del(pair.pidfd.as_fd());
+        }
+        control.events.clear();
+        control.wants.clear();
+        lock(&self.lanes).clear();
+    }
+}

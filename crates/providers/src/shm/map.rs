@@ -1,0 +1,118 @@
+//! The mapping cache: which of the peers' slabs are mapped here. Heir of Berkeley VIA's translation cache.
+//!
+//! A hit is a look-up; a miss asks the peer's control thread for the segment and the operation is tried again when it
+//! has come. The cache is bounded; the mapping used longest ago goes first. Hits, misses and evictions are counted, so
+//! that a benchmark can show which case it measured (Millennium Sort, figure 7).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use viaduct_os::segment::Segment;
+
+/// What a look-up gave.
+pub(crate) enum Lookup {
+    /// It is mapped.
+    Mapped(Arc<Segment>),
+    /// It is not; the caller asks the peer for it.
+    Ask,
+    /// It is not, but has been asked for.
+    Asked,
+    /// The peer has no such slab.
+    Gone,
+}
+
+/// The cache of one NIC, over all its peers.
+pub(crate) struct MapCache {
+    mapped: HashMap<(u64, u32), Mapping>,
+    asked: HashSet<(u64, u32)>,
+    gone: HashSet<(u64, u32)>,
+    capacity: usize,
+    clock: u64,
+    pub(crate) evictions: u64,
+}
+
+struct Mapping {
+    segment: Arc<Segment>,
+    used: u64,
+}
+
+impl MapCache {
+    pub(crate) fn new(capacity: usize) -> MapCache {
+        MapCache {
+            mapped: HashMap::new(),
+            asked: HashSet::new(),
+            gone: HashSet::new(),
+            capacity,
+            clock: 0,
+            evictions: 0,
+        }
+    }
+
+    /// Looks for slab `slab` of peer `pair`.
+    pub(crate) fn find(&mut self, pair: u64, slab: u32) -> Lookup {
+        self.clock += 1;
+        if let Some(m) = self.mapped.get_mut(&(pair, slab)) {
+            m.used = self.clock;
+            return Lookup::Mapped(m.segment.clone());
+        }
+        if self.gone.contains(&(pair, slab)) {
+            return Lookup::Gone;
+        }
+        if self.asked.insert((pair, slab)) { Lookup::Ask } else { Lookup::Asked }
+    }
+
+    /// The peer's answer: the segment, or that there is none.
+    pub(crate) fn insert(&mut self, pair: u64, slab: u32, segment: Option<Arc<Segment>>) {
+        self.asked.remove(&(pair, slab));
+        let Some(segment) = segment else {
+            self.gone.insert((pair, slab));
+            return;
+        };
+        while self.mapped.len() >= self.capacity {
+            let oldest = self.mapped.iter().min_by_key(|(_, m)| m.used).map(|(k, _)| *k);
+            let Some(oldest) = oldest else { break };
+            self.mapped.remove(&oldest);
+            self.evictions += 1;
+        }
+        self.clock += 1;
+        self.mapped.insert((pair, slab), Mapping { segment, used: self.clock });
+    }
+
+    /// The question could not be sent; it may be asked again.
+    pub(crate) fn unasked(&mut self, pair: u64, slab: u32) {
+        self.asked.remove(&(pair, slab));
+    }
+
+    /// A peer is gone.
+    pub(crate) fn forget(&mut self, pair: u64) {
+        self.mapped.retain(|(p, _), _| *p != pair);
+        self.asked.retain(|(p, _)| *p != pair);
+        self.gone.retain(|(p, _)| *p != pair);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use viaduct_os::budget::Budget;
+
+    #[test]
+    fn the_least_recently_used_mapping_goes() {
+        let segment = || Some(Arc::new(Segment::create("viaduct-test", 4096, &Budget::new(1 << 20)).unwrap()));
+        let mut cache = MapCache::new(2);
+        assert!(matches!(cache.find(1, 1), Lookup::Ask));
+        assert!(matches!(cache.find(1, 1), Lookup::Asked));
+        cache.insert(1, 1, segment());
+        cache.insert(1, 2, segment());
+        assert!(matches!(cache.find(1, 1), Lookup::Mapped(_)));
+        cache.insert(2, 1, segment());
+        assert_eq!(cache.evictions, 1);
+        assert!(matches!(cache.find(1, 1), Lookup::Mapped(_)));
+        assert!(matches!(cache.find(1, 2), Lookup::Ask));
+        cache.insert(1, 2, None);
+        assert!(matches!(cache.find(1, 2), Lookup::Gone));
+        cache.forget(1);
+        assert!(matches!(cache.find(1, 1), Lookup::Ask));
+        assert!(matches!(cache.find(2, 1), Lookup::Mapped(_)));
+    }
+}

@@ -1,0 +1,221 @@
+//! Directly shareable memory: an allocator over slabs, each one sealed segment.
+//!
+//! Blocks are cut from slabs first fit and joined again when freed; a large block has a slab of its own. Slab numbers
+//! are never used twice, so a peer that kept a number cannot reach what came later. In a forked child the slabs become
+//! private copies: the parent's transfers use the parent's pages (SOVIA, section 3.5.1).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use viaduct_os::budget::Budget;
+use viaduct_os::fork;
+use viaduct_os::segment::Segment;
+use viaduct_via::Error;
+use viaduct_via::provider::SharedMemory;
+use viaduct_via::raw::{Locator, RawMemory};
+
+/// Smallest slab.
+const SLAB_MIN: usize = 256 << 10;
+/// Largest slab that is shared by blocks.
+const SLAB_MAX: usize = 16 << 20;
+const PAGE: usize = 4096;
+const LINE: usize = 64;
+
+/// The allocator of one NIC.
+#[derive(Clone)]
+pub(crate) struct Memory(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    budget: Budget,
+    generation: u32,
+}
+
+struct State {
+    slabs: BTreeMap<u32, Slab>,
+    next: u32,
+    total: usize,
+}
+
+struct Slab {
+    segment: Arc<Segment>,
+    /// Free ranges: offset to length.
+    free: BTreeMap<usize, usize>,
+    /// Peers of other users may map it too: nothing but bounce buffers is in it.
+    open: bool,
+}
+
+/// A block in use; freed when dropped.
+struct Block {
+    memory: Memory,
+    slab: u32,
+    offset: usize,
+    len: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(budget: Budget) -> Memory {
+        let state = Mutex::new(State { slabs: BTreeMap::new(), next: 1, total: 0 });
+        Memory(Arc::new(Inner { state, budget, generation: fork::generation() }))
+    }
+
+    /// Cuts a block; blocks of a page or more start at a page, smaller ones at a cache line.
+    pub(crate) fn allocate(&self, len: usize) -> Result<SharedMemory, Error> {
+        let rounded = len.next_multiple_of(if len >= PAGE { PAGE } else { LINE });
+        let align = if len >= PAGE { PAGE } else { LINE };
+        let mut state = self.lock();
+        if rounded < SLAB_MAX / 2 {
+            let found = state
+                .slabs
+                .iter_mut()
+                .filter(|(_, s)| !s.open)
+                .find_map(|(id, slab)| slab.cut(rounded, align).map(|offset| (*id, offset)));
+            if let Some((id, offset)) = found {
+                return Ok(self.block(&state, id, offset, rounded, len));
+            }
+        }
+        let size = if rounded < SLAB_MAX / 2 {
+            (state.total.next_power_of_two() / 4).clamp(SLAB_MIN, SLAB_MAX).max(rounded.next_power_of_two())
+        } else {
+            rounded
+        };
+        let id = self.add_slab(&mut state, size, false)?;
+        let slab = state.slabs.get_mut(&id).expect("just added");
+        let offset = slab.cut(rounded, align).expect("a fresh slab holds what it was made for");
+        Ok(self.block(&state, id, offset, rounded, len))
+    }
+
+    /// A slab for bounce buffers alone, which every peer may map.
+    pub(crate) fn allocate_open(&self, len: usize) -> Result<SharedMemory, Error> {
+        let mut state = self.lock();
+        let id = self.add_slab(&mut state, len, true)?;
+        let slab = state.slabs.get_mut(&id).expect("just added");
+        let offset = slab.cut(len, PAGE).expect("a fresh slab holds what it was made for");
+        Ok(self.block(&state, id, offset, len, len))
+    }
+
+    /// The segment behind a slab, for a peer that asks. Peers of other users get bounce buffers only.
+    pub(crate) fn segment(&self, slab: u32, trusted: bool) -> Option<Arc<Segment>> {
+        let state = self.lock();
+        let slab = state.slabs.get(&slab)?;
+        (trusted || slab.open).then(|| slab.segment.clone())
+    }
+
+    fn add_slab(&self, state: &mut State, size: usize, open: bool) -> Result<u32, Error> {
+        let segment = Segment::create("viaduct-slab", size, &self.0.budget)?;
+        segment.private_in_child()?;
+        let id = state.next;
+        state.next = id.checked_add(1).ok_or(Error::Limit { what: "slabs", limit: u64::from(u32::MAX) })?;
+        state.total += segment.len();
+        let free = BTreeMap::from([(0, segment.len())]);
+        state.slabs.insert(id, Slab { segment: Arc::new(segment), free, open });
+        Ok(id)
+    }
+
+    fn block(&self, state: &State, slab: u32, offset: usize, rounded: usize, len: usize) -> SharedMemory {
+        let segment = state.slabs[&slab].segment.clone();
+        let ptr = segment.as_ptr().wrapping_add(offset);
+        let block = Arc::new((Block { memory: self.clone(), slab, offset, len: rounded }, segment));
+        // SAFETY: the block is inside the segment, which its owner keeps mapped, and was cut for nobody else.
+        let memory = unsafe { RawMemory::from_shared(ptr, len, block) };
+        SharedMemory { memory, locator: Some(Locator { slab, offset: offset as u64 }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Slab {
+    fn cut(&mut self, len: usize, align: usize) -> Option<usize> {
+        let (offset, size) = self.free.iter().map(|(o, s)| (*o, *s)).find(|(offset, size)| {
+            let skip = offset.next_multiple_of(align) - offset;
+            size.checked_sub(skip).is_some_and(|left| left >= len)
+        })?;
+        let start = offset.next_multiple_of(align);
+        self.free.remove(&offset);
+        if start > offset {
+            self.free.insert(offset, start - offset);
+        }
+        let end = start + len;
+        if offset + size > end {
+            self.free.insert(end, offset + size - end);
+        }
+        Some(start)
+    }
+
+    fn join(&mut self, offset: usize, len: usize) {
+        let (mut offset, mut len) = (offset, len);
+        if let Some((before, size)) = self.free.range(..offset).next_back().map(|(o, s)| (*o, *s))
+            && before + size == offset
+        {
+            self.free.remove(&before);
+            (offset, len) = (before, size + len);
+        }
+        if let Some(after) = self.free.remove(&(offset + len)) {
+            len += after;
+        }
+        self.free.insert(offset, len);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.get(&0) == Some(&self.segment.len())
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // A forked child must not wait for a lock that a thread of its parent held.
+        if fork::generation() != self.memory.0.generation {
+            return;
+        }
+        let mut state = self.memory.lock();
+        let Some(slab) = state.slabs.get_mut(&self.slab) else { return };
+        slab.join(self.offset, self.len);
+        if slab.is_empty() {
+            let gone = state.slabs.remove(&self.slab).expect("found above");
+            state.total -= gone.segment.len();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_do_not_overlap_and_memory_comes_back() {
+        let budget = Budget::new(64 << 20);
+        let memory = Memory::new(budget.clone());
+        let mut blocks = Vec::new();
+        let mut seed = 12345u64;
+        for round in 0..400 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+            let len = 1 + (seed >> 33) as usize % if round % 9 == 0 { 3_000_000 } else { 9_000 };
+            if round % 3 == 2 {
+                blocks.swap_remove((seed >> 40) as usize % blocks.len());
+            }
+            if let Ok(block) = memory.allocate(len) {
+                blocks.push(block);
+            }
+        }
+        let mut ranges: Vec<(usize, usize)> =
+            blocks.iter().map(|b| (b.memory.ptr() as usize, b.memory.ptr() as usize + b.memory.len())).collect();
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0), "blocks overlap");
+        for b in &blocks {
+            let at = b.locator.unwrap();
+            let segment = memory.segment(at.slab, true).unwrap();
+            assert_eq!(segment.as_ptr() as u64 + at.offset, b.memory.ptr() as u64);
+        }
+        drop(blocks);
+        assert_eq!(budget.used(), 0, "every slab is given back");
+    }
+
+    #[test]
+    fn the_budget_is_kept() {
+        let memory = Memory::new(Budget::new(1 << 20));
+        assert!(matches!(memory.allocate(2 << 20), Err(Error::Os(viaduct_os::error::OsError::Budget { .. }))));
+        assert!(memory.allocate(512 << 10).is_ok());
+    }
+}

@@ -1,0 +1,313 @@
+//! The provider object of one NIC, and the core it shares with its endpoints and its control thread.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use viaduct_os::budget::Budget;
+use viaduct_os::epoll::{Epoll, Interest};
+use viaduct_os::error::OsError;
+use viaduct_os::eventfd::EventFd;
+use viaduct_os::fork::{self, Registration};
+use viaduct_os::segment::Segment;
+use viaduct_os::{barrier, random, runtime_dir};
+use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
+use viaduct_via::{
+    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
+};
+
+use super::control::{self, Control};
+use super::directory::Directory;
+use super::doorbell::BITS;
+use super::lane::LaneId;
+use super::map::MapCache;
+use super::mem::Memory;
+use super::pair::{Pair, lock};
+use super::ring::INLINE_BYTES;
+use super::shared::{Direction, NicPage, View};
+use super::bounce::Bounce;
+use super::wire::MAX_PRIVATE;
+use crate::bell::Bell;
+use crate::config::ShmConfig;
+
+/// Longest message.
+const MAX_TRANSFER: u32 = 1 << 30;
+
+/// What the owner of the NIC, its endpoints and its control thread share.
+pub(crate) struct Core {
+    pub(crate) uid: [u8; 16],
+    /// The same number in private memory, where peers look whether process_vm works.
+    pub(crate) uid_copy: Box<[u8; 16]>,
+    pub(crate) config: ShmConfig,
+    pub(crate) budget: Budget,
+    pub(crate) folder: PathBuf,
+    pub(crate) page_segment: Arc<Segment>,
+    pub(crate) page: View<NicPage>,
+    pub(crate) bell: Arc<Bell<View<NicPage>>>,
+    /// Peers write to this one to wake a sleeper in poll or epoll.
+    pub(crate) bell_fd: EventFd,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) counters: CounterSlot,
+    pub(crate) memory: Memory,
+    pub(crate) directory: Mutex<Directory>,
+    pub(crate) maps: Mutex<MapCache>,
+    pub(crate) bounce: Mutex<Bounce>,
+    pub(crate) control: Mutex<Control>,
+    /// VIs by the doorbell bit they listen to.
+    pub(crate) bells: Mutex<HashMap<u32, Vec<Vi>>>,
+    /// Live connections, by pair and lane.
+    pub(crate) lanes: Mutex<HashMap<(u64, LaneId), LaneRecord>>,
+    /// First part of the directory, as every peer gets it.
+    pub(crate) directory_fd: OwnedFd,
+    pub(crate) epoll: Epoll,
+    pub(crate) wake: EventFd,
+    pub(crate) stop: AtomicBool,
+    pub(crate) generation: u32,
+}
+
+impl Core {
+    /// Wakes the owner of the NIC.
+    pub(crate) fn ring(&self) {
+        self.bell.ring();
+    }
+
+    /// Tells the owner of news in the control state.
+    pub(crate) fn tell(&self) {
+        self.signal.post_events();
+        self.ring();
+    }
+
+    /// Waits until no peer is inside a copy that began before the caller withdrew something. Peers that are stopped
+    /// in the middle hold it up for a bounded time only; they are trusted with payload (SECURITY.md).
+    pub(crate) fn quiesce(&self) {
+        barrier::heavy();
+        let lanes: Vec<_> = lock(&self.lanes).values().map(|l| (l.inbound.clone(), l.pair.clone())).collect();
+        for (inbound, pair) in lanes {
+            wait_while_busy(&inbound, &pair);
+        }
+    }
+}
+
+/// A live connection, as the control thread and withdrawals see it.
+pub(crate) struct LaneRecord {
+    /// Where the peer says that it is copying into our memory, and that it is closed.
+    pub(crate) inbound: View<Direction>,
+    pub(crate) pair: Arc<Pair>,
+    /// Index of our VI, for its doorbell.
+    pub(crate) vi: u32,
+    /// What the peer may do through our VI.
+    pub(crate) tag: u64,
+    pub(crate) rdma_write: bool,
+    pub(crate) rdma_read: bool,
+}
+
+/// Waits until the sender of a direction has left the copy it is in, is dead, or took too long.
+pub(crate) fn wait_while_busy(direction: &Direction, pair: &Pair) {
+    let seen = direction.tx.busy.load(Ordering::Acquire);
+    if seen.is_multiple_of(2) {
+        return;
+    }
+    let give_up = viaduct_os::clock::now_ns() + 100_000_000;
+    while direction.tx.busy.load(Ordering::Acquire) == seen && !pair.is_dead() {
+        if !viaduct_os::process::pid_alive(pair.pidfd.as_fd()) || viaduct_os::clock::now_ns() > give_up {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The shared-memory provider of one NIC.
+pub(crate) struct Shm {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+    /// File descriptors a forked child must not keep: they would hide our death from peers.
+    _fds: Vec<Registration>,
+}
+
+impl Shm {
+    pub(crate) fn open(config: ShmConfig) -> Result<Shm, Error> {
+        barrier::register();
+        let folder = runtime_dir::runtime_dir(config.runtime_dir.as_deref())?;
+        // Sockets of processes that were killed; whoever comes next tidies up.
+        let _ = runtime_dir::sweep(&folder);
+        let budget = config.memory_budget.map_or_else(|| Budget::process().clone(), Budget::new);
+        let page_segment = Arc::new(Segment::create("viaduct-nic", size_of::<NicPage>(), &budget)?);
+        let page = View::nic_page(&page_segment).expect("the segment was made for it");
+        let bell_fd = EventFd::new()?;
+        let bell = Arc::new(Bell::with_fd(page.clone(), EventFd::from_peer(bell_fd.dup()?)?));
+        let mut uid = [0; 16];
+        random::fill(&mut uid);
+        let (epoll, wake) = (Epoll::new()?, EventFd::new()?);
+        epoll.add(&wake, control::WAKE, Interest::Read)?;
+        let memory = Memory::new(budget.clone());
+        let directory = Directory::new(budget.clone())?;
+        let first = directory.chunk(0).expect("made with its first part");
+        let directory_fd = first.dup_fd().map_err(|e| OsError::sys("dup", e))?;
+        let core = Arc::new(Core {
+            uid,
+            uid_copy: Box::new(uid),
+            folder,
+            page_segment,
+            page,
+            bell,
+            bell_fd,
+            signal: Arc::new(Signal::default()),
+            counters: CounterSlot::open("shm")?,
+            bounce: Mutex::new(Bounce::new(memory.clone())),
+            memory,
+            directory: Mutex::new(directory),
+            directory_fd,
+            maps: Mutex::new(MapCache::new(config.map_cache)),
+            control: Mutex::new(Control::default()),
+            bells: Mutex::new(HashMap::new()),
+            lanes: Mutex::new(HashMap::new()),
+            epoll,
+            wake,
+            stop: AtomicBool::new(false),
+            generation: fork::generation(),
+            config,
+            budget,
+        });
+        let for_thread = core.clone();
+        let thread = std::thread::Builder::new()
+            .name("viaduct-control".into())
+            .stack_size(256 << 10)
+            .spawn(move || control::run(&for_thread))
+            .map_err(|e| OsError::sys("clone", e))?;
+        // A child that kept these would hide our death from peers.
+        let fds = vec![
+            fork::close_in_child(core.epoll.as_fd().as_raw_fd()),
+            fork::close_in_child(core.wake.as_fd().as_raw_fd()),
+        ];
+        Ok(Shm { core, thread: Some(thread), _fds: fds })
+    }
+}
+
+impl Provider for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn attributes(&self) -> NicAttributes {
+        NicAttributes {
+            name: "shm".into(),
+            max_vi: 1 << 20,
+            max_descriptors_per_queue: 65_536,
+            max_segments_per_desc: 252,
+            max_cq: 65_536,
+            max_cq_entries: 1 << 24,
+            max_transfer_size: MAX_TRANSFER,
+            max_inline: INLINE_BYTES,
+            max_private_data: MAX_PRIVATE,
+            max_register_regions: (1 << 20) - 1,
+            max_register_block_bytes: 1 << 40,
+            max_ptags: 1 << 20,
+            reliability: &Reliability::ALL,
+            rdma_read: &[Reliability::ReliableDelivery, Reliability::ReliableReception],
+            direct: self.core.config.direct,
+        }
+    }
+
+    fn counters(&self) -> CounterSlot {
+        self.core.counters.clone()
+    }
+
+    fn signal(&self) -> Arc<Signal> {
+        self.core.signal.clone()
+    }
+
+    fn sleeper(&self) -> Arc<dyn Sleeper> {
+        self.core.bell.clone()
+    }
+
+    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
+        self.core.memory.allocate(len)
+    }
+
+    fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {
+        lock(&self.core.directory).publish(handle, region)
+    }
+
+    fn withdraw(&mut self, handle: MemHandle) {
+        lock(&self.core.directory).withdraw(handle);
+        self.core.quiesce();
+    }
+
+    fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
+        self.core.listen(address, backlog)
+    }
+
+    fn set_waiting(&mut self, listener: ListenId, waiting: bool) {
+        self.core.set_waiting(listener, waiting);
+    }
+
+    fn unlisten(&mut self, listener: ListenId) {
+        self.core.unlisten(listener);
+    }
+
+    fn request(
+        &mut self,
+        vi: Vi,
+        local: Option<&NetAddress>,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) -> Result<(), Error> {
+        self.core.request(vi, local, remote, ours)
+    }
+
+    fn request_peer(
+        &mut self,
+        vi: Vi,
+        local: &NetAddress,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) -> Result<(), Error> {
+        self.core.request_peer(vi, local, remote, ours)
+    }
+
+    fn cancel(&mut self, vi: Vi) {
+        self.core.cancel(vi);
+    }
+
+    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error> {
+        let endpoint = self.core.accept(request, vi, ours)?;
+        Ok(Box::new(endpoint))
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), Error> {
+        self.core.reject(request, private_data)
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        lock(&self.core.control).events.pop_front()
+    }
+
+    fn ready(&mut self, into: &mut Vec<Vi>) {
+        self.core.page.doorbells.take(|bit| {
+            if let Some(vis) = lock(&self.core.bells).get(&(bit % BITS)) {
+                into.extend(vis);
+            }
+        });
+    }
+}
+
+impl Drop for Shm {
+    fn drop(&mut self) {
+        // In a forked child the thread, the sockets and the mappings are the parent's.
+        if fork::generation() != self.core.generation {
+            std::mem::forget(self.thread.take());
+            std::mem::forget(self.core.clone());
+            return;
+        }
+        self.core.stop.store(true, Ordering::Release);
+        self.core.wake.signal();
+        if let Some(thread) = self.thread.take() {
+            // A control thread that panicked has nothing left to say.
+            let _ = thread.join();
+        }
+        self.core.shut_down();
+    }
+}

@@ -1,0 +1,234 @@
+//! A pair: everything two connected NICs share, however many connections they have.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use viaduct_os::eventfd::EventFd;
+use viaduct_os::fdpass::Channel;
+use viaduct_os::process;
+use viaduct_os::segment::{Access, Segment};
+use viaduct_via::{Error, MemHandle};
+use zerocopy::IntoBytes;
+
+use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
+use super::lane::Lanes;
+use super::shared::{Entries, NicPage, View};
+use super::wire::{Hello, Note, WANT_DIRECTORY, note};
+
+/// What a look at the peer's directory gave.
+pub(crate) enum Directed {
+    Found(Found),
+    /// No such region.
+    Unknown,
+    /// That part of the directory is on its way.
+    Asked,
+}
+
+/// Our view of a peer NIC.
+pub(crate) struct Pair {
+    pub(crate) id: u64,
+    pub(crate) pid: i32,
+    pub(crate) channel: Channel,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) page: View<NicPage>,
+    bell_fd: EventFd,
+    dead: AtomicBool,
+    /// Peers of one user copy straight into each other's memory.
+    pub(crate) direct: bool,
+    /// The kernel lets us reach its private memory.
+    pub(crate) vm: bool,
+    pub(crate) lanes: Mutex<Lanes>,
+    directory: Mutex<Vec<Chunk>>,
+    /// Outcomes of operations the peer carries out for us, by lane offset and operation number.
+    pub(crate) replies: Mutex<HashMap<u64, Reply>>,
+    /// Messages the channel had no room for.
+    outbox: Mutex<VecDeque<Vec<u8>>>,
+}
+
+enum Chunk {
+    None,
+    Asked,
+    Mapped(Entries),
+}
+
+/// Outcome of an operation the peer carried out for us.
+#[derive(Default)]
+pub(crate) struct Reply {
+    pub(crate) status: u8,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) complete: bool,
+}
+
+/// The descriptors that come with a request or its answer.
+pub(crate) struct Passed {
+    pub(crate) page: OwnedFd,
+    pub(crate) directory: OwnedFd,
+    pub(crate) bell: OwnedFd,
+    /// The lane's segment, with an answer.
+    pub(crate) lane: Option<OwnedFd>,
+}
+
+impl Passed {
+    /// Sorts what came; a wrong number is an error, and everything is closed.
+    pub(crate) fn sort(fds: Vec<OwnedFd>) -> Result<Passed, Error> {
+        let mut fds = fds.into_iter();
+        let (Some(page), Some(directory), Some(bell)) = (fds.next(), fds.next(), fds.next()) else {
+            return Err(Error::Protocol("descriptors are missing"));
+        };
+        let lane = fds.next();
+        if fds.next().is_some() {
+            return Err(Error::Protocol("too many descriptors"));
+        }
+        Ok(Passed { page, directory, bell, lane })
+    }
+}
+
+/// Largest segment accepted from a peer.
+pub(crate) const MAX_SEGMENT: usize = 1 << 40;
+
+impl Pair {
+    /// Looks at what a peer sent and makes its view.
+    pub(crate) fn open(
+        id: u64,
+        channel: Channel,
+        hello: &Hello,
+        passed: Passed,
+        slots: usize,
+        config: (bool, bool),
+    ) -> Result<Pair, Error> {
+        let cred = channel.peer()?;
+        let pidfd = channel.peer_pidfd()?;
+        let page = Arc::new(Segment::open(passed.page, Access::ReadWrite, 1 << 20)?);
+        let page = View::nic_page(&page).ok_or(Error::Protocol("the NIC's page is too small"))?;
+        let directory = Segment::open(passed.directory, Access::ReadOnly, 1 << 30)?;
+        if directory.len() < chunk_len(0) {
+            return Err(Error::Protocol("the directory is too small"));
+        }
+        let mut chunks: Vec<Chunk> = (0..CHUNKS).map(|_| Chunk::None).collect();
+        chunks[0] = Chunk::Mapped(Entries::of(&Arc::new(directory)));
+        let same_user = cred.uid == rustix_uid();
+        let direct = config.0 && hello.direct() && same_user;
+        Ok(Pair {
+            id,
+            pid: cred.pid,
+            pidfd,
+            page,
+            bell_fd: EventFd::from_peer(passed.bell)?,
+            dead: AtomicBool::new(false),
+            direct,
+            vm: config.1 && direct && vm_works(cred.pid, hello),
+            lanes: Mutex::new(Lanes::new(slots)),
+            directory: Mutex::new(chunks),
+            replies: Mutex::new(HashMap::new()),
+            outbox: Mutex::new(VecDeque::new()),
+            channel,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_dead(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Wakes the peer if it sleeps. What it should see was published before.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        self.page.bell.ring(Some(self.bell_fd.as_fd()));
+    }
+
+    /// Sends a note, now or when the channel has room.
+    pub(crate) fn send(&self, note: &Note, payload: &[u8]) {
+        let message = if payload.is_empty() { note.as_bytes().to_vec() } else { note.with(payload) };
+        let mut outbox = lock(&self.outbox);
+        if outbox.is_empty() {
+            match self.channel.send(&message, &[]) {
+                Ok(true) => return,
+                Ok(false) => {}
+                // The peer is gone; its death is noticed elsewhere.
+                Err(_) => return,
+            }
+        }
+        outbox.push_back(message);
+    }
+
+    /// Sends a note with a file descriptor; tried once.
+    pub(crate) fn send_fd(&self, note: &Note, fd: BorrowedFd<'_>) -> bool {
+        matches!(self.channel.send(note.as_bytes(), &[fd]), Ok(true))
+    }
+
+    /// Sends what waited. Whether something still waits.
+    pub(crate) fn flush(&self) -> bool {
+        let mut outbox = lock(&self.outbox);
+        while let Some(message) = outbox.front() {
+            match self.channel.send(message, &[]) {
+                Ok(true) => drop(outbox.pop_front()),
+                Ok(false) => return true,
+                Err(_) => {
+                    outbox.clear();
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether messages wait for room in the channel.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        !lock(&self.outbox).is_empty()
+    }
+
+    /// Looks up a region of the peer.
+    pub(crate) fn find(&self, handle: MemHandle) -> Directed {
+        let (chunk, at) = chunk_of(handle.index());
+        let mut chunks = lock(&self.directory);
+        match chunks.get(chunk) {
+            Some(Chunk::Mapped(entries)) => match entries.get(at).and_then(|e| e.read(handle)) {
+                Some(found) => Directed::Found(found),
+                None => Directed::Unknown,
+            },
+            Some(Chunk::Asked) => Directed::Asked,
+            Some(Chunk::None) => {
+                let mut ask = Note::new(note::WANT);
+                ask.a = WANT_DIRECTORY;
+                ask.b = chunk as u64;
+                self.send(&ask, &[]);
+                chunks[chunk] = Chunk::Asked;
+                Directed::Asked
+            }
+            None => Directed::Unknown,
+        }
+    }
+
+    /// A part of the directory has come, or there is no such part (then it may be asked for again).
+    pub(crate) fn set_directory(&self, chunk: usize, fd: Option<OwnedFd>) {
+        let mut chunks = lock(&self.directory);
+        let Some(slot) = chunks.get_mut(chunk) else { return };
+        let opened = fd.and_then(|fd| Segment::open(fd, Access::ReadOnly, 1 << 30).ok());
+        *slot = match opened {
+            Some(segment) => Chunk::Mapped(Entries::of(&Arc::new(segment))),
+            None => Chunk::None,
+        };
+    }
+}
+
+pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+pub(crate) fn rustix_uid() -> u32 {
+    viaduct_os::process::effective_uid()
+}
+
+/// Whether the kernel lets us read the number the peer says stands in its memory.
+fn vm_works(pid: i32, hello: &Hello) -> bool {
+    let mut found = [0u8; 16];
+    // SAFETY: the local side is an array of 16 bytes; the kernel checks the remote side.
+    let n = unsafe { process::vm_read(pid, found.as_mut_ptr(), hello.uid_address, 16) };
+    matches!(n, Ok(16)) && found == hello.uid
+}

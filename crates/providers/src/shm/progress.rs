@@ -1,0 +1,388 @@
+//! Moving things on: entries of the ring into receive descriptors, the peer's word on what we sent, and the copies.
+
+use std::sync::Arc;
+
+use viaduct_os::copy::copy;
+use viaduct_os::segment::Segment;
+use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
+
+use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS};
+use super::shared::RECVS;
+use super::sync::Ordering;
+use super::vi::{Offered, ShmVi};
+
+/// Messages taken from the ring by one poll, so that a busy peer does not keep the caller for ever.
+const BATCH: usize = 32;
+
+/// Added to a status in the word that says "closed".
+const CLOSED_STATUS: u32 = 2;
+
+/// What became of an entry.
+enum Step {
+    Next,
+    Stop,
+}
+
+impl ShmVi {
+    #[inline]
+    pub(crate) fn progress(&mut self, queues: &mut Queues<'_>) {
+        let mut taken = 0;
+        let empty = loop {
+            let head = match self.rx.peek() {
+                Ok(Some(head)) => head,
+                Ok(None) => break true,
+                Err(_) => {
+                    queues.broken(Fault::Protocol);
+                    return;
+                }
+            };
+            if taken == BATCH {
+                break false;
+            }
+            match self.take(head, queues) {
+                Step::Next => taken += 1,
+                Step::Stop => break false,
+            }
+        };
+        if taken > 0 {
+            self.after_taking(empty);
+        }
+        if self.waiting {
+            self.hear_of_sends(queues);
+        }
+        if empty {
+            self.look_for_the_end(queues);
+        }
+    }
+
+    /// Deals with the entry at the head of the ring.
+    #[inline]
+    fn take(&mut self, head: Head, queues: &mut Queues<'_>) -> Step {
+        if queues.must_hold() {
+            return Step::Stop;
+        }
+        let Some(work) = queues.next_recv() else {
+            // A receive completed in this very poll may be posted again before the next message is judged.
+            return if queues.received() == 0 { self.nothing_posted(head, queues) } else { Step::Stop };
+        };
+        let (number, spare) = self.rx.numbers();
+        let immediate = (head.flags & HAS_IMMEDIATE != 0).then_some(number);
+        match head.kind {
+            Kind::Inline => {
+                let len = head.len as usize;
+                if len > INLINE_BYTES {
+                    queues.broken(Fault::Protocol);
+                    return Step::Stop;
+                }
+                let used = len.div_ceil(8);
+                let status = if work.verdict != Status::Success {
+                    work.verdict
+                } else if head.len > work.total {
+                    Status::LengthError
+                } else {
+                    let mut words = [0u64; INLINE_WORDS];
+                    self.rx.words(&mut words[..used]);
+                    scatter(work, words.as_ptr().cast::<u8>(), head.len);
+                    Status::Success
+                };
+                self.rx.pop(used);
+                self.complete(queues, Op::Receive, status, head.len, immediate)
+            }
+            Kind::Pushed | Kind::Written => {
+                let (op, status) = match head.kind {
+                    Kind::Written => (Op::RemoteRdmaWrite, Status::Success),
+                    _ if work.verdict != Status::Success => (Op::Receive, work.verdict),
+                    _ if head.len > work.total => (Op::Receive, Status::LengthError),
+                    _ => (Op::Receive, Status::Success),
+                };
+                self.rx.pop(0);
+                self.complete(queues, op, status, head.len, immediate)
+            }
+            Kind::Pull => self.pull(head, spare, immediate, queues),
+            Kind::More => {
+                queues.broken(Fault::Protocol);
+                Step::Stop
+            }
+        }
+    }
+
+    /// Fetches a message, or a piece of one, out of the sender's memory.
+    fn pull(&mut self, head: Head, slab: u32, immediate: Option<u32>, queues: &mut Queues<'_>) -> Step {
+        let mut words = [0u64; 1];
+        self.rx.words(&mut words);
+        let (offset, len) = (words[0], u64::from(head.len));
+        let segment = match self.source_segment(slab) {
+            Some(Ok(segment)) => segment,
+            Some(Err(())) => return Step::Stop,
+            None => {
+                queues.broken(Fault::Protocol);
+                return Step::Stop;
+            }
+        };
+        if offset.checked_add(len).is_none_or(|end| end > segment.len() as u64) {
+            queues.broken(Fault::Protocol);
+            return Step::Stop;
+        }
+        let Some(work) = queues.next_recv() else { return Step::Stop };
+        let status = if work.verdict != Status::Success {
+            work.verdict
+        } else if u64::from(self.filled) + len > u64::from(work.total) {
+            Status::LengthError
+        } else {
+            // SAFETY: the range lies inside the mapped segment, checked above.
+            let from = unsafe { segment.as_ptr().add(offset as usize) };
+            scatter_at(work, self.filled, from, head.len);
+            // A sender that closes gives the user's memory back before it was fetched; then what we copied is nothing.
+            std::sync::atomic::fence(Ordering::Acquire);
+            if head.flags & USERS != 0 && self.inn.tx.closed.load(Ordering::Acquire) != 0 {
+                queues.broken(Fault::Disconnected);
+                return Step::Stop;
+            }
+            Status::Success
+        };
+        self.rx.pop(1);
+        self.pulled += 1;
+        self.inn.counts.pulled.store(self.pulled, Ordering::Release);
+        self.filled += head.len;
+        if head.flags & CONTINUES != 0 && status.is_success() {
+            return Step::Next;
+        }
+        let total = std::mem::take(&mut self.filled);
+        self.complete(queues, Op::Receive, status, total, immediate)
+    }
+
+    /// Completes the receive descriptor and judges whether the connection goes on.
+    #[inline]
+    fn complete(&mut self, queues: &mut Queues<'_>, op: Op, status: Status, len: u32, imm: Option<u32>) -> Step {
+        let length = if status.is_success() { len } else { 0 };
+        queues.complete_recv(op, status, length, imm);
+        self.received += 1;
+        if self.reliability == Reliability::ReliableReception && status.is_success() {
+            self.inn.counts.messages.store(self.received, Ordering::Release);
+        }
+        if !status.is_success() && self.reliability.is_reliable() {
+            self.tell_failure(Status::RemoteDescriptorError);
+            queues.broken(Fault::TooLong);
+            return Step::Stop;
+        }
+        Step::Next
+    }
+
+    /// A message met no receive descriptor.
+    #[cold]
+    fn nothing_posted(&mut self, head: Head, queues: &mut Queues<'_>) -> Step {
+        if self.reliability.is_reliable() {
+            self.tell_failure(Status::RemoteDescriptorError);
+            queues.broken(Fault::ReceiveQueueEmpty);
+            return Step::Stop;
+        }
+        match head.kind {
+            Kind::Inline => self.rx.pop((head.len as usize).min(INLINE_BYTES).div_ceil(8)),
+            Kind::Pull => {
+                self.rx.pop(1);
+                self.pulled += 1;
+                self.inn.counts.pulled.store(self.pulled, Ordering::Release);
+            }
+            _ => self.rx.pop(0),
+        }
+        if head.flags & CONTINUES == 0 {
+            queues.dropped();
+        }
+        Step::Next
+    }
+
+    /// Tells the sender that its message failed here.
+    fn tell_failure(&self, status: Status) {
+        self.out.tx.closed.store(CLOSED_STATUS + status as u32, Ordering::Release);
+    }
+
+    /// Entries were taken: the sender may want to know.
+    #[inline]
+    fn after_taking(&mut self, empty: bool) {
+        while self.published < self.posted && self.published - self.received < RECVS as u64 {
+            self.publish(None);
+        }
+        let waiting = self.inn.tx.waiting.load(Ordering::Relaxed) != 0;
+        self.rx.tell(&self.inn.counts.consumed, waiting && empty);
+        if waiting {
+            self.pair.ring();
+        }
+    }
+
+    /// Tells the sender where the next receive buffer lies, or that it cannot be reached from outside.
+    #[inline]
+    pub(crate) fn publish(&mut self, work: Option<&Work>) {
+        let posted = &self.inn.posted[(self.published % RECVS as u64) as usize];
+        let reachable = work.filter(|w| w.verdict == Status::Success).and_then(|w| Some((w.total, w.locator?)));
+        let (place, offset) = match reachable {
+            Some((len, at)) => (u64::from(len) | u64::from(at.slab) << 32, at.offset),
+            None => (u64::from(u32::MAX) << 32, 0),
+        };
+        posted.place.store(place, Ordering::Relaxed);
+        posted.offset.store(offset, Ordering::Relaxed);
+        self.published += 1;
+        self.inn.counts.receives.store(self.published, Ordering::Release);
+    }
+
+    /// Looks at what the peer says of our messages.
+    fn hear_of_sends(&mut self, queues: &mut Queues<'_>) {
+        if !self.offered.is_empty() {
+            let told = self.out.counts.pulled.load(Ordering::Acquire);
+            if told < self.fetched || told - self.fetched > self.offered.len() as u64 {
+                queues.broken(Fault::Protocol);
+                return;
+            }
+            while self.fetched < told {
+                self.fetched += 1;
+                match self.offered.pop_front() {
+                    Some(Offered::Whole(index, len, number)) => {
+                        if self.reliability == Reliability::ReliableReception {
+                            // Fetched, but not yet said to be received.
+                            self.awaited.push_back((index, len, number));
+                        } else {
+                            queues.complete_send(index, Status::Success, len);
+                        }
+                    }
+                    Some(Offered::Piece) | None => {}
+                }
+            }
+        }
+        if !self.awaited.is_empty() {
+            let told = self.out.counts.messages.load(Ordering::Acquire);
+            if told < self.acknowledged || told > self.sent {
+                queues.broken(Fault::Protocol);
+                return;
+            }
+            self.acknowledged = told;
+            self.awaited.retain(|(index, len, number)| {
+                let done = *number < told;
+                if done {
+                    queues.complete_send(*index, Status::Success, *len);
+                }
+                !done
+            });
+        }
+        if !self.remote_ops.is_empty() {
+            self.hear_of_remote_ops(queues);
+        }
+        if self.offered.is_empty() && self.awaited.is_empty() && self.remote_ops.is_empty() {
+            self.waiting = false;
+            self.out.tx.waiting.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is in the ring: has the other side closed, or died?
+    #[inline]
+    fn look_for_the_end(&mut self, queues: &mut Queues<'_>) {
+        let closed = self.inn.tx.closed.load(Ordering::Acquire);
+        if closed == 0 && !self.is_over() {
+            return;
+        }
+        self.the_end(closed, queues);
+    }
+
+    #[cold]
+    fn the_end(&mut self, closed: u32, queues: &mut Queues<'_>) {
+        // What was sent before the end is delivered first.
+        if matches!(self.rx.peek(), Ok(Some(_))) && !self.broken {
+            return;
+        }
+        self.hear_of_sends(queues);
+        if self.broken {
+            queues.broken(Fault::Protocol);
+        } else if closed >= CLOSED_STATUS {
+            let status = u8::try_from(closed - CLOSED_STATUS).ok().and_then(Status::from_number);
+            let status = status.unwrap_or(Status::TransportError);
+            // The oldest one not said to be done is the one that failed.
+            if let Some((index, _, _)) = self.awaited.pop_front() {
+                queues.complete_send(index, status, 0);
+            }
+            queues.broken(Fault::Remote(status));
+        } else if closed == 1 {
+            queues.broken(Fault::Disconnected);
+        } else {
+            queues.broken(Fault::Lost);
+        }
+    }
+
+    fn source_segment(&mut self, slab: u32) -> Option<Result<Arc<Segment>, ()>> {
+        if let Some((id, segment)) = &self.source
+            && *id == slab
+        {
+            self.core.counters.add(viaduct_via::Counter::MapHits, 1);
+            return Some(Ok(segment.clone()));
+        }
+        let found = self.map(slab)?;
+        if let Ok(segment) = &found {
+            self.source = Some((slab, segment.clone()));
+        }
+        Some(found)
+    }
+}
+
+/// The bytes a small message sends, as words. How many words there are.
+#[inline]
+pub(crate) fn gather_words(work: &Work, words: &mut [u64; INLINE_WORDS]) -> usize {
+    let to = words.as_mut_ptr().cast::<u8>();
+    let mut at = 0;
+    for s in &work.segments {
+        // SAFETY: the caller has checked that all segments together fit; each one is valid while posted.
+        unsafe { copy(to.add(at), s.addr, s.len as usize) };
+        at += s.len as usize;
+    }
+    at.div_ceil(8)
+}
+
+/// Copies `len` bytes at `from` to the segments of a descriptor; they fit, as the caller has checked.
+#[inline]
+fn scatter(work: &Work, from: *const u8, len: u32) {
+    if let [only] = work.segments.as_slice() {
+        // SAFETY: the segment is valid while posted and holds len bytes; so does the source.
+        unsafe { copy(only.addr, from, len as usize) };
+        return;
+    }
+    scatter_at(work, 0, from, len);
+}
+
+/// The same, beginning `skip` bytes into the descriptor.
+fn scatter_at(work: &Work, skip: u32, from: *const u8, len: u32) {
+    each_part(work, skip, len, |addr, done, n| {
+        // SAFETY: the part lies inside a posted segment; the source holds len bytes and done + n is within.
+        unsafe { copy(addr, from.add(done), n) };
+    });
+}
+
+/// Copies a piece of a message, `skip` bytes into it, to `to`.
+pub(crate) fn gather_piece(work: &Work, skip: u32, to: *mut u8, len: u32) {
+    each_part(work, skip, len, |addr, done, n| {
+        // SAFETY: the part lies inside a posted segment; the caller's buffer holds len bytes.
+        unsafe { copy(to.add(done), addr, n) };
+    });
+}
+
+/// Copies a whole message into a mapped segment; the caller has checked that it fits.
+pub(crate) fn push_into(segment: &Segment, offset: usize, work: &Work) {
+    debug_assert!(offset + work.total as usize <= segment.len());
+    // SAFETY: inside the segment, as the caller has checked.
+    gather_piece(work, 0, unsafe { segment.as_ptr().add(offset) }, work.total);
+}
+
+/// Walks `len` bytes of a descriptor's segments, from `skip` on: address, bytes done before, bytes here.
+pub(crate) fn each_part(work: &Work, skip: u32, len: u32, mut f: impl FnMut(*mut u8, usize, usize)) {
+    let (mut skip, mut left, mut done) = (skip as usize, len as usize, 0);
+    for s in &work.segments {
+        let here = s.len as usize;
+        if skip >= here {
+            skip -= here;
+            continue;
+        }
+        let n = (here - skip).min(left);
+        if n == 0 {
+            return;
+        }
+        f(s.addr.wrapping_add(skip), done, n);
+        skip = 0;
+        left -= n;
+        done += n;
+    }
+}

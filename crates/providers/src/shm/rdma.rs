@@ -1,0 +1,244 @@
+//! RDMA and atomics on the peer's memory: through a mapping, through the kernel, or by the peer's control thread.
+//!
+//! The initiator checks handle, tag, rights and bounds in the peer's directory; the peer's CPU has no part in it unless
+//! its memory is private and the kernel does not let us reach it.
+
+use viaduct_os::copy::{copy, copy_release_tail};
+use viaduct_os::process;
+use viaduct_via::provider::Submit;
+use viaduct_via::{Counter, Op, Queues, Status, Work, raw};
+
+use super::directory::Found;
+use super::pair::{Directed, lock};
+use super::progress::{each_part, gather_piece};
+use super::vi::ShmVi;
+use super::wire::{Note, PIECE, note};
+
+/// An operation that the peer's control thread carries out for us.
+pub(crate) struct RemoteOp {
+    number: u64,
+    index: u32,
+    total: u32,
+    immediate: Option<u32>,
+}
+
+/// Operations in a note.
+pub(crate) fn op_number(op: Op) -> u64 {
+    match op {
+        Op::RdmaWrite => 1,
+        Op::RdmaRead => 2,
+        Op::CompareSwap => 3,
+        _ => 4,
+    }
+}
+
+impl ShmVi {
+    pub(crate) fn submit_rdma(&mut self, work: &mut Work, index: u32) -> Submit {
+        if work.immediate.is_some() && !self.room(1) {
+            return Submit::Busy;
+        }
+        let found = match self.allowed(work) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.set_waiting();
+                return Submit::Busy;
+            }
+            Err(status) => return Submit::Failed(status),
+        };
+        let done = match found.place {
+            Some(place) if self.pair.direct => self.mapped(work, &found, place),
+            _ if self.pair.vm && !work.op.is_atomic() => self.by_kernel(work),
+            _ => return self.by_peer(work, index),
+        };
+        match done {
+            Submit::Done => {}
+            other => return other,
+        }
+        match work.immediate {
+            Some(immediate) => {
+                self.put_written(work.total, immediate);
+                self.await_written(index, work.total)
+            }
+            None => Submit::Done,
+        }
+    }
+
+    /// The region, if the operation is allowed; None while the directory is on its way.
+    fn allowed(&self, work: &Work) -> Result<Option<Found>, Status> {
+        let found = match self.pair.find(work.remote.handle) {
+            Directed::Found(found) => found,
+            Directed::Asked => return Ok(None),
+            Directed::Unknown => return Err(Status::RdmaProtectionError),
+        };
+        let rights = match work.op {
+            Op::RdmaWrite => found.write,
+            Op::RdmaRead => found.read,
+            _ => found.read && found.write,
+        };
+        if !rights || found.tag != self.peer_tag || !found.contains(work.remote.addr, u64::from(work.total)) {
+            return Err(Status::RdmaProtectionError);
+        }
+        Ok(Some(found))
+    }
+
+    /// Works on the peer's memory through a mapping of it.
+    fn mapped(&mut self, work: &mut Work, found: &Found, place: (u32, u64)) -> Submit {
+        let segment = match self.target_segment(place.0) {
+            Some(Ok(segment)) => segment,
+            Some(Err(())) => {
+                self.set_waiting();
+                return Submit::Busy;
+            }
+            None => return Submit::Failed(Status::RdmaProtectionError),
+        };
+        let offset = place.1.checked_add(work.remote.addr - found.base);
+        let end = offset.and_then(|o| o.checked_add(u64::from(work.total)));
+        let (Some(offset), Some(end)) = (offset, end) else { return Submit::Failed(Status::TransportError) };
+        if end > segment.len() as u64 {
+            return Submit::Failed(Status::TransportError);
+        }
+        // Withdrawing a region waits for copies under way; one that begins now sees that it is gone.
+        if !self.enter_copy() || self.allowed(work).ok().flatten() != Some(*found) {
+            self.leave_copy();
+            return Submit::Busy;
+        }
+        // SAFETY: offset + total lies inside the mapped segment, checked above.
+        let remote = unsafe { segment.as_ptr().add(offset as usize) };
+        transfer(work, remote);
+        self.leave_copy();
+        Submit::Done
+    }
+
+    /// Lets the kernel copy between the two address spaces.
+    fn by_kernel(&mut self, work: &Work) -> Submit {
+        if !self.enter_copy() || !matches!(self.allowed(work), Ok(Some(_))) {
+            self.leave_copy();
+            return Submit::Busy;
+        }
+        let mut ok = true;
+        each_part(work, 0, work.total, |addr, done, n| {
+            let remote = work.remote.addr + done as u64;
+            // SAFETY: the local part lies inside a posted segment; the kernel checks the remote side.
+            let moved = unsafe {
+                match work.op {
+                    Op::RdmaWrite => process::vm_write(self.pair.pid, addr, remote, n),
+                    _ => process::vm_read(self.pair.pid, addr, remote, n),
+                }
+            };
+            ok &= moved.is_ok_and(|moved| moved == n);
+        });
+        self.leave_copy();
+        self.core.counters.add(Counter::KernelCopies, 1);
+        if ok { Submit::Done } else { Submit::Failed(Status::TransportError) }
+    }
+
+    /// Asks the peer's control thread.
+    fn by_peer(&mut self, work: &Work, index: u32) -> Submit {
+        let number = viaduct_os::random::u64();
+        let mut ask = Note::new(note::RDMA);
+        ask.a = self.lane().slab;
+        ask.b = u64::from(self.lane().offset) | op_number(work.op) << 32 | u64::from(self.lane().ours) << 40;
+        ask.c = number;
+        ask.e = u64::from(work.remote.handle.number()) << 32;
+        [ask.f, ask.g] = work.operands;
+        if work.op == Op::RdmaWrite {
+            let mut piece = vec![0u8; PIECE];
+            let mut done = 0;
+            loop {
+                let len = (work.total - done).min(PIECE as u32);
+                gather_piece(work, done, piece.as_mut_ptr(), len);
+                ask.d = work.remote.addr + u64::from(done);
+                ask.e = u64::from(work.remote.handle.number()) << 32 | u64::from(len);
+                ask.f = u64::from(done + len == work.total);
+                self.pair.send(&ask, &piece[..len as usize]);
+                done += len;
+                if done == work.total {
+                    break;
+                }
+            }
+        } else {
+            ask.d = work.remote.addr;
+            ask.e |= u64::from(work.total);
+            self.pair.send(&ask, &[]);
+        }
+        self.core.counters.add(Counter::HelperCopies, 1);
+        self.core.wake.signal();
+        self.remote_ops.push_back(RemoteOp { number, index, total: work.total, immediate: work.immediate });
+        self.set_waiting();
+        Submit::Pending
+    }
+
+    /// Looks for outcomes of what the peer carries out for us.
+    pub(crate) fn hear_of_remote_ops(&mut self, queues: &mut Queues<'_>) {
+        while let Some(op) = self.remote_ops.front() {
+            let reply = {
+                let mut replies = lock(&self.pair.replies);
+                if !replies.get(&op.number).is_some_and(|r| r.complete) {
+                    return;
+                }
+                replies.remove(&op.number)
+            };
+            let (Some(reply), Some(op)) = (reply, self.remote_ops.pop_front()) else { return };
+            let mut status = Status::from_number(reply.status).unwrap_or(Status::TransportError);
+            if let Some(work) = queues.pending_send(op.index)
+                && work.op.reads_remote()
+                && status.is_success()
+            {
+                if reply.payload.len() == work.total as usize {
+                    each_part(work, 0, work.total, |addr, done, n| {
+                        // SAFETY: the part lies inside a segment that is still posted; the payload holds total bytes.
+                        unsafe { copy(addr, reply.payload.as_ptr().add(done), n) };
+                    });
+                } else {
+                    status = Status::TransportError;
+                }
+            }
+            if status.is_success()
+                && let Some(immediate) = op.immediate
+            {
+                // Room was there when the operation began, and nothing else was sent since.
+                self.put_written(op.total, immediate);
+                if self.await_written(op.index, op.total) == Submit::Pending {
+                    continue;
+                }
+            }
+            let length = if status.is_success() { op.total } else { 0 };
+            queues.complete_send(op.index, status, length);
+            if !status.is_success() {
+                queues.broken(viaduct_via::Fault::Remote(status));
+            }
+        }
+    }
+}
+
+/// Moves the bytes of an operation between a descriptor and mapped memory that was checked to hold them.
+fn transfer(work: &Work, remote: *mut u8) {
+    if work.op.is_atomic() {
+        // SAFETY: eight bytes inside the mapping; the address is aligned as the peer's was (slabs start at a page).
+        let old = unsafe {
+            match work.op {
+                Op::FetchAdd => raw::fetch_add(remote, work.operands[0]),
+                _ => raw::compare_swap(remote, work.operands[0], work.operands[1]),
+            }
+        };
+        let bytes = old.to_ne_bytes();
+        each_part(work, 0, 8, |addr, done, n| {
+            // SAFETY: the part lies inside a posted segment; done + n is at most 8.
+            unsafe { copy(addr, bytes.as_ptr().add(done), n) };
+        });
+        return;
+    }
+    let total = work.total as usize;
+    each_part(work, 0, work.total, |addr, done, n| {
+        // SAFETY: the local part lies inside a posted segment; done + n is within the checked remote range.
+        unsafe {
+            let at = remote.add(done);
+            match work.op {
+                Op::RdmaRead => copy(addr, at, n),
+                // The last word is stored by itself, with release: a target that spins on it sees all before it.
+                _ if done + n == total => copy_release_tail(at, addr, n),
+                _ => copy(at, addr, n),
+            }
+        }
+    });
+}

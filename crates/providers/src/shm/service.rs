@@ -1,0 +1,169 @@
+//! What the control thread does for peers: it hands out segments, notes that a lane is free, and carries out RDMA on
+//! private memory that the peer cannot reach itself.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use viaduct_os::copy::copy;
+use viaduct_os::segment::{Access, Segment};
+use viaduct_via::{Counter, MemHandle, Status, raw};
+
+use super::lane::LaneId;
+use super::nic::Core;
+use super::pair::{MAX_SEGMENT, Pair, Reply, lock};
+use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
+
+/// Outcomes kept for a peer's answers at most; a peer that floods us with answers is cut off.
+const MAX_REPLIES: usize = 4096;
+
+impl Core {
+    /// Deals with one note. False if the peer broke the protocol.
+    pub(crate) fn serve(self: &Arc<Core>, pair: &Arc<Pair>, message: &[u8], mut fds: Vec<OwnedFd>) -> bool {
+        let Ok((n, payload)) = Note::parse(message) else { return false };
+        match n.kind {
+            note::DETACH => {
+                let offset = n.b as u32;
+                if n.c == 0 {
+                    lock(&pair.lanes).peer_let_go(n.a, offset);
+                }
+                // Whoever waits for errors looks at the connection now.
+                self.tell();
+                true
+            }
+            note::WANT => self.hand_out(pair, &n),
+            note::SEGMENT => self.take_in(pair, &n, fds.pop()),
+            note::RDMA => self.carry_out(pair, &n, payload),
+            note::RDMA_DONE => self.carried_out(pair, &n, payload),
+            _ => false,
+        }
+    }
+
+    /// A peer asks for one of our segments.
+    fn hand_out(&self, pair: &Pair, wanted: &Note) -> bool {
+        let segment = match wanted.a {
+            WANT_SLAB => u32::try_from(wanted.b).ok().and_then(|slab| self.memory.segment(slab, pair.direct)),
+            WANT_DIRECTORY => lock(&self.directory).chunk(wanted.b as usize).cloned(),
+            _ => return false,
+        };
+        let mut answer = Note::new(note::SEGMENT);
+        (answer.a, answer.b) = (wanted.a, wanted.b);
+        let sent = segment.as_ref().and_then(|s| s.fd()).is_some_and(|fd| pair.send_fd(&answer, fd));
+        if !sent {
+            pair.send(&answer, &[]);
+        }
+        true
+    }
+
+    /// A segment we asked for.
+    fn take_in(&self, pair: &Pair, n: &Note, fd: Option<OwnedFd>) -> bool {
+        match n.a {
+            WANT_SLAB => {
+                let Ok(slab) = u32::try_from(n.b) else { return false };
+                let mapped = fd.map(|fd| Segment::open(fd, Access::ReadWrite, MAX_SEGMENT));
+                let mut maps = lock(&self.maps);
+                let before = maps.evictions;
+                match mapped {
+                    Some(Ok(mut segment)) => {
+                        segment.drop_fd();
+                        maps.insert(pair.id, slab, Some(Arc::new(segment)));
+                    }
+                    Some(Err(_)) => maps.unasked(pair.id, slab),
+                    None => maps.insert(pair.id, slab, None),
+                }
+                self.counters.add(Counter::MapEvictions, maps.evictions - before);
+            }
+            WANT_DIRECTORY => pair.set_directory(n.b as usize, fd),
+            _ => return false,
+        }
+        self.ring();
+        true
+    }
+
+    /// Carries out an RDMA operation on our memory for a peer.
+    fn carry_out(&self, pair: &Pair, n: &Note, payload: &[u8]) -> bool {
+        let (op, theirs) = ((n.b >> 32) as u8, n.b >> 40 & 1 != 0);
+        let lane = LaneId { ours: !theirs, slab: n.a, offset: n.b as u32 };
+        let handle = MemHandle::from_number((n.e >> 32) as u32);
+        let len = u64::from(n.e as u32);
+        let rights = lock(&self.lanes).get(&(pair.id, lane)).map(|l| (l.tag, l.rdma_write, l.rdma_read));
+        let mut answer = Note::new(note::RDMA_DONE);
+        answer.c = n.c;
+        answer.f = 1;
+        let mut refuse = |status: Status| {
+            answer.d = status as u64;
+            pair.send(&answer, &[]);
+            true
+        };
+        let Some((tag, may_write, may_read)) = rights else { return refuse(Status::TransportError) };
+        // Held while we copy, so that the region cannot be withdrawn meanwhile.
+        let directory = lock(&self.directory);
+        let found = directory.find(handle).filter(|f| f.tag == tag && f.contains(n.d, len));
+        let Some(found) = found else { return refuse(Status::RdmaProtectionError) };
+        let (write, read) = (found.write && may_write, found.read && may_read);
+        let memory = n.d as *mut u8;
+        match op {
+            1 if write && payload.len() as u64 == len => {
+                // SAFETY: the range is registered memory of this process, kept by the lock on the directory.
+                unsafe { copy(memory, payload.as_ptr(), payload.len()) };
+                if n.f == 0 {
+                    return true;
+                }
+                refuse(Status::Success)
+            }
+            2 if read => {
+                send_pieces(pair, n.c, memory, len as usize);
+                true
+            }
+            3 | 4 if read && write && len == 8 && n.d.is_multiple_of(8) => {
+                // SAFETY: eight aligned bytes of registered memory, kept by the lock on the directory.
+                let old = unsafe {
+                    if op == 3 { raw::compare_swap(memory, n.f, n.g) } else { raw::fetch_add(memory, n.f) }
+                };
+                answer.d = 0;
+                answer.f = 1;
+                pair.send(&answer, &old.to_ne_bytes());
+                true
+            }
+            1..=4 => refuse(Status::RdmaProtectionError),
+            _ => false,
+        }
+    }
+
+    /// A peer has carried out an operation of ours, or a piece of it.
+    fn carried_out(&self, pair: &Pair, n: &Note, payload: &[u8]) -> bool {
+        let mut replies = lock(&pair.replies);
+        if replies.len() >= MAX_REPLIES {
+            return false;
+        }
+        let reply = replies.entry(n.c).or_insert_with(Reply::default);
+        if reply.payload.len() as u64 != n.e {
+            return false;
+        }
+        reply.payload.extend_from_slice(payload);
+        reply.status = n.d as u8;
+        reply.complete = n.f == 1;
+        drop(replies);
+        self.ring();
+        true
+    }
+}
+
+/// Sends registered memory in pieces.
+fn send_pieces(pair: &Pair, number: u64, memory: *const u8, len: usize) {
+    let mut piece = vec![0u8; PIECE.min(len)];
+    let mut done = 0;
+    loop {
+        let n = (len - done).min(PIECE);
+        // SAFETY: the caller keeps the registered range; n bytes fit into the piece.
+        unsafe { copy(piece.as_mut_ptr(), memory.add(done), n) };
+        let mut answer = Note::new(note::RDMA_DONE);
+        answer.c = number;
+        answer.e = done as u64;
+        answer.f = u64::from(done + n == len);
+        pair.send(&answer, &piece[..n]);
+        done += n;
+        if done == len {
+            return;
+        }
+    }
+}

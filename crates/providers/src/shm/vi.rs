@@ -1,0 +1,490 @@
+//! An endpoint: one VI's end of a lane, and how a message is handed over.
+//!
+//! In order of preference a message travels inside the ring, is pushed into the receive buffer the peer has posted, is
+//! offered for the peer to pull out of our shareable memory, or goes through bounce buffers from which it is pulled.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use viaduct_os::barrier;
+use viaduct_os::segment::Segment;
+use viaduct_via::provider::{Endpoint, Submit};
+use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
+
+use super::bounce::{BOUNCE, BOUNCES};
+use super::directory::tag_number;
+use super::doorbell::BITS;
+use super::lane::LaneId;
+use super::map::Lookup;
+use super::nic::{Core, LaneRecord, wait_while_busy};
+use super::pair::{Pair, lock};
+use super::progress::{gather_words, push_into};
+use super::rdma::RemoteOp;
+use super::ring::{CONTINUES, Consumer, HAS_IMMEDIATE, Head, INLINE_BYTES, Kind, Producer, USERS, entries_for};
+use super::shared::{Direction, RECVS, Slots, View, direction};
+use super::sync::Ordering;
+use super::wire::{Note, WANT_SLAB, note};
+
+/// Where a connection's shared memory lies.
+pub(crate) struct Lane {
+    pub(crate) id: LaneId,
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) slots: usize,
+    pub(crate) client: bool,
+}
+
+/// Something the peer is to fetch from our memory.
+pub(crate) enum Offered {
+    /// A whole message, out of the user's buffer: ledger index, length, number of the message.
+    Whole(u32, u32, u64),
+    /// A piece, out of a bounce buffer, which the pool takes back by itself.
+    Piece,
+}
+
+/// One end of a connection.
+pub(crate) struct ShmVi {
+    pub(crate) core: Arc<Core>,
+    pub(crate) pair: Arc<Pair>,
+    lane: LaneId,
+    /// The direction we send in.
+    pub(crate) out: View<Direction>,
+    pub(crate) tx: Producer<Slots>,
+    /// The direction we receive in.
+    pub(crate) inn: View<Direction>,
+    pub(crate) rx: Consumer<Slots>,
+    pub(crate) reliability: Reliability,
+    vi: Vi,
+    peer_vi: u32,
+    pub(crate) peer_tag: u64,
+    /// Messages sent that use up a receive descriptor.
+    pub(crate) sent: u64,
+    /// Receive descriptors the peer is known to have published.
+    peer_recvs: u64,
+    /// Receive descriptors posted, published and used up on our side.
+    pub(crate) posted: u64,
+    pub(crate) published: u64,
+    pub(crate) received: u64,
+    pub(crate) offered: VecDeque<Offered>,
+    /// Offers made so far.
+    offers: u64,
+    /// Offers the peer is known to have fetched.
+    pub(crate) fetched: u64,
+    /// Messages that are done when the peer says so: ledger index, length, number of the message.
+    pub(crate) awaited: VecDeque<(u32, u32, u64)>,
+    /// Messages the peer has said are done.
+    pub(crate) acknowledged: u64,
+    /// How much of a message in pieces was sent: ledger index, bytes.
+    partial: Option<(u32, u32)>,
+    /// How much of a message in pieces has come.
+    pub(crate) filled: u32,
+    pub(crate) pulled: u64,
+    busy: u32,
+    pub(crate) waiting: bool,
+    /// The peer's slabs used last, for sending and for receiving.
+    target: Option<(u32, Arc<Segment>)>,
+    pub(crate) source: Option<(u32, Arc<Segment>)>,
+    pub(crate) remote_ops: VecDeque<RemoteOp>,
+    pub(crate) broken: bool,
+    closed: bool,
+}
+
+impl ShmVi {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        pair: &Arc<Pair>,
+        lane: Lane,
+        vi: Vi,
+        ours: &RemoteAttributes,
+        theirs: &RemoteAttributes,
+        peer_vi: u32,
+    ) -> Result<ShmVi, Error> {
+        let (to, from) = if lane.client { (0, 1) } else { (1, 0) };
+        let open = |which| {
+            direction(&lane.segment, lane.id.offset as usize, lane.slots, which)
+                .ok_or(Error::Protocol("the lane does not fit into its segment"))
+        };
+        let ((out, tx), (inn, rx)) = (open(to)?, open(from)?);
+        let index = vi.raw().index;
+        let record = LaneRecord {
+            inbound: inn.clone(),
+            pair: pair.clone(),
+            vi: index,
+            tag: tag_number(ours.ptag),
+            rdma_write: ours.rdma_write,
+            rdma_read: ours.rdma_read,
+        };
+        lock(&core.lanes).insert((pair.id, lane.id), record);
+        lock(&core.bells).entry(index % BITS).or_default().push(vi);
+        Ok(ShmVi {
+            core: core.clone(),
+            pair: pair.clone(),
+            lane: lane.id,
+            out,
+            tx: Producer::new(tx),
+            inn,
+            rx: Consumer::new(rx),
+            reliability: ours.reliability,
+            vi,
+            peer_vi,
+            peer_tag: tag_number(theirs.ptag),
+            sent: 0,
+            peer_recvs: 0,
+            posted: 0,
+            published: 0,
+            received: 0,
+            offered: VecDeque::with_capacity(BOUNCES),
+            offers: 0,
+            fetched: 0,
+            awaited: VecDeque::new(),
+            acknowledged: 0,
+            partial: None,
+            filled: 0,
+            pulled: 0,
+            busy: 0,
+            waiting: false,
+            target: None,
+            source: None,
+            remote_ops: VecDeque::new(),
+            broken: false,
+            closed: false,
+        })
+    }
+
+    pub(crate) fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// Tells the peer that something new is in the ring.
+    #[inline]
+    pub(crate) fn published(&self) {
+        barrier::light();
+        if self.out.flags.armed.load(Ordering::Relaxed) != 0 {
+            self.ring_doorbell();
+        }
+        self.pair.ring();
+    }
+
+    #[cold]
+    fn ring_doorbell(&self) {
+        self.core.counters.add(Counter::Doorbells, 1);
+        self.pair.page.doorbells.ring(self.peer_vi);
+    }
+
+    /// Whether the ring has room; if not, the peer is asked to wake us when it has.
+    #[inline]
+    pub(crate) fn room(&mut self, entries: u64) -> bool {
+        match self.tx.room(entries, &self.out.counts.consumed) {
+            Ok(true) => true,
+            Ok(false) => {
+                self.set_waiting();
+                // The flag may have come too late for the entries used up meanwhile.
+                matches!(self.tx.room(entries, &self.out.counts.consumed), Ok(true))
+            }
+            Err(_) => {
+                self.broken = true;
+                false
+            }
+        }
+    }
+
+    pub(crate) fn set_waiting(&mut self) {
+        if !self.waiting {
+            self.waiting = true;
+            self.out.tx.waiting.store(1, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn send_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {
+        if !self.room(entries_for(words.len())) {
+            return false;
+        }
+        let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+        self.tx.put(Head { kind: Kind::Inline, flags, len }, immediate.unwrap_or(0), 0, words);
+        self.sent += 1;
+        self.published();
+        true
+    }
+
+    fn send_large(&mut self, work: &mut Work, index: u32) -> Submit {
+        if self.partial.is_none_or(|(i, _)| i != index) {
+            if !self.room(1) {
+                return Submit::Busy;
+            }
+            match self.push(work) {
+                Some(true) => return self.handed_over(work, index),
+                Some(false) => return Submit::Busy,
+                None => {}
+            }
+            if let Some(at) = work.locator.filter(|_| self.pair.direct) {
+                self.put_large(Kind::Pull, USERS, work.total, work.immediate, at.slab, &[at.offset]);
+                self.core.counters.add(Counter::PulledCopies, 1);
+                self.offers += 1;
+                self.offered.push_back(Offered::Whole(index, work.total, self.sent - 1));
+                self.set_waiting();
+                return Submit::Pending;
+            }
+            self.partial = Some((index, 0));
+        }
+        self.send_pieces(work, index)
+    }
+
+    /// Copies the message into the receive buffer it will meet. None if that buffer cannot be reached.
+    fn push(&mut self, work: &Work) -> Option<bool> {
+        if !self.pair.direct || !self.reliability.is_reliable() {
+            return None;
+        }
+        if self.sent >= self.peer_recvs {
+            let told = self.out.counts.receives.load(Ordering::Acquire);
+            if told < self.peer_recvs || told.saturating_sub(self.sent) > RECVS as u64 {
+                self.broken = true;
+                return Some(false);
+            }
+            self.peer_recvs = told;
+            if self.sent >= told {
+                return None;
+            }
+        }
+        let posted = &self.out.posted[(self.sent % RECVS as u64) as usize];
+        let place = posted.place.load(Ordering::Relaxed);
+        let offset = posted.offset.load(Ordering::Relaxed);
+        let (len, slab) = (place as u32, (place >> 32) as u32);
+        if slab == u32::MAX {
+            return None;
+        }
+        if work.total > len {
+            // Not copied: the receiver finds it too long for its descriptor and says so.
+            self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
+            return Some(true);
+        }
+        let segment = match self.target_segment(slab) {
+            Some(Ok(segment)) => segment,
+            Some(Err(())) => return Some(false),
+            None => return None,
+        };
+        let end = offset.checked_add(u64::from(work.total));
+        if end.is_none_or(|end| end > segment.len() as u64) {
+            self.broken = true;
+            return Some(false);
+        }
+        if !self.enter_copy() {
+            self.leave_copy();
+            return Some(false);
+        }
+        push_into(&segment, offset as usize, work);
+        self.leave_copy();
+        self.core.counters.add(Counter::DirectCopies, 1);
+        self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
+        Some(true)
+    }
+
+    /// The peer's slab: mapped, on its way (`Err`), or not to be had (`None`).
+    pub(crate) fn target_segment(&mut self, slab: u32) -> Option<Result<Arc<Segment>, ()>> {
+        if let Some((id, segment)) = &self.target
+            && *id == slab
+        {
+            self.core.counters.add(Counter::MapHits, 1);
+            return Some(Ok(segment.clone()));
+        }
+        let found = self.map(slab)?;
+        if let Ok(segment) = &found {
+            self.target = Some((slab, segment.clone()));
+        }
+        Some(found)
+    }
+
+    /// Looks the slab up in the NIC's mapping cache and asks the peer for it if need be.
+    pub(crate) fn map(&mut self, slab: u32) -> Option<Result<Arc<Segment>, ()>> {
+        let found = lock(&self.core.maps).find(self.pair.id, slab);
+        match found {
+            Lookup::Mapped(segment) => {
+                self.core.counters.add(Counter::MapHits, 1);
+                Some(Ok(segment))
+            }
+            Lookup::Asked => Some(Err(())),
+            Lookup::Ask => {
+                self.core.counters.add(Counter::MapMisses, 1);
+                let mut ask = Note::new(note::WANT);
+                ask.a = WANT_SLAB;
+                ask.b = u64::from(slab);
+                self.pair.send(&ask, &[]);
+                Some(Err(()))
+            }
+            Lookup::Gone => None,
+        }
+    }
+
+    /// Says that we are about to copy into the peer's memory. Whether the peer still lets us.
+    pub(crate) fn enter_copy(&mut self) -> bool {
+        self.busy = self.busy.wrapping_add(1);
+        self.out.tx.busy.store(self.busy, Ordering::Relaxed);
+        // The peer raises its flag, runs a barrier on every CPU, then looks at busy: one of us sees the other.
+        barrier::light();
+        self.out.flags.closed.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn leave_copy(&mut self) {
+        self.busy = self.busy.wrapping_add(1);
+        self.out.tx.busy.store(self.busy, Ordering::Release);
+    }
+
+    fn put_large(&mut self, kind: Kind, flags: u8, len: u32, immediate: Option<u32>, slab: u32, words: &[u64]) {
+        let flags = flags | if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+        self.tx.put(Head { kind, flags, len }, immediate.unwrap_or(0), slab, words);
+        self.sent += u64::from(flags & CONTINUES == 0);
+        self.published();
+    }
+
+    /// An RDMA write with immediate data is done; this uses up a receive descriptor of the peer.
+    pub(crate) fn put_written(&mut self, total: u32, immediate: u32) {
+        self.put_large(Kind::Written, 0, total, Some(immediate), 0, &[]);
+    }
+
+    /// Sends the rest of a message through bounce buffers, as far as there are some.
+    fn send_pieces(&mut self, work: &mut Work, index: u32) -> Submit {
+        let mut done = self.partial.map_or(0, |(_, done)| done);
+        while done < work.total {
+            if !self.room(1) {
+                self.partial = Some((index, done));
+                return Submit::Busy;
+            }
+            let taken = lock(&self.core.bounce).take(&self.pair, &self.out, self.offers + 1);
+            let Some((slab, offset, memory)) = taken else {
+                self.partial = Some((index, done));
+                self.set_waiting();
+                return Submit::Busy;
+            };
+            let len = (work.total - done).min(BOUNCE as u32);
+            super::progress::gather_piece(work, done, memory, len);
+            done += len;
+            let (flags, immediate) = if done < work.total { (CONTINUES, None) } else { (0, work.immediate) };
+            self.offers += 1;
+            self.offered.push_back(Offered::Piece);
+            self.put_large(Kind::Pull, flags, len, immediate, slab, &[offset]);
+        }
+        self.core.counters.add(Counter::StagedCopies, 1);
+        self.partial = None;
+        self.set_waiting();
+        self.handed_over(work, index)
+    }
+
+    /// The message is on its way: done, or done when the peer says so.
+    #[inline]
+    fn handed_over(&mut self, work: &Work, index: u32) -> Submit {
+        if self.reliability != Reliability::ReliableReception {
+            return Submit::Done;
+        }
+        self.awaited.push_back((index, work.total, self.sent - 1));
+        self.set_waiting();
+        Submit::Pending
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.broken || self.pair.is_dead()
+    }
+
+    /// Completions for RDMA with immediate data at the reliable-reception level.
+    pub(crate) fn await_written(&mut self, index: u32, total: u32) -> Submit {
+        if self.reliability != Reliability::ReliableReception {
+            return Submit::Done;
+        }
+        self.awaited.push_back((index, total, self.sent - 1));
+        self.set_waiting();
+        Submit::Pending
+    }
+}
+
+impl Endpoint for ShmVi {
+    #[inline]
+    fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
+        // The next poll tells that the connection is over, and everything is flushed.
+        if self.is_over() || !self.remote_ops.is_empty() {
+            return Submit::Busy;
+        }
+        if work.op != Op::Send {
+            return self.submit_rdma(work, index);
+        }
+        if work.total as usize > INLINE_BYTES {
+            return self.send_large(work, index);
+        }
+        let mut words = [0u64; super::ring::INLINE_WORDS];
+        let used = gather_words(work, &mut words);
+        if !self.send_inline(&words[..used], work.total, work.immediate) {
+            return Submit::Busy;
+        }
+        self.handed_over(work, index)
+    }
+
+    fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
+        if self.is_over() || !self.remote_ops.is_empty() {
+            return Submit::Busy;
+        }
+        let mut words = [0u64; super::ring::INLINE_WORDS];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(eight);
+        }
+        let used = bytes.len().div_ceil(8);
+        if self.send_inline(&words[..used], bytes.len() as u32, immediate) { Submit::Done } else { Submit::Busy }
+    }
+
+    #[inline]
+    fn recv_posted(&mut self, work: &Work) {
+        let in_order = self.published == self.posted;
+        self.posted += 1;
+        if in_order && self.published - self.received < RECVS as u64 {
+            self.publish(Some(work));
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, queues: &mut Queues<'_>) {
+        self.progress(queues);
+    }
+
+    fn set_armed(&mut self, armed: bool) {
+        self.inn.flags.armed.store(u32::from(armed), Ordering::Relaxed);
+    }
+
+    fn close(&mut self) {
+        if self.closed {
+            return;
+        }
+        self.closed = true;
+        // From here on the peer may not start to copy into our buffers; one copy may be under way.
+        self.inn.flags.closed.store(1, Ordering::Release);
+        let told = self.out.tx.closed.load(Ordering::Relaxed);
+        if told == 0 {
+            self.out.tx.closed.store(1, Ordering::Release);
+        }
+        barrier::heavy();
+        wait_while_busy(&self.inn, &self.pair);
+        self.published();
+        lock(&self.core.lanes).remove(&(self.pair.id, self.lane));
+        if let Some(vis) = lock(&self.core.bells).get_mut(&(self.vi.raw().index % BITS)) {
+            vis.retain(|v| *v != self.vi);
+        }
+        if lock(&self.pair.lanes).let_go(self.lane) || !self.pair.is_dead() {
+            // Also wakes the peer's control thread, which tells those who wait for errors.
+            let mut detach = Note::new(note::DETACH);
+            detach.a = self.lane.slab;
+            detach.b = u64::from(self.lane.offset);
+            detach.c = u64::from(self.lane.ours);
+            self.pair.send(&detach, &[]);
+        }
+    }
+
+    fn provider(&self) -> &'static str {
+        "shm"
+    }
+}
+
+impl Drop for ShmVi {
+    fn drop(&mut self) {
+        // A forked child has no lane: the segment is not mapped there.
+        if viaduct_os::fork::generation() == self.core.generation {
+            self.close();
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Messages between control threads: fixed headers over a sequenced-packet Unix socket (`docs/protocols/shm.md`).
+//!
+//! Both ends run on one host, so numbers are in host order. What comes in is only bytes until [`Hello::parse`] or
+//! [`Note::parse`] has looked at them.
+
+use viaduct_via::handle::RawHandle;
+use viaduct_via::{Error, NetAddress, ProtectionTag, Reliability, RemoteAttributes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::directory::tag_number;
+
+/// First word of every message.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"viaduct1");
+/// Version of the protocol; both ends must have the same.
+pub(crate) const VERSION: u32 = 1;
+/// Longest message: a note with a piece of payload.
+pub(crate) const MAX_MESSAGE: usize = size_of::<Note>() + PIECE;
+/// Payload of one note.
+pub(crate) const PIECE: usize = 32 * 1024;
+/// Bytes of private data.
+pub(crate) const MAX_PRIVATE: usize = 256;
+
+/// Kinds of [`Hello`].
+pub(crate) mod hello {
+    pub(crate) const REQUEST: u32 = 1;
+    pub(crate) const PEER_REQUEST: u32 = 2;
+    pub(crate) const ACCEPT: u32 = 3;
+    pub(crate) const REJECT: u32 = 4;
+    pub(crate) const NO_MATCH: u32 = 5;
+    pub(crate) const MISMATCH: u32 = 6;
+    pub(crate) const ACK: u32 = 7;
+    pub(crate) const WRONG_VERSION: u32 = 8;
+}
+
+/// Kinds of [`Note`].
+pub(crate) mod note {
+    /// The lane (slab `a`, offset `b`) is no longer used by the sender of the note.
+    pub(crate) const DETACH: u32 = 1;
+    /// Send the segment of kind `a`, number `b`.
+    pub(crate) const WANT: u32 = 2;
+    /// Here it is, as a file descriptor; none if there is no such segment.
+    pub(crate) const SEGMENT: u32 = 3;
+    /// Carry out an RDMA operation: `a` lane slab, `b` lane offset and op, `c` operation number, `d` address,
+    /// `e` handle and length, `f` and `g` operands; payload for writes.
+    pub(crate) const RDMA: u32 = 4;
+    /// Outcome: `c` operation number, `d` status, `e` offset of the payload, `f` 1 if it is the last.
+    pub(crate) const RDMA_DONE: u32 = 5;
+}
+
+/// Kinds of segment a peer may ask for.
+pub(crate) const WANT_SLAB: u32 = 1;
+/// A segment of the directory.
+pub(crate) const WANT_DIRECTORY: u32 = 2;
+
+const RDMA_WRITE: u8 = 1;
+const RDMA_READ: u8 = 2;
+const DIRECT: u8 = 4;
+const HAS_CHANNEL: u8 = 8;
+
+/// A step of connection set-up.
+#[repr(C)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct Hello {
+    magic: u64,
+    /// Number of the NIC, drawn at random.
+    pub(crate) uid: [u8; 16],
+    /// Where the same number stands in the sender's private memory, to find out whether process_vm works.
+    pub(crate) uid_address: u64,
+    tag: u64,
+    version: u32,
+    pub(crate) kind: u32,
+    pub(crate) vi_index: u32,
+    pub(crate) lane_slab: u32,
+    pub(crate) lane_offset: u32,
+    pub(crate) ring_slots: u32,
+    max_transfer: u32,
+    qos: u32,
+    spare: u32,
+    reliability: u8,
+    flags: u8,
+    private_len: u16,
+    lengths: [u8; 4],
+    spare2: u32,
+    to_host: [u8; 64],
+    to_discriminator: [u8; 64],
+    from_host: [u8; 64],
+    from_discriminator: [u8; 64],
+    private: [u8; MAX_PRIVATE],
+}
+
+impl Hello {
+    pub(crate) fn new(kind: u32, uid: [u8; 16]) -> Hello {
+        let mut h = Hello::new_zeroed();
+        h.magic = MAGIC;
+        h.version = VERSION;
+        h.kind = kind;
+        h.uid = uid;
+        h
+    }
+
+    /// Checks what came in; the version first, so that a stranger is told so.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, Error> {
+        let h = Hello::read_from_bytes(bytes).map_err(|_| Error::Protocol("message of a wrong length"))?;
+        if h.magic != MAGIC {
+            return Err(Error::Protocol("not a Viaduct message"));
+        }
+        if h.version != VERSION {
+            return Err(Error::VersionMismatch { ours: VERSION, theirs: h.version });
+        }
+        if h.lengths.iter().any(|l| *l > 64) || usize::from(h.private_len) > MAX_PRIVATE {
+            return Err(Error::Protocol("a length is out of range"));
+        }
+        Ok(h)
+    }
+
+    pub(crate) fn set_attributes(&mut self, a: &RemoteAttributes) {
+        self.reliability = a.reliability as u8;
+        self.max_transfer = a.max_transfer_size;
+        self.qos = a.qos;
+        self.tag = tag_number(a.ptag);
+        self.flags |= if a.rdma_write { RDMA_WRITE } else { 0 } | if a.rdma_read { RDMA_READ } else { 0 };
+        self.set_private(&a.private_data);
+    }
+
+    pub(crate) fn set_private(&mut self, data: &[u8]) {
+        let n = data.len().min(MAX_PRIVATE);
+        self.private[..n].copy_from_slice(&data[..n]);
+        self.private_len = n as u16;
+    }
+
+    pub(crate) fn private(&self) -> &[u8] {
+        &self.private[..usize::from(self.private_len).min(MAX_PRIVATE)]
+    }
+
+    pub(crate) fn attributes(&self) -> Result<RemoteAttributes, Error> {
+        let reliability =
+            Reliability::from_number(self.reliability).ok_or(Error::Protocol("no such reliability level"))?;
+        let raw = RawHandle { index: self.tag as u32, generation: (self.tag >> 32) as u32 };
+        Ok(RemoteAttributes {
+            reliability,
+            max_transfer_size: self.max_transfer,
+            qos: self.qos,
+            rdma_write: self.flags & RDMA_WRITE != 0,
+            rdma_read: self.flags & RDMA_READ != 0,
+            ptag: ProtectionTag::from_raw(raw),
+            private_data: self.private().to_vec(),
+        })
+    }
+
+    pub(crate) fn set_direct(&mut self, direct: bool) {
+        self.flags |= if direct { DIRECT } else { 0 };
+    }
+
+    pub(crate) fn direct(&self) -> bool {
+        self.flags & DIRECT != 0
+    }
+
+    pub(crate) fn set_has_channel(&mut self, has: bool) {
+        self.flags |= if has { HAS_CHANNEL } else { 0 };
+    }
+
+    pub(crate) fn has_channel(&self) -> bool {
+        self.flags & HAS_CHANNEL != 0
+    }
+
+    pub(crate) fn set_addresses(&mut self, to: &NetAddress, from: &NetAddress) {
+        let put = |into: &mut [u8; 64], from: &[u8]| {
+            into[..from.len()].copy_from_slice(from);
+            from.len() as u8
+        };
+        self.lengths = [
+            put(&mut self.to_host, to.host()),
+            put(&mut self.to_discriminator, to.discriminator()),
+            put(&mut self.from_host, from.host()),
+            put(&mut self.from_discriminator, from.discriminator()),
+        ];
+    }
+
+    pub(crate) fn to(&self) -> Result<NetAddress, Error> {
+        let [h, d, ..] = self.lengths.map(usize::from);
+        NetAddress::new(&self.to_host[..h], &self.to_discriminator[..d])
+    }
+
+    pub(crate) fn from(&self) -> Result<NetAddress, Error> {
+        let [.., h, d] = self.lengths.map(usize::from);
+        NetAddress::new(&self.from_host[..h], &self.from_discriminator[..d])
+    }
+}
+
+/// A message between NICs that know each other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+pub(crate) struct Note {
+    magic: u64,
+    pub(crate) kind: u32,
+    pub(crate) a: u32,
+    pub(crate) b: u64,
+    pub(crate) c: u64,
+    pub(crate) d: u64,
+    pub(crate) e: u64,
+    pub(crate) f: u64,
+    pub(crate) g: u64,
+}
+
+impl Note {
+    pub(crate) fn new(kind: u32) -> Note {
+        Note { magic: MAGIC, kind, a: 0, b: 0, c: 0, d: 0, e: 0, f: 0, g: 0 }
+    }
+
+    /// The header and the payload behind it.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Note, &[u8]), Error> {
+        let (note, payload) =
+            Note::read_from_prefix(bytes).map_err(|_| Error::Protocol("message of a wrong length"))?;
+        if note.magic != MAGIC {
+            return Err(Error::Protocol("not a Viaduct message"));
+        }
+        if payload.len() > PIECE {
+            return Err(Error::Protocol("too much payload"));
+        }
+        Ok((note, payload))
+    }
+
+    pub(crate) fn with(&self, payload: &[u8]) -> Vec<u8> {
+        let mut v = self.as_bytes().to_vec();
+        v.extend_from_slice(payload);
+        v
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_and_back() {
+        let mut h = Hello::new(hello::REQUEST, [7; 16]);
+        let (to, from) = ("node1/echo".parse().unwrap(), "0x0001".parse().unwrap());
+        h.set_addresses(&to, &from);
+        let a = RemoteAttributes {
+            reliability: Reliability::ReliableReception,
+            max_transfer_size: 99,
+            qos: 3,
+            rdma_write: false,
+            rdma_read: true,
+            ptag: ProtectionTag::from_raw(RawHandle { index: 5, generation: 0xdead_beef }),
+            private_data: b"hello".to_vec(),
+        };
+        h.set_attributes(&a);
+        let back = Hello::parse(h.as_bytes()).unwrap();
+        assert_eq!((back.to().unwrap(), back.from().unwrap()), (to, from));
+        assert_eq!(back.attributes().unwrap(), a);
+        assert!(!back.direct() && !back.has_channel());
+    }
+
+    proptest::proptest! {
+        /// Whatever arrives, parsing gives an error or something harmless.
+        #[test]
+        fn garbage_is_harmless(mut bytes in proptest::collection::vec(0u8.., 0..700), fix in 0u8..3) {
+            if fix > 0 {
+                bytes.resize(size_of::<Hello>(), 0xff);
+                bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+                bytes[40..44].copy_from_slice(&VERSION.to_ne_bytes());
+            }
+            if let Ok(h) = Hello::parse(&bytes) {
+                let _ = (h.to(), h.from(), h.attributes(), h.private().len());
+            }
+            let _ = Note::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Short runs of every case with the reference layers: valid data, the promised JSON, no process left behind.
+//! No test looks at a time.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Runs a short benchmark and gives its lines.
+fn bench(args: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.arg("bench").args(args).args(["--time", "0.05", "--launches", "1", "--format", "json"]);
+    let output =
+        command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {talk}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
+}
+
+/// Checks what every run promises; returns the layers that were measured.
+fn check(lines: &[Value], case: &str) -> BTreeSet<String> {
+    let mut layers = BTreeSet::new();
+    for line in lines {
+        assert_eq!(line["schema"], 1);
+        assert_eq!(line["case"], case);
+        if line.get("ratio").is_some() {
+            assert!(line["ratio"].as_f64().unwrap() > 0.0, "{line}");
+            continue;
+        }
+        layers.insert(line["layer"].as_str().unwrap().to_owned());
+        assert_eq!(line["valid"], true, "{line}");
+        let (p50, ci) = (line["p50"].as_f64().unwrap(), &line["ci95"]);
+        assert!(ci[0].as_f64().unwrap() <= p50 && p50 <= ci[1].as_f64().unwrap(), "{line}");
+        assert!(line["n"].as_u64().unwrap() >= 1 && line["samples"].as_u64().unwrap() >= 1, "{line}");
+        assert!(line["noisy"].is_boolean() && line["unit"].is_string() && line["size"].is_u64(), "{line}");
+    }
+    layers
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Layers that spin need a core for each process.
+fn two_cores() -> bool {
+    let enough = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
+    if !enough {
+        eprintln!("skipped: needs two cores");
+    }
+    enough
+}
+
+#[test]
+fn latency_of_the_references() {
+    if two_cores() {
+        let lines =
+            bench(&["latency", "--layer", "raw", "--compare", "unix,unix-spin,tcp", "--sizes", "8,100,4K"]);
+        assert_eq!(check(&lines, "latency"), set(&["raw", "unix", "unix-spin", "tcp", "tcp-spin"]));
+    }
+}
+
+#[test]
+fn bandwidth_of_the_references() {
+    if two_cores() {
+        let lines = bench(&[
+            "bandwidth",
+            "--layer",
+            "copy",
+            "--compare",
+            "raw,unix,tcp,tcp-spin",
+            "--sizes",
+            "1000,64K",
+        ]);
+        assert_eq!(check(&lines, "bandwidth"), set(&["copy", "raw", "unix", "tcp", "tcp-spin"]));
+    }
+}
+
+#[test]
+fn rate_of_the_references() {
+    if two_cores() {
+        let lines = bench(&["rate", "--layer", "raw", "--compare", "tcp,unix"]);
+        assert_eq!(check(&lines, "rate"), set(&["raw", "tcp", "tcp-nodelay", "unix"]));
+    }
+}
+
+#[test]
+fn every_case_on_the_loopback_provider() {
+    if two_cores() {
+        for (case, size) in [("latency", "8,4K"), ("bandwidth", "64K"), ("rate", "8"), ("connections", "16")]
+        {
+            let lines = bench(&[case, "--provider", "loopback", "--sizes", size, "--connections", "1,8"]);
+            assert_eq!(check(&lines, case), set(&["loopback"]));
+            assert!(lines.iter().filter(|l| l.get("ratio").is_none()).all(|l| l["provider"] == "loopback"));
+        }
+    }
+}
+
+#[test]
+fn connections_of_the_references() {
+    let lines = bench(&["connections", "--layer", "tcp", "--connections", "1,20"]);
+    assert_eq!(check(&lines, "connections"), set(&["tcp"]));
+    let pairs: Vec<_> = lines.iter().filter(|line| line.get("ratio").is_some()).collect();
+    assert!(pairs.iter().all(|pair| pair["a"].as_str().unwrap().starts_with("tcp@")), "{pairs:?}");
+}
+
+#[test]
+fn one_core_for_both() {
+    let lines = bench(&[
+        "latency",
+        "--layer",
+        "tcp",
+        "--compare",
+        "unix,raw",
+        "--cpus",
+        "0,0",
+        "--wait",
+        "block",
+        "--sizes",
+        "8",
+    ]);
+    assert_eq!(check(&lines, "latency"), set(&["tcp", "unix", "raw"]));
+    for line in &lines {
+        assert_eq!(line["placement"], "same");
+    }
+    // One placement, so there are ratios for all six ordered pairs, and opposite ones are reciprocal.
+    let ratio = |a: &str, b: &str| {
+        let pair = lines.iter().find(|line| line["a"] == a && line["b"] == b).expect("every ordered pair");
+        pair["ratio"].as_f64().unwrap()
+    };
+    for (a, b) in [("tcp", "unix"), ("unix", "raw"), ("raw", "tcp")] {
+        assert!((ratio(a, b) * ratio(b, a) - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn table_and_csv() {
+    for (format, words) in
+        [("table", &["# latency", "p50 us", "tcp"][..]), ("csv", &["case,layer,provider", "latency,tcp,"])]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        command.args([
+            "bench",
+            "latency",
+            "--layer",
+            "tcp",
+            "--sizes",
+            "8",
+            "--time",
+            "0.05",
+            "--launches",
+            "1",
+        ]);
+        let output = command.args(["--format", format]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert!(output.stderr.is_empty(), "no talk and no progress bar unless on a terminal");
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_no_second_process() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(["bench", "latency", "--layer", "tcp", "--time", "60"]).stdout(Stdio::null());
+    let mut parent = command.spawn().unwrap();
+    let pid = parent.id();
+    let mut child = None;
+    for _ in 0..500 {
+        child = child_of(pid);
+        if child.is_some() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let child = child.expect("a second process");
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    for _ in 0..500 {
+        if !std::path::Path::new(&format!("/proc/{child}")).exists() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("process {child} outlived its parent");
+}
+
+fn child_of(parent: u32) -> Option<u32> {
+    let mut found = None;
+    for task in std::fs::read_dir(format!("/proc/{parent}/task")).ok()?.flatten() {
+        let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        found = found.or_else(|| children.split_whitespace().next()?.parse().ok());
+    }
+    found
+}

@@ -1,0 +1,112 @@
+//! What the program says when it is used wrongly: a cause, a hint, exit status 2, nothing on standard output.
+
+use std::process::{Command, Output, Stdio};
+
+fn viaduct(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(args).stdin(Stdio::null()).env_remove("VIADUCT_PROVIDER");
+    command.output().expect("the program starts")
+}
+
+fn refused(args: &[&str]) -> String {
+    let output = viaduct(args);
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {talk}");
+    assert!(output.stdout.is_empty(), "{args:?} wrote to standard output");
+    talk
+}
+
+#[test]
+fn unknown_words_list_the_known_ones() {
+    assert!(refused(&["fly"]).contains("unrecognized subcommand 'fly'"));
+    let talk = refused(&["bench", "velocity"]);
+    assert!(talk.contains("latency") && talk.contains("connections"), "{talk}");
+    let talk = refused(&["bench", "latency", "--layer", "pigeon"]);
+    assert_eq!(
+        talk,
+        "error: there is no layer `pigeon`\n  hint: known layers: shm, loopback, raw, copy, unix, unix-spin, tcp, \
+         tcp-spin, tcp-nagle, tcp-nodelay\n"
+    );
+    assert!(refused(&["bench", "latency", "--compare", "raw,pigeon"]).contains("`pigeon`"));
+    assert!(refused(&["bench", "latency", "--provider", "infiniband"]).contains("known layers"));
+    assert!(refused(&["bench", "latency", "--format", "xml"]).contains("table"));
+    assert!(refused(&["completions", "dos"]).contains("bash"));
+}
+
+#[test]
+fn bad_sizes_are_refused() {
+    assert_eq!(
+        refused(&["bench", "bandwidth", "--layer", "copy", "--sizes", "8,1X"]),
+        "error: `1X` is not a size\n  hint: write bytes, with K, M or G for powers of 1,024: 8 or 64K or 1M\n"
+    );
+    assert!(refused(&["bench", "bandwidth", "--layer", "copy", "--sizes", "0"]).contains("0 bytes"));
+    assert!(refused(&["bench", "latency", "--layer", "tcp", "--sizes", "0"]).contains("0 bytes"));
+    let talk = refused(&["bench", "bandwidth", "--layer", "copy", "--sizes", "4096G"]);
+    assert!(talk.contains("free memory") && talk.contains("hint:"), "{talk}");
+    assert!(
+        refused(&["bench", "bandwidth", "--layer", "copy", "--sizes", "99999999999999999999"])
+            .contains("size")
+    );
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    for (args, word) in [
+        (&["latency", "--layer", "raw", "--cpus", "100000"][..], "core 100000"),
+        (&["latency", "--layer", "raw", "--cpus", "0,0"], "--wait block"),
+        (&["latency", "--layer", "raw", "--time", "0"], "seconds"),
+        (&["latency", "--layer", "raw", "--time", "nan"], "seconds"),
+        (&["latency", "--layer", "raw", "--time", "-1"], "-1 seconds"),
+        (&["latency", "--layer", "copy"], "no latency"),
+        (&["connections", "--layer", "raw"], "no connections"),
+        (&["connections", "--layer", "tcp", "--connections", "0"], "at least 1"),
+        (&["rate", "--layer", "raw", "--window", "0"], "at least 1"),
+        (&["rate", "--layer", "raw", "--launches", "0"], "at least 1"),
+        (&["rate", "--layer", "raw", "--provider", "shm"], "cannot be used with"),
+    ] {
+        let args: Vec<&str> = ["bench"].iter().chain(args).copied().collect();
+        let talk = refused(&args);
+        assert!(talk.contains(word), "{args:?}: {talk}");
+    }
+}
+
+#[test]
+fn a_wrong_knob_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    let output = command.arg("config").env("VIADUCT_SHM_RING_SLOTS", "many").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(talk.contains("VIADUCT_SHM_RING_SLOTS=many") && talk.contains("hint: shm.ring-slots"), "{talk}");
+}
+
+#[test]
+fn the_hidden_verb_does_not_hang_or_crash_when_called_by_hand() {
+    let talk = refused(&["bench-peer", "--cpu", "0", "--parent", "1"]);
+    assert!(talk.contains("started by `viaduct bench`"), "{talk}");
+    let me = std::process::id().to_string();
+    let talk = refused(&["bench-peer", "--cpu", "0", "--parent", &me]);
+    assert!(talk.contains("no benchmark segment"), "{talk}");
+}
+
+#[test]
+fn help_lists_the_verbs_and_hides_the_inner_ones() {
+    let output = viaduct(&["--help"]);
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for verb in ["tour", "info", "config", "bench", "stat", "completions"] {
+        assert!(text.contains(verb), "{verb}");
+    }
+    assert!(!text.contains("peer"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    for args in [&["completions", "zsh"][..], &["bench", "list"], &["info"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

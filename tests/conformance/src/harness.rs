@@ -1,0 +1,116 @@
+//! The worlds a suite can be run in: each is a provider, with its settings and the hooks wrapped around it.
+//!
+//! A new one is a function here and a line `suite!(name);` in a file of `tests/`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use viaduct_kit::tempdir::TempDir;
+use viaduct_providers::config::ShmConfig;
+use viaduct_providers::loopback::Hub;
+use viaduct_providers::{Config, open};
+use viaduct_via::Error;
+use viaduct_via::hooks::{Count, Delay, Hook, Hooked, Trace};
+use viaduct_via::provider::Provider;
+
+/// Opens one more provider whose NIC reaches the others of its world.
+pub type Opener = Box<dyn Fn() -> Result<Box<dyn Provider>, Error> + Send + Sync>;
+
+/// How the NICs of a world are made.
+pub struct Setup {
+    /// Name of the world, for messages.
+    pub name: &'static str,
+    /// Makes a provider.
+    pub open: Opener,
+    /// Descriptors are held back by a hook, so that a send is not handed over by the post itself.
+    pub delayed: bool,
+    /// Removed when the world ends.
+    pub folder: Option<TempDir>,
+}
+
+impl Setup {
+    fn new(name: &'static str, open: Opener) -> Setup {
+        Setup { name, open, delayed: false, folder: None }
+    }
+
+    /// The same with a hook around every provider; each gets its own.
+    fn hooked(self, name: &'static str, hook: impl Fn() -> Arc<dyn Hook> + Send + Sync + 'static) -> Setup {
+        let inner = self.open;
+        let open: Opener = Box::new(move || Ok(Hooked::new(inner()?, hook())));
+        Setup { name, open, ..self }
+    }
+}
+
+/// NICs of one process on a hub of their own.
+pub fn loopback() -> Setup {
+    let hub = Hub::new();
+    Setup::new("loopback", Box::new(move || Ok(hub.provider())))
+}
+
+/// The same with everything counted.
+pub fn loopback_counted() -> Setup {
+    loopback().hooked("loopback_counted", || Arc::new(Count::default()))
+}
+
+/// The same with hooks inside hooks.
+pub fn loopback_traced() -> Setup {
+    loopback()
+        .hooked("loopback_counted", || Arc::new(Count::default()))
+        .hooked("loopback_traced", || Arc::new(Trace::new(|_, _| {})))
+}
+
+/// The same with every descriptor held back for a moment.
+pub fn loopback_delayed() -> Setup {
+    delayed(loopback(), "loopback_delayed")
+}
+
+/// Shared memory as it comes.
+pub fn shm() -> Setup {
+    shared("shm", |_| {})
+}
+
+/// Shared memory between NICs that do not reach into each other's memory.
+pub fn shm_copying() -> Setup {
+    shared("shm_copying", |config| config.direct = false)
+}
+
+/// Shared memory without the kernel's help for private memory.
+pub fn shm_without_vm() -> Setup {
+    shared("shm_without_vm", |config| config.process_vm = false)
+}
+
+/// Shared memory with rings so short and a map cache so small that both are always full.
+pub fn shm_cramped() -> Setup {
+    shared("shm_cramped", |config| {
+        config.ring_slots = 8;
+        config.map_cache = 1;
+    })
+}
+
+/// Shared memory with everything counted.
+pub fn shm_counted() -> Setup {
+    shm().hooked("shm_counted", || Arc::new(Count::default()))
+}
+
+/// Shared memory with every descriptor held back for a moment.
+pub fn shm_delayed() -> Setup {
+    delayed(shm(), "shm_delayed")
+}
+
+/// The settings of shared-memory NICs that meet in `folder`.
+pub fn shm_config(folder: &Path) -> Config {
+    Config { shm: ShmConfig { runtime_dir: Some(folder.to_owned()), ..ShmConfig::default() } }
+}
+
+fn shared(name: &'static str, change: impl Fn(&mut ShmConfig)) -> Setup {
+    let folder = TempDir::new("shm");
+    let mut config = shm_config(folder.path());
+    change(&mut config.shm);
+    Setup { folder: Some(folder), ..Setup::new(name, Box::new(move || open("shm", &config))) }
+}
+
+fn delayed(setup: Setup, name: &'static str) -> Setup {
+    let hold = Duration::from_micros(100);
+    Setup { delayed: true, ..setup.hooked(name, move || Arc::new(Delay::new(hold))) }
+}
