@@ -12,7 +12,7 @@
 //!
 //! Rules, each with its reason in the file named:
 //!
-//! - Layers that are compared are measured in one run, in short slices in random order ([`run`]).
+//! - Layers that are compared are measured in one run, in short slices in random order ([`run()`]).
 //! - A bare cache-line ping-pong before and after every slice tells where the two cores are; only slices of one
 //!   placement are compared ([`Placement`]).
 //! - The receiver reads every byte inside the timed region, in every case and every layer.

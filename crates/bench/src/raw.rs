@@ -170,7 +170,11 @@ unsafe fn sum_plain(from: *const u8, len: usize) -> u64 {
         }
     }
     let mut total = lanes.iter().fold(0u64, |sum, lane| sum.wrapping_add(*lane));
-    for index in words * 8..len {
+    for word in words..len / 8 {
+        // SAFETY: (word + 1) * 8 <= len.
+        total = total.wrapping_add(unsafe { start.add(word).read_unaligned() });
+    }
+    for index in len / 8 * 8..len {
         // SAFETY: index < len.
         total = total.wrapping_add(u64::from(unsafe { from.add(index).read() }));
     }

@@ -21,9 +21,9 @@
 //! queue and no lock: *what* is new, the sleeper finds out itself.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::sync::{AtomicU32, Ordering};
 use crate::wait::Sleep;
 use crate::{barrier, eventfd, futex};
 
@@ -143,7 +143,7 @@ impl Sleep for BellWord {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::os::fd::AsFd;
     use std::sync::Arc;

@@ -18,6 +18,7 @@ use rustix::process::geteuid;
 
 use crate::error::OsError;
 use crate::fdpass::{lock, remove_if_stale};
+use crate::point::point;
 
 /// Finds or makes the folder: `explicit`, else `$XDG_RUNTIME_DIR/viaduct`, else `/tmp/viaduct-UID`.
 ///
@@ -54,6 +55,7 @@ pub fn sweep(dir: &Path) -> Result<usize, OsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(dir, flags, Mode::empty()).map_err(|e| OsError::sys("open", e))?;
     let _lock = lock(&folder)?;
+    point("sweep.locked");
     let entries = fs::read_dir(dir).map_err(|e| OsError::sys("readdir", e))?;
     let stale = |entry: fs::DirEntry| {
         entry.file_type().is_ok_and(|kind| kind.is_socket())

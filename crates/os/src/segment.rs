@@ -19,6 +19,7 @@ use rustix::mm::{Advice, madvise, munmap};
 use crate::budget::{Budget, Charge, check_available};
 use crate::error::OsError;
 use crate::fork::{self, Registration};
+use crate::point::point;
 pub use memfd::page_size;
 use memfd::{allocate, check, map, memfd, prot};
 
@@ -75,6 +76,7 @@ impl Segment {
     /// [`OsError::BadSegment`] if it is not a memfd, not sealed, empty, longer than `max_len`, not whole pages or sparse.
     pub fn open(fd: OwnedFd, access: Access, max_len: usize) -> Result<Segment, OsError> {
         let len = check(fd.as_fd(), max_len)?;
+        point("segment.checked");
         let addr = map(&fd, len, access).map_err(|e| match e {
             Errno::PERM | Errno::ACCESS => OsError::BadSegment("it may only be read"),
             e => OsError::sys("mmap", e),
@@ -155,7 +157,9 @@ impl Segment {
         check_available(len as u64)?;
         let fd = memfd(name)?;
         ftruncate(&fd, len as u64).map_err(|e| OsError::sys("ftruncate", e))?;
+        point("segment.made");
         allocate(&fd, len as u64)?;
+        point("segment.allocated");
         let seal = |seals| fcntl_add_seals(&fd, seals).map_err(|e| OsError::sys("fcntl(F_ADD_SEALS)", e));
         seal(SealFlags::SHRINK | SealFlags::GROW)?;
         // Our own mapping must exist before the seal that forbids new writable ones.
@@ -164,6 +168,7 @@ impl Segment {
         let last = if read_only { SealFlags::FUTURE_WRITE | SealFlags::SEAL } else { SealFlags::SEAL };
         let fd = segment.fd.as_ref().expect("it was just put there");
         fcntl_add_seals(fd, last).map_err(|e| OsError::sys("fcntl(F_ADD_SEALS)", e))?;
+        point("segment.sealed");
         Ok(segment)
     }
 

@@ -25,6 +25,8 @@ pub const SLOTS: usize = 64;
 /// Words of a slot: state, name (3 words), counters.
 const SLOT_WORDS: usize = 64;
 const SLOT_HEADER: usize = 4;
+/// Counters of a slot.
+pub(crate) const COUNTS: usize = SLOT_WORDS - SLOT_HEADER;
 /// Words before the first slot: magic, version, slots, words per slot, process id.
 const HEADER_WORDS: usize = 64;
 
@@ -69,7 +71,11 @@ impl Counter {
 
 /// The counters of one NIC.
 #[derive(Clone, Debug)]
-pub struct CounterSlot(Arc<Slot>);
+pub struct CounterSlot {
+    /// Where the counts are, found once: adding to one is on the data path.
+    counts: raw::Counts,
+    slot: Arc<Slot>,
+}
 
 #[derive(Debug)]
 struct Slot {
@@ -109,28 +115,25 @@ impl CounterSlot {
             words[0].store(1, Ordering::Release);
         }
         let own = (0..SLOT_WORDS).map(|_| AtomicU64::new(0)).collect();
-        Ok(CounterSlot(Arc::new(Slot { page, index, own })))
+        let slot = Arc::new(Slot { page, index, own });
+        let words = match slot.index {
+            Some(i) => slot.page.slot(i),
+            None => &slot.own,
+        };
+        let counts = raw::Counts::new(words[SLOT_HEADER..].try_into().expect("a slot has this many words"));
+        Ok(CounterSlot { counts, slot })
     }
 
     /// Adds to a counter. One thread at a time counts for a NIC's data path; a lost count from another is harmless.
     #[inline]
     pub fn add(&self, counter: Counter, n: u64) {
-        let word = self.word(counter);
+        let word = self.counts.word(counter as usize, &self.slot);
         word.store(word.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Reads a counter.
     pub fn read(&self, counter: Counter) -> u64 {
-        self.word(counter).load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn word(&self, counter: Counter) -> &AtomicU64 {
-        let slot = &*self.0;
-        match slot.index {
-            Some(i) => &slot.page.slot(i)[SLOT_HEADER + counter as usize],
-            None => &slot.own[SLOT_HEADER + counter as usize],
-        }
+        self.counts.word(counter as usize, &self.slot).load(Ordering::Relaxed)
     }
 }
 

@@ -196,6 +196,12 @@ impl Signal {
         *self.watcher.lock().unwrap_or_else(|e| e.into_inner()) = thread;
     }
 
+    /// Whether there is news.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        self.events.load(Ordering::Relaxed)
+    }
+
     /// Whether there was news since the last call.
     #[inline]
     pub fn take_events(&self) -> bool {

@@ -4,7 +4,7 @@
 //! flushed, exactly once and in posting order, whatever the transport does. The ring is made when the VI is, so that
 //! posting allocates nothing.
 
-use crate::descriptor::{Descriptor, Status, Work};
+use crate::descriptor::{Descriptor, Op, Status, Work};
 
 /// A ring of posted descriptors.
 #[derive(Debug)]
@@ -65,6 +65,43 @@ impl WorkQueue {
         slot.done = false;
         self.tail = index.wrapping_add(1);
         index
+    }
+
+    /// Adds a descriptor that is done already; nothing waits before it.
+    #[inline]
+    pub(crate) fn push_done(&mut self, descriptor: Descriptor) {
+        debug_assert_eq!(self.cursor, self.tail, "something waits before it");
+        let index = self.tail;
+        let slot = self.slot_mut(index);
+        slot.descriptor = Some(descriptor);
+        slot.done = true;
+        self.tail = index.wrapping_add(1);
+        self.cursor = self.tail;
+    }
+
+    /// Index the next descriptor will have.
+    #[inline]
+    pub(crate) fn next_index(&self) -> u32 {
+        self.tail
+    }
+
+    /// Completes the descriptor at the cursor and moves on.
+    #[inline]
+    pub(crate) fn finish_cursor(&mut self, op: Op, status: Status, length: u32, immediate: Option<u32>) {
+        if self.cursor == self.tail {
+            return;
+        }
+        let cursor = self.cursor;
+        self.cursor = cursor.wrapping_add(1);
+        let slot = self.slot_mut(cursor);
+        if let Some(descriptor) = slot.descriptor.as_mut() {
+            let work = descriptor.work_mut();
+            work.done_op = op;
+            work.received_immediate = immediate;
+            work.status = status;
+            work.length = length;
+            slot.done = true;
+        }
     }
 
     /// The descriptor at the cursor.
@@ -209,7 +246,6 @@ impl WorkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptor::Op;
 
     fn numbered(n: u64) -> Descriptor {
         Descriptor::new(Op::Send).context(n)

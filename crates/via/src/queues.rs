@@ -56,12 +56,7 @@ impl Queues<'_> {
     /// Completes the receive descriptor that [`next_recv`](Self::next_recv) gave.
     #[inline]
     pub fn complete_recv(&mut self, op: Op, status: Status, length: u32, immediate: Option<u32>) {
-        let index = self.recv.cursor();
-        let Some(work) = self.recv.at_cursor() else { return };
-        work.done_op = op;
-        work.received_immediate = immediate;
-        self.recv.advance();
-        self.recv.finish(index, status, length);
+        self.recv.finish_cursor(op, status, length, immediate);
         self.received += 1;
     }
 

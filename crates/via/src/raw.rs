@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use viaduct_os::segment::Segment;
 
 use crate::buffer::Buffer;
+use crate::counters::COUNTS;
 use crate::descriptor::Descriptor;
 use crate::memory::MemHandle;
 
@@ -224,6 +225,29 @@ impl Buffer {
 pub(crate) fn words(segment: &Segment) -> &[AtomicU64] {
     // SAFETY: a segment is mapped, page aligned, for its whole length while it lives; atomics allow outside writers.
     unsafe { std::slice::from_raw_parts(segment.as_ptr().cast::<AtomicU64>(), segment.len() / 8) }
+}
+
+/// The counters of a NIC, by address: found once, so that counting costs a load and a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts(*const [AtomicU64; COUNTS]);
+
+// SAFETY: points to atomics; who may use it is decided by `word`.
+unsafe impl Send for Counts {}
+// SAFETY: as above.
+unsafe impl Sync for Counts {}
+
+impl Counts {
+    pub(crate) fn new(words: &[AtomicU64; COUNTS]) -> Counts {
+        Counts(words)
+    }
+
+    /// One of the words. `keeper` is what keeps them alive.
+    #[inline]
+    pub(crate) fn word<'a, T>(&self, index: usize, _keeper: &'a T) -> &'a AtomicU64 {
+        // SAFETY: a CounterSlot holds the address together with the slot that owns the words, and passes that slot.
+        let words = unsafe { &*self.0 };
+        &words[index]
+    }
 }
 
 impl Descriptor {

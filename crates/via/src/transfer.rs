@@ -32,6 +32,13 @@ pub struct Completion {
 }
 
 impl Completion {
+    #[inline]
+    fn new(vi: Vi, queue: Queue, descriptor: Descriptor) -> Completion {
+        let work = descriptor.work();
+        let (op, status, length, immediate) = (work.done_op, work.status, work.length, work.received_immediate);
+        Completion { vi, queue, op, status, length, immediate, descriptor }
+    }
+
     /// The bytes received or read, copied out of the descriptor's first buffer.
     pub fn data(&self) -> Vec<u8> {
         self.descriptor.buffers().first().map(|b| b.to_vec(self.length as usize)).unwrap_or_default()
@@ -65,22 +72,22 @@ impl Nic {
         prepare(work);
         work.verdict = check_send(work, core, self.attributes.max_segments_per_desc);
         if work.verdict == Status::Success {
-            work.verdict = check_segments(work, core, &self.mem, &self.counters);
+            work.verdict = check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters);
         }
         count_send(work, &self.counters);
-        let first = core.send.waiting() == 0;
-        core.send.push(descriptor);
         if core.state != ViState::Connected {
+            core.send.push(descriptor);
             core.send.flush();
             self.settle(vi);
             return Ok(());
         }
-        if first {
-            let fault = core.pump();
+        let fault = core.submit(descriptor);
+        if core.bound {
             self.settle_send(vi);
-            if let Some(fault) = fault {
-                self.break_vi(vi, fault);
-            }
+        }
+        if let Some(fault) = fault {
+            self.settle_send(vi);
+            self.break_vi(vi, fault);
         }
         Ok(())
     }
@@ -116,7 +123,7 @@ impl Nic {
         work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
             Status::FormatError
         } else {
-            check_segments(work, core, &self.mem, &self.counters)
+            check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters)
         };
         if let Some(endpoint) = core.endpoint.as_mut() {
             endpoint.recv_posted(work);
@@ -147,7 +154,7 @@ impl Nic {
         }
         prepare(work);
         // The tag is the VI's business, which is not known yet; bounds are checked now.
-        work.verdict = check_bounds(work, &self.mem, &self.counters);
+        work.verdict = check_segments(work, None, &self.mem, &self.counters);
         core.post(descriptor);
         Ok(())
     }
@@ -198,13 +205,13 @@ impl Nic {
     /// The next completion of the send queue, if it is there.
     #[inline]
     pub fn poll_send(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
-        self.poll_queue(vi, Queue::Send)
+        self.poll_queue::<false>(vi)
     }
 
     /// The next completion of the receive queue, if it is there.
     #[inline]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
-        self.poll_queue(vi, Queue::Receive)
+        self.poll_queue::<true>(vi)
     }
 
     /// The next completion of any queue bound to a completion queue, if there is one.
@@ -259,19 +266,44 @@ impl Nic {
         self.vis.get_mut(vi.0)?.reclaimed.pop()
     }
 
+    /// The queue is known when this is compiled: one straight path for each.
     #[inline]
-    fn poll_queue(&mut self, vi: Vi, queue: Queue) -> Result<Option<Completion>, Error> {
+    fn poll_queue<const RECEIVE: bool>(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
+        let queue = if RECEIVE { Queue::Receive } else { Queue::Send };
         self.check_fork()?;
-        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
-        if !core.queue_mut(queue).head_done() {
+        if self.signal.has_events() {
             self.process_events();
-            self.progress_vi(vi);
         }
+        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
+        if !core.queue_mut(queue).head_done() {
+            let progress = core.progress(&mut self.srqs);
+            if progress.received > 0 {
+                self.counters.add(Counter::Receives, u64::from(progress.received));
+            }
+            if core.bound || progress.is_unusual() {
+                self.after_progress(vi, progress);
+                return Ok(self.take_settled(vi, queue));
+            }
+        } else if core.bound {
+            return Ok(self.take_settled(vi, queue));
+        }
+        match core.queue_mut(queue).pop() {
+            None => Ok(None),
+            Some(descriptor) if is_silent(&descriptor) => {
+                core.reclaimed.push(descriptor);
+                Ok(self.take_settled(vi, queue))
+            }
+            Some(descriptor) => Ok(Some(Completion::new(vi, queue, descriptor))),
+        }
+    }
+
+    /// Takes a completion, and its entry in the completion queue with it.
+    fn take_settled(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
         let completion = self.take_completion(vi, queue);
         if completion.is_some() {
             self.settle_entry(vi, queue);
         }
-        Ok(completion)
+        completion
     }
 
     /// Whether the next completion of a queue is there, after some progress.
@@ -329,21 +361,11 @@ impl Nic {
             {
                 cq.release();
             }
-            let work = descriptor.work();
-            if work.unsignalled && work.status.is_success() {
+            if is_silent(&descriptor) {
                 core.reclaimed.push(descriptor);
                 continue;
             }
-            let (op, status, length) = (work.done_op, work.status, work.length);
-            return Some(Completion {
-                vi,
-                queue,
-                op,
-                status,
-                length,
-                immediate: work.received_immediate,
-                descriptor,
-            });
+            return Some(Completion::new(vi, queue, descriptor));
         }
     }
 
@@ -351,10 +373,19 @@ impl Nic {
     #[inline]
     pub(crate) fn progress_vi(&mut self, vi: Vi) -> u32 {
         let Some(core) = self.vis.get_mut(vi.0) else { return 0 };
-        let Progress { fault, dropped, received } = core.progress(&mut self.srqs);
-        if received > 0 {
-            self.counters.add(Counter::Receives, u64::from(received));
+        let progress = core.progress(&mut self.srqs);
+        if progress.received > 0 {
+            self.counters.add(Counter::Receives, u64::from(progress.received));
         }
+        if core.bound || progress.is_unusual() {
+            self.after_progress(vi, progress);
+        }
+        progress.received
+    }
+
+    /// Announces what progress brought about, and deals with what went wrong.
+    fn after_progress(&mut self, vi: Vi, progress: Progress) {
+        let Progress { fault, dropped, .. } = progress;
         self.settle(vi);
         if dropped > 0 {
             self.counters.add(Counter::Dropped, u64::from(dropped));
@@ -364,7 +395,6 @@ impl Nic {
         if let Some(fault) = fault {
             self.break_vi(vi, fault);
         }
-        received
     }
 
     /// Announces what is done in order to the completion queues.
@@ -458,25 +488,14 @@ fn check_send(work: &Work, core: &ViCore, max_segments: usize) -> Status {
     }
 }
 
-/// Every segment inside its region, and the region under the VI's tag.
+/// Every segment inside its region, and the region under the VI's tag, if that is known.
 #[inline]
 fn check_segments(
     work: &mut Work,
-    core: &ViCore,
+    tag: Option<crate::handle::ProtectionTag>,
     mem: &MemTable,
     counters: &crate::counters::CounterSlot,
 ) -> Status {
-    let tag = core.attributes.ptag;
-    for segment in &work.segments {
-        if segment.handle != MemHandle::NONE && mem.get(segment.handle).is_some_and(|r| r.attributes.ptag != tag) {
-            return Status::ProtectionError;
-        }
-    }
-    check_bounds(work, mem, counters)
-}
-
-#[inline]
-fn check_bounds(work: &mut Work, mem: &MemTable, counters: &crate::counters::CounterSlot) -> Status {
     let single = work.segments.len() == 1;
     for segment in &work.segments {
         if segment.handle == MemHandle::NONE {
@@ -485,7 +504,7 @@ fn check_bounds(work: &mut Work, mem: &MemTable, counters: &crate::counters::Cou
         }
         let Some(region) = mem.get(segment.handle) else { return Status::ProtectionError };
         let addr = segment.addr as u64;
-        if !region.contains(addr, u64::from(segment.len)) {
+        if !region.contains(addr, u64::from(segment.len)) || tag.is_some_and(|t| t != region.attributes.ptag) {
             return Status::ProtectionError;
         }
         if single && let Some(at) = region.locator {
@@ -494,6 +513,13 @@ fn check_bounds(work: &mut Work, mem: &MemTable, counters: &crate::counters::Cou
         }
     }
     Status::Success
+}
+
+/// Whether nobody is to be told of it.
+#[inline]
+fn is_silent(descriptor: &Descriptor) -> bool {
+    let work = descriptor.work();
+    work.unsignalled && work.status.is_success()
 }
 
 #[inline]

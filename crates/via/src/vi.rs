@@ -64,6 +64,8 @@ pub(crate) struct ViCore {
     /// Polled by its completion queue without being asked (see `cq`).
     pub(crate) hot: bool,
     pub(crate) idle_polls: u32,
+    /// Whether a queue reports to a completion queue.
+    pub(crate) bound: bool,
     /// Entries fetched from completion queues whose completions were not taken yet, per queue.
     pub(crate) owed: [u32; 2],
 }
@@ -76,6 +78,14 @@ pub(crate) struct Progress {
     pub(crate) received: u32,
 }
 
+impl Progress {
+    /// Whether there is more to do than to take completions.
+    #[inline]
+    pub(crate) fn is_unusual(&self) -> bool {
+        self.fault.is_some() || self.dropped > 0
+    }
+}
+
 impl ViCore {
     pub(crate) fn new(attributes: ViAttributes) -> ViCore {
         ViCore {
@@ -83,7 +93,6 @@ impl ViCore {
             send: WorkQueue::new(attributes.send_depth),
             recv: WorkQueue::new(attributes.recv_depth),
             reclaimed: Vec::new(),
-            attributes,
             endpoint: None,
             remote: None,
             outcome: None,
@@ -91,7 +100,9 @@ impl ViCore {
             reads_in_flight: 0,
             hot: false,
             idle_polls: 0,
+            bound: attributes.send_cq.is_some() || attributes.recv_cq.is_some(),
             owed: [0; 2],
+            attributes,
         }
     }
 
@@ -118,6 +129,37 @@ impl ViCore {
             result.fault = self.pump();
         }
         result
+    }
+
+    /// Hands over a descriptor at once if nothing waits before it, and puts it into the ledger either way.
+    #[inline]
+    pub(crate) fn submit(&mut self, mut descriptor: Descriptor) -> Option<Fault> {
+        let ready = self.send.waiting() == 0 && self.reads_in_flight == 0;
+        let index = self.send.next_index();
+        let work = descriptor.work_mut();
+        if let (true, Status::Success, Some(endpoint)) = (ready, work.verdict, self.endpoint.as_mut()) {
+            match endpoint.submit(work, index) {
+                Submit::Done => {
+                    work.length = work.total;
+                    self.send.push_done(descriptor);
+                    return None;
+                }
+                Submit::Pending => {
+                    self.reads_in_flight += u32::from(work.op.reads_remote());
+                    self.send.push(descriptor);
+                    self.send.advance();
+                    return None;
+                }
+                Submit::Busy => {
+                    self.send.push(descriptor);
+                    return None;
+                }
+                Submit::Failed(status) => work.verdict = status,
+            }
+        }
+        let first = self.send.waiting() == 0;
+        self.send.push(descriptor);
+        if first { self.pump() } else { None }
     }
 
     /// Hands waiting sends to the endpoint until it is busy. Tells of a break.

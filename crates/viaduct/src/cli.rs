@@ -44,9 +44,12 @@ pub(crate) struct FormatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TourArgs {
-    /// Half the time, wider intervals
+    /// A third of the time, wider intervals
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Seconds for each layer at each size
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    pub(crate) time: f64,
 }
 
 #[derive(Debug, Args)]

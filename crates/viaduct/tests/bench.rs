@@ -193,3 +193,23 @@ fn child_of(parent: u32) -> Option<u32> {
     }
     found
 }
+
+#[test]
+fn every_case_on_the_shm_provider() {
+    if two_cores() {
+        let lines = bench(&["latency", "--compare", "raw", "--sizes", "0,8,4K,100K"]);
+        assert_eq!(check(&lines, "latency"), set(&["shm", "raw"]));
+        let lines = bench(&["latency", "--wait", "block", "--sizes", "8,64K"]);
+        assert_eq!(check(&lines, "latency"), set(&["shm"]));
+        let lines = bench(&["bandwidth", "--compare", "copy", "--sizes", "1000,64K"]);
+        assert_eq!(check(&lines, "bandwidth"), set(&["shm", "copy"]));
+        for window in ["1", "2", "7", "64", "300"] {
+            let lines = bench(&["rate", "--window", window]);
+            assert_eq!(check(&lines, "rate"), set(&["shm"]), "window {window}");
+        }
+    }
+    let lines = bench(&["latency", "--cpus", "0,0", "--wait", "block", "--compare", "tcp", "--sizes", "8"]);
+    assert_eq!(check(&lines, "latency"), set(&["shm", "tcp"]));
+    let lines = bench(&["connections", "--wait", "block", "--connections", "1,100"]);
+    assert_eq!(check(&lines, "connections"), set(&["shm"]));
+}

@@ -1,1 +1,41 @@
-//! One suite of tests for every provider.
+//! One suite of tests for every provider: what a program may rely on, whatever carries its bytes.
+//!
+//! ```text
+//!   harness   the worlds: loopback, shm, each with settings and hooks      one function each
+//!   world     two NICs that reach each other, and helpers
+//!   table     every test by topic; `suite!(world)` makes a #[test] of each
+//!   states connecting peering completing reliability flush notify cq protection rdma srq inline memory baduse
+//!   hooks ubertest                                                         the tests: `pub fn name(w: World)`
+//! ```
+//!
+//! To add a provider: a function in `harness`, and a line in a file of `tests/`. To add a test: a function, and its
+//! name in `table` (forgetting the second fails a test). The rules come from the VIA interface; those that were
+//! recalled rather than read are decisions of ours, listed with their tests in `docs/via-decisions.md`.
+//!
+//! Every test runs under a watchdog. None asserts that something is fast.
+
+use std::time::Duration;
+
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_via::Error;
+
+pub mod connecting;
+pub mod harness;
+pub mod pattern;
+pub mod peering;
+pub mod states;
+mod table;
+pub mod world;
+
+pub use world::World;
+
+/// Runs one test in a fresh world. A provider that is not there skips it, by name.
+pub fn run(setup: harness::Setup, test: &str, limit: u64, body: fn(World)) {
+    let what = format!("{} in {}", test, setup.name);
+    let _watchdog = Watchdog::arm(Duration::from_secs(limit), &what);
+    match World::open(setup) {
+        Ok(world) => body(world),
+        Err(Error::NotSupported(name)) => viaduct_kit::packages::skip(&format!("no provider {name} in this build")),
+        Err(e) => panic!("{what}: cannot open a NIC: {e}"),
+    }
+}

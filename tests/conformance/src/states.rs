@@ -42,10 +42,10 @@ pub fn the_good_way_round(mut w: World) {
 
 /// What a peer is told: level, size, quality of service, rights.
 pub fn each_side_learns_what_the_other_is(mut w: World) {
-    let mut attributes = w.a.attributes(ReliableDelivery);
+    let mut attributes = w.a.vi_attributes(ReliableDelivery);
     (attributes.max_transfer_size, attributes.qos) = (5000, 7);
     (attributes.rdma_write, attributes.rdma_read) = (true, false);
-    let mut other = w.b.attributes(ReliableDelivery);
+    let mut other = w.b.vi_attributes(ReliableDelivery);
     (other.max_transfer_size, other.qos, other.rdma_write, other.rdma_read) = (5000, 7, false, true);
     let (va, vb) = (w.a.vi_with(attributes), w.b.vi_with(other));
     w.connect(va, vb);
@@ -159,13 +159,13 @@ pub fn a_failed_request_leaves_the_vi_idle(mut w: World) {
 /// Attributes change only while idle; queues and completion queues stay as they were made.
 pub fn attributes_change_only_while_idle(mut w: World) {
     let (va, vb) = (w.a.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
-    let mut wanted = w.a.attributes(Reliability::ReliableReception);
+    let mut wanted = w.a.vi_attributes(Reliability::ReliableReception);
     (wanted.qos, wanted.max_transfer_size, wanted.send_depth) = (3, 4096, 1);
     w.a.set_vi_attributes(va, wanted.clone()).unwrap();
     let now = w.a.query_vi(va).unwrap().attributes;
     assert_eq!((now.reliability, now.qos, now.max_transfer_size), (wanted.reliability, 3, 4096));
     assert_eq!(now.send_depth, 256, "a queue is not made anew");
-    let plain = w.a.attributes(ReliableDelivery);
+    let plain = w.a.vi_attributes(ReliableDelivery);
     w.a.set_vi_attributes(va, plain).unwrap();
     w.connect(va, vb);
     assert!(matches!(w.a.set_vi_attributes(va, wanted), Err(Error::InvalidState { .. })));

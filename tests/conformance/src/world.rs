@@ -32,7 +32,7 @@ pub enum Side {
 /// A NIC with a protection tag, and the VIs made through it.
 pub struct Node {
     nic: Nic,
-    /// The tag that [`Node::attributes`] and [`Node::buffer`] use.
+    /// The tag that [`Node::vi_attributes`] and [`Node::buffer`] use.
     pub tag: ProtectionTag,
     vis: Vec<Vi>,
 }
@@ -50,13 +50,13 @@ impl Node {
     }
 
     /// What a VI is asked to be, at this level of reliability.
-    pub fn attributes(&self, level: Reliability) -> ViAttributes {
+    pub fn vi_attributes(&self, level: Reliability) -> ViAttributes {
         ViAttributes::new(self.tag).reliability(level)
     }
 
     /// A VI at this level.
     pub fn vi(&mut self, level: Reliability) -> Vi {
-        self.vi_with(self.attributes(level))
+        self.vi_with(self.vi_attributes(level))
     }
 
     /// A VI with these attributes.
@@ -220,8 +220,8 @@ impl World {
 
     /// A connected pair of VIs, both with changed attributes.
     pub fn pair_with(&mut self, level: Reliability, change: impl Fn(ViAttributes) -> ViAttributes) -> (Vi, Vi) {
-        let a = self.a.attributes(level);
-        let b = self.b.attributes(level);
+        let a = self.a.vi_attributes(level);
+        let b = self.b.vi_attributes(level);
         let (a, b) = (self.a.vi_with(change(a)), self.b.vi_with(change(b)));
         self.connect(a, b);
         (a, b)

@@ -7,9 +7,9 @@
 //! | `copy` | a bare single-copy loop between two processes: the limit of bandwidth |
 //! | `unix`, `tcp` and variants | the kernel's sockets |
 //!
-//! A layer is chosen by value when it is opened. Timed loops are written once, in [`crate::loops`], and compiled for
+//! A layer is chosen by value when it is opened. Timed loops are written once, in `loops.rs`, and compiled for
 //! every layer apart, so there is no dynamic call for a message. To add a layer: one file here that implements
-//! [`Wire`](crate::loops::Wire), one line in [`ALL`], one arm in [`listen`], [`connect`] and `arena_len`.
+//! `Wire`, one line in [`ALL`], one arm in `listen`, `connect` and `arena_len`.
 
 mod copy;
 mod half;

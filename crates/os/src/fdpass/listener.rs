@@ -18,6 +18,7 @@ use rustix::process::getpid;
 
 use super::{Channel, flags, socket};
 use crate::error::OsError;
+use crate::point::point;
 
 /// A socket file that other processes of the same user connect to.
 #[derive(Debug)]
@@ -42,6 +43,7 @@ impl Listener {
         fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(|e| OsError::sys("fchmod", e))?;
         let (addr, _long) = address(path).map_err(|e| OsError::sys("bind", e))?;
         let _lock = lock(&dir)?;
+        point("bind.locked");
         match bind(&fd, &addr) {
             Err(Errno::ADDRINUSE) => {
                 if !remove_if_stale(dir.as_fd(), &name)? {
@@ -52,8 +54,10 @@ impl Listener {
             other => other,
         }
         .map_err(|e| OsError::sys("bind", e))?;
+        point("bind.bound");
         // Under the lock: a bound socket that does not listen yet looks stale.
         listen(&fd, 128).map_err(|e| OsError::sys("listen", e))?;
+        point("bind.listening");
         let file = identity(dir.as_fd(), &name).map_err(|e| OsError::sys("stat", e))?;
         Ok(Listener { fd, dir, name, file, owner: getpid().as_raw_nonzero().get() })
     }
@@ -87,8 +91,10 @@ impl Drop for Listener {
             return;
         }
         let Ok(_lock) = lock(&self.dir) else { return };
+        point("unbind.locked");
         if identity(self.dir.as_fd(), &self.name) == Ok(self.file) {
             let _ = unlinkat(&self.dir, &self.name, AtFlags::empty());
+            point("unbind.gone");
         }
     }
 }
@@ -103,6 +109,7 @@ pub(crate) fn remove_if_stale(dir: BorrowedFd<'_>, name: &OsStr) -> Result<bool,
         // Connected, or its backlog is full, or it is not ours to judge.
         _ => return Ok(false),
     }
+    point("bind.stale");
     match unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(e) => Err(OsError::sys("unlink", e)),

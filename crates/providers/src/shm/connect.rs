@@ -17,6 +17,7 @@ use std::sync::Arc;
 use viaduct_os::epoll::Interest;
 use viaduct_os::error::OsError;
 use viaduct_os::fdpass::{Channel, Listener, Recv};
+use viaduct_os::point::point;
 use viaduct_os::segment::{Access, Segment};
 use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
@@ -45,8 +46,10 @@ impl Core {
         }
         let socket = Socket { listener: self.bind(address)?, address: address.clone(), listen, peers: 0 };
         let number = control.number();
+        point("listen.bound");
         self.epoll.add(&socket.listener, token(SOCKET, number), Interest::Read)?;
         control.sockets.insert(number, socket);
+        point("listen.watched");
         Ok(id)
     }
 
@@ -72,6 +75,7 @@ impl Core {
             };
             control.handshakes.values().filter_map(asked).collect()
         };
+        point("unlisten");
         for request in waiting {
             self.answer(request, hello::NO_MATCH, &[]);
         }
@@ -124,6 +128,7 @@ impl Core {
                 control.sockets.insert(number, socket);
             }
         }
+        point("peer.wants");
         lock(&self.control).wants.push(want);
         self.wake.signal();
         Ok(())
@@ -148,6 +153,7 @@ impl Core {
     }
 
     pub(crate) fn cancel(self: &Arc<Core>, vi: Vi) {
+        point("cancel");
         let mut control = lock(&self.control);
         let waiting: Vec<NetAddress> =
             control.wants.iter().filter(|w| w.vi == vi && w.waits()).map(|w| w.local.clone()).collect();
@@ -178,6 +184,7 @@ impl Core {
         ours: &RemoteAttributes,
     ) -> Result<ShmVi, Error> {
         let gone = || Error::NotReachable("the client gave up".into());
+        point("accept.begin");
         let (id, handshake) = self.take_asked(request).ok_or_else(gone)?;
         let Stage::Asked { hello, passed, .. } = handshake.stage else { return Err(gone()) };
         self.accept_on(id, handshake.channel, &hello, passed, vi, ours)
@@ -233,6 +240,7 @@ impl Core {
             self.drop_handshake(id);
             return;
         };
+        point("asked.received");
         if hello.kind == hello::PEER_REQUEST {
             self.peer_requested(id, hello, passed, &to, &from, &remote);
             return;
@@ -256,6 +264,7 @@ impl Core {
         h.deadline = None;
         control.events.push_back(Event::Incoming { listener, request, from, remote });
         drop(control);
+        point("asked.queued");
         self.tell();
     }
 
@@ -285,6 +294,7 @@ impl Core {
             self.finish_with(id, hello::NO_MATCH, &[]);
             return;
         };
+        point("peer.met");
         let event = match mismatch(&want.attributes, theirs) {
             Some((error, _)) => {
                 let mut answer = Hello::new(hello::MISMATCH, self.uid);
@@ -320,6 +330,7 @@ impl Core {
     ) -> Result<ShmVi, Error> {
         let theirs = hello.attributes()?;
         let (pair, channel) = self.pair_with(channel, hello, passed)?;
+        point("accept.paired");
         let kept = channel.is_none();
         let (lane, segment) = {
             let mut lanes = lock(&pair.lanes);
@@ -329,6 +340,7 @@ impl Core {
             }
             lanes.make(&self.budget)?
         };
+        point("accept.lane");
         let slots = self.config.ring_slots;
         let mut answer = Hello::new(hello::ACCEPT, self.uid);
         answer.uid_address = self.uid_copy.as_ptr() as u64;
@@ -349,13 +361,16 @@ impl Core {
             let own = self.own_fds().map_err(undo)?;
             let lane_fd = segment.fd().ok_or_else(|| undo(Error::Protocol("the lane has no descriptor")))?;
             let fds = [own[0], own[1], own[2], lane_fd];
+            point("accept.before-send");
             channel.as_ref().unwrap_or(&pair.channel).send(answer.as_bytes(), &fds)
         };
+        point("accept.sent");
         if !matches!(sent, Ok(true)) {
             return Err(undo(Error::NotReachable("the client gave up".into())));
         }
         let lane_at = Lane { id: lane, segment, slots, client: false };
         let endpoint = ShmVi::new(self, &pair, lane_at, vi, ours, &theirs, hello.vi_index)?;
+        point("accept.endpoint");
         // The channel is needed until the client's last word; a kept one is watched as the pair's already.
         if let Some(channel) = channel {
             let stage = Stage::Accepted { pair, lane };
@@ -378,15 +393,19 @@ impl Core {
         }
         let id = control.number();
         let modes = (self.config.direct, self.config.process_vm);
+        point("pair.before-open");
         let pair = Arc::new(Pair::open(id, channel, hello, passed, self.config.ring_slots, modes)?);
+        point("pair.opened");
         self.epoll.add(&pair.channel, token(CHANNEL, id), Interest::Read)?;
         self.epoll.add(pair.pidfd.as_fd(), token(PROCESS, id), Interest::Read)?;
         control.pairs.insert(hello.uid, pair.clone());
+        point("pair.watched");
         Ok((pair, None))
     }
 
     /// Server: the client's last word on a channel the pair does not need, or needs as a second one.
     fn acknowledged(self: &Arc<Core>, id: u64, ack: &Hello) {
+        point("accept.acknowledged");
         let Some(h) = self.take_handshake(id) else { return };
         if let Stage::Accepted { pair, .. } = h.stage
             && ack.has_channel()
@@ -401,6 +420,7 @@ impl Core {
     fn answered(self: &Arc<Core>, id: u64, answer: Hello, fds: Vec<OwnedFd>) {
         let Some(h) = self.take_handshake(id) else { return };
         let Stage::Asking { vi, remote, attributes, peer } = h.stage else { return };
+        point("answer.received");
         let event = match answer.kind {
             hello::ACCEPT => match self.established(h.channel, &answer, fds, vi, &attributes) {
                 Ok((endpoint, theirs)) => {
@@ -426,6 +446,7 @@ impl Core {
         control.wants.retain(|w| w.vi != vi);
         control.events.push_back(event);
         drop(control);
+        point("answer.told");
         self.tell();
     }
 
@@ -442,9 +463,12 @@ impl Core {
         let lane_fd = passed.lane.take().ok_or(Error::Protocol("the lane is missing"))?;
         let theirs = answer.attributes()?;
         let slots = answer.ring_slots as usize;
+        point("answer.before-map");
         let sent = Segment::open(lane_fd, Access::ReadWrite, MAX_SEGMENT)?;
+        point("answer.mapped");
         let mut ack = Hello::new(hello::ACK, self.uid);
         let (pair, spare) = self.pair_with(channel, answer, passed)?;
+        point("ack.before-send");
         // A server that has no other channel keeps this one without asking; else it is told whether we keep it.
         match (spare, answer.has_channel()) {
             (None, true) => {
@@ -455,6 +479,7 @@ impl Core {
             (Some(channel), false) => self.keep_extra(channel, &pair)?,
             (None, false) => {}
         }
+        point("ack.sent");
         let segment = lock(&pair.lanes).take_theirs(answer.lane_slab, sent);
         let offset = answer.lane_offset as usize;
         if direction(&segment, offset, slots, 0).is_none() || direction(&segment, offset, slots, 1).is_none() {
@@ -463,6 +488,7 @@ impl Core {
         let id = LaneId { ours: false, slab: answer.lane_slab, offset: answer.lane_offset };
         let lane = Lane { id, segment, slots, client: true };
         let endpoint = ShmVi::new(self, &pair, lane, vi, ours, &theirs, answer.vi_index)?;
+        point("answer.endpoint");
         Ok((endpoint, theirs))
     }
 
@@ -484,12 +510,14 @@ impl Core {
         ours: &RemoteAttributes,
         peer: bool,
     ) -> Result<(), Error> {
+        point("request.before-connect");
         let channel = Channel::connect(&self.path(remote)).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => {
                 Error::NoMatch(remote.to_string())
             }
             _ => Error::Os(OsError::sys("connect", e)),
         })?;
+        point("request.connected");
         let mut hello = Hello::new(if peer { hello::PEER_REQUEST } else { hello::REQUEST }, self.uid);
         hello.uid_address = self.uid_copy.as_ptr() as u64;
         hello.vi_index = vi.raw().index;
@@ -499,7 +527,9 @@ impl Core {
         let mut control = lock(&self.control);
         let id = control.number();
         self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
+        point("request.before-send");
         let sent = self.own_fds().and_then(|fds| Ok(channel.send(hello.as_bytes(), &fds)?));
+        point("request.sent");
         if !matches!(sent, Ok(true)) {
             let _ = self.epoll.del(&channel);
             return sent.and(Err(Error::NoMatch(remote.to_string())));
@@ -549,7 +579,9 @@ impl Core {
         if let Some((_, h)) = self.take_asked(request) {
             let mut answer = Hello::new(kind, self.uid);
             answer.set_private(private_data);
+            point("reject.before-send");
             let _ = h.channel.send(answer.as_bytes(), &[]);
+            point("reject.sent");
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use viaduct_os::clock;
 use viaduct_os::epoll::Interest;
 use viaduct_os::fdpass::{Channel, Listener, Recv};
+use viaduct_os::point::point;
 use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{NetAddress, RemoteAttributes, Vi};
 
@@ -164,6 +165,7 @@ impl Core {
                     return;
                 }
             };
+            point("control.accepted");
             // Strangers are turned away before a byte of theirs is read.
             if !channel.peer().is_ok_and(|c| c.uid == super::pair::rustix_uid() || c.uid == 0) {
                 continue;
@@ -172,6 +174,7 @@ impl Core {
             if self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read).is_err() {
                 continue;
             }
+            point("control.watched");
             let deadline = Some(clock::now_ns() + HANDSHAKE_DEADLINE_NS);
             control.handshakes.insert(id, Handshake { channel, deadline, stage: Stage::Fresh { socket } });
         }
@@ -196,6 +199,7 @@ impl Core {
             };
             match received {
                 Ok(Recv::Message(n)) => {
+                    point("control.note");
                     if !self.serve(&pair, &buffer[..n], fds) {
                         self.peer_gone(&pair);
                         return;
@@ -219,6 +223,7 @@ impl Core {
 
     /// The other NIC, or its process, is gone: everybody concerned is woken.
     pub(crate) fn peer_gone(self: &Arc<Core>, pair: &Arc<Pair>) {
+        point("control.gone");
         pair.set_dead();
         {
             let mut control = lock(&self.control);
@@ -233,6 +238,7 @@ impl Core {
             let _ = self.epoll.del(&pair.channel);
             let _ = self.epoll.del(pair.pidfd.as_fd());
         }
+        point("control.forgotten");
         lock(&self.maps).forget(pair.id);
         // Cold VIs are looked at only when their doorbell rings.
         for lane in lock(&self.lanes).values().filter(|l| Arc::ptr_eq(&l.pair, pair)) {

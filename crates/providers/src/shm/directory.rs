@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use viaduct_os::budget::Budget;
+use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::{Error, MemHandle, ProtectionTag, RegionInfo};
 
 use super::shared::Entries;
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
 
 /// Entries of the first segment.
 const FIRST: u32 = 1024;
@@ -142,8 +143,10 @@ impl Entry {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // Release fence: a reader that sees a changed field also sees the odd version.
-        std::sync::atomic::fence(Ordering::Release);
+        fence(Ordering::Release);
+        point("directory.odd");
         f(self);
+        point("directory.changed");
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
@@ -162,11 +165,11 @@ impl Entry {
                 place: (flags & SHARED != 0).then_some(place),
             };
             let named = self.handle.load(Ordering::Relaxed) == handle.number();
-            std::sync::atomic::fence(Ordering::Acquire);
+            fence(Ordering::Acquire);
             if before.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == before {
                 return named.then_some(found);
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         None
     }

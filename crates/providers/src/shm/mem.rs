@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use viaduct_os::budget::Budget;
 use viaduct_os::fork;
+use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::Error;
 use viaduct_via::provider::SharedMemory;
@@ -63,6 +64,7 @@ impl Memory {
     pub(crate) fn allocate(&self, len: usize) -> Result<SharedMemory, Error> {
         let rounded = len.next_multiple_of(if len >= PAGE { PAGE } else { LINE });
         let align = if len >= PAGE { PAGE } else { LINE };
+        point("alloc.begin");
         let mut state = self.lock();
         if rounded < SLAB_MAX / 2 {
             let found = state
@@ -104,6 +106,7 @@ impl Memory {
     fn add_slab(&self, state: &mut State, size: usize, open: bool) -> Result<u32, Error> {
         let segment = Segment::create("viaduct-slab", size, &self.0.budget)?;
         segment.private_in_child()?;
+        point("alloc.slab");
         let id = state.next;
         state.next = id.checked_add(1).ok_or(Error::Limit { what: "slabs", limit: u64::from(u32::MAX) })?;
         state.total += segment.len();
@@ -172,6 +175,7 @@ impl Drop for Block {
         let mut state = self.memory.lock();
         let Some(slab) = state.slabs.get_mut(&self.slab) else { return };
         slab.join(self.offset, self.len);
+        point("free.joined");
         if slab.is_empty() {
             let gone = state.slabs.remove(&self.slab).expect("found above");
             state.total -= gone.segment.len();

@@ -12,6 +12,7 @@ use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
 use viaduct_os::fork::{self, Registration};
+use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_os::{barrier, random, runtime_dir};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
@@ -129,6 +130,7 @@ pub(crate) struct Shm {
 
 impl Shm {
     pub(crate) fn open(config: ShmConfig) -> Result<Shm, Error> {
+        point("open.begin");
         barrier::register();
         let folder = runtime_dir::runtime_dir(config.runtime_dir.as_deref())?;
         // Sockets of processes that were killed; whoever comes next tidies up.
@@ -171,12 +173,14 @@ impl Shm {
             config,
             budget,
         });
+        point("open.core");
         let for_thread = core.clone();
         let thread = std::thread::Builder::new()
             .name("viaduct-control".into())
             .stack_size(256 << 10)
             .spawn(move || control::run(&for_thread))
             .map_err(|e| OsError::sys("clone", e))?;
+        point("open.thread");
         // A child that kept these would hide our death from peers.
         let fds = vec![
             fork::close_in_child(core.epoll.as_fd().as_raw_fd()),
@@ -233,7 +237,9 @@ impl Provider for Shm {
 
     fn withdraw(&mut self, handle: MemHandle) {
         lock(&self.core.directory).withdraw(handle);
+        point("withdraw.gone");
         self.core.quiesce();
+        point("withdraw.quiet");
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
@@ -302,12 +308,15 @@ impl Drop for Shm {
             std::mem::forget(self.core.clone());
             return;
         }
+        point("nic.closing");
         self.core.stop.store(true, Ordering::Release);
         self.core.wake.signal();
         if let Some(thread) = self.thread.take() {
             // A control thread that panicked has nothing left to say.
             let _ = thread.join();
         }
+        point("nic.joined");
         self.core.shut_down();
+        point("nic.closed");
     }
 }

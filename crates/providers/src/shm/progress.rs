@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use viaduct_os::copy::copy;
+use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
@@ -65,6 +66,7 @@ impl ShmVi {
             // A receive completed in this very poll may be posted again before the next message is judged.
             return if queues.received() == 0 { self.nothing_posted(head, queues) } else { Step::Stop };
         };
+        point("take.seen");
         let (number, spare) = self.rx.numbers();
         let immediate = (head.flags & HAS_IMMEDIATE != 0).then_some(number);
         match head.kind {
@@ -80,9 +82,15 @@ impl ShmVi {
                 } else if head.len > work.total {
                     Status::LengthError
                 } else {
-                    let mut words = [0u64; INLINE_WORDS];
-                    self.rx.words(&mut words[..used]);
-                    scatter(work, words.as_ptr().cast::<u8>(), head.len);
+                    if used <= 1 {
+                        let mut word = [0u64; 1];
+                        self.rx.words(&mut word);
+                        scatter(work, word.as_ptr().cast::<u8>(), head.len);
+                    } else {
+                        let mut words = [0u64; INLINE_WORDS];
+                        self.rx.words(&mut words[..used]);
+                        scatter(work, words.as_ptr().cast::<u8>(), head.len);
+                    }
                     Status::Success
                 };
                 self.rx.pop(used);
@@ -131,7 +139,9 @@ impl ShmVi {
         } else {
             // SAFETY: the range lies inside the mapped segment, checked above.
             let from = unsafe { segment.as_ptr().add(offset as usize) };
+            point("take.before-fetch");
             scatter_at(work, self.filled, from, head.len);
+            point("take.fetched");
             // A sender that closes gives the user's memory back before it was fetched; then what we copied is nothing.
             std::sync::atomic::fence(Ordering::Acquire);
             if head.flags & USERS != 0 && self.inn.tx.closed.load(Ordering::Acquire) != 0 {
@@ -143,6 +153,7 @@ impl ShmVi {
         self.rx.pop(1);
         self.pulled += 1;
         self.inn.counts.pulled.store(self.pulled, Ordering::Release);
+        point("take.told");
         self.filled += head.len;
         if head.flags & CONTINUES != 0 && status.is_success() {
             return Step::Next;
@@ -155,11 +166,13 @@ impl ShmVi {
     #[inline]
     fn complete(&mut self, queues: &mut Queues<'_>, op: Op, status: Status, len: u32, imm: Option<u32>) -> Step {
         let length = if status.is_success() { len } else { 0 };
+        point("take.before-complete");
         queues.complete_recv(op, status, length, imm);
         self.received += 1;
         if self.reliability == Reliability::ReliableReception && status.is_success() {
             self.inn.counts.messages.store(self.received, Ordering::Release);
         }
+        point("take.completed");
         if !status.is_success() && self.reliability.is_reliable() {
             self.tell_failure(Status::RemoteDescriptorError);
             queues.broken(Fault::TooLong);
@@ -204,6 +217,7 @@ impl ShmVi {
         }
         let waiting = self.inn.tx.waiting.load(Ordering::Relaxed) != 0;
         self.rx.tell(&self.inn.counts.consumed, waiting && empty);
+        point("take.consumed");
         if waiting {
             self.pair.ring();
         }
@@ -220,6 +234,7 @@ impl ShmVi {
         };
         posted.place.store(place, Ordering::Relaxed);
         posted.offset.store(offset, Ordering::Relaxed);
+        point("receive.written");
         self.published += 1;
         self.inn.counts.receives.store(self.published, Ordering::Release);
     }
@@ -318,6 +333,20 @@ impl ShmVi {
         }
         Some(found)
     }
+}
+
+/// The bytes of a message of up to 8 bytes, as one word.
+#[inline]
+pub(crate) fn gather_word(work: &Work) -> u64 {
+    let mut word = 0u64;
+    let to = (&raw mut word).cast::<u8>();
+    let mut at = 0;
+    for s in &work.segments {
+        // SAFETY: the caller has checked that all segments together have at most 8 bytes; each is valid while posted.
+        unsafe { copy(to.add(at), s.addr, s.len as usize) };
+        at += s.len as usize;
+    }
+    word
 }
 
 /// The bytes a small message sends, as words. How many words there are.

@@ -4,6 +4,7 @@
 //! its memory is private and the kernel does not let us reach it.
 
 use viaduct_os::copy::{copy, copy_release_tail};
+use viaduct_os::point::point;
 use viaduct_os::process;
 use viaduct_via::provider::Submit;
 use viaduct_via::{Counter, Op, Queues, Status, Work, raw};
@@ -56,6 +57,7 @@ impl ShmVi {
         }
         match work.immediate {
             Some(immediate) => {
+                point("rdma.before-announce");
                 self.put_written(work.total, immediate);
                 self.await_written(index, work.total)
             }
@@ -104,8 +106,11 @@ impl ShmVi {
         }
         // SAFETY: offset + total lies inside the mapped segment, checked above.
         let remote = unsafe { segment.as_ptr().add(offset as usize) };
+        point("rdma.mapped-entered");
         transfer(work, remote);
+        point("rdma.mapped-copied");
         self.leave_copy();
+        point("rdma.mapped-left");
         Submit::Done
     }
 
@@ -115,6 +120,7 @@ impl ShmVi {
             self.leave_copy();
             return Submit::Busy;
         }
+        point("rdma.kernel-entered");
         let mut ok = true;
         each_part(work, 0, work.total, |addr, done, n| {
             let remote = work.remote.addr + done as u64;
@@ -127,6 +133,7 @@ impl ShmVi {
             };
             ok &= moved.is_ok_and(|moved| moved == n);
         });
+        point("rdma.kernel-copied");
         self.leave_copy();
         self.core.counters.add(Counter::KernelCopies, 1);
         if ok { Submit::Done } else { Submit::Failed(Status::TransportError) }
@@ -134,6 +141,7 @@ impl ShmVi {
 
     /// Asks the peer's control thread.
     fn by_peer(&mut self, work: &Work, index: u32) -> Submit {
+        point("rdma.helper-before");
         let number = viaduct_os::random::u64();
         let mut ask = Note::new(note::RDMA);
         ask.a = self.lane().slab;
@@ -151,6 +159,7 @@ impl ShmVi {
                 ask.e = u64::from(work.remote.handle.number()) << 32 | u64::from(len);
                 ask.f = u64::from(done + len == work.total);
                 self.pair.send(&ask, &piece[..len as usize]);
+                point("rdma.helper-piece");
                 done += len;
                 if done == work.total {
                     break;
@@ -162,6 +171,7 @@ impl ShmVi {
             self.pair.send(&ask, &[]);
         }
         self.core.counters.add(Counter::HelperCopies, 1);
+        point("rdma.helper-asked");
         self.core.wake.signal();
         self.remote_ops.push_back(RemoteOp { number, index, total: work.total, immediate: work.immediate });
         self.set_waiting();
@@ -179,6 +189,7 @@ impl ShmVi {
                 replies.remove(&op.number)
             };
             let (Some(reply), Some(op)) = (reply, self.remote_ops.pop_front()) else { return };
+            point("rdma.helper-answered");
             let mut status = Status::from_number(reply.status).unwrap_or(Status::TransportError);
             if let Some(work) = queues.pending_send(op.index)
                 && work.op.reads_remote()

@@ -76,9 +76,33 @@ pub(crate) struct Head {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Corrupt;
 
-#[inline]
-fn lap(index: u64, slots: usize) -> u64 {
-    ((index >> slots.trailing_zeros()) + 1) & 0xffff
+/// Size of a ring, in the forms the data path needs.
+#[derive(Clone, Copy)]
+struct Shape {
+    mask: u64,
+    shift: u32,
+}
+
+impl Shape {
+    fn of(slots: &[Slot]) -> Shape {
+        assert!(slots.len().is_power_of_two(), "a ring has a power of two of slots");
+        Shape { mask: slots.len() as u64 - 1, shift: slots.len().trailing_zeros() }
+    }
+
+    #[inline]
+    fn slots(self) -> u64 {
+        self.mask + 1
+    }
+
+    #[inline]
+    fn lap(self, index: u64) -> u64 {
+        ((index >> self.shift) + 1) & 0xffff
+    }
+
+    #[inline]
+    fn at(self, slots: &[Slot], index: u64) -> &Slot {
+        &slots[(index & self.mask) as usize]
+    }
 }
 
 #[inline]
@@ -95,6 +119,7 @@ pub(crate) fn entries_for(words: usize) -> u64 {
 /// The writing end.
 pub(crate) struct Producer<S> {
     slots: S,
+    shape: Shape,
     next: u64,
     /// Entries known to be used up by the consumer.
     consumed: u64,
@@ -102,14 +127,13 @@ pub(crate) struct Producer<S> {
 
 impl<S: Deref<Target = [Slot]>> Producer<S> {
     pub(crate) fn new(slots: S) -> Producer<S> {
-        debug_assert!(slots.len().is_power_of_two());
-        Producer { slots, next: 0, consumed: 0 }
+        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0 }
     }
 
     /// Whether `entries` more fit; asks the consumer's counter only when those known of do not suffice.
     #[inline]
     pub(crate) fn room(&mut self, entries: u64, consumed: &AtomicU64) -> Result<bool, Corrupt> {
-        let slots = self.slots.len() as u64;
+        let slots = self.shape.slots();
         if self.next + entries - self.consumed <= slots {
             return Ok(true);
         }
@@ -125,23 +149,29 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
     /// Writes one message; the caller has checked that there is [`room`](Self::room).
     #[inline]
     pub(crate) fn put(&mut self, head: Head, immediate: u32, spare: u32, words: &[u64]) {
-        let count = self.slots.len();
-        let mask = count as u64 - 1;
+        let shape = self.shape;
         if words.len() > FIRST_WORDS {
             let index = self.next + 1;
-            let second = &self.slots[(index & mask) as usize];
+            let second = shape.at(&self.slots, index);
             for (to, from) in second.body.iter().zip(&words[FIRST_WORDS..]) {
                 to.store(*from, Ordering::Relaxed);
             }
             // Published together with the first entry.
-            second.head.store(pack(Kind::More, 0, 0, lap(index, count)), Ordering::Relaxed);
+            second.head.store(pack(Kind::More, 0, 0, shape.lap(index)), Ordering::Relaxed);
         }
-        let first = &self.slots[(self.next & mask) as usize];
-        for (to, from) in first.body[1..].iter().zip(words) {
-            to.store(*from, Ordering::Relaxed);
+        let first = shape.at(&self.slots, self.next);
+        match words {
+            // The smallest messages are the most frequent.
+            [] => {}
+            [only] => first.body[1].store(*only, Ordering::Relaxed),
+            _ => {
+                for (to, from) in first.body[1..].iter().zip(words) {
+                    to.store(*from, Ordering::Relaxed);
+                }
+            }
         }
         first.body[0].store(u64::from(immediate) | u64::from(spare) << 32, Ordering::Relaxed);
-        first.head.store(pack(head.kind, head.flags, head.len, lap(self.next, count)), Ordering::Release);
+        first.head.store(pack(head.kind, head.flags, head.len, shape.lap(self.next)), Ordering::Release);
         self.next += entries_for(words.len());
     }
 }
@@ -149,22 +179,21 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
 /// The reading end.
 pub(crate) struct Consumer<S> {
     slots: S,
+    shape: Shape,
     next: u64,
     told: u64,
 }
 
 impl<S: Deref<Target = [Slot]>> Consumer<S> {
     pub(crate) fn new(slots: S) -> Consumer<S> {
-        debug_assert!(slots.len().is_power_of_two());
-        Consumer { slots, next: 0, told: 0 }
+        Consumer { shape: Shape::of(&slots), slots, next: 0, told: 0 }
     }
 
     /// The next message, if one is there.
     #[inline]
     pub(crate) fn peek(&self) -> Result<Option<Head>, Corrupt> {
-        let count = self.slots.len();
-        let word = self.slots[(self.next & (count as u64 - 1)) as usize].head.load(Ordering::Acquire);
-        let expected = lap(self.next, count);
+        let word = self.slot(0).head.load(Ordering::Acquire);
+        let expected = self.shape.lap(self.next);
         if word >> 48 != expected {
             // Only the lap before (or a fresh ring) may stand here.
             let stale = expected.wrapping_sub(1) & 0xffff;
@@ -187,6 +216,10 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     #[inline]
     pub(crate) fn words(&self, into: &mut [u64]) {
         let slot = self.slot(0);
+        if let [only] = into {
+            *only = slot.body[1].load(Ordering::Relaxed);
+            return;
+        }
         for (to, from) in into.iter_mut().zip(&slot.body[1..]) {
             *to = from.load(Ordering::Relaxed);
         }
@@ -208,7 +241,7 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     #[inline]
     pub(crate) fn tell(&mut self, consumed: &AtomicU64, now: bool) -> bool {
         let fresh = self.next - self.told;
-        if fresh == 0 || (!now && fresh < self.slots.len() as u64 / 4) {
+        if fresh == 0 || (!now && fresh < self.shape.slots() / 4) {
             return false;
         }
         self.told = self.next;
@@ -218,8 +251,7 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
 
     #[inline]
     fn slot(&self, further: u64) -> &Slot {
-        let mask = self.slots.len() as u64 - 1;
-        &self.slots[((self.next + further) & mask) as usize]
+        self.shape.at(&self.slots, self.next + further)
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use viaduct_os::copy::copy;
+use viaduct_os::point::point;
 use viaduct_os::segment::{Access, Segment};
 use viaduct_via::{Counter, MemHandle, Status, raw};
 
@@ -47,10 +48,12 @@ impl Core {
         };
         let mut answer = Note::new(note::SEGMENT);
         (answer.a, answer.b) = (wanted.a, wanted.b);
+        point("service.before-hand-out");
         let sent = segment.as_ref().and_then(|s| s.fd()).is_some_and(|fd| pair.send_fd(&answer, fd));
         if !sent {
             pair.send(&answer, &[]);
         }
+        point("service.handed-out");
         true
     }
 
@@ -75,6 +78,7 @@ impl Core {
             WANT_DIRECTORY => pair.set_directory(n.b as usize, fd),
             _ => return false,
         }
+        point("service.taken-in");
         self.ring();
         true
     }
@@ -101,10 +105,12 @@ impl Core {
         let Some(found) = found else { return refuse(Status::RdmaProtectionError) };
         let (write, read) = (found.write && may_write, found.read && may_read);
         let memory = n.d as *mut u8;
+        point("service.rdma-checked");
         match op {
             1 if write && payload.len() as u64 == len => {
                 // SAFETY: the range is registered memory of this process, kept by the lock on the directory.
                 unsafe { copy(memory, payload.as_ptr(), payload.len()) };
+                point("service.rdma-written");
                 if n.f == 0 {
                     return true;
                 }
@@ -121,6 +127,7 @@ impl Core {
                 };
                 answer.d = 0;
                 answer.f = 1;
+                point("service.rdma-atomic");
                 pair.send(&answer, &old.to_ne_bytes());
                 true
             }
@@ -143,6 +150,7 @@ impl Core {
         reply.status = n.d as u8;
         reply.complete = n.f == 1;
         drop(replies);
+        point("service.rdma-heard");
         self.ring();
         true
     }
@@ -161,6 +169,7 @@ fn send_pieces(pair: &Pair, number: u64, memory: *const u8, len: usize) {
         answer.e = done as u64;
         answer.f = u64::from(done + n == len);
         pair.send(&answer, &piece[..n]);
+        point("service.rdma-piece");
         done += n;
         if done == len {
             return;

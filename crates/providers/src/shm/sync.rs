@@ -1,6 +1,5 @@
-//! Atomics of the ring and doorbell code: the real ones, or loom's when its models run.
+//! Atomics of ring, doorbells and directory, by a name of their own: the loom models (`tests/loom_*.rs`) include those
+//! sources a second time, with a module `sync` beside them that has loom's.
 
-#[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-#[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::hint::spin_loop;
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

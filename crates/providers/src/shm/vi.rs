@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use viaduct_os::barrier;
+use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Submit};
 use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
@@ -18,10 +19,10 @@ use super::lane::LaneId;
 use super::map::Lookup;
 use super::nic::{Core, LaneRecord, wait_while_busy};
 use super::pair::{Pair, lock};
-use super::progress::{gather_words, push_into};
+use super::progress::{gather_word, gather_words, push_into};
 use super::rdma::RemoteOp;
 use super::ring::{CONTINUES, Consumer, HAS_IMMEDIATE, Head, INLINE_BYTES, Kind, Producer, USERS, entries_for};
-use super::shared::{Direction, RECVS, Slots, View, direction};
+use super::shared::{Direction, NicPage, RECVS, Slots, View, direction};
 use super::sync::Ordering;
 use super::wire::{Note, WANT_SLAB, note};
 
@@ -46,6 +47,8 @@ pub(crate) struct ShmVi {
     pub(crate) core: Arc<Core>,
     pub(crate) pair: Arc<Pair>,
     lane: LaneId,
+    /// The peer's bell, which every message looks at.
+    peer_page: View<NicPage>,
     /// The direction we send in.
     pub(crate) out: View<Direction>,
     pub(crate) tx: Producer<Slots>,
@@ -115,10 +118,12 @@ impl ShmVi {
         };
         lock(&core.lanes).insert((pair.id, lane.id), record);
         lock(&core.bells).entry(index % BITS).or_default().push(vi);
+        point("endpoint.recorded");
         Ok(ShmVi {
             core: core.clone(),
             pair: pair.clone(),
             lane: lane.id,
+            peer_page: pair.page.clone(),
             out,
             tx: Producer::new(tx),
             inn,
@@ -161,7 +166,9 @@ impl ShmVi {
         if self.out.flags.armed.load(Ordering::Relaxed) != 0 {
             self.ring_doorbell();
         }
-        self.pair.ring();
+        if !self.peer_page.bell.is_awake() {
+            self.pair.ring();
+        }
     }
 
     #[cold]
@@ -200,9 +207,12 @@ impl ShmVi {
             return false;
         }
         let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+        point("inline.before");
         self.tx.put(Head { kind: Kind::Inline, flags, len }, immediate.unwrap_or(0), 0, words);
         self.sent += 1;
+        point("inline.put");
         self.published();
+        point("inline.rung");
         true
     }
 
@@ -217,10 +227,12 @@ impl ShmVi {
                 None => {}
             }
             if let Some(at) = work.locator.filter(|_| self.pair.direct) {
+                point("pull.before-offer");
                 self.put_large(Kind::Pull, USERS, work.total, work.immediate, at.slab, &[at.offset]);
                 self.core.counters.add(Counter::PulledCopies, 1);
                 self.offers += 1;
                 self.offered.push_back(Offered::Whole(index, work.total, self.sent - 1));
+                point("pull.offered");
                 self.set_waiting();
                 return Submit::Pending;
             }
@@ -267,12 +279,16 @@ impl ShmVi {
             self.broken = true;
             return Some(false);
         }
+        point("push.before");
         if !self.enter_copy() {
             self.leave_copy();
             return Some(false);
         }
+        point("push.entered");
         push_into(&segment, offset as usize, work);
+        point("push.copied");
         self.leave_copy();
+        point("push.left");
         self.core.counters.add(Counter::DirectCopies, 1);
         self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
         Some(true)
@@ -307,7 +323,9 @@ impl ShmVi {
                 let mut ask = Note::new(note::WANT);
                 ask.a = WANT_SLAB;
                 ask.b = u64::from(slab);
+                point("map.before-ask");
                 self.pair.send(&ask, &[]);
+                point("map.asked");
                 Some(Err(()))
             }
             Lookup::Gone => None,
@@ -332,6 +350,7 @@ impl ShmVi {
         let flags = flags | if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
         self.tx.put(Head { kind, flags, len }, immediate.unwrap_or(0), slab, words);
         self.sent += u64::from(flags & CONTINUES == 0);
+        point("large.put");
         self.published();
     }
 
@@ -355,12 +374,15 @@ impl ShmVi {
                 return Submit::Busy;
             };
             let len = (work.total - done).min(BOUNCE as u32);
+            point("bounce.taken");
             super::progress::gather_piece(work, done, memory, len);
+            point("bounce.filled");
             done += len;
             let (flags, immediate) = if done < work.total { (CONTINUES, None) } else { (0, work.immediate) };
             self.offers += 1;
             self.offered.push_back(Offered::Piece);
             self.put_large(Kind::Pull, flags, len, immediate, slab, &[offset]);
+            point("bounce.offered");
         }
         self.core.counters.add(Counter::StagedCopies, 1);
         self.partial = None;
@@ -397,8 +419,8 @@ impl ShmVi {
 impl Endpoint for ShmVi {
     #[inline]
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
-        // The next poll tells that the connection is over, and everything is flushed.
-        if self.is_over() || !self.remote_ops.is_empty() {
+        // A dead peer is found out by the next poll, and everything is flushed.
+        if self.broken || !self.remote_ops.is_empty() {
             return Submit::Busy;
         }
         if work.op != Op::Send {
@@ -406,6 +428,14 @@ impl Endpoint for ShmVi {
         }
         if work.total as usize > INLINE_BYTES {
             return self.send_large(work, index);
+        }
+        if work.total <= 8 {
+            let word = [gather_word(work)];
+            let words = if work.total == 0 { &[] } else { &word[..] };
+            if !self.send_inline(words, work.total, work.immediate) {
+                return Submit::Busy;
+            }
+            return self.handed_over(work, index);
         }
         let mut words = [0u64; super::ring::INLINE_WORDS];
         let used = gather_words(work, &mut words);
@@ -452,19 +482,23 @@ impl Endpoint for ShmVi {
             return;
         }
         self.closed = true;
+        point("close.begin");
         // From here on the peer may not start to copy into our buffers; one copy may be under way.
         self.inn.flags.closed.store(1, Ordering::Release);
         let told = self.out.tx.closed.load(Ordering::Relaxed);
         if told == 0 {
             self.out.tx.closed.store(1, Ordering::Release);
         }
+        point("close.told");
         barrier::heavy();
         wait_while_busy(&self.inn, &self.pair);
+        point("close.quiet");
         self.published();
         lock(&self.core.lanes).remove(&(self.pair.id, self.lane));
         if let Some(vis) = lock(&self.core.bells).get_mut(&(self.vi.raw().index % BITS)) {
             vis.retain(|v| *v != self.vi);
         }
+        point("close.removed");
         if lock(&self.pair.lanes).let_go(self.lane) || !self.pair.is_dead() {
             // Also wakes the peer's control thread, which tells those who wait for errors.
             let mut detach = Note::new(note::DETACH);
@@ -473,6 +507,7 @@ impl Endpoint for ShmVi {
             detach.c = u64::from(self.lane.ours);
             self.pair.send(&detach, &[]);
         }
+        point("close.detached");
     }
 
     fn provider(&self) -> &'static str {

@@ -1,0 +1,3 @@
+//! The suite on the loopback provider.
+
+viaduct_conformance::suite!(loopback);
