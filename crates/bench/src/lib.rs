@@ -32,6 +32,7 @@ pub mod layers;
 mod loops;
 mod measure;
 mod orders;
+mod pairing;
 mod pattern;
 mod peer;
 mod plan;

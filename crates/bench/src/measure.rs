@@ -2,7 +2,8 @@
 //!
 //! Slices are short (a few milliseconds) and both processes sleep between them: the scheduler then lets a slice run
 //! through even on a busy machine. A slice during which a core was taken away is set aside, and so is one whose two
-//! probes disagree. Fresh launches of the second process within a point average over the luck of page placement.
+//! probes disagree. The second process is started afresh several times within a point: which physical pages the buffers
+//! got can change a bandwidth by a factor of two, and stays the same as long as the processes live.
 
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,10 @@ impl Measured {
 /// One timed slice.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
+    /// The launch of the second process it belongs to.
+    pub(crate) launch: usize,
+    /// The round it belongs to: in each round every variant has one slice.
+    pub(crate) round: usize,
     /// What the probes agreed on, or `Mixed`.
     pub(crate) placement: Placement,
     /// Mean of the two probes.
@@ -68,6 +73,9 @@ pub(crate) fn measure(
         settings,
         timer,
         rng: Rng::new(settings.seed ^ point.size as u64),
+        launch: 0,
+        round: 0,
+        runs: vec![None; point.variants.len()],
         results: point
             .variants
             .iter()
@@ -76,12 +84,16 @@ pub(crate) fn measure(
     };
     let steal_before = host::steal(&settings.cpus);
     let budget = Duration::from_secs_f64(settings.time * point.variants.len() as f64);
-    let start = Instant::now();
-    for launch in 0..settings.launches {
-        let share = (launch + 1) as f64 / settings.launches as f64;
-        let limit = Limit { start, budget: budget.mul_f64(share), last: launch + 1 == settings.launches };
+    let launches = settings.launches as u32;
+    for launch in 0..launches {
         let mut session = Session::start(command, settings, point.arena())?;
-        bench.launch(&mut session, &limit, budget, tick)?;
+        bench.launch = launch as usize;
+        let runs = bench.set_up(&mut session)?;
+        // Setting up is not part of the time that the user gave.
+        let limit = Limit { start: Instant::now(), budget: budget / launches, last: launch + 1 == launches };
+        bench.slices(&mut session, runs, &limit, &mut |share| {
+            tick((f64::from(launch) + share) / f64::from(launches))
+        })?;
     }
     let (stolen, all) = host::steal(&settings.cpus);
     let (stolen, all) = (stolen - steal_before.0, all - steal_before.1);
@@ -91,6 +103,7 @@ pub(crate) fn measure(
     Ok(bench.results)
 }
 
+/// How long one launch goes on.
 struct Limit {
     start: Instant,
     budget: Duration,
@@ -98,37 +111,64 @@ struct Limit {
     last: bool,
 }
 
+impl Limit {
+    fn share(&self) -> f64 {
+        (self.start.elapsed().as_secs_f64() / self.budget.as_secs_f64()).min(1.0)
+    }
+}
+
 struct Bench<'a> {
     point: &'a Point,
     settings: &'a Settings,
     timer: &'a Timer,
     rng: Rng,
+    launch: usize,
+    round: usize,
+    /// What a slice of each variant consists of, found in the first launch.
+    runs: Vec<Option<Run>>,
     results: Vec<Measured>,
 }
 
 impl Bench<'_> {
-    fn launch(
-        &mut self,
-        session: &mut Session,
-        limit: &Limit,
-        budget: Duration,
-        tick: &mut dyn FnMut(f64),
-    ) -> Result<()> {
+    /// Opens, validates and calibrates every variant; returns what a slice of each consists of.
+    fn set_up(&mut self, session: &mut Session) -> Result<Vec<(usize, Run)>> {
         let mut runs = Vec::new();
         for (index, variant) in self.point.variants.iter().enumerate() {
             session.open(variant)?;
             self.results[index].valid &= self.validate(session, index, variant)?;
-            if self.results[index].valid {
-                runs.push((index, self.calibrate(session, index, variant)?));
+            if !self.results[index].valid {
+                continue;
             }
+            let run = match self.runs[index] {
+                // Known from an earlier launch: warm up only.
+                Some(run) => {
+                    session.run(index, &run, self.timer, &mut Vec::new())?;
+                    run
+                }
+                None => self.calibrate(session, index, variant)?,
+            };
+            self.runs[index] = Some(run);
+            runs.push((index, run));
         }
+        Ok(runs)
+    }
+
+    /// Rounds of slices until the time is up.
+    fn slices(
+        &mut self,
+        session: &mut Session,
+        mut runs: Vec<(usize, Run)>,
+        limit: &Limit,
+        tick: &mut dyn FnMut(f64),
+    ) -> Result<()> {
         while !runs.is_empty() {
             self.rng.shuffle(&mut runs);
+            self.round += 1;
             for (index, run) in &runs {
                 let slice = self.slice(session, *index, run)?;
                 self.results[*index].slices.push(slice);
                 session.rest(REST)?;
-                tick((limit.start.elapsed().as_secs_f64() / budget.as_secs_f64()).min(1.0));
+                tick(limit.share());
             }
             if self.finished(limit) {
                 break;
@@ -140,7 +180,7 @@ impl Bench<'_> {
     /// Sends patterned messages through the same loops as the timed slices and checks every byte.
     fn validate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<bool> {
         // Every buffer of the window is used at least twice, without moving gigabytes.
-        let count = (64 << 20) / variant.size.max(1);
+        let count = (16 << 20) / variant.size.max(1);
         let count = count.clamp(2 * variant.window + 3, (2 * variant.window + 3).max(1000)) as u64;
         let run = Run { count, batch: 1, check: true };
         let (led, followed) = session.run(index, &run, self.timer, &mut Vec::new())?;
@@ -189,6 +229,8 @@ impl Bench<'_> {
         };
         let ns: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks) / messages as f64).collect();
         Ok(Slice {
+            launch: self.launch,
+            round: self.round,
             placement: if before.placement == after.placement { before.placement } else { Placement::Mixed },
             probe_ns: before.ns.zip(after.ns).map(|(a, b)| (a + b) / 2.0),
             // Two processes on one core take it from each other all the time.
@@ -205,7 +247,7 @@ impl Bench<'_> {
         if elapsed < limit.budget {
             return false;
         }
-        let most = limit.budget.mul_f64(3.0) + Duration::from_secs(1);
+        let most = limit.budget * 3 + Duration::from_secs(2);
         !limit.last || elapsed > most || self.results.iter().all(enough)
     }
 }
@@ -225,6 +267,6 @@ const REST: Duration = Duration::from_millis(3);
 fn slice_ns(motion: Motion) -> f64 {
     match motion {
         Motion::PingPong => 3e6,
-        Motion::Stream => 8e6,
+        Motion::Stream => 5e6,
     }
 }

@@ -75,7 +75,7 @@ impl Settings {
             window: None,
             connections: Vec::new(),
             time: 1.0,
-            launches: 3,
+            launches: 10,
             seed: 1,
             providers: Config::default(),
         }

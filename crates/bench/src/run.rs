@@ -6,6 +6,7 @@ use crate::cases::Case;
 use crate::error::{Error, Result};
 use crate::host;
 use crate::measure;
+use crate::pairing;
 use crate::plan::Settings;
 use crate::rng::Rng;
 use crate::schema::{Line, Measurement};
@@ -70,7 +71,7 @@ fn run_pinned(
             valid &= line.valid;
             listener(Event::Line(Line::Measurement(Box::new(line))));
         }
-        pairs.extend(summary::pairs(&context, &results));
+        pairs.extend(pairing::pairs(&context, &results));
     }
     pairs.sort_by_key(|pair| pair.size);
     pairs.into_iter().for_each(|pair| listener(Event::Line(Line::Pair(pair))));

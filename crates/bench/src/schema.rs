@@ -43,15 +43,17 @@ pub struct Measurement {
     pub size: usize,
     /// Unit of every value below: us, MB/s or Mmsg/s.
     pub unit: String,
-    /// Median of the slice medians; null when the data were wrong.
+    /// Median over the launches (over the slices if there were fewer than six launches); null when the data were wrong.
     pub p50: Option<f64>,
-    /// 95 % confidence interval of `p50`, by order statistics over the slices.
+    /// 95 % confidence interval of `p50`, by order statistics over the same.
     pub ci95: Option<[f64; 2]>,
     /// Number of slices behind `p50` and `ci95`.
     pub n: usize,
+    /// Number of fresh starts of the second process that the slices come from.
+    pub launches: usize,
     /// The data of the validation pass arrived intact. If not, no value is given.
     pub valid: bool,
-    /// The machine was disturbed more than the gate allows.
+    /// The machine was disturbed more than the gate allows, or this placement was seen in too few launches.
     pub noisy: bool,
     /// Smallest timed sample.
     pub min: Option<f64>,
@@ -110,13 +112,14 @@ pub struct Pair {
     pub a: String,
     /// Name of the layer below the line.
     pub b: String,
-    /// Median of `a` over median of `b`: time over time, or rate over rate.
+    /// Median of `a` over median of `b`: time over time, or rate over rate, taken over the launches (rounds of slices if
+    /// there were fewer than six) in which both were measured in this placement.
     pub ratio: f64,
     /// 95 % bootstrap interval of the ratio.
     pub ci95: [f64; 2],
     /// The placement in which both were measured.
     pub placement: String,
-    /// Slices of the smaller of the two.
+    /// Launches or rounds behind the ratio.
     pub n: usize,
     /// One of the two was noisy.
     pub noisy: bool,
@@ -156,6 +159,7 @@ pub(crate) mod tests {
             p50: Some(0.081),
             ci95: Some([0.08, 0.082]),
             n: 40,
+            launches: 10,
             valid: true,
             noisy: false,
             min: Some(0.07),

@@ -1,4 +1,4 @@
-//! From slices to result lines: medians per placement, percentiles, ratios of like with like.
+//! From slices to result lines: medians, intervals and percentiles for each variant and placement.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::cases::Case;
 use crate::measure::{Measured, Slice, WANTED};
 use crate::plan::{Settings, Variant};
 use crate::probe::Placement;
-use crate::schema::{Host, Measurement, Pair, VERSION};
-use crate::stats::{Ratio, Summary, median};
+use crate::schema::{Host, Measurement, VERSION};
+use crate::stats::{Summary, median};
 
 /// What is the same for every line of a run.
 #[derive(Clone, Debug)]
@@ -40,20 +40,8 @@ pub(crate) fn measurements(context: &Context<'_>, results: &[Measured]) -> Vec<M
     lines
 }
 
-/// Ratios of one point, for every ordered pair of variants and every placement that both have.
-pub(crate) fn pairs(context: &Context<'_>, results: &[Measured]) -> Vec<Pair> {
-    let mut pairs = Vec::new();
-    for a in results.iter().filter(|r| r.valid) {
-        for b in results.iter().filter(|r| r.valid && !std::ptr::eq(*r, a)) {
-            let common = reported(a).into_iter().filter(|placement| reported(b).contains(placement));
-            pairs.extend(common.filter_map(|placement| pair(context, a, b, placement)));
-        }
-    }
-    pairs
-}
-
 /// Placements worth a line: those with enough slices, or else the one with most.
-fn reported(result: &Measured) -> Vec<Placement> {
+pub(crate) fn reported(result: &Measured) -> Vec<Placement> {
     use Placement::{Far, Mixed, Near, Same, Smt};
     let count = |placement| result.placed(placement, false).count();
     let good: Vec<_> = [Same, Smt, Near, Far].into_iter().filter(|p| count(*p) >= FEWEST).collect();
@@ -65,28 +53,31 @@ fn reported(result: &Measured) -> Vec<Placement> {
 }
 
 /// The slices that count: undisturbed ones if there are enough, else all, and whether it was all.
-fn counted(result: &Measured, placement: Placement) -> (Vec<&Slice>, bool) {
+pub(crate) fn counted(result: &Measured, placement: Placement) -> (Vec<&Slice>, bool) {
     let clean: Vec<_> = result.placed(placement, true).collect();
     let all: Vec<_> = result.placed(placement, false).collect();
     let enough = clean.len() >= WANTED || clean.len() == all.len();
     if enough { (clean, false) } else { (all, true) }
 }
 
-fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measurement {
+pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measurement {
     let (slices, kept_disturbed) = counted(result, placement);
     let values = |ns: &f64| (context.case.value)(*ns, result.variant.size);
-    let medians: Vec<f64> = slices.iter().map(|s| values(&s.median)).collect();
+    let (blocks, launches) = blocks(&slices);
+    let medians: Vec<f64> = blocks.iter().map(values).collect();
     let samples: Vec<f64> = slices.iter().flat_map(|s| s.ns.iter().map(values)).collect();
     let probes: Vec<f64> = slices.iter().filter_map(|s| s.probe_ns).collect();
-    let ns: Vec<f64> = slices.iter().map(|s| s.median).collect();
     let batches: Vec<f64> = slices.iter().map(|s| s.batch as f64).collect();
-    let of_slices = Summary::of(&medians);
+    let of_blocks = Summary::of(&medians);
     let of_samples = Summary::of(&samples);
-    let noisy = kept_disturbed || placement == Placement::Mixed || result.steal > STEAL_LIMIT;
+    // A placement that was only seen in a few launches says more about their pages than about the layer.
+    let few = launches < WANTED.min(context.settings.launches);
+    let noisy = few || kept_disturbed || placement == Placement::Mixed || result.steal > STEAL_LIMIT;
     Measurement {
-        p50: of_slices.as_ref().map(|s| s.p50),
-        ci95: of_slices.as_ref().map(|s| s.ci95),
+        p50: of_blocks.as_ref().map(|s| s.p50),
+        ci95: of_blocks.as_ref().map(|s| s.ci95),
         n: slices.len(),
+        launches,
         noisy,
         min: of_samples.as_ref().map(|s| s.min),
         p90: of_samples.as_ref().map(|s| s.p90),
@@ -95,13 +86,35 @@ fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measu
         max: of_samples.as_ref().map(|s| s.max),
         samples: samples.len(),
         batch: median(&batches).unwrap_or(1.0) as u64,
-        ns_per_message: median(&ns),
+        ns_per_message: median(&blocks),
         placement: placement.name().into(),
         probe_ns: median(&probes),
         gap: slices.iter().map(|s| s.gap).fold(0.0, f64::max),
         dropped: dropped(result),
         ..blank(context, result)
     }
+}
+
+/// What the median and its interval are taken over: the medians of the launches if there are enough of them, for they
+/// are independent of each other, else the slices. Also tells how many launches there were.
+fn blocks(slices: &[&Slice]) -> (Vec<f64>, usize) {
+    let by_launch = launch_medians(slices);
+    let launches = by_launch.len();
+    let blocks = if launches >= WANTED {
+        by_launch.into_values().collect()
+    } else {
+        slices.iter().map(|s| s.median).collect()
+    };
+    (blocks, launches)
+}
+
+/// The median of every launch, in nanoseconds for a message.
+pub(crate) fn launch_medians(slices: &[&Slice]) -> BTreeMap<usize, f64> {
+    let mut launches: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for slice in slices {
+        launches.entry(slice.launch).or_default().push(slice.median);
+    }
+    launches.into_iter().filter_map(|(launch, medians)| Some((launch, median(&medians)?))).collect()
 }
 
 fn invalid(context: &Context<'_>, result: &Measured) -> Measurement {
@@ -134,6 +147,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         p99: None,
         p999: None,
         max: None,
+        launches: 0,
         samples: 0,
         batch: 1,
         ns_per_message: None,
@@ -175,41 +189,17 @@ fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
     config
 }
 
-fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {
-    let (top, bottom) = (line(context, a, placement), line(context, b, placement));
-    let medians = |result: &Measured| -> Vec<f64> {
-        let (slices, _) = counted(result, placement);
-        slices.iter().map(|s| (context.case.value)(s.median, result.variant.size)).collect()
-    };
-    let ratio = Ratio::of_medians(&medians(a), &medians(b))?;
-    let differ = a.variant.connections != b.variant.connections;
-    let name = |result: &Measured| {
-        let layer = result.variant.layer;
-        if differ { format!("{layer}@{}", result.variant.connections) } else { layer.to_string() }
-    };
-    Some(Pair {
-        schema: VERSION,
-        case: context.case.name.into(),
-        size: a.variant.size,
-        a: name(a),
-        b: name(b),
-        ratio: ratio.value,
-        ci95: ratio.ci95,
-        placement: placement.name().into(),
-        n: top.n.min(bottom.n),
-        noisy: top.noisy || bottom.noisy,
-    })
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cases::shape;
     use crate::layers::Layer;
     use crate::plan::{Motion, Wait};
 
-    fn slices(placement: Placement, disturbed: bool, ns: &[f64]) -> Vec<Slice> {
-        let slice = |ns: &f64| Slice {
+    pub(crate) fn slices(placement: Placement, disturbed: bool, ns: &[f64]) -> Vec<Slice> {
+        let slice = |(round, ns): (usize, &f64)| Slice {
+            launch: 0,
+            round,
             placement,
             probe_ns: Some(55.0),
             disturbed,
@@ -218,23 +208,24 @@ mod tests {
             median: *ns,
             batch: 20,
         };
-        ns.iter().map(slice).collect()
+        ns.iter().enumerate().map(slice).collect()
     }
 
-    fn measured(layer: Layer, slices: Vec<Vec<Slice>>) -> Measured {
+    pub(crate) fn measured(layer: Layer, slices: Vec<Vec<Slice>>) -> Measured {
         let variant = Variant { layer, wait: Wait::Poll, ..shape(Motion::PingPong, 8, 1) };
         Measured { variant, valid: true, slices: slices.concat(), steal: 0.0 }
     }
 
-    fn with_context<T>(body: impl FnOnce(&Context<'_>) -> T) -> T {
-        let settings = Settings::new(vec![Layer::Shm, Layer::Raw], [0, 1]);
+    pub(crate) fn with_context<T>(body: impl FnOnce(&Context<'_>) -> T) -> T {
+        let mut settings = Settings::new(vec![Layer::Shm, Layer::Raw], [0, 1]);
+        settings.launches = 1;
         let host = Host::default();
         let case = Case::find("latency").unwrap();
         body(&Context { case, settings: &settings, host: &host, timer_ns: 20.0 })
     }
 
     #[test]
-    fn placements_are_kept_apart_and_compared_like_with_like() {
+    fn placements_are_kept_apart() {
         let shm = measured(
             Layer::Shm,
             vec![
@@ -248,15 +239,11 @@ mod tests {
             vec![slices(Placement::Near, false, &[50.0; 7]), slices(Placement::Far, false, &[200.0; 1])],
         );
         with_context(|context| {
-            let lines = measurements(context, &[shm.clone(), raw.clone()]);
+            let lines = measurements(context, &[shm, raw]);
             let shown: Vec<_> = lines.iter().map(|l| (l.layer.as_str(), l.placement.as_str(), l.n)).collect();
             assert_eq!(shown, [("shm", "near", 8), ("shm", "far", 4), ("raw", "near", 7)]);
             assert_eq!((lines[0].p50, lines[0].samples, lines[0].dropped), (Some(0.08), 24, 2));
             assert_eq!((lines[0].provider.as_deref(), lines[2].provider.as_deref()), (Some("shm"), None));
-            let pairs = pairs(context, &[shm, raw]);
-            let shown: Vec<_> = pairs.iter().map(|p| (p.a.as_str(), p.b.as_str(), p.ratio)).collect();
-            assert_eq!(shown, [("shm", "raw", 0.08 / 0.05), ("raw", "shm", 0.05 / 0.08)]);
-            assert!(pairs.iter().all(|p| p.placement == "near" && p.n == 7));
         });
     }
 
@@ -273,15 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_data_give_no_number_and_no_ratio() {
+    fn wrong_data_give_no_number() {
         let good = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
         let mut bad = measured(Layer::Shm, vec![slices(Placement::Near, false, &[1.0; 6])]);
         bad.valid = false;
         with_context(|context| {
-            let lines = measurements(context, &[bad.clone(), good.clone()]);
+            let lines = measurements(context, &[bad, good]);
             assert_eq!((lines[0].valid, lines[0].p50, lines[0].n), (false, None, 0));
             assert!(lines[1].valid);
-            assert!(pairs(context, &[bad, good]).is_empty());
         });
     }
 }

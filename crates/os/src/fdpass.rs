@@ -21,15 +21,21 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::OsError;
+use crate::fork::{self, Registration};
 pub use listener::Listener;
-pub(crate) use listener::{lock, remove_if_stale};
+pub(crate) use listener::{remove_if_stale, try_lock};
 
 /// The most descriptors the kernel carries in one message.
 pub const MAX_FDS: usize = 253;
 
 /// One end of a connection between two processes. Never blocks.
+///
+/// One made by [`connect`](Self::connect) or [`Listener::accept`] is dead in forked children: a child that kept it would
+/// hide from the peer that this process hung up, or died.
 #[derive(Debug)]
 pub struct Channel {
+    /// Before the descriptor, which must not be closed while it is registered.
+    _in_child: Option<Registration>,
     fd: OwnedFd,
 }
 
@@ -64,7 +70,7 @@ impl Channel {
         let fd = socket()?;
         let (addr, _dir) = listener::address(path)?;
         connect(&fd, &addr)?;
-        Ok(Channel { fd })
+        Ok(Channel::dead_in_children(fd))
     }
 
     /// Two ends of one connection, for a child to be or for tests.
@@ -73,13 +79,17 @@ impl Channel {
     /// [`OsError::Fds`] when descriptors have run out.
     pub fn pair() -> Result<(Channel, Channel), OsError> {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags(), None)
-            .map(|(a, b)| (Channel { fd: a }, Channel { fd: b }))
+            .map(|(a, b)| (Channel::from_fd(a), Channel::from_fd(b)))
             .map_err(|e| OsError::sys("socketpair", e))
     }
 
     /// Takes over a connected packet socket, such as one inherited from a launcher.
     pub fn from_fd(fd: OwnedFd) -> Channel {
-        Channel { fd }
+        Channel { _in_child: None, fd }
+    }
+
+    fn dead_in_children(fd: OwnedFd) -> Channel {
+        Channel { _in_child: Some(fork::close_in_child(fd.as_raw_fd())), fd }
     }
 
     /// Sends one message and its descriptors, whole or not at all; false if there is no room now.

@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::geteuid;
 
 use crate::error::OsError;
-use crate::fdpass::{lock, remove_if_stale};
+use crate::fdpass::{remove_if_stale, try_lock};
 use crate::point::point;
 
 /// Finds or makes the folder: `explicit`, else `$XDG_RUNTIME_DIR/viaduct`, else `/tmp/viaduct-UID`.
@@ -54,7 +54,8 @@ pub fn runtime_dir(explicit: Option<&Path>) -> Result<PathBuf, OsError> {
 pub fn sweep(dir: &Path) -> Result<usize, OsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(dir, flags, Mode::empty()).map_err(|e| OsError::sys("open", e))?;
-    let _lock = lock(&folder)?;
+    // Somebody else is at it, or binds: the next one sweeps.
+    let Some(_lock) = try_lock(&folder)? else { return Ok(0) };
     point("sweep.locked");
     let entries = fs::read_dir(dir).map_err(|e| OsError::sys("readdir", e))?;
     let stale = |entry: fs::DirEntry| {

@@ -1,11 +1,36 @@
-//! Two threads, a NIC each: small-message latency and rate, to see the data path alone.
+//! Two threads, a NIC each: small-message latency beside that of a bare cache line, to see the data path alone.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use viaduct_providers::{Config, open};
-use viaduct_via::{Descriptor, MemAttributes, Nic, Vi, ViAttributes};
+use viaduct_via::{Completion, Descriptor, MemAttributes, Nic, Vi, ViAttributes};
 
-fn recv(nic: &mut Nic, vi: Vi) -> viaduct_via::Completion {
+#[repr(align(256))]
+struct Line(AtomicU64);
+static PING: Line = Line(AtomicU64::new(0));
+static PONG: Line = Line(AtomicU64::new(0));
+static START: Barrier = Barrier::new(2);
+
+fn bare(server: bool, from: u64, n: u64) -> f64 {
+    let t = Instant::now();
+    for i in from + 1..=from + n {
+        let (mine, theirs) = if server { (&PONG.0, &PING.0) } else { (&PING.0, &PONG.0) };
+        if !server {
+            mine.store(i, Ordering::Release);
+        }
+        while theirs.load(Ordering::Acquire) != i {
+            std::hint::spin_loop();
+        }
+        if server {
+            mine.store(i, Ordering::Release);
+        }
+    }
+    t.elapsed().as_nanos() as f64 / n as f64 / 2.0
+}
+
+fn recv(nic: &mut Nic, vi: Vi) -> Completion {
     loop {
         if let Some(done) = nic.poll_recv(vi).unwrap() {
             return done;
@@ -19,7 +44,7 @@ fn end(server: bool) {
     let mut nic = Nic::open(open("shm", &Config::default()).unwrap()).unwrap();
     let tag = nic.create_ptag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
-    for _ in 0..64 {
+    for _ in 0..2 {
         let buffer = nic.alloc(8, MemAttributes::local(tag)).unwrap();
         nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
     }
@@ -33,8 +58,10 @@ fn end(server: bool) {
         }
     }
     let mut send = Some(Descriptor::send(nic.alloc(8, MemAttributes::local(tag)).unwrap()));
-    for round in 0..20 {
-        let n = 20_000;
+    let n = 2_000u64;
+    for round in 0..60 {
+        START.wait();
+        let before = bare(server, round * 2 * n, n);
         let t = Instant::now();
         for _ in 0..n {
             if !server {
@@ -48,8 +75,10 @@ fn end(server: bool) {
                 send = Some(nic.poll_send(vi).unwrap().unwrap().descriptor);
             }
         }
-        if !server && round % 4 == 3 {
-            println!("one way {:.1} ns", t.elapsed().as_nanos() as f64 / n as f64 / 2.0);
+        let ours = t.elapsed().as_nanos() as f64 / n as f64 / 2.0;
+        let after = bare(server, round * 2 * n + n, n);
+        if !server && (before / after - 1.0).abs() < 0.15 {
+            println!("bare line {before:6.1} ns, one way {ours:6.1} ns");
         }
     }
 }

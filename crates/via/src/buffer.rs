@@ -164,6 +164,11 @@ impl Buffer {
         RawSegment { addr: self.ptr().wrapping_add(range.start), len, handle: self.region.handle }
     }
 
+    /// Whether the region was registered with the NIC that has this list.
+    pub(crate) fn belongs_to(&self, retired: &Arc<Retired>) -> bool {
+        self.region.retired.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, retired))
+    }
+
     /// Takes the region's memory out if this is its only buffer.
     pub(crate) fn into_memory(self) -> Result<(MemHandle, RawMemory), Buffer> {
         let Buffer { region, start, len } = self;

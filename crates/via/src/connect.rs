@@ -3,6 +3,8 @@
 //! Beyond VIA: listeners with a backlog, and private data with requests and answers.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use viaduct_os::clock;
@@ -13,16 +15,18 @@ use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Listener, Vi};
 use crate::nic::Nic;
-use crate::provider::{Event, ListenId, RequestId};
+use crate::provider::{Event, ListenId, RequestId, Signal, Sleeper};
 use crate::vi::ViState;
 
-/// A connection request that waits for an answer: accept it or reject it.
-#[derive(Debug)]
+/// A connection request that waits for an answer: accept it or reject it. One that is dropped is rejected by the NIC's
+/// next call, so that nobody waits for ever.
 #[must_use = "a request is answered by Nic::accept or Nic::reject"]
 pub struct ConnRequest {
-    pub(crate) id: RequestId,
+    id: RequestId,
     from: NetAddress,
     remote: RemoteAttributes,
+    nic: Arc<Forgotten>,
+    answered: bool,
 }
 
 impl ConnRequest {
@@ -34,6 +38,43 @@ impl ConnRequest {
     /// What the remote VI is, with the private data of the request.
     pub fn remote(&self) -> &RemoteAttributes {
         &self.remote
+    }
+}
+
+impl Drop for ConnRequest {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.nic.add(self.id);
+        }
+    }
+}
+
+impl fmt::Debug for ConnRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnRequest").field("from", &self.from).field("remote", &self.remote).finish()
+    }
+}
+
+/// Requests of one NIC that were dropped without an answer. Also by what a request knows its NIC.
+pub(crate) struct Forgotten {
+    list: Mutex<Vec<RequestId>>,
+    signal: Arc<Signal>,
+    sleeper: Arc<dyn Sleeper>,
+}
+
+impl Forgotten {
+    pub(crate) fn new(signal: Arc<Signal>, sleeper: Arc<dyn Sleeper>) -> Arc<Forgotten> {
+        Arc::new(Forgotten { list: Mutex::new(Vec::new()), signal, sleeper })
+    }
+
+    fn add(&self, id: RequestId) {
+        self.list.lock().unwrap_or_else(|e| e.into_inner()).push(id);
+        self.signal.post_events();
+        self.sleeper.ring();
+    }
+
+    fn take(&self) -> Vec<RequestId> {
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(|e| e.into_inner()))
     }
 }
 
@@ -56,12 +97,13 @@ impl Nic {
         self.start_listening(address, backlog, false)
     }
 
-    /// Stops listening; requests not fetched are told that nobody is there.
+    /// Stops listening. Requests not fetched are rejected; one that was fetched can still be answered.
     pub fn unlisten(&mut self, listener: Listener) -> Result<(), Error> {
         self.check_fork()?;
+        self.process_events();
         let l = self.listening.remove(listener.0).ok_or(Error::InvalidHandle("listener"))?;
         for request in l.arrived {
-            let _ = self.provider.reject(request.id, &[]);
+            let _ = self.reject(request);
         }
         self.provider.unlisten(l.id);
         Ok(())
@@ -100,7 +142,7 @@ impl Nic {
         if request.is_err() {
             // A request that slipped in as we gave up is not kept.
             while let Ok(Some(late)) = self.poll_listener(listener) {
-                let _ = self.provider.reject(late.id, &[]);
+                let _ = self.reject(late);
             }
         }
         request
@@ -115,7 +157,7 @@ impl Nic {
     /// The same, with private data in the answer.
     pub fn accept_with(
         &mut self,
-        request: ConnRequest,
+        mut request: ConnRequest,
         vi: Vi,
         private_data: &[u8],
     ) -> Result<(), (Error, ConnRequest)> {
@@ -125,7 +167,8 @@ impl Nic {
         };
         match self.provider.accept(request.id, vi, &ours) {
             Ok(endpoint) => {
-                self.established(vi, endpoint, request.remote);
+                request.answered = true;
+                self.established(vi, endpoint, request.remote.clone());
                 Ok(())
             }
             Err(e) => Err((e, request)),
@@ -138,8 +181,11 @@ impl Nic {
     }
 
     /// Says no, with private data.
-    pub fn reject_with(&mut self, request: ConnRequest, private_data: &[u8]) -> Result<(), Error> {
+    pub fn reject_with(&mut self, mut request: ConnRequest, private_data: &[u8]) -> Result<(), Error> {
+        self.check_fork()?;
+        self.check_own(&request)?;
         self.check_private(private_data)?;
+        request.answered = true;
         self.counters.add(Counter::Rejects, 1);
         self.provider.reject(request.id, private_data)
     }
@@ -218,11 +264,14 @@ impl Nic {
         })
     }
 
-    /// Ends a connection, or a request, and flushes both queues. The VI is idle afterwards.
+    /// Ends a connection, or a request, and flushes both queues. The VI is idle afterwards. On an idle VI it gives
+    /// back the receives posted so far, and is refused if there are none.
     pub fn disconnect(&mut self, vi: Vi) -> Result<(), Error> {
         self.check_fork()?;
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
         match core.state {
+            // Receives posted for a connection that never came are given back all the same.
+            ViState::Idle if core.recv.not_done() > 0 => {}
             ViState::Idle => {
                 return Err(Error::InvalidState { call: "disconnect", wanted: "connected", found: ViState::Idle });
             }
@@ -239,6 +288,10 @@ impl Nic {
         if !self.signal.take_events() {
             return;
         }
+        for id in self.forgotten.take() {
+            self.counters.add(Counter::Rejects, 1);
+            let _ = self.provider.reject(id, &[]);
+        }
         while let Some(event) = self.provider.next_event() {
             match event {
                 Event::Incoming { listener, request, from, remote } => {
@@ -246,7 +299,10 @@ impl Nic {
                         self.listening.get(*h).is_some_and(|l| l.id == listener)
                     });
                     match at.and_then(|h| self.listening.get_mut(h)) {
-                        Some(l) => l.arrived.push_back(ConnRequest { id: request, from, remote }),
+                        Some(l) => {
+                            let nic = self.forgotten.clone();
+                            l.arrived.push_back(ConnRequest { id: request, from, remote, nic, answered: false });
+                        }
                         None => drop(self.provider.reject(request, &[])),
                     }
                 }
@@ -275,7 +331,7 @@ impl Nic {
         self.counters.add(Counter::Connects, 1);
         let core = self.vis.get_mut(vi.0).expect("the caller has the VI");
         core.bind(endpoint, remote);
-        core.deadline = None;
+        (core.outcome, core.deadline) = (None, None);
         self.adopt_into_cqs(vi);
     }
 
@@ -287,6 +343,7 @@ impl Nic {
 
     fn check_accept(&mut self, request: &ConnRequest, vi: Vi, private: &[u8]) -> Result<RemoteAttributes, Error> {
         self.check_fork()?;
+        self.check_own(request)?;
         self.check_private(private)?;
         let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
         if core.state != ViState::Idle {
@@ -317,6 +374,11 @@ impl Nic {
             return Err(Error::InvalidState { call: "connect", wanted: "idle", found: core.state });
         }
         Ok(offer(&core.attributes, private))
+    }
+
+    fn check_own(&self, request: &ConnRequest) -> Result<(), Error> {
+        let own = Arc::ptr_eq(&request.nic, &self.forgotten);
+        if own { Ok(()) } else { Err(Error::InvalidHandle("connection request")) }
     }
 
     fn check_private(&self, data: &[u8]) -> Result<(), Error> {

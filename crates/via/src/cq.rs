@@ -101,8 +101,11 @@ impl CqCore {
     }
 
     pub(crate) fn join(&mut self, vi: Vi) {
-        if !self.members.contains(&vi) {
+        // A VI joins when it is made, with one queue or both.
+        if self.members.last() != Some(&vi) {
             self.members.push(vi);
+            self.hot.reserve(HOT_MAX + 1);
+            self.cooling.reserve((2 * self.members.len() + 1).saturating_sub(self.cooling.len()));
         }
     }
 
@@ -164,6 +167,11 @@ impl CqCore {
                 endpoint.set_armed(true);
             }
         }
+        // A program that never sleeps never looks at these: keep each once.
+        if self.cooling.len() >= 2 * self.members.len() {
+            self.cooling.sort_unstable();
+            self.cooling.dedup();
+        }
         self.cooling.push(vi);
     }
 
@@ -178,8 +186,8 @@ impl CqCore {
         Some(self.members[self.scrub])
     }
 
-    /// The VIs cooled since the last barrier; the caller is past one now.
-    pub(crate) fn take_cooling(&mut self) -> Vec<Vi> {
-        std::mem::take(&mut self.cooling)
+    /// One of the VIs cooled since the last barrier, each once; the caller is past one now.
+    pub(crate) fn next_cooling(&mut self) -> Option<Vi> {
+        self.cooling.pop()
     }
 }

@@ -65,7 +65,7 @@ pub enum Status {
     LengthError = 3,
     /// Broken off in the middle: some bytes may have moved.
     PartialPacket = 4,
-    /// Not carried out, because the VI was disconnected or broke.
+    /// Given back because the VI was disconnected or broke. Nobody can tell how much of it was carried out.
     Flushed = 5,
     /// The transport failed.
     TransportError = 6,
@@ -156,6 +156,8 @@ pub struct Work {
     pub locator: Option<Locator>,
     /// Found wrong at post time; completes so when its turn comes.
     pub verdict: Status,
+    /// Says which state of which NIC's regions the segments were last checked against; 0 if they were not.
+    pub(crate) stamp: u64,
     /// Outcome: how it ended.
     pub status: Status,
     /// Outcome: bytes moved.
@@ -192,6 +194,7 @@ impl Descriptor {
             total: 0,
             locator: None,
             verdict: Status::Success,
+            stamp: 0,
             status: Status::Success,
             length: 0,
             received_immediate: None,
@@ -302,6 +305,7 @@ impl Descriptor {
         let old = inner.work.segments[0];
         let start = old.addr as usize - buffer.ptr() as usize;
         let new = buffer.raw_segment(start..start + len);
+        inner.work.stamp = 0;
         inner.work.total = inner.work.total - old.len + new.len;
         inner.work.segments[0] = new;
     }
@@ -321,9 +325,16 @@ impl Descriptor {
         &self.0.buffers
     }
 
-    /// The same, to be written.
-    pub fn buffers_mut(&mut self) -> &mut [Buffer] {
-        &mut self.0.buffers
+    /// Copies bytes into one of the buffers. (A buffer itself is not given out: the segments point into it.)
+    ///
+    /// # Panics
+    /// If there is no such buffer, or the range lies outside it.
+    pub fn write(&mut self, buffer: usize, offset: usize, from: &[u8]) {
+        self.0.buffers[buffer].write(offset, from);
+    }
+
+    pub(crate) fn buffer_mut(&mut self, buffer: usize) -> &mut Buffer {
+        &mut self.0.buffers[buffer]
     }
 
     /// Takes the buffers out.
@@ -353,6 +364,7 @@ impl Descriptor {
     pub(crate) fn push(&mut self, segment: RawSegment) {
         let work = &mut self.0.work;
         work.total = work.total.checked_add(segment.len).expect("a descriptor moves less than 4 GiB");
+        work.stamp = 0;
         work.segments.push(segment);
     }
 }

@@ -33,6 +33,9 @@ pub enum Error {
         /// Capacity of the queue.
         depth: usize,
     },
+    /// Nothing is posted that could complete.
+    #[error("the work queue is empty: nothing posted can complete")]
+    QueueEmpty,
     /// Every entry of the completion queue is spoken for by a posted descriptor.
     #[error("the completion queue is full ({capacity} entries reserved); poll it or resize it")]
     CqFull {

@@ -73,6 +73,11 @@ impl ErrorSink {
         }
     }
 
+    /// Whether somebody should fetch some.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     pub(crate) fn take(&mut self) -> Option<ErrorEvent> {
         self.kept.pop_front()
     }

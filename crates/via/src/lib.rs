@@ -81,7 +81,7 @@ pub use handle::{Cq, Listener, ProtectionTag, Srq, Vi};
 pub use memory::{MemHandle, RegionInfo};
 pub use nic::{Nic, ViInfo};
 pub use queues::{Fault, Queues};
-pub use shared::{Next, NotifyHandler, SharedErrorHandler, SharedNic};
+pub use shared::{Next, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic};
 pub use transfer::Completion;
 pub use vi::{Queue, ViState};
 pub use viaduct_os::wait::{Spin, WaitConfig};

@@ -3,6 +3,7 @@
 //! A handle is 32 bits, as in the VIA interface, and is passed to peers as a number. It is an index and a generation
 //! that starts at random; no handle is given out twice in the life of a NIC.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use viaduct_os::random;
@@ -63,11 +64,26 @@ impl RegionInfo {
 }
 
 /// The regions of one NIC.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct MemTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     len: usize,
+    /// Changes whenever a region is withdrawn or gets other rights; differs between NICs. What was checked under it
+    /// need not be checked again.
+    stamp: u64,
+}
+
+impl Default for MemTable {
+    fn default() -> MemTable {
+        MemTable { slots: Vec::new(), free: Vec::new(), len: 0, stamp: next_stamp() }
+    }
+}
+
+/// Stamps are never used twice, by any NIC of the process.
+fn next_stamp() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[derive(Debug)]
@@ -110,7 +126,14 @@ impl MemTable {
         slot.info.as_ref()
     }
 
+    /// What descriptors checked now are stamped with.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
     pub(crate) fn get_mut(&mut self, h: MemHandle) -> Option<&mut RegionInfo> {
+        self.stamp = next_stamp();
         let slot = self.slots.get_mut(h.index() as usize)?;
         if slot.generation != h.0 >> INDEX_BITS {
             return None;
@@ -122,6 +145,7 @@ impl MemTable {
         self.get(h)?;
         let slot = &mut self.slots[h.index() as usize];
         let info = slot.info.take();
+        self.stamp = next_stamp();
         slot.uses += 1;
         slot.generation = if slot.generation + 1 == GENERATIONS { 1 } else { slot.generation + 1 };
         // A slot whose generations are used up is never used again.
@@ -130,6 +154,12 @@ impl MemTable {
         }
         self.len -= 1;
         info
+    }
+
+    /// Every region there is.
+    pub(crate) fn handles(&self) -> Vec<MemHandle> {
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.info.is_some());
+        used.map(|(index, slot)| MemHandle(slot.generation << INDEX_BITS | index as u32)).collect()
     }
 
     pub(crate) fn uses_tag(&self, tag: ProtectionTag) -> bool {

@@ -10,7 +10,7 @@ use viaduct_os::wait::{WaitConfig, WaitPolicy};
 
 use crate::attributes::{MemAttributes, NicAttributes, RemoteAttributes, ViAttributes};
 use crate::buffer::{Buffer, Region};
-use crate::connect::Listening;
+use crate::connect::{Forgotten, Listening};
 use crate::counters::{Counter, CounterSlot};
 use crate::cq::CqCore;
 use crate::error::Error;
@@ -50,6 +50,7 @@ pub struct Nic {
     pub(crate) wait: Option<WaitPolicy>,
     pub(crate) ready: Vec<Vi>,
     pub(crate) attributes: NicAttributes,
+    pub(crate) forgotten: Arc<Forgotten>,
     retired: Arc<Retired>,
     generation: u32,
 }
@@ -81,6 +82,7 @@ impl Nic {
     pub fn open_with(provider: impl Into<Box<dyn Provider>>, wait: WaitConfig) -> Result<Nic, Error> {
         let provider = provider.into();
         viaduct_os::barrier::register();
+        let (signal, sleeper) = (provider.signal(), provider.sleeper());
         Ok(Nic {
             vis: Table::new(),
             cqs: Table::new(),
@@ -88,8 +90,9 @@ impl Nic {
             tags: Table::new(),
             mem: MemTable::default(),
             listening: Table::new(),
-            signal: provider.signal(),
-            sleeper: provider.sleeper(),
+            forgotten: Forgotten::new(signal.clone(), sleeper.clone()),
+            signal,
+            sleeper,
             counters: provider.counters(),
             errors: ErrorSink::default(),
             wait: Some(WaitPolicy::new(wait)),
@@ -169,7 +172,8 @@ impl Nic {
     /// little later.
     pub fn deregister(&mut self, buffer: Buffer) -> Result<Option<Vec<u8>>, Error> {
         self.check_fork()?;
-        if self.mem.get(buffer.handle()).is_none() {
+        // The number alone could be that of another NIC's region.
+        if !buffer.belongs_to(&self.retired) {
             return Err(Error::InvalidHandle("memory region"));
         }
         let (handle, memory) = buffer.into_memory().map_err(|_| Error::InUse("the memory region"))?;
@@ -186,9 +190,10 @@ impl Nic {
     pub fn set_mem_attributes(&mut self, handle: MemHandle, attributes: MemAttributes) -> Result<(), Error> {
         self.check_ptag(attributes.ptag)?;
         let info = self.mem.get_mut(handle).ok_or(Error::InvalidHandle("memory region"))?;
-        info.attributes = attributes;
-        let info = *info;
-        self.provider.publish(handle, &info)
+        let changed = RegionInfo { attributes, ..*info };
+        self.provider.publish(handle, &changed)?;
+        *info = changed;
+        Ok(())
     }
 
     /// Makes a VI.
@@ -262,6 +267,7 @@ impl Nic {
             srq: old.srq,
             ..attributes
         };
+        core.tag_mix = crate::vi::tag_mix(&core.attributes);
         Ok(())
     }
 
@@ -419,10 +425,13 @@ impl Drop for Nic {
             // Idle VIs refuse, which is fine.
             let _ = self.disconnect(vi);
         }
-        for (handle, memory) in self.retired.close() {
+        // Peers must be out of every region before its memory can go, be it with our descriptors or with a buffer
+        // that the program still has.
+        let retired = self.retired.close();
+        for handle in self.mem.handles() {
             self.withdraw(handle);
-            drop(memory);
         }
+        drop(retired);
     }
 }
 

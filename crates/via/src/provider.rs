@@ -137,7 +137,8 @@ pub trait Provider: Send {
     /// Somebody waits (or no longer waits) at a listener whose backlog is 0.
     fn set_waiting(&mut self, listener: ListenId, waiting: bool);
 
-    /// Stops listening; waiting requests are told that nobody is there.
+    /// Stops listening; requests that come later are told that nobody is there. Those reported before are answered
+    /// by `accept` or `reject`, as ever.
     fn unlisten(&mut self, listener: ListenId);
 
     /// Asks for a connection; the answer is an [`Event`].
@@ -158,7 +159,7 @@ pub trait Provider: Send {
         ours: &RemoteAttributes,
     ) -> Result<(), Error>;
 
-    /// Gives up a request.
+    /// Gives up a request. No event that belongs to it comes after this has returned.
     fn cancel(&mut self, vi: Vi);
 
     /// Says yes to a request.

@@ -5,11 +5,12 @@
 //! posting allocates nothing.
 
 use crate::descriptor::{Descriptor, Op, Status, Work};
+use crate::raw::Places;
 
 /// A ring of posted descriptors.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
-    entries: Box<[Entry]>,
+    entries: Places<Entry>,
     /// Oldest descriptor not yet given back.
     head: u32,
     /// First descriptor whose completion was not announced to the completion queue.
@@ -29,8 +30,7 @@ struct Entry {
 
 impl WorkQueue {
     pub(crate) fn new(depth: usize) -> WorkQueue {
-        let capacity = depth.next_power_of_two().max(1);
-        let entries = (0..capacity).map(|_| Entry { descriptor: None, done: false }).collect();
+        let entries = Places::new(depth, || Entry { descriptor: None, done: false });
         WorkQueue { entries, head: 0, settled: 0, cursor: 0, tail: 0, depth: depth as u32 }
     }
 
@@ -153,11 +153,16 @@ impl WorkQueue {
         true
     }
 
-    /// Marks everything not yet done as flushed; the cursor goes to the end.
+    /// Marks everything not yet done as flushed, and what came after it: nobody was told of that yet, and nobody shall
+    /// take a message for delivered when one before it was not. The cursor goes to the end.
     pub(crate) fn flush(&mut self) {
         let mut i = self.head;
+        let mut flushed = false;
         while i != self.tail {
-            self.finish(i, Status::Flushed, 0);
+            if flushed {
+                self.slot_mut(i).done = false;
+            }
+            flushed |= self.finish(i, Status::Flushed, 0);
             i = i.wrapping_add(1);
         }
         self.cursor = self.tail;
@@ -233,13 +238,12 @@ impl WorkQueue {
 
     #[inline]
     fn slot(&self, index: u32) -> &Entry {
-        &self.entries[index as usize & (self.entries.len() - 1)]
+        self.entries.at(index)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> &mut Entry {
-        let mask = self.entries.len() - 1;
-        &mut self.entries[index as usize & mask]
+        self.entries.at_mut(index)
     }
 }
 
@@ -271,6 +275,22 @@ mod tests {
         use Status::{Flushed, Success};
         assert_eq!(back, [(0, Success), (1, Success), (2, Flushed), (3, Flushed)]);
         assert!(!q.finish(2, Status::Success, 0), "a late completion of a returned descriptor is ignored");
+    }
+
+    #[test]
+    fn nothing_succeeds_behind_a_flushed_one() {
+        let mut q = WorkQueue::new(4);
+        for n in 0..4 {
+            q.push(numbered(n));
+            q.advance();
+        }
+        for done in [0, 2, 3] {
+            assert!(q.finish(done, Status::Success, 8));
+        }
+        q.flush();
+        let back: Vec<_> = std::iter::from_fn(|| q.pop()).map(|d| (d.work().status, d.work().length)).collect();
+        use Status::{Flushed, Success};
+        assert_eq!(back, [(Success, 8), (Flushed, 0), (Flushed, 0), (Flushed, 0)]);
     }
 
     proptest::proptest! {

@@ -1,7 +1,9 @@
 //! The two queues of a VI as its endpoint sees them while it is polled.
 
 use crate::descriptor::{Op, Status, Work};
+use crate::handle::ProtectionTag;
 use crate::queue::WorkQueue;
+use crate::raw::Watch;
 use crate::srq::SrqCore;
 
 /// Why a connection ended.
@@ -28,10 +30,12 @@ pub struct Queues<'a> {
     pub(crate) send: &'a mut WorkQueue,
     pub(crate) recv: &'a mut WorkQueue,
     pub(crate) srq: Option<&'a mut SrqCore>,
+    pub(crate) ptag: ProtectionTag,
     pub(crate) reads_in_flight: &'a mut u32,
     pub(crate) fault: Option<Fault>,
     pub(crate) dropped: u32,
     pub(crate) received: u32,
+    pub(crate) watch: Watch,
 }
 
 impl Queues<'_> {
@@ -42,7 +46,7 @@ impl Queues<'_> {
             && let Some(srq) = self.srq.as_deref_mut()
             && !self.recv.is_full()
         {
-            self.recv.push(srq.take()?);
+            self.recv.push(srq.draw(self.ptag)?);
         }
         self.recv.at_cursor()
     }
@@ -84,6 +88,12 @@ impl Queues<'_> {
     /// An unreliable message was dropped for want of a receive descriptor.
     pub fn dropped(&mut self) {
         self.dropped += 1;
+    }
+
+    /// Nothing is under way but what this word will show.
+    #[inline]
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = watch;
     }
 
     /// The connection is over; what is still posted will be flushed.

@@ -227,6 +227,77 @@ pub(crate) fn words(segment: &Segment) -> &[AtomicU64] {
     unsafe { std::slice::from_raw_parts(segment.as_ptr().cast::<AtomicU64>(), segment.len() / 8) }
 }
 
+/// A fixed number of places, a power of two, named by a running index.
+#[derive(Debug)]
+pub(crate) struct Places<T> {
+    places: Box<[T]>,
+    mask: u32,
+}
+
+impl<T> Places<T> {
+    /// At least `count` places.
+    pub(crate) fn new(count: usize, make: impl FnMut() -> T) -> Places<T> {
+        let count = count.next_power_of_two().max(1);
+        let mask = u32::try_from(count - 1).expect("less than four thousand million places");
+        let places: Box<[T]> = std::iter::repeat_with(make).take(count).collect();
+        Places { places, mask }
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        // SAFETY: the mask is the number of places less one, and that number a power of two.
+        unsafe { self.places.get_unchecked((index & self.mask) as usize) }
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
+        // SAFETY: as above.
+        unsafe { self.places.get_unchecked_mut((index & self.mask) as usize) }
+    }
+}
+
+/// A word to watch: as long as its upper 16 bits are not `tag`, polling an endpoint would find nothing.
+///
+/// It lets a spinning program look for a message with one load instead of a call into the provider. What the word does
+/// not show, such as the peer's end, is found out by the full poll that happens every so often.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    word: *const AtomicU64,
+    tag: u64,
+    left: u32,
+}
+
+// SAFETY: the word is an atomic; whoever makes a Watch promises how long it lives.
+unsafe impl Send for Watch {}
+
+/// Polls answered by the watch before a full one.
+const WATCHED_POLLS: u32 = 128;
+
+impl Watch {
+    /// Nothing to watch.
+    pub(crate) const NONE: Watch = Watch { word: std::ptr::null(), tag: 0, left: 0 };
+
+    /// Watches `word` for `tag`.
+    ///
+    /// # Safety
+    /// The word stays valid until the endpoint that made the watch is dropped, or polled again.
+    pub unsafe fn new(word: &AtomicU64, tag: u64) -> Watch {
+        Watch { word, tag, left: WATCHED_POLLS }
+    }
+
+    /// Whether a poll would find nothing.
+    #[inline]
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        // SAFETY: left > 0 only in a watch made by `new`, and the VI forgets it when it is polled or unbound.
+        let word = unsafe { &*self.word };
+        word.load(Ordering::Relaxed) >> 48 != self.tag
+    }
+}
+
 /// The counters of a NIC, by address: found once, so that counting costs a load and a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts(*const [AtomicU64; COUNTS]);
@@ -251,6 +322,18 @@ impl Counts {
 }
 
 impl Descriptor {
+    /// One of the buffers as a mutable slice.
+    ///
+    /// # Panics
+    /// If there is no such buffer.
+    ///
+    /// # Safety
+    /// No peer reads or writes the buffer by RDMA while the slice lives.
+    pub unsafe fn as_mut_slice(&mut self, buffer: usize) -> &mut [u8] {
+        // SAFETY: by the caller's promise.
+        unsafe { self.buffer_mut(buffer).as_mut_slice() }
+    }
+
     /// Adds memory that the descriptor does not own: the raw post under the safe interface, for C libraries.
     ///
     /// # Safety

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -72,17 +73,26 @@ impl SharedNic {
         }))
     }
 
-    /// The NIC, held until the guard is dropped. Other threads that wait are woken, because what was done may
+    /// The NIC, held until the guard is dropped. Other threads that wait are woken then, because what was done may
     /// concern them.
-    pub fn lock(&self) -> MutexGuard<'_, Nic> {
+    pub fn lock(&self) -> NicGuard<'_> {
+        NicGuard { nic: Some(self.hold()), shared: self }
+    }
+
+    /// The NIC for ourselves: nobody is woken afterwards.
+    fn hold(&self) -> MutexGuard<'_, Nic> {
         self.0.nic.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Waits for the next completion of a queue without holding the NIC.
     pub fn wait(&self, vi: Vi, queue: Queue, timeout: Option<Duration>) -> Result<Completion, Error> {
-        self.wait_for(timeout, |nic| match queue {
-            Queue::Send => nic.poll_send(vi).transpose(),
-            Queue::Receive => nic.poll_recv(vi).transpose(),
+        self.wait_for(timeout, |nic| {
+            let found = poll_source(nic, Source::Queue(vi, queue));
+            // Another thread may post to an idle or connected VI; one in the error state brings nothing any more.
+            match found {
+                Ok(None) if nic.is_finished(vi, queue) => Some(Err(Error::QueueEmpty)),
+                other => other.transpose(),
+            }
         })
     }
 
@@ -94,13 +104,13 @@ impl SharedNic {
     /// Runs `handler` once, on the service thread, with the next completion of a queue. Several may be armed; they
     /// fire in order.
     pub fn notify(&self, vi: Vi, queue: Queue, handler: NotifyHandler) -> Result<(), Error> {
-        self.lock().query_vi(vi)?;
+        self.hold().query_vi(vi)?;
         self.arm(Source::Queue(vi, queue), Listener::Handler(handler))
     }
 
     /// Runs `handler` once with the next completion of a completion queue.
     pub fn notify_cq(&self, cq: Cq, handler: NotifyHandler) -> Result<(), Error> {
-        self.lock().cq_ready(cq)?;
+        self.hold().cq_ready(cq)?;
         self.arm(Source::Cq(cq), Listener::Handler(handler))
     }
 
@@ -135,7 +145,13 @@ impl SharedNic {
         let found = policy.wait(
             deadline,
             || {
-                let found = poll(&mut self.lock());
+                let mut nic = self.hold();
+                let found = poll(&mut nic);
+                let errors = nic.errors.is_waiting();
+                drop(nic);
+                if errors {
+                    self.tell_errors();
+                }
                 // Progress made here may have completed what another thread waits for.
                 if found.is_some() {
                     self.0.sleep.wake_others();
@@ -167,7 +183,7 @@ impl SharedNic {
                 .name("viaduct-notify".into())
                 .spawn(move || serve(&weak, &sleep))
                 .map_err(|e| Error::Os(viaduct_os::error::OsError::sys("clone", e)))?;
-            self.lock().signal.set_watcher(Some(handle.thread().clone()));
+            self.hold().signal.set_watcher(Some(handle.thread().clone()));
             *service = Some(handle);
         }
         Ok(())
@@ -180,10 +196,17 @@ impl SharedNic {
         self.0.sleep.inner_ring();
     }
 
+    /// Somebody met errors: their handler, if there is one, runs on the service thread.
+    fn tell_errors(&self) {
+        if self.watch().on_error.is_some() {
+            self.wake_service();
+        }
+    }
+
     /// Fires what is ready. Whether handlers are still armed.
     fn fire(&self) -> bool {
-        self.fire_errors();
         loop {
+            self.fire_errors();
             let Some((listener, completion)) = self.take_ready() else { break };
             match (listener, completion) {
                 (Listener::Handler(handler), Some(completion)) => handler(self, completion),
@@ -192,12 +215,14 @@ impl SharedNic {
                 (Listener::Handler(_), None) => {}
             }
         }
+        // The last look may have met errors of its own.
+        self.fire_errors();
         !self.watch().armed.is_empty()
     }
 
     /// The first armed listener whose source is ready; for handlers with the completion.
     fn take_ready(&self) -> Option<(Listener, Option<Completion>)> {
-        let mut nic = self.lock();
+        let mut nic = self.hold();
         let mut watch = self.watch();
         for i in 0..watch.armed.len() {
             let source = watch.armed[i].0;
@@ -229,7 +254,7 @@ impl SharedNic {
         let Some(handler) = self.watch().on_error.clone() else { return };
         let mut events = Vec::new();
         {
-            let mut nic = self.lock();
+            let mut nic = self.hold();
             let connected: Vec<Vi> = nic
                 .vis
                 .handles()
@@ -244,6 +269,38 @@ impl SharedNic {
             }
         }
         events.iter().for_each(|event| handler(self, event));
+    }
+}
+
+/// A shared NIC held by one thread.
+pub struct NicGuard<'a> {
+    /// There until dropped.
+    nic: Option<MutexGuard<'a, Nic>>,
+    shared: &'a SharedNic,
+}
+
+impl Deref for NicGuard<'_> {
+    type Target = Nic;
+
+    fn deref(&self) -> &Nic {
+        self.nic.as_ref().expect("there until dropped")
+    }
+}
+
+impl DerefMut for NicGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Nic {
+        self.nic.as_mut().expect("there until dropped")
+    }
+}
+
+impl Drop for NicGuard<'_> {
+    fn drop(&mut self) {
+        let errors = self.errors.is_waiting();
+        self.nic = None;
+        self.shared.0.sleep.wake_others();
+        if errors {
+            self.shared.tell_errors();
+        }
     }
 }
 
@@ -347,7 +404,7 @@ impl Future for Next {
     type Output = Result<Completion, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let found = poll_source(&mut self.nic.lock(), self.source);
+        let found = poll_source(&mut self.nic.hold(), self.source);
         match found {
             Ok(Some(completion)) => return Poll::Ready(Ok(completion)),
             Err(e) => return Poll::Ready(Err(e)),

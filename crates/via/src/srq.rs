@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Status};
+use crate::handle::ProtectionTag;
 
 #[derive(Debug)]
 pub(crate) struct SrqCore {
-    ring: VecDeque<Descriptor>,
+    /// With the tag of the regions in it, if it names any.
+    ring: VecDeque<(Descriptor, Option<ProtectionTag>)>,
     depth: usize,
     pub(crate) users: usize,
 }
@@ -24,11 +26,21 @@ impl SrqCore {
         self.ring.len() >= self.depth
     }
 
-    pub(crate) fn post(&mut self, descriptor: Descriptor) {
-        self.ring.push_back(descriptor);
+    pub(crate) fn post(&mut self, descriptor: Descriptor, tag: Option<ProtectionTag>) {
+        self.ring.push_back((descriptor, tag));
     }
 
+    /// The next descriptor, for a VI with this tag: only now can the tags be compared.
+    pub(crate) fn draw(&mut self, vi: ProtectionTag) -> Option<Descriptor> {
+        let (mut descriptor, tag) = self.ring.pop_front()?;
+        if tag.is_some_and(|tag| tag != vi) {
+            descriptor.work_mut().verdict = Status::ProtectionError;
+        }
+        Some(descriptor)
+    }
+
+    /// The next descriptor, back to its owner.
     pub(crate) fn take(&mut self) -> Option<Descriptor> {
-        self.ring.pop_front()
+        self.ring.pop_front().map(|(descriptor, _)| descriptor)
     }
 }

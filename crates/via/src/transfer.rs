@@ -11,6 +11,9 @@ use crate::provider::Submit;
 use crate::queues::Fault;
 use crate::vi::{Progress, Queue, ViCore, ViState};
 
+/// A receive that nobody is told of could never be used.
+const SILENT_RECEIVE: &str = "a receive cannot be unsignalled";
+
 /// A descriptor that came back, with everything there is to know about it.
 #[derive(Debug)]
 #[must_use = "the completion holds the descriptor and its buffers"]
@@ -71,8 +74,9 @@ impl Nic {
         }
         prepare(work);
         work.verdict = check_send(work, core, self.attributes.max_segments_per_desc);
-        if work.verdict == Status::Success {
+        if work.verdict == Status::Success && work.stamp != self.mem.stamp() ^ core.tag_mix {
             work.verdict = check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters);
+            work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.tag_mix } else { 0 };
         }
         count_send(work, &self.counters);
         if core.state != ViState::Connected {
@@ -113,6 +117,9 @@ impl Nic {
             let error = Error::InvalidParameter("only receive descriptors go to the receive queue");
             return Err(PostError { error, descriptor });
         }
+        if work.unsignalled {
+            return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
+        }
         if let Some(cq) = core.attributes.recv_cq {
             let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
             if !cq.reserve() {
@@ -120,11 +127,14 @@ impl Nic {
             }
         }
         prepare(work);
-        work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
-            Status::FormatError
-        } else {
-            check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters)
-        };
+        if work.stamp != self.mem.stamp() ^ core.tag_mix || work.verdict != Status::Success {
+            work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
+                Status::FormatError
+            } else {
+                check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters)
+            };
+            work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.tag_mix } else { 0 };
+        }
         if let Some(endpoint) = core.endpoint.as_mut() {
             endpoint.recv_posted(work);
         }
@@ -152,10 +162,20 @@ impl Nic {
             let error = Error::InvalidParameter("only receive descriptors go to a shared receive queue");
             return Err(PostError { error, descriptor });
         }
+        if work.unsignalled {
+            return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
+        }
         prepare(work);
-        // The tag is the VI's business, which is not known yet; bounds are checked now.
-        work.verdict = check_segments(work, None, &self.mem, &self.counters);
-        core.post(descriptor);
+        // The VI is not known yet: its tag is compared with this one when the descriptor is drawn.
+        let region = |s: &crate::raw::RawSegment| self.mem.get(s.handle);
+        let tag = work.segments.iter().find_map(region).map(|r| r.attributes.ptag);
+        work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
+            Status::FormatError
+        } else {
+            check_segments(work, tag, &self.mem, &self.counters)
+        };
+        work.stamp = 0;
+        core.post(descriptor, tag);
         Ok(())
     }
 
@@ -276,6 +296,9 @@ impl Nic {
         }
         let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
         if !core.queue_mut(queue).head_done() {
+            if core.watch.is_quiet() && !self.signal.is_announced() {
+                return Ok(None);
+            }
             let progress = core.progress(&mut self.srqs);
             if progress.received > 0 {
                 self.counters.add(Counter::Receives, u64::from(progress.received));
@@ -416,7 +439,6 @@ impl Nic {
     fn settle_send(&mut self, vi: Vi) {
         let Some(core) = self.vis.get_mut(vi.0) else { return };
         if let Some(cq) = core.attributes.send_cq {
-            let handle = cq;
             let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
             while let Some(wanted) = core.send.settle() {
                 if wanted {
@@ -424,8 +446,8 @@ impl Nic {
                 }
             }
             if !core.hot && core.sends_outstanding() {
-                let cq = self.cqs.get_mut(handle.0).expect("as above");
-                cq.heat(vi, &mut self.vis);
+                // In both its completion queues: a hot VI is not announced, so neither may wait to be told.
+                self.heat(vi);
             }
         }
     }
@@ -457,7 +479,6 @@ fn prepare(work: &mut Work) {
     work.length = 0;
     work.received_immediate = None;
     work.done_op = work.op;
-    work.locator = None;
 }
 
 #[inline]
@@ -497,6 +518,7 @@ fn check_segments(
     counters: &crate::counters::CounterSlot,
 ) -> Status {
     let single = work.segments.len() == 1;
+    work.locator = None;
     for segment in &work.segments {
         if segment.handle == MemHandle::NONE {
             counters.add(Counter::ImplicitRegistrations, 1);

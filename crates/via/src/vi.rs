@@ -1,7 +1,7 @@
 //! One Virtual Interface: its state, its two work queues and the endpoint it is bound to while connected.
 //!
-//! States are VIA's: Idle, Connect Pending, Connected, Error; `docs/papers.md` says which rules were recalled rather
-//! than read and how they were decided.
+//! States are VIA's: Idle, Connect Pending, Connected, Error; `docs/via-decisions.md` says which rules were recalled
+//! rather than read and how they were decided.
 
 use std::fmt;
 
@@ -12,6 +12,7 @@ use crate::handle::Table;
 use crate::provider::{Endpoint, Submit};
 use crate::queue::WorkQueue;
 use crate::queues::{Fault, Queues};
+use crate::raw::Watch;
 use crate::srq::SrqCore;
 
 /// State of a VI.
@@ -64,6 +65,10 @@ pub(crate) struct ViCore {
     /// Polled by its completion queue without being asked (see `cq`).
     pub(crate) hot: bool,
     pub(crate) idle_polls: u32,
+    /// What shows that something arrived, while nothing else is under way.
+    pub(crate) watch: Watch,
+    /// The protection tag as part of a descriptor's stamp: what one tag allows, another need not.
+    pub(crate) tag_mix: u64,
     /// Whether a queue reports to a completion queue.
     pub(crate) bound: bool,
     /// Entries fetched from completion queues whose completions were not taken yet, per queue.
@@ -76,6 +81,12 @@ pub(crate) struct Progress {
     pub(crate) fault: Option<Fault>,
     pub(crate) dropped: u32,
     pub(crate) received: u32,
+}
+
+/// The tag's two words, far from the small numbers that stamps are.
+pub(crate) fn tag_mix(attributes: &ViAttributes) -> u64 {
+    let raw = attributes.ptag.raw();
+    (u64::from(raw.generation) << 32 | u64::from(raw.index)) << 20
 }
 
 impl Progress {
@@ -100,6 +111,8 @@ impl ViCore {
             reads_in_flight: 0,
             hot: false,
             idle_polls: 0,
+            watch: Watch::NONE,
+            tag_mix: tag_mix(&attributes),
             bound: attributes.send_cq.is_some() || attributes.recv_cq.is_some(),
             owed: [0; 2],
             attributes,
@@ -118,14 +131,18 @@ impl ViCore {
             send: &mut self.send,
             recv: &mut self.recv,
             srq,
+            ptag: self.attributes.ptag,
             reads_in_flight: &mut self.reads_in_flight,
             fault: None,
             dropped: 0,
             received: 0,
+            watch: Watch::NONE,
         };
         endpoint.poll(&mut queues);
+        self.watch = queues.watch;
         let mut result = Progress { fault: queues.fault, dropped: queues.dropped, received: queues.received };
         if self.send.waiting() > 0 && result.fault.is_none() {
+            self.watch = Watch::NONE;
             result.fault = self.pump();
         }
         result
@@ -145,12 +162,14 @@ impl ViCore {
                     return None;
                 }
                 Submit::Pending => {
+                    self.watch = Watch::NONE;
                     self.reads_in_flight += u32::from(work.op.reads_remote());
                     self.send.push(descriptor);
                     self.send.advance();
                     return None;
                 }
                 Submit::Busy => {
+                    self.watch = Watch::NONE;
                     self.send.push(descriptor);
                     return None;
                 }
@@ -158,6 +177,7 @@ impl ViCore {
             }
         }
         let first = self.send.waiting() == 0;
+        self.watch = Watch::NONE;
         self.send.push(descriptor);
         if first { self.pump() } else { None }
     }
@@ -208,12 +228,14 @@ impl ViCore {
 
     /// Lets go of the transport and flushes both queues.
     pub(crate) fn unbind(&mut self, state: ViState) {
+        self.watch = Watch::NONE;
         if let Some(mut endpoint) = self.endpoint.take() {
             endpoint.close();
         }
         self.send.flush();
         self.recv.flush();
         self.reads_in_flight = 0;
+        self.remote = None;
         self.state = state;
     }
 

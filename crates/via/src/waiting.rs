@@ -14,19 +14,25 @@ use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::provider::{Signal, Sleeper};
 use crate::transfer::Completion;
-use crate::vi::Queue;
+use crate::vi::{Queue, ViState};
 
 impl Nic {
-    /// Waits for the next completion of the send queue.
+    /// Waits for the next completion of the send queue; not if the queue is empty.
     pub fn wait_send(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Send)?;
-        self.wait_until(timeout, |nic| nic.poll_send(vi).transpose())?
+        self.wait_until(timeout, |nic| match nic.poll_send(vi) {
+            Ok(None) if nic.nothing_to_wait_for(vi, Queue::Send) => Some(Err(Error::QueueEmpty)),
+            other => other.transpose(),
+        })?
     }
 
-    /// Waits for the next completion of the receive queue.
+    /// Waits for the next completion of the receive queue; not if the queue is empty, because nobody else can post.
     pub fn wait_recv(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Receive)?;
-        self.wait_until(timeout, |nic| nic.poll_recv(vi).transpose())?
+        self.wait_until(timeout, |nic| match nic.poll_recv(vi) {
+            Ok(None) if nic.nothing_to_wait_for(vi, Queue::Receive) => Some(Err(Error::QueueEmpty)),
+            other => other.transpose(),
+        })?
     }
 
     /// Waits for the next completion of a completion queue.
@@ -91,9 +97,11 @@ impl Nic {
     /// Moves on everything that may bring a completion to `cq`.
     pub(crate) fn progress_cq(&mut self, cq: Cq) {
         self.process_events();
+        let announced = self.signal.is_announced();
         let mut at = 0;
         while let Some(vi) = self.cqs.get(cq.0).and_then(|c| c.hot.get(at).copied()) {
-            let received = self.progress_vi(vi);
+            let quiet = !announced && self.vis.get_mut(vi.0).is_some_and(|v| v.watch.is_quiet());
+            let received = if quiet { 0 } else { self.progress_vi(vi) };
             let core = self.cqs.get_mut(cq.0).expect("looked up above");
             if received > 0 {
                 if let Some(v) = self.vis.get_mut(vi.0) {
@@ -105,7 +113,6 @@ impl Nic {
                 at += 1;
             }
         }
-        let announced = self.signal.is_announced();
         let core = self.cqs.get_mut(cq.0).expect("looked up by the caller");
         if let Some(vi) = core.scrub()
             && self.progress_vi(vi) > 0
@@ -113,8 +120,7 @@ impl Nic {
             self.heat(vi);
         }
         if announced {
-            let cooled = self.cqs.get_mut(cq.0).expect("as above").take_cooling();
-            for vi in cooled {
+            while let Some(vi) = self.cqs.get_mut(cq.0).and_then(|c| c.next_cooling()) {
                 self.progress_vi(vi);
             }
         }
@@ -132,7 +138,7 @@ impl Nic {
         self.ready = ready;
     }
 
-    fn heat(&mut self, vi: Vi) {
+    pub(crate) fn heat(&mut self, vi: Vi) {
         let Some(core) = self.vis.get(vi.0) else { return };
         let (a, b) = (core.attributes.recv_cq, core.attributes.send_cq);
         for cq in [a, b.filter(|b| a != Some(*b))].into_iter().flatten() {
@@ -156,6 +162,24 @@ impl Nic {
             endpoint.set_armed(true);
             // What arrived before the flag was up is looked for once.
             self.progress_vi(vi);
+        }
+    }
+
+    /// Whether a queue is empty and its VI in the error state, so that nothing can complete before a disconnect.
+    pub(crate) fn is_finished(&self, vi: Vi, queue: Queue) -> bool {
+        let broken = self.vis.get(vi.0).is_some_and(|core| core.state == ViState::Error);
+        broken && self.nothing_to_wait_for(vi, queue)
+    }
+
+    /// Whether nothing that is posted now can ever complete in this queue.
+    fn nothing_to_wait_for(&self, vi: Vi, queue: Queue) -> bool {
+        let Some(core) = self.vis.get(vi.0) else { return false };
+        match queue {
+            Queue::Send => core.send.len() == 0,
+            // A shared receive queue may still bring something.
+            Queue::Receive => {
+                core.recv.len() == 0 && (core.attributes.srq.is_none() || core.state != ViState::Connected)
+            }
         }
     }
 

@@ -94,11 +94,11 @@ pub(crate) struct BenchArgs {
     /// Seconds for each layer at each size
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) time: f64,
-    /// A fifth of the time, one launch: a first impression
+    /// A fifth of the time, three launches at most: a first impression
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Fresh starts of the second process within a point
-    #[arg(long, default_value_t = 3)]
+    /// Fresh starts of the second process within a point: page placement differs from one to the next
+    #[arg(long, default_value_t = 10)]
     pub(crate) launches: usize,
     /// Seed of the random order of layers and sizes
     #[arg(long, default_value_t = 1)]

@@ -19,10 +19,17 @@ use std::time::Duration;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::Error;
 
+pub mod completing;
 pub mod connecting;
+pub mod cq;
+pub mod flush;
 pub mod harness;
+pub mod inline;
+pub mod notify;
 pub mod pattern;
 pub mod peering;
+pub mod reliability;
+pub mod srq;
 pub mod states;
 mod table;
 pub mod world;

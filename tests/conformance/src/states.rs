@@ -146,9 +146,10 @@ pub fn a_failed_request_leaves_the_vi_idle(mut w: World) {
     let listener = w.b.listen(&address, 1).unwrap();
     assert!(matches!(w.a.connect_request(va, &address, SHORT), Err(Error::Timeout)));
     assert_eq!(w.a.state(va), ViState::Idle);
-    let stale = w.b.wait_listener(listener, LONG).unwrap();
-    w.b.reject(stale).unwrap();
-    w.a.connect_start(va, None, &address, &[], LONG).unwrap();
+    w.b.unlisten(listener).unwrap();
+    let elsewhere = w.address();
+    let listener = w.b.listen(&elsewhere, 1).unwrap();
+    w.a.connect_start(va, None, &elsewhere, &[], LONG).unwrap();
     let request = w.b.wait_listener(listener, LONG).unwrap();
     w.b.reject(request).unwrap();
     assert!(matches!(w.a.connect_finish(va), Err(Error::Rejected(_))));

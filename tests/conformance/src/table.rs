@@ -26,6 +26,49 @@ macro_rules! suite {
                 an_old_answer_is_not_taken_for_a_new_one an_unread_refusal_is_forgotten a_vi_connects_again
                 reconnecting_does_not_need_empty_queues
             }
+            $crate::topic! { $world, completing, 180,
+                queues_complete_in_posting_order a_message_completes_one_receive an_empty_queue_has_nothing
+                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect
+                lengths_are_those_of_the_message immediate_data_needs_no_segment the_senders_immediate_data_stays
+                a_completion_tells_everything an_entry_means_done a_bound_queue_is_not_waited_on
+                a_full_queue_refuses_and_recovers descriptors_are_used_again_and_again
+                pieces_are_gathered_and_scattered
+            }
+            $crate::topic! { $world, reliability, 180,
+                data_arrives_once_and_in_order a_send_completes_without_the_receiver
+                reception_means_that_it_is_there reception_waits_for_the_receive
+                unreliable_drops_what_meets_no_receive delivery_breaks_when_nothing_is_posted
+                reception_tells_which_send_failed too_long_for_the_receive too_long_for_the_vi
+                losses_are_gaps_and_nothing_else a_break_is_seen_at_both_ends
+            }
+            $crate::topic! { $world, flush, 180,
+                disconnecting_flushes_our_side a_remote_disconnect_flushes_this_side sends_under_way_come_back
+                an_error_flushes_the_rest flushing_reports_to_completion_queues
+                failures_of_unsignalled_sends_are_told a_vi_goes_when_idle_and_drained what_is_in_use_does_not_go
+                a_completion_queue_goes_after_its_vi a_nic_goes_with_work_in_hand the_books_balance
+            }
+            $crate::topic! { $world, notify, 180,
+                a_handler_runs_once handlers_fire_in_order a_handler_comes_late a_handler_posts_and_arms_again
+                every_queue_notifies handlers_are_cancelled errors_are_called_back
+                a_lost_connection_is_called_back a_clean_end_raises_nothing a_plain_nic_calls_back_in_place
+                threads_wait_side_by_side a_waiter_is_woken_by_another_thread waiting_on_a_broken_vi_ends
+                completions_are_futures
+            }
+            $crate::topic! { $world, srq, 180,
+                vis_draw_from_one_store a_store_with_a_completion_queue an_empty_store_is_an_empty_queue
+                a_full_ledger_holds_messages_back waiting_on_a_store nothing_in_a_store_is_lost posting_to_a_store
+                a_store_does_not_bypass_tags
+            }
+            $crate::topic! { $world, inline, 180,
+                bytes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed
+                unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch
+            }
+            $crate::topic! { $world, cq, 300,
+                one_queue_for_many the_two_queues_may_part entries_are_reserved resizing_while_in_use
+                entries_go_with_their_vi direct_takers_and_the_queue_agree a_batch_is_no_larger_than_asked_for
+                waiting_on_many two_queues_over_many_do_not_lose_each_other from_one_to_many
+                no_message_is_slept_over
+            }
         }
     };
 }

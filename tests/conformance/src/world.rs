@@ -15,7 +15,7 @@ use viaduct_via::{
 use crate::harness::{Opener, Setup};
 
 /// Time in which something that must happen has happened, however slow the machine. Never measured against.
-pub const LONG: Option<Duration> = Some(Duration::from_secs(60));
+pub const LONG: Option<Duration> = Some(Duration::from_secs(30));
 
 /// Time after which something that must not happen is taken not to happen.
 pub const SHORT: Option<Duration> = Some(Duration::from_millis(20));
@@ -158,7 +158,8 @@ pub struct World {
     name: &'static str,
     addresses: u32,
     open: Opener,
-    _folder: Option<TempDir>,
+    /// Where the NICs meet; to be kept as long as they are.
+    pub folder: Option<TempDir>,
 }
 
 impl World {
@@ -167,7 +168,7 @@ impl World {
         let Setup { name, open, delayed, folder } = setup;
         let node = || Ok::<_, Error>(Node::new(Nic::open(open()?)?));
         let (a, b) = (node()?, node()?);
-        Ok(World { a, b, delayed, name, addresses: 0, open, _folder: folder })
+        Ok(World { a, b, delayed, name, addresses: 0, open, folder })
     }
 
     /// Name of the world.
@@ -285,7 +286,7 @@ pub fn connect(a: &mut Node, va: Vi, b: &mut Node, vb: Vi, address: &NetAddress)
 
 /// Looks until something is found; the watchdog of the test is the only clock, apart from a very generous one.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + scaled(Duration::from_secs(60));
+    let end = Instant::now() + scaled(Duration::from_secs(30));
     loop {
         if let Some(found) = look() {
             return found;

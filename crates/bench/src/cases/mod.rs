@@ -83,8 +83,8 @@ impl Case {
             )
         });
         lines.push(
-            "p50 is the median over slices, [..] its 95 % confidence interval. Every layer was first checked with \
-             patterned data; the receiver reads every byte."
+            "p50 is the median over fresh launches (over slices if few), [..] its 95 % confidence interval. Every \
+             layer was first checked with patterned data; the receiver reads every byte."
                 .into(),
         );
         lines

@@ -111,7 +111,7 @@ impl Half {
         };
         if CHECK {
             pattern::fill(&mut self.scratch, seq);
-            descriptor.buffers_mut()[0].write(0, &self.scratch);
+            descriptor.write(0, 0, &self.scratch);
         }
         nic.post_send(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))?;
         self.sent += 1;

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::fs::{fchmod, flock, openat, statat, unlinkat};
@@ -17,12 +18,16 @@ use rustix::net::{SocketAddrUnix, accept_with, bind, connect, listen};
 use rustix::process::getpid;
 
 use super::{Channel, flags, socket};
+use crate::clock;
 use crate::error::OsError;
+use crate::fork::{self, Registration};
 use crate::point::point;
 
-/// A socket file that other processes of the same user connect to.
+/// A socket file that other processes of the same user connect to. Dead in forked children.
 #[derive(Debug)]
 pub struct Listener {
+    /// A child that kept the socket would make a dead listener look alive.
+    _in_child: Registration,
     fd: OwnedFd,
     dir: OwnedFd,
     name: OsString,
@@ -59,7 +64,8 @@ impl Listener {
         listen(&fd, 128).map_err(|e| OsError::sys("listen", e))?;
         point("bind.listening");
         let file = identity(dir.as_fd(), &name).map_err(|e| OsError::sys("stat", e))?;
-        Ok(Listener { fd, dir, name, file, owner: getpid().as_raw_nonzero().get() })
+        let _in_child = fork::close_in_child(fd.as_raw_fd());
+        Ok(Listener { _in_child, fd, dir, name, file, owner: getpid().as_raw_nonzero().get() })
     }
 
     /// The next connection, if one waits.
@@ -69,7 +75,7 @@ impl Listener {
     pub fn accept(&self) -> Result<Option<Channel>, OsError> {
         loop {
             match accept_with(&self.fd, flags()) {
-                Ok(fd) => return Ok(Some(Channel { fd })),
+                Ok(fd) => return Ok(Some(Channel::dead_in_children(fd))),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR | Errno::CONNABORTED) => {} // that one gave up; perhaps the next did not
                 Err(e) => return Err(OsError::sys("accept", e)),
@@ -116,14 +122,40 @@ pub(crate) fn remove_if_stale(dir: BorrowedFd<'_>, name: &OsStr) -> Result<bool,
     }
 }
 
+/// How long a binder waits for its turn: all that is done under the lock takes microseconds, unless its holder is
+/// stopped in the middle.
+const TURN: Duration = Duration::from_secs(3);
+
+/// A locked folder. A child forked meanwhile does not keep it locked.
+pub(crate) struct Locked {
+    _in_child: Registration,
+    _own: OwnedFd,
+}
+
 /// Locks a folder against other binders and sweepers until the answer is dropped.
-pub(crate) fn lock(dir: &OwnedFd) -> Result<OwnedFd, OsError> {
+///
+/// # Errors
+/// `ETIMEDOUT` if its holder keeps it, stopped perhaps; otherwise the kernel's.
+pub(crate) fn lock(dir: &OwnedFd) -> Result<Locked, OsError> {
+    let end = clock::now_ns() + TURN.as_nanos() as u64;
+    loop {
+        match try_lock(dir)? {
+            Some(locked) => return Ok(locked),
+            None if clock::now_ns() < end => std::thread::sleep(Duration::from_millis(1)),
+            None => return Err(OsError::sys("flock", Errno::TIMEDOUT)),
+        }
+    }
+}
+
+/// Locks a folder unless somebody else has.
+pub(crate) fn try_lock(dir: &OwnedFd) -> Result<Option<Locked>, OsError> {
     // An open file of its own: locks of one open file do not exclude each other, threads of one process would pass.
     let own = openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| OsError::sys("open", e))?;
     loop {
-        match flock(&own, FlockOperation::LockExclusive) {
-            Ok(()) => return Ok(own),
+        match flock(&own, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(Locked { _in_child: fork::close_in_child(own.as_raw_fd()), _own: own })),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(Errno::INTR) => {}
             Err(e) => return Err(OsError::sys("flock", e)),
         }

@@ -48,6 +48,7 @@ impl Loopback {
             to_nic: l.nic,
             listener: *listener,
             attributes: ours.clone(),
+            counts: true,
         };
         hub.requests.insert(id, record);
         let from = local.cloned().unwrap_or_else(|| nobody(self.id));
@@ -80,8 +81,8 @@ impl Loopback {
         }
         let link = hub.link();
         let (ours, theirs) = (ours.clone(), other.attributes);
-        let a = self.endpoint(&link, Side::A, vi, &ours, other.nic, other.vi, &theirs);
-        let b = self.endpoint(&link, Side::B, other.vi, &theirs, self.id, vi, &ours);
+        let a = self.endpoint(&link, Side::A, &ours, other.nic, other.vi, &theirs);
+        let b = self.endpoint(&link, Side::B, &theirs, self.id, vi, &ours);
         tell_established(&mut hub, self.id, vi, a, theirs);
         tell_established(&mut hub, other.nic, other.vi, b, ours);
     }
@@ -93,35 +94,27 @@ impl Loopback {
         ours: &RemoteAttributes,
     ) -> Result<Box<dyn Endpoint>, Error> {
         let mut hub = self.hub.lock();
-        let r = hub.requests.remove(&request).ok_or(Error::NotReachable("the client gave up".into()))?;
-        if let Some(l) = hub.listeners.get_mut(&r.listener) {
-            l.queued -= 1;
-        }
+        let r = hub.take_request(request).ok_or(Error::NotReachable("the client gave up".into()))?;
         let link = hub.link();
-        let client = self.endpoint(&link, Side::A, r.from_vi, &r.attributes, self.id, vi, ours);
-        let server = self.endpoint(&link, Side::B, vi, ours, r.from_nic, r.from_vi, &r.attributes);
+        let client = self.endpoint(&link, Side::A, &r.attributes, self.id, vi, ours);
+        let server = self.endpoint(&link, Side::B, ours, r.from_nic, r.from_vi, &r.attributes);
         tell_established(&mut hub, r.from_nic, r.from_vi, client, ours.clone());
         Ok(server)
     }
 
     pub(super) fn reject_request(&self, request: RequestId, private_data: &[u8]) -> Result<(), Error> {
         let mut hub = self.hub.lock();
-        let Some(r) = hub.requests.remove(&request) else { return Ok(()) };
-        if let Some(l) = hub.listeners.get_mut(&r.listener) {
-            l.queued -= 1;
-        }
+        let Some(r) = hub.take_request(request) else { return Ok(()) };
         if let Some(nic) = hub.nics.get_mut(&r.from_nic) {
             nic.tell(Event::Refused { vi: r.from_vi, error: Error::Rejected(private_data.to_vec()) });
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn endpoint(
         &self,
         link: &Arc<super::vi::Link>,
         side: Side,
-        vi: Vi,
         ours: &RemoteAttributes,
         peer_nic: u64,
         peer_vi: Vi,
@@ -131,7 +124,6 @@ impl Loopback {
             self.hub.clone(),
             link.clone(),
             side,
-            vi,
             ours.reliability,
             (peer_nic, peer_vi),
             theirs.ptag,

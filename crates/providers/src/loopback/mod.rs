@@ -84,6 +84,8 @@ struct RequestRecord {
     to_nic: u64,
     listener: ListenId,
     attributes: RemoteAttributes,
+    /// Takes a place in the listener's backlog.
+    counts: bool,
 }
 
 struct PeerRecord {
@@ -98,6 +100,15 @@ impl HubState {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Takes a request out; its place in the backlog is free again.
+    fn take_request(&mut self, id: RequestId) -> Option<RequestRecord> {
+        let request = self.requests.remove(&id)?;
+        if let Some(listener) = self.listeners.get_mut(&request.listener).filter(|_| request.counts) {
+            listener.queued -= 1;
+        }
+        Some(request)
     }
 
     fn link(&mut self) -> Arc<Link> {

@@ -8,7 +8,7 @@ use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
 };
 
-use super::{Hub, NicRecord};
+use super::{Hub, NicRecord, RequestRecord};
 use crate::bell::{Bell, LocalWord};
 
 /// Longest message.
@@ -101,8 +101,14 @@ impl Provider for Loopback {
     }
 
     fn set_waiting(&mut self, listener: ListenId, waiting: bool) {
-        if let Some(l) = self.hub.lock().listeners.get_mut(&listener) {
-            l.waiting = waiting;
+        let mut hub = self.hub.lock();
+        let hub = &mut *hub;
+        let Some(l) = hub.listeners.get_mut(&listener) else { return };
+        l.waiting = waiting;
+        if waiting {
+            // Whoever waits anew takes one request more, however long the answers to the others take.
+            l.queued = 0;
+            hub.requests.values_mut().filter(|r| r.listener == listener).for_each(|r| r.counts = false);
         }
     }
 
@@ -134,8 +140,24 @@ impl Provider for Loopback {
 
     fn cancel(&mut self, vi: Vi) {
         let mut hub = self.hub.lock();
-        hub.requests.retain(|_, r| (r.from_nic, r.from_vi) != (self.id, vi));
+        let ours = |r: &RequestRecord| (r.from_nic, r.from_vi) == (self.id, vi);
+        let ids: Vec<RequestId> = hub.requests.iter().filter(|(_, r)| ours(r)).map(|(id, _)| *id).collect();
+        for id in ids {
+            hub.take_request(id);
+        }
         hub.peers.retain(|p| (p.nic, p.vi) != (self.id, vi));
+        let of_it = |e: &Event| {
+            matches!(e, Event::Established { vi: v, .. } | Event::Refused { vi: v, .. } if *v == vi)
+        };
+        let (stale, rest) = match hub.nics.get_mut(&self.id) {
+            Some(nic) => std::mem::take(&mut nic.events).into_iter().partition(of_it),
+            None => (VecDeque::new(), VecDeque::new()),
+        };
+        if let Some(nic) = hub.nics.get_mut(&self.id) {
+            nic.events = rest;
+        }
+        drop(hub);
+        drop(stale); // an endpoint in it tells its peer, which takes the hub's lock
     }
 
     fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error> {
@@ -160,7 +182,7 @@ impl Provider for Loopback {
 impl Drop for Loopback {
     fn drop(&mut self) {
         let mut hub = self.hub.lock();
-        hub.nics.remove(&self.id);
+        let gone = hub.nics.remove(&self.id);
         hub.listeners.retain(|_, l| l.nic != self.id);
         hub.peers.retain(|p| p.nic != self.id);
         let orphans: Vec<RequestId> =
@@ -171,5 +193,7 @@ impl Drop for Loopback {
                 nic.tell(Event::Refused { vi: r.from_vi, error: Error::NoMatch("a NIC that was closed".into()) });
             }
         }
+        drop(hub);
+        drop(gone); // an endpoint not yet fetched tells its peer, which takes the hub's lock
     }
 }

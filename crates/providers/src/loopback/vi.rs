@@ -54,7 +54,6 @@ pub(super) struct LoopbackVi {
     pub(super) hub: Hub,
     link: Arc<Link>,
     side: Side,
-    pub(super) vi: Vi,
     pub(super) reliability: Reliability,
     peer: (u64, Vi),
     pub(super) peer_tag: ProtectionTag,
@@ -68,12 +67,11 @@ impl LoopbackVi {
         hub: Hub,
         link: Arc<Link>,
         side: Side,
-        vi: Vi,
         reliability: Reliability,
         peer: (u64, Vi),
         peer_tag: ProtectionTag,
     ) -> LoopbackVi {
-        LoopbackVi { hub, link, side, vi, reliability, peer, peer_tag, unacknowledged: VecDeque::new(), dead: false }
+        LoopbackVi { hub, link, side, reliability, peer, peer_tag, unacknowledged: VecDeque::new(), dead: false }
     }
 
     pub(super) fn with_end<R>(&self, ours: bool, f: impl FnOnce(&mut End) -> R) -> R {
@@ -173,6 +171,9 @@ impl Endpoint for LoopbackVi {
         });
         self.with_end(true, |end| end.inbox.clear());
         self.tell_peer(armed);
+        if let Some(nic) = self.hub.lock().nics.get(&self.peer.0) {
+            nic.signal.post_events();
+        }
     }
 
     fn provider(&self) -> &'static str {

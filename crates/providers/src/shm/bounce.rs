@@ -63,14 +63,7 @@ impl Bounce {
             self.free = (0..BOUNCES).rev().collect();
         }
         if self.free.is_empty() {
-            let free = &mut self.free;
-            self.out.retain(|out| {
-                let back = out.is_back();
-                if back {
-                    free.push(out.number);
-                }
-                !back
-            });
+            self.collect();
         }
         let (memory, slab, offset) = self.block.as_ref()?;
         let number = self.free.pop()?;
@@ -78,5 +71,17 @@ impl Bounce {
         self.out.push(Out { number, pair: pair.clone(), direction: direction.clone(), epoch, offer });
         let start = number * BOUNCE;
         Some((*slab, offset + start as u64, memory.ptr().wrapping_add(start)))
+    }
+
+    /// Takes back what is free again, and lets go of pairs that are dead.
+    pub(crate) fn collect(&mut self) {
+        let free = &mut self.free;
+        self.out.retain(|out| {
+            let back = out.is_back();
+            if back {
+                free.push(out.number);
+            }
+            !back
+        });
     }
 }

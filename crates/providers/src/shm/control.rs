@@ -240,6 +240,7 @@ impl Core {
         }
         point("control.forgotten");
         lock(&self.maps).forget(pair.id);
+        lock(&self.bounce).collect();
         // Cold VIs are looked at only when their doorbell rings.
         for lane in lock(&self.lanes).values().filter(|l| Arc::ptr_eq(&l.pair, pair)) {
             self.page.doorbells.ring(lane.vi);

@@ -139,6 +139,14 @@ impl Directory {
 }
 
 impl Entry {
+    /// An entry nobody has written to.
+    #[cfg(all(test, loom))]
+    pub(crate) fn fresh() -> Entry {
+        let [version, handle, flags, slab] = std::array::from_fn(|_| AtomicU32::new(0));
+        let [offset, base, len, tag] = std::array::from_fn(|_| AtomicU64::new(0));
+        Entry { version, handle, flags, slab, offset, base, len, tag }
+    }
+
     fn change(&self, f: impl FnOnce(&Entry)) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use viaduct_os::copy::copy;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
+use viaduct_via::raw::Watch;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
 use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS};
@@ -45,14 +46,19 @@ impl ShmVi {
                 Step::Stop => break false,
             }
         };
-        if taken > 0 {
-            self.after_taking(empty);
-        }
         if self.waiting {
             self.hear_of_sends(queues);
         }
-        if empty {
+        if taken > 0 {
+            // Whoever waits for this message gets it first; the rest is the next poll's.
+            self.after_taking(empty);
+        } else if empty {
             self.look_for_the_end(queues);
+            if !self.waiting {
+                let (word, lap) = self.rx.next_word();
+                // SAFETY: the ring is kept mapped by this endpoint, and its position changes only when it is polled.
+                queues.watch(unsafe { Watch::new(word, lap) });
+            }
         }
     }
 
@@ -67,8 +73,7 @@ impl ShmVi {
             return if queues.received() == 0 { self.nothing_posted(head, queues) } else { Step::Stop };
         };
         point("take.seen");
-        let (number, spare) = self.rx.numbers();
-        let immediate = (head.flags & HAS_IMMEDIATE != 0).then_some(number);
+        let immediate = if head.flags & HAS_IMMEDIATE != 0 { Some(self.rx.numbers().0) } else { None };
         match head.kind {
             Kind::Inline => {
                 let len = head.len as usize;
@@ -83,9 +88,8 @@ impl ShmVi {
                     Status::LengthError
                 } else {
                     if used <= 1 {
-                        let mut word = [0u64; 1];
-                        self.rx.words(&mut word);
-                        scatter(work, word.as_ptr().cast::<u8>(), head.len);
+                        let word = self.rx.word();
+                        scatter(work, (&raw const word).cast::<u8>(), head.len);
                     } else {
                         let mut words = [0u64; INLINE_WORDS];
                         self.rx.words(&mut words[..used]);
@@ -106,7 +110,7 @@ impl ShmVi {
                 self.rx.pop(0);
                 self.complete(queues, op, status, head.len, immediate)
             }
-            Kind::Pull => self.pull(head, spare, immediate, queues),
+            Kind::Pull => self.pull(head, immediate, queues),
             Kind::More => {
                 queues.broken(Fault::Protocol);
                 Step::Stop
@@ -115,13 +119,17 @@ impl ShmVi {
     }
 
     /// Fetches a message, or a piece of one, out of the sender's memory.
-    fn pull(&mut self, head: Head, slab: u32, immediate: Option<u32>, queues: &mut Queues<'_>) -> Step {
-        let mut words = [0u64; 1];
-        self.rx.words(&mut words);
-        let (offset, len) = (words[0], u64::from(head.len));
+    fn pull(&mut self, head: Head, immediate: Option<u32>, queues: &mut Queues<'_>) -> Step {
+        let (slab, offset, len) = (self.rx.numbers().1, self.rx.word(), u64::from(head.len));
         let segment = match self.source_segment(slab) {
             Some(Ok(segment)) => segment,
-            Some(Err(())) => return Step::Stop,
+            Some(Err(())) => {
+                // On its way; from the dead it never comes.
+                if self.pair.is_dead() {
+                    queues.broken(Fault::Lost);
+                }
+                return Step::Stop;
+            }
             None => {
                 queues.broken(Fault::Protocol);
                 return Step::Stop;
@@ -163,7 +171,7 @@ impl ShmVi {
     }
 
     /// Completes the receive descriptor and judges whether the connection goes on.
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, queues: &mut Queues<'_>, op: Op, status: Status, len: u32, imm: Option<u32>) -> Step {
         let length = if status.is_success() { len } else { 0 };
         point("take.before-complete");
@@ -212,9 +220,6 @@ impl ShmVi {
     /// Entries were taken: the sender may want to know.
     #[inline]
     fn after_taking(&mut self, empty: bool) {
-        while self.published < self.posted && self.published - self.received < RECVS as u64 {
-            self.publish(None);
-        }
         let waiting = self.inn.tx.waiting.load(Ordering::Relaxed) != 0;
         self.rx.tell(&self.inn.counts.consumed, waiting && empty);
         point("take.consumed");
@@ -223,9 +228,22 @@ impl ShmVi {
         }
     }
 
+    /// Publishes a receive buffer that was posted as number `index`. Those before it that were not worth publishing
+    /// are said not to be reachable; what lies too far ahead is not published, and will be fetched instead of pushed.
+    pub(crate) fn publish_recv(&mut self, index: u64, work: &Work) {
+        self.published = self.published.max(self.received);
+        if index - self.received >= RECVS as u64 {
+            return;
+        }
+        while self.published < index {
+            self.publish(None);
+        }
+        self.publish(Some(work));
+    }
+
     /// Tells the sender where the next receive buffer lies, or that it cannot be reached from outside.
     #[inline]
-    pub(crate) fn publish(&mut self, work: Option<&Work>) {
+    fn publish(&mut self, work: Option<&Work>) {
         let posted = &self.inn.posted[(self.published % RECVS as u64) as usize];
         let reachable = work.filter(|w| w.verdict == Status::Success).and_then(|w| Some((w.total, w.locator?)));
         let (place, offset) = match reachable {
@@ -340,6 +358,11 @@ impl ShmVi {
 pub(crate) fn gather_word(work: &Work) -> u64 {
     let mut word = 0u64;
     let to = (&raw mut word).cast::<u8>();
+    if let [s] = work.segments.as_slice() {
+        // SAFETY: at most 8 bytes, as the caller has checked; the segment is valid while posted.
+        unsafe { copy(to, s.addr, s.len as usize) };
+        return word;
+    }
     let mut at = 0;
     for s in &work.segments {
         // SAFETY: the caller has checked that all segments together have at most 8 bytes; each is valid while posted.

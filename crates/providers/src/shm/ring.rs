@@ -101,7 +101,9 @@ impl Shape {
 
     #[inline]
     fn at(self, slots: &[Slot], index: u64) -> &Slot {
-        &slots[(index & self.mask) as usize]
+        debug_assert_eq!(slots.len() as u64, self.slots());
+        // SAFETY: the shape was taken from these slots, whose number is a power of two and never changes.
+        unsafe { slots.get_unchecked((index & self.mask) as usize) }
     }
 }
 
@@ -146,6 +148,18 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         Ok(self.next + entries - told <= slots)
     }
 
+    /// Writes a message of at most one word; the caller has checked that there is [`room`](Self::room).
+    #[inline(always)]
+    pub(crate) fn put_word(&mut self, flags: u8, len: u32, immediate: u32, word: u64) {
+        let slot = self.shape.at(&self.slots, self.next);
+        slot.body[1].store(word, Ordering::Relaxed);
+        if flags != 0 {
+            slot.body[0].store(u64::from(immediate), Ordering::Relaxed);
+        }
+        slot.head.store(pack(Kind::Inline, flags, len, self.shape.lap(self.next)), Ordering::Release);
+        self.next += 1;
+    }
+
     /// Writes one message; the caller has checked that there is [`room`](Self::room).
     #[inline]
     pub(crate) fn put(&mut self, head: Head, immediate: u32, spare: u32, words: &[u64]) {
@@ -160,15 +174,8 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
             second.head.store(pack(Kind::More, 0, 0, shape.lap(index)), Ordering::Relaxed);
         }
         let first = shape.at(&self.slots, self.next);
-        match words {
-            // The smallest messages are the most frequent.
-            [] => {}
-            [only] => first.body[1].store(*only, Ordering::Relaxed),
-            _ => {
-                for (to, from) in first.body[1..].iter().zip(words) {
-                    to.store(*from, Ordering::Relaxed);
-                }
-            }
+        for (to, from) in first.body[1..].iter().zip(words) {
+            to.store(*from, Ordering::Relaxed);
         }
         first.body[0].store(u64::from(immediate) | u64::from(spare) << 32, Ordering::Relaxed);
         first.head.store(pack(head.kind, head.flags, head.len, shape.lap(self.next)), Ordering::Release);
@@ -199,10 +206,19 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
             let stale = expected.wrapping_sub(1) & 0xffff;
             return if word >> 48 == stale { Ok(None) } else { Err(Corrupt) };
         }
+        // The most frequent kind is told apart first.
+        if (word >> 32) as u8 == Kind::Inline as u8 {
+            return Ok(Some(Head { kind: Kind::Inline, flags: (word >> 40) as u8, len: word as u32 }));
+        }
         match Kind::from_number((word >> 32) as u8) {
             None | Some(Kind::More) => Err(Corrupt),
             Some(kind) => Ok(Some(Head { kind, flags: (word >> 40) as u8, len: word as u32 })),
         }
+    }
+
+    /// The word in which the next message will show, and the lap it will carry.
+    pub(crate) fn next_word(&self) -> (&AtomicU64, u64) {
+        (&self.slot(0).head, self.shape.lap(self.next))
     }
 
     /// Immediate data and the spare number of the next message.
@@ -212,14 +228,15 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
         (word as u32, (word >> 32) as u32)
     }
 
-    /// The payload words of the next message.
+    /// The first payload word of the next message.
     #[inline]
+    pub(crate) fn word(&self) -> u64 {
+        self.slot(0).body[1].load(Ordering::Relaxed)
+    }
+
+    /// The payload words of the next message.
     pub(crate) fn words(&self, into: &mut [u64]) {
         let slot = self.slot(0);
-        if let [only] = into {
-            *only = slot.body[1].load(Ordering::Relaxed);
-            return;
-        }
         for (to, from) in into.iter_mut().zip(&slot.body[1..]) {
             *to = from.load(Ordering::Relaxed);
         }

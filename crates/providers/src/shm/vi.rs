@@ -201,7 +201,6 @@ impl ShmVi {
         }
     }
 
-    #[inline]
     fn send_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {
         if !self.room(entries_for(words.len())) {
             return false;
@@ -335,7 +334,8 @@ impl ShmVi {
     /// Says that we are about to copy into the peer's memory. Whether the peer still lets us.
     pub(crate) fn enter_copy(&mut self) -> bool {
         self.busy = self.busy.wrapping_add(1);
-        self.out.tx.busy.store(self.busy, Ordering::Relaxed);
+        // Release: a peer that waits for the copy before this one may see this word in place of the last one's.
+        self.out.tx.busy.store(self.busy, Ordering::Release);
         // The peer raises its flag, runs a barrier on every CPU, then looks at busy: one of us sees the other.
         barrier::light();
         self.out.flags.closed.load(Ordering::Acquire) == 0
@@ -430,11 +430,13 @@ impl Endpoint for ShmVi {
             return self.send_large(work, index);
         }
         if work.total <= 8 {
-            let word = [gather_word(work)];
-            let words = if work.total == 0 { &[] } else { &word[..] };
-            if !self.send_inline(words, work.total, work.immediate) {
+            if !self.room(1) {
                 return Submit::Busy;
             }
+            let flags = if work.immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+            self.tx.put_word(flags, work.total, work.immediate.unwrap_or(0), gather_word(work));
+            self.sent += 1;
+            self.published();
             return self.handed_over(work, index);
         }
         let mut words = [0u64; super::ring::INLINE_WORDS];
@@ -461,10 +463,11 @@ impl Endpoint for ShmVi {
 
     #[inline]
     fn recv_posted(&mut self, work: &Work) {
-        let in_order = self.published == self.posted;
+        let index = self.posted;
         self.posted += 1;
-        if in_order && self.published - self.received < RECVS as u64 {
-            self.publish(Some(work));
+        // What fits into the ring is never pushed, so a buffer that takes no more need not be told of.
+        if work.total as usize > INLINE_BYTES {
+            self.publish_recv(index, work);
         }
     }
 

@@ -17,7 +17,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Descriptors offered to the transport (one that was busy counts again).
+    /// Descriptors handed to the transport.
     pub fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
 //! Makes things go wrong on purpose: losses, failures and breaks at chosen or random places, repeatable by seed.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptor::{Status, Work};
 use crate::error::Error;
@@ -53,7 +53,6 @@ pub struct Faults {
     seen: AtomicU64,
     steps: Mutex<Vec<(Step, u64)>>,
     random: AtomicU64,
-    broken: AtomicBool,
     injected: AtomicU64,
 }
 
@@ -65,7 +64,6 @@ impl Faults {
             seen: AtomicU64::new(0),
             steps: Mutex::new(Vec::new()),
             random: AtomicU64::new(seed | 1),
-            broken: AtomicBool::new(false),
             injected: AtomicU64::new(0),
         }
     }
@@ -95,14 +93,11 @@ impl Faults {
                 _ => continue,
             };
             self.injected.fetch_add(1, Ordering::Relaxed);
-            match action {
-                Action::Lose => return Verdict::Lose,
-                Action::Fail(status) => return Verdict::Fail(status),
-                Action::Break => {
-                    self.broken.store(true, Ordering::Relaxed);
-                    return Verdict::Hold;
-                }
-            }
+            return match action {
+                Action::Lose => Verdict::Lose,
+                Action::Fail(status) => Verdict::Fail(status),
+                Action::Break => Verdict::Break,
+            };
         }
         Verdict::Pass
     }
@@ -134,9 +129,5 @@ impl Hook for Faults {
             return Err(Error::Limit { what: "injected fault", limit: n });
         }
         Ok(())
-    }
-
-    fn breaks(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
     }
 }

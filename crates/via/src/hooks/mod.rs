@@ -18,6 +18,8 @@ mod fault;
 mod trace;
 mod wrap;
 
+use std::time::Duration;
+
 use crate::descriptor::{Status, Work};
 
 pub use count::Count;
@@ -37,6 +39,8 @@ pub enum Verdict {
     Lose,
     /// Ends with this status.
     Fail(Status),
+    /// Is held, and its connection breaks at the next poll.
+    Break,
 }
 
 /// Something that watches, or meddles with, the traffic of a NIC.
@@ -64,8 +68,8 @@ pub trait Hook: Send + Sync {
         Ok(())
     }
 
-    /// Whether the connection is to break now (asked at every poll).
-    fn breaks(&self) -> bool {
-        false
+    /// How long a sleeper may sleep before what was held is offered again; `None` if nothing is ever held for a time.
+    fn holds_for(&self) -> Option<Duration> {
+        None
     }
 }

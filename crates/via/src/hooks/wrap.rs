@@ -1,6 +1,8 @@
 //! The wrapping itself: a provider and endpoints that ask a hook before they pass things on.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::address::NetAddress;
 use crate::attributes::{NicAttributes, RemoteAttributes};
@@ -27,7 +29,7 @@ impl Hooked {
     }
 
     fn wrap(&self, inner: Box<dyn Endpoint>) -> Box<dyn Endpoint> {
-        Box::new(HookedEndpoint { inner, hook: self.hook.clone() })
+        Box::new(HookedEndpoint { inner, hook: self.hook.clone(), breaks: false, passed: None })
     }
 }
 
@@ -49,7 +51,11 @@ impl Provider for Hooked {
     }
 
     fn sleeper(&self) -> Arc<dyn Sleeper> {
-        self.inner.sleeper()
+        let inner = self.inner.sleeper();
+        match self.hook.holds_for() {
+            None => inner,
+            Some(limit) => Arc::new(LightSleeper { inner, limit }),
+        }
     }
 
     fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
@@ -129,28 +135,89 @@ impl Provider for Hooked {
     }
 }
 
+/// Wakes by itself: nobody rings when the time is over for which a hook holds something.
+struct LightSleeper {
+    inner: Arc<dyn Sleeper>,
+    limit: Duration,
+}
+
+impl Sleeper for LightSleeper {
+    fn announce(&self) {
+        self.inner.announce();
+    }
+
+    fn cancel(&self) {
+        self.inner.cancel();
+    }
+
+    fn park(&self, timeout: Option<Duration>) {
+        self.inner.park(Some(timeout.map_or(self.limit, |t| t.min(self.limit))));
+    }
+
+    fn ring(&self) {
+        self.inner.ring();
+    }
+
+    fn arm_fd(&self) -> Result<(), Error> {
+        self.inner.arm_fd()
+    }
+
+    fn drain_fd(&self) {
+        self.inner.drain_fd();
+    }
+
+    fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.inner.fd()
+    }
+}
+
 struct HookedEndpoint {
     inner: Box<dyn Endpoint>,
     hook: Arc<dyn Hook>,
+    breaks: bool,
+    /// Index of the descriptor that the hook has let pass but the transport was too busy for.
+    passed: Option<u32>,
+}
+
+impl HookedEndpoint {
+    /// What the hook's word means to the model; `None` lets the message pass.
+    fn obey(&mut self, verdict: Verdict) -> Option<Submit> {
+        match verdict {
+            Verdict::Pass => None,
+            Verdict::Hold => Some(Submit::Busy),
+            Verdict::Lose => Some(Submit::Done),
+            Verdict::Fail(status) => Some(Submit::Failed(status)),
+            Verdict::Break => {
+                self.breaks = true;
+                Some(Submit::Busy)
+            }
+        }
+    }
 }
 
 impl Endpoint for HookedEndpoint {
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
-        match self.hook.submit(work, index) {
-            Verdict::Pass => self.inner.submit(work, index),
-            Verdict::Hold => Submit::Busy,
-            Verdict::Lose => Submit::Done,
-            Verdict::Fail(status) => Submit::Failed(status),
+        if self.breaks {
+            return Submit::Busy;
         }
+        // What the hook let pass and the transport could not take yet is not judged again.
+        if self.passed != Some(index) {
+            let verdict = self.hook.submit(work, index);
+            if let Some(outcome) = self.obey(verdict) {
+                return outcome;
+            }
+        }
+        let submitted = self.inner.submit(work, index);
+        self.passed = (submitted == Submit::Busy).then_some(index);
+        submitted
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
-        match self.hook.submit_inline(bytes) {
-            Verdict::Pass => self.inner.submit_inline(bytes, immediate),
-            Verdict::Hold => Submit::Busy,
-            Verdict::Lose => Submit::Done,
-            Verdict::Fail(status) => Submit::Failed(status),
+        if self.breaks {
+            return Submit::Busy;
         }
+        let verdict = self.hook.submit_inline(bytes);
+        self.obey(verdict).unwrap_or_else(|| self.inner.submit_inline(bytes, immediate))
     }
 
     fn recv_posted(&mut self, work: &Work) {
@@ -158,7 +225,7 @@ impl Endpoint for HookedEndpoint {
     }
 
     fn poll(&mut self, queues: &mut Queues<'_>) {
-        if self.hook.breaks() {
+        if self.breaks {
             queues.broken(Fault::Lost);
             return;
         }

@@ -81,7 +81,7 @@ fn settings(args: &BenchArgs) -> Result<Settings> {
     settings.window = args.window;
     settings.connections.clone_from(&args.connections);
     settings.time = if args.quick { args.time / 5.0 } else { args.time };
-    settings.launches = if args.quick { 1 } else { args.launches };
+    settings.launches = if args.quick { args.launches.min(3) } else { args.launches };
     settings.seed = args.seed;
     settings.providers = knobs::from_environment()?;
     Ok(settings)

@@ -98,7 +98,8 @@ fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -
     if line.noisy {
         marks.push("noisy");
     }
-    if line.valid && line.n < 6 {
+    let asked = line.config.get("launches").and_then(|text| text.parse().ok()).unwrap_or(1);
+    if line.valid && (line.n < 6 || line.launches < asked.min(6)) {
         marks.push("few");
     }
     [
@@ -122,7 +123,7 @@ fn label(line: &Measurement, all: &[&Measurement]) -> String {
 
 type Column = (&'static str, fn(&Measurement) -> String);
 
-const COLUMNS: [Column; 26] = [
+const COLUMNS: [Column; 27] = [
     ("case", |m| m.case.clone()),
     ("layer", |m| m.layer.clone()),
     ("provider", |m| m.provider.clone().unwrap_or_default()),
@@ -132,6 +133,7 @@ const COLUMNS: [Column; 26] = [
     ("ci95_low", |m| cell(m.ci95.map(|ci| ci[0]))),
     ("ci95_high", |m| cell(m.ci95.map(|ci| ci[1]))),
     ("n", |m| m.n.to_string()),
+    ("launches", |m| m.launches.to_string()),
     ("valid", |m| m.valid.to_string()),
     ("noisy", |m| m.noisy.to_string()),
     ("min", |m| cell(m.min)),

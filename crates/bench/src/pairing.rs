@@ -1,0 +1,121 @@
+//! Ratios of like with like: every ordered pair of variants, in every placement that both were seen in.
+//!
+//! The blocks that are compared are, in order of preference: the launches that both have (independent of each other, so
+//! the interval is honest), the rounds that both have (some tens of milliseconds apart, so the machine was the same), or
+//! simply all slices. An interval over rounds or slices does not know about the luck of page placement.
+
+use std::collections::BTreeMap;
+
+use crate::measure::{Measured, Slice, WANTED};
+use crate::probe::Placement;
+use crate::schema::{Pair, VERSION};
+use crate::stats::Ratio;
+use crate::summary::{Context, counted, launch_medians, line, reported};
+
+/// Ratios of one point.
+pub(crate) fn pairs(context: &Context<'_>, results: &[Measured]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for a in results.iter().filter(|r| r.valid) {
+        for b in results.iter().filter(|r| r.valid && !std::ptr::eq(*r, a)) {
+            let common = reported(a).into_iter().filter(|placement| reported(b).contains(placement));
+            pairs.extend(common.filter_map(|placement| pair(context, a, b, placement)));
+        }
+    }
+    pairs
+}
+
+fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {
+    let (ratio, n) = ratio(context, a, b, placement)?;
+    let noisy = line(context, a, placement).noisy || line(context, b, placement).noisy;
+    let differ = a.variant.connections != b.variant.connections;
+    let name = |result: &Measured| {
+        let layer = result.variant.layer;
+        if differ { format!("{layer}@{}", result.variant.connections) } else { layer.to_string() }
+    };
+    Some(Pair {
+        schema: VERSION,
+        case: context.case.name.into(),
+        size: a.variant.size,
+        a: name(a),
+        b: name(b),
+        ratio: ratio.value,
+        ci95: ratio.ci95,
+        placement: placement.name().into(),
+        n,
+        noisy,
+    })
+}
+
+fn ratio(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<(Ratio, usize)> {
+    let (top, bottom) = (counted(a, placement).0, counted(b, placement).0);
+    let value = |result: &Measured, ns: f64| (context.case.value)(ns, result.variant.size);
+    for medians in [launch_medians, round_medians] {
+        let (top, bottom) = (medians(&top), medians(&bottom));
+        let both = top.iter().filter_map(|(key, ns)| Some((value(a, *ns), value(b, *bottom.get(key)?))));
+        let both: Vec<(f64, f64)> = both.collect();
+        if both.len() >= WANTED {
+            return Some((Ratio::of_paired_medians(&both)?, both.len()));
+        }
+    }
+    let all = |result: &Measured, slices: &[&Slice]| -> Vec<f64> {
+        slices.iter().map(|slice| value(result, slice.median)).collect()
+    };
+    Some((Ratio::of_medians(&all(a, &top), &all(b, &bottom))?, top.len().min(bottom.len())))
+}
+
+fn round_medians(slices: &[&Slice]) -> BTreeMap<usize, f64> {
+    slices.iter().map(|slice| (slice.round, slice.median)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::Layer;
+    use crate::summary::tests::{measured, slices, with_context};
+
+    #[test]
+    fn only_like_placements_are_compared() {
+        let shm = measured(
+            Layer::Shm,
+            vec![slices(Placement::Near, false, &[80.0; 8]), slices(Placement::Far, false, &[300.0; 4])],
+        );
+        let raw = measured(
+            Layer::Raw,
+            vec![slices(Placement::Near, false, &[50.0; 7]), slices(Placement::Far, false, &[200.0; 1])],
+        );
+        with_context(|context| {
+            let pairs = pairs(context, &[shm, raw]);
+            let shown: Vec<_> = pairs.iter().map(|p| (p.a.as_str(), p.b.as_str(), p.ratio)).collect();
+            assert_eq!(shown, [("shm", "raw", 0.08 / 0.05), ("raw", "shm", 0.05 / 0.08)]);
+            assert!(pairs.iter().all(|p| p.placement == "near" && p.n == 7));
+        });
+    }
+
+    #[test]
+    fn launches_are_the_blocks_when_there_are_enough() {
+        // In launch 0 the pages were bad luck for shm; it has most slices, and must not dominate.
+        let launches = |of_first: f64, others: f64| {
+            let mut all = slices(Placement::Near, false, &[of_first; 40]);
+            for launch in 1..8 {
+                let mut more = slices(Placement::Near, false, &[others; 3]);
+                more.iter_mut().for_each(|slice| slice.launch = launch);
+                all.extend(more);
+            }
+            all
+        };
+        let shm = measured(Layer::Shm, vec![launches(400.0, 80.0)]);
+        let raw = measured(Layer::Raw, vec![launches(50.0, 50.0)]);
+        with_context(|context| {
+            let pairs = pairs(context, &[shm, raw]);
+            assert_eq!((pairs[0].ratio, pairs[0].n), (0.08 / 0.05, 8));
+        });
+    }
+
+    #[test]
+    fn wrong_data_give_no_ratio() {
+        let good = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
+        let mut bad = measured(Layer::Shm, vec![slices(Placement::Near, false, &[1.0; 6])]);
+        bad.valid = false;
+        with_context(|context| assert!(pairs(context, &[bad, good]).is_empty()));
+    }
+}

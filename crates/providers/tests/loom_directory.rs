@@ -1,0 +1,167 @@
+//! Models of the directory (`src/shm/directory.rs`, the real source): a peer that reads an entry while its owner changes
+//! it gets the old region, the new one or none, never a mixture; and once a region is withdrawn nobody writes to it.
+#![cfg(loom)]
+
+mod model;
+
+#[path = "../src/shm/directory.rs"]
+#[allow(dead_code)]
+mod directory;
+
+/// Stands for `src/shm/shared.rs`: entries of loom's atomics instead of those in the segment.
+mod shared {
+    use std::cell::RefCell;
+    use std::ops::Deref;
+    use std::sync::Arc;
+
+    use viaduct_os::segment::Segment;
+
+    use crate::directory::Entry;
+
+    #[derive(Clone)]
+    pub(crate) struct Entries(Arc<[Entry]>);
+
+    std::thread_local! {
+        static MAPPED: RefCell<Option<Entries>> = const { RefCell::new(None) };
+    }
+
+    impl Entries {
+        pub(crate) fn of(_segment: &Arc<Segment>) -> Entries {
+            let entries = Entries([Entry::fresh()].into());
+            MAPPED.set(Some(entries.clone()));
+            entries
+        }
+
+        /// The same entries as a peer has them.
+        pub(crate) fn mapped() -> Entries {
+            MAPPED.with_borrow(Clone::clone).expect("the directory was made before")
+        }
+    }
+
+    impl Deref for Entries {
+        type Target = [Entry];
+
+        fn deref(&self) -> &[Entry] {
+            &self.0
+        }
+    }
+}
+
+use std::sync::Arc;
+
+use directory::{Directory, Found};
+use model::{Plain, Without, barrier, check, check_without, sync, thread};
+use shared::Entries;
+use sync::{AtomicU32, Ordering};
+use viaduct_os::budget::Budget;
+use viaduct_via::handle::RawHandle;
+use viaduct_via::raw::Locator;
+use viaduct_via::{MemAttributes, MemHandle, ProtectionTag, RegionInfo};
+
+/// Every field has the number in it.
+fn region(n: u32) -> (MemHandle, RegionInfo) {
+    let attributes = MemAttributes::remote(ProtectionTag::from_raw(RawHandle { index: n, generation: n }));
+    let wide = u64::from(n);
+    let locator = Some(Locator { slab: n, offset: wide });
+    (MemHandle::from_number(n << 20), RegionInfo { base: wide, len: wide, attributes, locator })
+}
+
+fn assert_whole(found: Found, n: u32) {
+    let wide = u64::from(n);
+    assert_eq!(found.place, Some((n, wide)), "mixture in {found:?}");
+    assert_eq!((found.base, found.len, found.tag), (wide, wide, wide << 32 | wide), "mixture in {found:?}");
+}
+
+/// A directory with region 1 in its only entry, and the peer's view of it.
+fn fresh() -> (Directory, Entries) {
+    let mut directory = Directory::new(Budget::new(1 << 20)).unwrap();
+    let peer = Entries::mapped();
+    assert!(peer[0].read(MemHandle::NONE).is_some(), "loom knows every word now");
+    let (handle, info) = region(1);
+    directory.publish(handle, &info).unwrap();
+    (directory, peer)
+}
+
+/// The owner withdraws region 1 and registers region 2 in the same place, while a peer looks up `wanted`.
+fn replaced_while_read(wanted: u32) {
+    let (mut directory, peer) = fresh();
+    let owner = thread::spawn(move || {
+        directory.withdraw(region(1).0);
+        let (handle, info) = region(2);
+        directory.publish(handle, &info).unwrap();
+    });
+    if let Some(found) = peer[0].read(region(wanted).0) {
+        assert_whole(found, wanted);
+    }
+    owner.join().unwrap();
+    assert!(peer[0].read(region(1).0).is_none());
+    assert_whole(peer[0].read(region(2).0).unwrap(), 2);
+}
+
+/// The owner withdraws region 1 and frees its memory (`Core::quiesce`), while a peer writes to it by RDMA
+/// (`ShmVi::mapped`; `enter_copy` and `wait_while_busy` are copied as in `loom_push.rs`).
+fn withdrawn_while_written(look_again: bool) {
+    let (mut directory, peer) = fresh();
+    let lane = Arc::new((AtomicU32::new(0), Plain::new(0)));
+    lane.0.load(Ordering::Relaxed);
+    let theirs = lane.clone();
+    let writer = thread::spawn(move || {
+        let (busy, memory) = &*theirs;
+        let Some(found) = peer[0].read(region(1).0) else { return };
+        busy.store(1, Ordering::Release);
+        barrier::light();
+        if !look_again || peer[0].read(region(1).0) == Some(found) {
+            memory.write(1);
+        }
+        busy.store(2, Ordering::Release);
+    });
+    directory.withdraw(region(1).0);
+    barrier::heavy();
+    while lane.0.load(Ordering::Acquire) == 1 {
+        thread::yield_now();
+    }
+    lane.1.write(99);
+    writer.join().unwrap();
+    assert_eq!(lane.1.read(), 99);
+}
+
+#[test]
+fn an_entry_is_never_read_as_a_mixture() {
+    check(|| replaced_while_read(1));
+    check(|| replaced_while_read(2));
+}
+
+#[test]
+fn nobody_writes_to_a_region_that_was_withdrawn() {
+    check(|| withdrawn_while_written(true));
+}
+
+#[test]
+#[should_panic(expected = "mixture")]
+fn an_entry_without_fences_is_noticed() {
+    check_without(Without::Fences, || replaced_while_read(1));
+}
+
+#[test]
+#[should_panic(expected = "mixture")]
+fn an_entry_finished_without_release_is_noticed() {
+    check_without(Without::Release, || replaced_while_read(2));
+}
+
+#[test]
+#[should_panic(expected = "mixture")]
+fn an_entry_begun_without_acquire_is_noticed() {
+    check_without(Without::Acquire, || replaced_while_read(2));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn writing_without_a_second_look_is_noticed() {
+    check(|| withdrawn_while_written(false));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn withdrawing_without_barrier_is_noticed() {
+    check_without(Without::Heavy, || withdrawn_while_written(true));
+}

@@ -1,0 +1,3 @@
+//! The suite on the shared-memory provider.
+
+viaduct_conformance::suite!(shm);

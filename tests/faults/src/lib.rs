@@ -1,0 +1,34 @@
+//! Faults: peers that are killed, stopped, hostile or forked, and resources that run out.
+//!
+//! The notes on reliability (section 5) state a contract; each suite here holds the shared-memory provider to a part:
+//!
+//! ```text
+//!   tests/kill.rs       a peer ends at every named step        no call blocks for ever, every descriptor comes back
+//!   tests/stop.rs       a peer stops and goes on               stopped is not dead
+//!   tests/hostile.rs    a peer writes garbage                  a clean error, and nobody else is concerned
+//!   tests/handshake.rs  strangers at the socket                the same, before there is a connection
+//!   tests/fork.rs       a process forks in the middle          the parent's pages, the parent's connections
+//!   tests/limits.rs     descriptors, memory, folders run out   a typed error, and it works again after relief
+//!   tests/idle.rs       nothing happens                        no CPU, and no system call on post and poll
+//!   tests/many.rs       a thousand connections                 they fit
+//! ```
+//!
+//! A [`session`] goes through a [`plan`] in which every way of the provider is used; an [`actor`] is a child process
+//! that does the same and meets its fate at a point (`viaduct_os::point`); a [`sweep`] does so for every point there
+//! is, and prints its totals.
+//!
+//! ```no_run
+//! use viaduct_faults::node::Mode;
+//! use viaduct_faults::plan::Role;
+//!
+//! viaduct_faults::sweep::sweep(Mode::Direct, Role::Client);
+//! ```
+
+pub mod actor;
+pub mod footprint;
+pub mod frozen;
+pub mod ledger;
+pub mod node;
+pub mod plan;
+pub mod session;
+pub mod sweep;
