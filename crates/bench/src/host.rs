@@ -40,6 +40,15 @@ pub fn involuntary_switches() -> u64 {
         .unwrap_or(0)
 }
 
+/// Nanoseconds that the calling thread was ready to run but another one had the core; 0 where the kernel does not tell.
+pub fn run_delay_ns() -> u64 {
+    read("/proc/thread-self/schedstat")
+        .split_whitespace()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
 fn steal_in(stat: &str, cpus: &[usize]) -> (u64, u64) {
     let mut distinct = cpus.to_vec();
     distinct.sort_unstable();

@@ -124,7 +124,7 @@ struct Bench<'a> {
     rng: Rng,
     launch: usize,
     round: usize,
-    /// What a slice of each variant consists of, found in the first launch.
+    /// What a slice of each variant consisted of in the launch before.
     runs: Vec<Option<Run>>,
     results: Vec<Measured>,
 }
@@ -139,14 +139,7 @@ impl Bench<'_> {
             if !self.results[index].valid {
                 continue;
             }
-            let run = match self.runs[index] {
-                // Known from an earlier launch: warm up only.
-                Some(run) => {
-                    session.run(index, &run, self.timer, &mut Vec::new())?;
-                    run
-                }
-                None => self.calibrate(session, index, variant)?,
-            };
+            let run = self.calibrate(session, index, variant)?;
             self.runs[index] = Some(run);
             runs.push((index, run));
         }
@@ -187,25 +180,34 @@ impl Bench<'_> {
         Ok(led.bad == 0 && followed.bad == 0)
     }
 
-    /// Warms up and finds how many messages make a slice, and how many exchanges a sample.
+    /// Warms up and finds how many messages make a slice, and how many exchanges a sample. A fresh TCP connection needs
+    /// the warm-up most: in its first milliseconds it is several times slower than later.
     fn calibrate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<Run> {
         let target = slice_ns(variant.motion);
-        let mut count = 4u64;
-        let per_message = loop {
-            let run = Run { count, batch: 1, check: false };
+        let mut count = self.runs[index].map_or(4, |run| run.count);
+        // The fastest run counts, or a pause during calibration would make every slice too short.
+        let mut per_message = f64::INFINITY;
+        let start = Instant::now();
+        loop {
             let mut samples = Vec::new();
             let before = self.timer.ticks();
-            session.run(index, &run, self.timer, &mut samples)?;
+            session.run(index, &Run { count, batch: 1, check: false }, self.timer, &mut samples)?;
             let whole = self.timer.to_ns(self.timer.ticks() - before);
-            if whole >= target || count >= 1 << 26 {
-                // The median is not moved by a pause; a stream has one sample only.
-                let times: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks)).collect();
-                let median = median(&times).unwrap_or(whole);
-                break if variant.motion == Motion::PingPong { median } else { median / count as f64 };
+            let times: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks)).collect();
+            let sample = median(&times).unwrap_or(whole);
+            let messages = if variant.motion == Motion::PingPong { 1 } else { count };
+            if whole >= target / 2.0 {
+                per_message = per_message.min(sample / messages as f64);
             }
-            count = (count as f64 * (1.2 * target / whole).clamp(2.0, 32.0)) as u64;
-        };
-        let per_message = per_message.max(1.0);
+            let long_enough = whole >= 0.8 * target || count >= 1 << 26;
+            if long_enough && start.elapsed() >= WARM_UP {
+                break;
+            }
+            if !long_enough {
+                count = (count as f64 * (1.2 * target / whole).clamp(1.5, 32.0)) as u64;
+            }
+        }
+        let per_message = per_message.clamp(1.0, target);
         let count = (target / per_message).ceil().max(4.0) as u64;
         if variant.motion == Motion::Stream {
             return Ok(Run { count, batch: count, check: false });
@@ -219,8 +221,11 @@ impl Bench<'_> {
         let one_core = self.settings.one_core();
         let mut samples = Vec::new();
         let before = Probe::take(session, self.timer, one_core)?;
-        let switches = host::involuntary_switches();
+        let (switches, delay) = (host::involuntary_switches(), host::run_delay_ns());
+        let start = self.timer.ticks();
         let (_, followed) = session.run(index, run, self.timer, &mut samples)?;
+        let whole = self.timer.to_ns(self.timer.ticks() - start);
+        let delay = (host::run_delay_ns() - delay).max(followed.delay) as f64;
         let switches = host::involuntary_switches() - switches + followed.switches;
         let after = Probe::take(session, self.timer, one_core)?;
         let messages = match self.point.variants[index].motion {
@@ -234,7 +239,8 @@ impl Bench<'_> {
             placement: if before.placement == after.placement { before.placement } else { Placement::Mixed },
             probe_ns: before.ns.zip(after.ns).map(|(a, b)| (a + b) / 2.0),
             // Two processes on one core take it from each other all the time.
-            disturbed: (switches > 0 && !one_core) || before.gap.max(after.gap) > GAP_LIMIT,
+            disturbed: !one_core && (switches > 0 || delay > DELAY_LIMIT * whole)
+                || before.gap.max(after.gap) > GAP_LIMIT,
             gap: before.gap.max(after.gap),
             median: median(&ns).unwrap_or(0.0),
             ns,
@@ -258,8 +264,16 @@ fn enough(result: &Measured) -> bool {
     !result.valid || [Same, Smt, Near, Far].iter().any(|p| result.placed(*p, true).count() >= WANTED)
 }
 
+/// Share of a slice that an end was kept waiting for its core, above which the slice is set aside. Waking up alone
+/// costs a blocking layer a few percent; a compiler next door costs it half of its time without ever taking a core from
+/// a running process.
+const DELAY_LIMIT: f64 = 0.1;
+
 /// Share of a probe lost in gaps above which a slice next to it is set aside.
 const GAP_LIMIT: f64 = 0.1;
+
+/// Least time that a layer runs in a fresh launch before it is timed.
+const WARM_UP: Duration = Duration::from_millis(20);
 
 const REST: Duration = Duration::from_millis(3);
 

@@ -29,7 +29,7 @@ pub fn serve(cpu: usize, one_core: bool, parent: u32, providers: Config) -> Resu
     let fd =
         std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::os("taking the control segment"))?;
     let control = Rc::new(Control::adopt(fd, one_core, providers)?);
-    let mut peer = Peer { control, doors: Vec::new(), ends: Vec::new(), switches: 0 };
+    let mut peer = Peer { control, doors: Vec::new(), ends: Vec::new(), before: (0, 0) };
     let pinned =
         viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning the peer process to core {cpu}")));
     peer.serve(pinned)
@@ -40,8 +40,8 @@ struct Peer {
     /// Opened, not yet connected.
     doors: Vec<Box<dyn Door>>,
     ends: Vec<Box<dyn End>>,
-    /// Involuntary switches before the order in hand.
-    switches: u64,
+    /// Involuntary switches and waiting time before the order in hand.
+    before: (u64, u64),
 }
 
 impl Peer {
@@ -56,7 +56,7 @@ impl Peer {
                 return Ok(());
             }
             // Slow things first: once an order is announced as started, the first process starts its clock.
-            self.switches = host::involuntary_switches();
+            self.before = (host::involuntary_switches(), host::run_delay_ns());
             control.announce(&control.started, number);
             let done = start.take().unwrap_or(Ok(())).and_then(|()| self.obey(order));
             let answer = done.unwrap_or_else(|error| Answer::Failed {
@@ -95,7 +95,8 @@ impl Peer {
             Order::Run(index, run) => {
                 let end = self.ends.get_mut(index).ok_or_else(|| misled("no such layer"))?;
                 let mut tally = end.follow(&run)?;
-                tally.switches = host::involuntary_switches() - self.switches;
+                tally.delay = host::run_delay_ns() - self.before.1;
+                tally.switches = host::involuntary_switches() - self.before.0;
                 Ok(Answer::Tally(tally))
             }
             Order::Probe { first, count } => {

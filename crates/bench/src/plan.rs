@@ -160,4 +160,6 @@ pub(crate) struct Tally {
     pub(crate) sum: u64,
     /// How often the core was taken away from that process during the slice.
     pub(crate) switches: u64,
+    /// Nanoseconds that the process was ready to run but another one had the core.
+    pub(crate) delay: u64,
 }

@@ -52,12 +52,12 @@ pub(crate) fn reported(result: &Measured) -> Vec<Placement> {
     best.filter(|p| count(*p) > 0).into_iter().collect()
 }
 
-/// The slices that count: undisturbed ones if there are enough, else all, and whether it was all.
+/// The slices that count: the undisturbed ones, or all if there are hardly any; and whether that was too few.
 pub(crate) fn counted(result: &Measured, placement: Placement) -> (Vec<&Slice>, bool) {
     let clean: Vec<_> = result.placed(placement, true).collect();
     let all: Vec<_> = result.placed(placement, false).collect();
-    let enough = clean.len() >= WANTED || clean.len() == all.len();
-    if enough { (clean, false) } else { (all, true) }
+    let too_few = clean.len() < WANTED && clean.len() < all.len();
+    if clean.len() >= FEWEST.min(all.len()) { (clean, too_few) } else { (all, true) }
 }
 
 pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measurement {

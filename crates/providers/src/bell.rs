@@ -12,6 +12,11 @@ use viaduct_via::provider::Sleeper;
 /// Something that holds a bell word: a box, or a shared segment.
 pub(crate) trait HasBell: Send + Sync {
     fn word(&self) -> &BellWord;
+
+    /// The longest sleep, where somebody could write to the word that nobody sleeps, and so keep others from ringing.
+    fn longest_sleep(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// A [`Sleeper`] on such a word.
@@ -49,7 +54,8 @@ impl<W: HasBell> Sleeper for Bell<W> {
     }
 
     fn park(&self, timeout: Option<Duration>) {
-        self.holder.word().park(timeout);
+        let longest = self.holder.longest_sleep();
+        self.holder.word().park(timeout.into_iter().chain(longest).min());
     }
 
     fn ring(&self) {

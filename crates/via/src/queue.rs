@@ -171,6 +171,10 @@ impl WorkQueue {
     /// Next descriptor that is done in order and not yet announced: whether it wants an entry in the completion queue.
     #[inline]
     pub(crate) fn settle(&mut self) -> Option<bool> {
+        // What was taken without having been announced is past.
+        if (self.head.wrapping_sub(self.settled) as i32) > 0 {
+            self.settled = self.head;
+        }
         if self.settled == self.tail {
             return None;
         }
@@ -199,10 +203,6 @@ impl WorkQueue {
         let descriptor = slot.descriptor.take();
         slot.done = false;
         self.head = head.wrapping_add(1);
-        // A queue without completion queue never settles on its own.
-        if self.settled.wrapping_sub(self.head) > self.depth {
-            self.settled = self.head;
-        }
         descriptor
     }
 

@@ -44,7 +44,9 @@ impl Completion {
 
     /// The bytes received or read, copied out of the descriptor's first buffer.
     pub fn data(&self) -> Vec<u8> {
-        self.descriptor.buffers().first().map(|b| b.to_vec(self.length as usize)).unwrap_or_default()
+        // A peer's RDMA write may be longer than the buffer of the receive that tells of it.
+        let first = self.descriptor.buffers().first();
+        first.map(|b| b.to_vec(b.len().min(self.length as usize))).unwrap_or_default()
     }
 }
 

@@ -19,19 +19,25 @@ use std::time::Duration;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::Error;
 
+pub mod baduse;
 pub mod completing;
 pub mod connecting;
 pub mod cq;
 pub mod flush;
 pub mod harness;
+pub mod hooks;
 pub mod inline;
+pub mod memory;
 pub mod notify;
 pub mod pattern;
 pub mod peering;
+pub mod protection;
+pub mod rdma;
 pub mod reliability;
 pub mod srq;
 pub mod states;
 mod table;
+pub mod ubertest;
 pub mod world;
 
 pub use world::World;

@@ -54,6 +54,23 @@ macro_rules! suite {
                 threads_wait_side_by_side a_waiter_is_woken_by_another_thread waiting_on_a_broken_vi_ends
                 completions_are_futures
             }
+            $crate::topic! { $world, protection, 180,
+                a_region_grants_rights a_vi_grants_rights remote_tags_must_match local_tags_must_match
+                an_old_check_does_not_count bounds_hold guessed_handles_are_refused
+                a_withdrawn_region_is_out_of_reach rights_change handles_belong_to_one_nic one_memory_two_handles
+                a_refusal_is_told_to_the_initiator
+            }
+            $crate::topic! { $world, rdma, 180,
+                a_write_lands_unseen a_read_brings_the_bytes heap_memory_is_a_target
+                a_write_with_immediate_data_is_seen immediate_data_needs_a_receive pieces_on_the_local_side
+                the_last_word_comes_last operations_keep_their_order a_fence_waits_for_reads atomics_change_words
+                atomics_are_atomic contradictions_are_format_errors
+            }
+            $crate::topic! { $world, memory, 180,
+                every_kind_of_memory_works heap_memory_comes_back made_memory_is_fresh pieces_of_a_region
+                thousands_of_regions regions_come_and_go dropping_while_a_peer_writes buffers_outlive_their_nic
+                regions_have_limits
+            }
             $crate::topic! { $world, srq, 180,
                 vis_draw_from_one_store a_store_with_a_completion_queue an_empty_store_is_an_empty_queue
                 a_full_ledger_holds_messages_back waiting_on_a_store nothing_in_a_store_is_lost posting_to_a_store
@@ -62,6 +79,18 @@ macro_rules! suite {
             $crate::topic! { $world, inline, 180,
                 bytes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed
                 unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch
+            }
+            $crate::topic! { $world, baduse, 180,
+                unknown_vis unknown_queues unknown_tags_and_regions unknown_listeners_and_requests wrong_states
+                wrong_descriptors wrong_numbers ranges_outside_buffers_panic a_forked_child_is_refused
+                arming_out_of_turn
+            }
+            $crate::topic! { $world, hooks, 180,
+                counting a_nic_keeps_counters tracing failing losing_by_chance_is_repeatable
+                breaking_one_connection refusing_steps refusing_to_accept delaying
+            }
+            $crate::topic! { $world, ubertest, 3000,
+                every_combination_carries_its_bytes
             }
             $crate::topic! { $world, cq, 300,
                 one_queue_for_many the_two_queues_may_part entries_are_reserved resizing_while_in_use

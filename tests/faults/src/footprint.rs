@@ -26,6 +26,18 @@ impl Footprint {
         Footprint { fds, maps: shared_maps() }
     }
 
+    /// What this process holds once that no longer changes.
+    pub fn settled() -> Footprint {
+        let (mut last, mut same) = (Footprint::take(), 0);
+        while same < 5 {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = Footprint::take();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+        last
+    }
+
     /// Descriptors in all.
     pub fn descriptors(&self) -> usize {
         self.fds.values().sum()

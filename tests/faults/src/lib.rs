@@ -25,10 +25,13 @@
 //! ```
 
 pub mod actor;
+pub mod door;
 pub mod footprint;
+pub mod forking;
 pub mod frozen;
 pub mod ledger;
 pub mod node;
 pub mod plan;
+pub mod scribbler;
 pub mod session;
 pub mod sweep;

@@ -35,6 +35,8 @@ pub(super) struct Half {
     size: usize,
     window: u64,
     block: bool,
+    /// Messages are small enough to be sent by value, without a descriptor.
+    inline: bool,
     /// Send descriptors that are not posted.
     spare: Vec<Descriptor>,
     sent: u64,
@@ -78,6 +80,7 @@ impl Half {
             size: variant.size,
             window: variant.window as u64,
             block: variant.wait == Wait::Block,
+            inline: variant.size <= nic.attributes().max_inline,
             spare: spare.collect(),
             sent: 0,
             granted: 0,
@@ -105,6 +108,9 @@ impl Half {
                 self.take_grant(nic)?;
             }
         }
+        if self.inline {
+            return self.send_small::<CHECK>(nic, seq);
+        }
         let mut descriptor = match self.spare.pop() {
             Some(descriptor) => descriptor,
             None => self.reap_one(nic)?,
@@ -119,6 +125,27 @@ impl Half {
         if let Some(done) = nic.poll_send(self.vi).map_err(|e| failure(self.layer, &e))? {
             self.spare.push(self.checked(done)?.descriptor);
         }
+        Ok(())
+    }
+
+    /// Sends a message by value, as a program that cares for latency sends small ones.
+    #[inline(always)]
+    fn send_small<const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<()> {
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+        }
+        loop {
+            match nic.send_inline(self.vi, &self.scratch, None) {
+                Ok(()) => break,
+                Err(viaduct_via::Error::Busy) => {
+                    // Looking at the connection makes room.
+                    nic.poll_send(self.vi).map_err(|e| failure(self.layer, &e))?;
+                    self.patience.check("sending a message")?;
+                }
+                Err(error) => return Err(failure(self.layer, &error)),
+            }
+        }
+        self.sent += 1;
         Ok(())
     }
 

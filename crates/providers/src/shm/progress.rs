@@ -13,8 +13,8 @@ use super::shared::RECVS;
 use super::sync::Ordering;
 use super::vi::{Offered, ShmVi};
 
-/// Messages taken from the ring by one poll, so that a busy peer does not keep the caller for ever.
-const BATCH: usize = 32;
+/// Entries taken from the ring by one poll, so that a busy peer does not keep the caller for ever.
+const BATCH: u64 = 16;
 
 /// Added to a status in the word that says "closed".
 const CLOSED_STATUS: u32 = 2;
@@ -28,28 +28,36 @@ enum Step {
 impl ShmVi {
     #[inline]
     pub(crate) fn progress(&mut self, queues: &mut Queues<'_>) {
-        let mut taken = 0;
-        let empty = loop {
-            let head = match self.rx.peek() {
-                Ok(Some(head)) => head,
-                Ok(None) => break true,
+        // One at a time while messages come one by one: to look at the entry behind the first would take its line away
+        // from a sender that is about to write it. In a burst, as many as are there.
+        let most = if self.idle { 1 } else { BATCH };
+        let ready = self.rx.ready(most);
+        let end = self.rx.position() + ready;
+        let mut empty = ready < most;
+        self.idle = empty;
+        while self.rx.position() < end {
+            let step = match self.rx.peek() {
+                Ok(Some(head)) => self.take(head, queues),
+                // Cannot be: the entry was there.
+                Ok(None) => Step::Stop,
                 Err(_) => {
                     queues.broken(Fault::Protocol);
                     return;
                 }
             };
-            if taken == BATCH {
-                break false;
+            if let Step::Stop = step {
+                empty = false;
+                break;
             }
-            match self.take(head, queues) {
-                Step::Next => taken += 1,
-                Step::Stop => break false,
-            }
-        };
+        }
+        if ready == 0 && self.rx.peek().is_err() {
+            queues.broken(Fault::Protocol);
+            return;
+        }
         if self.waiting {
             self.hear_of_sends(queues);
         }
-        if taken > 0 {
+        if ready > 0 {
             // Whoever waits for this message gets it first; the rest is the next poll's.
             self.after_taking(empty);
         } else if empty {

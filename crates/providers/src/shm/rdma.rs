@@ -96,7 +96,9 @@ impl ShmVi {
         let offset = place.1.checked_add(work.remote.addr - found.base);
         let end = offset.and_then(|o| o.checked_add(u64::from(work.total)));
         let (Some(offset), Some(end)) = (offset, end) else { return Submit::Failed(Status::TransportError) };
-        if end > segment.len() as u64 {
+        // The address is aligned; whether its place is, only the peer's directory says.
+        let misaligned = work.op.is_atomic() && !offset.is_multiple_of(8);
+        if end > segment.len() as u64 || misaligned {
             return Submit::Failed(Status::TransportError);
         }
         // Withdrawing a region waits for copies under way; one that begins now sees that it is gone.
@@ -225,7 +227,7 @@ impl ShmVi {
 /// Moves the bytes of an operation between a descriptor and mapped memory that was checked to hold them.
 fn transfer(work: &Work, remote: *mut u8) {
     if work.op.is_atomic() {
-        // SAFETY: eight bytes inside the mapping; the address is aligned as the peer's was (slabs start at a page).
+        // SAFETY: eight bytes inside the mapping, aligned, as the caller has checked.
         let old = unsafe {
             match work.op {
                 Op::FetchAdd => raw::fetch_add(remote, work.operands[0]),

@@ -88,6 +88,8 @@ pub(crate) struct ShmVi {
     pub(crate) source: Option<(u32, Arc<Segment>)>,
     pub(crate) remote_ops: VecDeque<RemoteOp>,
     pub(crate) broken: bool,
+    /// The last look found the ring empty.
+    pub(crate) idle: bool,
     closed: bool,
 }
 
@@ -151,6 +153,7 @@ impl ShmVi {
             source: None,
             remote_ops: VecDeque::new(),
             broken: false,
+            idle: true,
             closed: false,
         })
     }
@@ -448,8 +451,20 @@ impl Endpoint for ShmVi {
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
-        if self.is_over() || !self.remote_ops.is_empty() {
+        if self.broken || !self.remote_ops.is_empty() {
             return Submit::Busy;
+        }
+        if bytes.len() <= 8 {
+            if !self.room(1) {
+                return Submit::Busy;
+            }
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+            self.tx.put_word(flags, bytes.len() as u32, immediate.unwrap_or(0), u64::from_ne_bytes(word));
+            self.sent += 1;
+            self.published();
+            return Submit::Done;
         }
         let mut words = [0u64; super::ring::INLINE_WORDS];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {

@@ -5,6 +5,11 @@
 //! (loom has no membarrier). loom takes SeqCst accesses for AcqRel ones and knows no load buffering, so plain memory
 //! that is handed over is modelled by [`Plain`], whose races it does see.
 //!
+//! loom 0.7 keeps one last access per word to find what it must reorder, so a thread's own load hides an earlier load of
+//! another thread from the store that follows it. Where a thread loads a word that it stores afterwards, the thread
+//! that only reads must be the one that is spawned: it then runs last in the first execution, and its loads are
+//! reordered with the stores.
+//!
 //! A check that cannot fail is worthless: [`check_without`] runs a model with one thing left out ([`Without`]).
 #![allow(dead_code, unused_imports)]
 

@@ -1,0 +1,218 @@
+//! Models of several threads that sleep on one NIC: `SharedSleep`, `wait_for` and `wake_others` of
+//! `crates/via/src/shared.rs` (their steps; keep them in step) over the real bell.
+//!
+//! A bell's word says only that *somebody* sleeps. A sleeper that was rung for before it parked has to notice, although
+//! another one may have announced itself since: therefore [`Ticket`], which a sleeper draws when it announces itself.
+#![cfg(loom)]
+
+mod model;
+
+#[path = "../../os/src/bell.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod bell;
+
+use std::sync::Arc;
+
+use bell::{AWAKE, BellWord, FUTEX};
+use loom::sync::Mutex;
+use model::{Without, barrier, check, check_without, eventfd, futex, sync, thread, wait};
+use sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A bell as the models of this file use it.
+trait Bell: Send + Sync + 'static {
+    fn fresh() -> Self;
+    fn announce(&self) -> u32;
+    fn park(&self, ticket: u32);
+    fn disarm(&self);
+    fn ring(&self);
+}
+
+/// The bell as it is: who parks compares the state.
+impl Bell for BellWord {
+    fn fresh() -> BellWord {
+        let bell = BellWord::new();
+        assert!(bell.is_awake() && bell.wakes() == 0);
+        bell
+    }
+
+    fn announce(&self) -> u32 {
+        self.announce(FUTEX);
+        0
+    }
+
+    fn park(&self, _: u32) {
+        self.park(None);
+    }
+
+    fn disarm(&self) {
+        self.disarm(FUTEX);
+    }
+
+    fn ring(&self) {
+        self.ring(None);
+    }
+}
+
+/// The bell as it would be for several sleepers: who parks compares the number of rings with the one of his ticket.
+struct Ticket {
+    state: AtomicU32,
+    seq: AtomicU32,
+}
+
+impl Bell for Ticket {
+    fn fresh() -> Ticket {
+        let bell = Ticket { state: AtomicU32::new(AWAKE), seq: AtomicU32::new(0) };
+        assert_eq!((bell.state.load(Ordering::Relaxed), bell.seq.load(Ordering::Relaxed)), (AWAKE, 0));
+        bell
+    }
+
+    fn announce(&self) -> u32 {
+        let ticket = self.seq.load(Ordering::Relaxed);
+        self.state.fetch_or(FUTEX, Ordering::SeqCst);
+        barrier::heavy();
+        ticket
+    }
+
+    fn park(&self, ticket: u32) {
+        futex::wait(&self.seq, ticket, None);
+    }
+
+    fn disarm(&self) {
+        self.state.fetch_and(!FUTEX, Ordering::Relaxed);
+    }
+
+    fn ring(&self) {
+        barrier::light();
+        if self.state.load(Ordering::Relaxed) != AWAKE && self.state.swap(AWAKE, Ordering::AcqRel) != AWAKE {
+            self.seq.fetch_add(1, Ordering::Release);
+            futex::wake(&self.seq, u32::MAX);
+        }
+    }
+}
+
+struct Shared<B> {
+    bell: B,
+    sleepers: Mutex<u32>,
+    /// Stands for the lock on the NIC.
+    nic: Mutex<()>,
+    /// What the two threads wait for.
+    data: [AtomicU64; 2],
+    wakes_others: bool,
+}
+
+impl<B: Bell> Shared<B> {
+    fn new(wakes_others: bool) -> Arc<Shared<B>> {
+        let data = [AtomicU64::new(0), AtomicU64::new(0)];
+        Arc::new(Shared { bell: B::fresh(), sleepers: Mutex::new(0), nic: Mutex::new(()), data, wakes_others })
+    }
+
+    fn announce(&self) -> u32 {
+        let mut count = self.sleepers.lock().unwrap();
+        *count += 1;
+        self.bell.announce()
+    }
+
+    fn cancel(&self) {
+        let mut count = self.sleepers.lock().unwrap();
+        *count -= 1;
+        if *count == 0 {
+            self.bell.disarm();
+        }
+    }
+
+    fn poll(&self, mine: usize) -> bool {
+        let nic = self.nic.lock().unwrap();
+        let found = self.data[mine].load(Ordering::Acquire) != 0;
+        drop(nic);
+        if found && self.wakes_others && *self.sleepers.lock().unwrap() > 0 {
+            self.bell.ring();
+        }
+        found
+    }
+
+    /// `wait_for` without a deadline.
+    fn wait(&self, mine: usize) {
+        loop {
+            let ticket = self.announce();
+            let found = self.poll(mine);
+            if !found {
+                self.bell.park(ticket);
+            }
+            self.cancel();
+            if found || self.poll(mine) {
+                return;
+            }
+        }
+    }
+
+    /// `wait_for` with a deadline that has passed by the time of the second look.
+    fn wait_shortly(&self, mine: usize) {
+        self.announce();
+        let _ = self.poll(mine);
+        self.cancel();
+    }
+
+    /// A peer.
+    fn publish(&self, to: usize) {
+        self.data[to].store(1, Ordering::Release);
+        self.bell.ring();
+    }
+}
+
+/// Two threads wait, each for its own message; a peer sends both.
+fn two_wait<B: Bell>(wakes_others: bool) {
+    let shared = Shared::<B>::new(wakes_others);
+    let (a, b) = (shared.clone(), shared.clone());
+    let peer = thread::spawn(move || {
+        a.publish(0);
+        a.publish(1);
+    });
+    let other = thread::spawn(move || b.wait(0));
+    shared.wait(1);
+    other.join().unwrap();
+    peer.join().unwrap();
+}
+
+/// One thread waits for its message, the other one for something that does not come, and gives up.
+fn one_gives_up<B: Bell>() {
+    let shared = Shared::<B>::new(true);
+    let (a, b) = (shared.clone(), shared.clone());
+    let peer = thread::spawn(move || a.publish(0));
+    let other = thread::spawn(move || b.wait_shortly(1));
+    shared.wait(0);
+    other.join().unwrap();
+    peer.join().unwrap();
+}
+
+#[test]
+fn two_who_wait_are_both_woken() {
+    check(|| two_wait::<BellWord>(true));
+}
+
+#[test]
+fn with_tickets_two_who_wait_are_both_woken() {
+    check(|| two_wait::<Ticket>(true));
+}
+
+#[test]
+fn with_tickets_one_who_gives_up_takes_no_wake_up_along() {
+    check(one_gives_up::<Ticket>);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_tickets_one_who_gives_up_takes_a_wake_up_along() {
+    check(one_gives_up::<BellWord>);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn not_waking_others_is_noticed() {
+    check(|| two_wait::<BellWord>(false));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn announcing_without_barrier_is_noticed() {
+    check_without(Without::Heavy, || two_wait::<Ticket>(true));
+}

@@ -1,0 +1,331 @@
+//! The bad twin of every call: handles that were destroyed, belong to another NIC or were made up; wrong states, wrong
+//! queues, wrong numbers. Each is refused by an error, and nothing has changed afterwards.
+
+use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
+use viaduct_via::handle::RawHandle;
+use viaduct_via::{
+    Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op, PostError,
+    ProtectionTag, Queue, Reliability, Srq, Status, Vi, ViAttributes, ViState,
+};
+
+use crate::world::{LONG, SHORT, Side, World};
+
+const MADE_UP: RawHandle = RawHandle { index: 3, generation: 0x1234_5678 };
+
+fn unknown<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::InvalidHandle(_) | Error::InvalidPtag))
+}
+
+fn unposted(result: Result<(), PostError>) -> bool {
+    matches!(result, Err(PostError { error: Error::InvalidHandle(_), descriptor }) if descriptor.work().context == 1)
+}
+
+/// Every call that takes a VI, with one that is not there.
+fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other: &NetAddress) {
+    assert!(unknown(nic.destroy_vi(vi)));
+    assert!(unknown(nic.query_vi(vi)));
+    assert!(unknown(nic.set_vi_attributes(vi, ViAttributes::new(tag))));
+    assert!(unknown(nic.connect_request(vi, address, LONG)));
+    assert!(unknown(nic.connect_start(vi, None, address, &[], LONG)));
+    assert!(unknown(nic.connect_peer_request(vi, address, other, LONG)));
+    assert!(unknown(nic.connect_poll(vi)));
+    assert!(unknown(nic.connect_finish(vi)));
+    assert!(unknown(nic.disconnect(vi)));
+    assert!(unposted(nic.post_send(vi, Descriptor::send_empty().context(1))));
+    assert!(unposted(nic.post_recv(vi, Descriptor::recv_empty().context(1))));
+    assert!(unknown(nic.send_inline(vi, b"x", None)));
+    let batch = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
+    assert!(matches!(batch, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    assert!(unknown(nic.poll_send(vi)));
+    assert!(unknown(nic.poll_recv(vi)));
+    assert!(unknown(nic.wait_send(vi, LONG)));
+    assert!(unknown(nic.wait_recv(vi, LONG)));
+    assert!(nic.reclaim(vi).is_none());
+}
+
+/// VIs that are not there.
+pub fn unknown_vis(mut w: World) {
+    let gone = w.a.vi(ReliableDelivery);
+    w.a.destroy_vi(gone).unwrap();
+    let theirs = w.b.vi(ReliableDelivery);
+    let (tag, address, other) = (w.a.tag, w.address(), w.address());
+    for vi in [gone, theirs, Vi::from_raw(MADE_UP)] {
+        try_vi(&mut w.a, vi, tag, &address, &other);
+    }
+    // A new VI in the old one's place does not bring its handle back to life.
+    let fresh = w.a.vi(ReliableDelivery);
+    assert_eq!(fresh.raw().index, gone.raw().index);
+    try_vi(&mut w.a, gone, tag, &address, &other);
+    assert_eq!(w.a.state(fresh), ViState::Idle);
+    assert_eq!(w.b.state(theirs), ViState::Idle);
+    assert_eq!(Vi::from_raw(fresh.raw()), fresh);
+}
+
+/// Completion queues and shared receive queues that are not there.
+pub fn unknown_queues(mut w: World) {
+    let (gone, store) = (w.a.create_cq(4).unwrap(), w.a.create_srq(4).unwrap());
+    w.a.destroy_cq(gone).unwrap();
+    w.a.destroy_srq(store).unwrap();
+    let (their_cq, their_srq) = (w.b.create_cq(4).unwrap(), w.b.create_srq(4).unwrap());
+    for cq in [gone, their_cq, Cq::from_raw(MADE_UP)] {
+        assert!(unknown(w.a.destroy_cq(cq)));
+        assert!(unknown(w.a.resize_cq(cq, 8)));
+        assert!(unknown(w.a.poll_cq(cq)));
+        assert!(unknown(w.a.poll_cq_entry(cq)));
+        assert!(unknown(w.a.poll_cq_batch(cq, &mut Vec::new(), 4)));
+        assert!(unknown(w.a.wait_cq(cq, LONG)));
+        let attributes = w.a.vi_attributes(ReliableDelivery).cq(cq);
+        assert!(unknown(w.a.create_vi(attributes)));
+    }
+    for srq in [store, their_srq, Srq::from_raw(MADE_UP)] {
+        assert!(unknown(w.a.destroy_srq(srq)));
+        assert!(unposted(w.a.post_srq(srq, Descriptor::recv_empty().context(1))));
+        let mut attributes = w.a.vi_attributes(ReliableDelivery);
+        attributes.srq = Some(srq);
+        assert!(unknown(w.a.create_vi(attributes)));
+    }
+}
+
+/// Tags and regions that are not there.
+pub fn unknown_tags_and_regions(mut w: World) {
+    let gone = w.a.create_ptag().unwrap();
+    w.a.destroy_ptag(gone).unwrap();
+    let (theirs, own) = (w.b.tag, w.a.buffer(8));
+    let vi = w.a.vi(ReliableDelivery);
+    for tag in [gone, theirs, ProtectionTag::from_raw(MADE_UP)] {
+        assert!(unknown(w.a.destroy_ptag(tag)));
+        assert!(unknown(w.a.alloc(8, MemAttributes::local(tag))));
+        assert!(unknown(w.a.register(vec![0; 8], MemAttributes::local(tag))));
+        let raw = viaduct_via::raw::RawMemory::from_heap(vec![0; 8]);
+        assert!(unknown(w.a.register_raw(raw, MemAttributes::local(tag))));
+        assert!(unknown(w.a.set_mem_attributes(own.handle(), MemAttributes::local(tag))));
+        assert!(unknown(w.a.create_vi(ViAttributes::new(tag))));
+        assert!(unknown(w.a.set_vi_attributes(vi, ViAttributes::new(tag))));
+    }
+    assert_eq!(w.a.query_mem(own.handle()).unwrap(), MemAttributes::local(w.a.tag), "nothing changed");
+    assert_eq!(w.a.query_vi(vi).unwrap().attributes.ptag, w.a.tag);
+    let (old, their) = (w.a.buffer(8).handle(), w.b.buffer(8));
+    drop(w.a.buffer(8));
+    let good = MemAttributes::local(w.a.tag);
+    for handle in [old, their.handle(), MemHandle::NONE, MemHandle::from_number(u32::MAX)] {
+        assert!(unknown(w.a.query_mem(handle)), "{handle:?}");
+        assert!(unknown(w.a.set_mem_attributes(handle, good)), "{handle:?}");
+    }
+    assert!(unknown(w.a.deregister(their)));
+    assert!(unknown(w.a.deregister(Buffer::from(vec![0; 8]))));
+}
+
+/// Listeners that are not there, and requests that belong to another NIC.
+pub fn unknown_listeners_and_requests(mut w: World) {
+    let address = w.address();
+    let gone = w.b.listen(&address, 1).unwrap();
+    w.b.unlisten(gone).unwrap();
+    let theirs = w.a.listen(&address, 1).unwrap();
+    for listener in [gone, theirs, Listener::from_raw(MADE_UP)] {
+        assert!(unknown(w.b.unlisten(listener)));
+        assert!(unknown(w.b.poll_listener(listener)));
+        assert!(unknown(w.b.wait_listener(listener, LONG)));
+    }
+    let (asking, answering) = (w.b.vi(ReliableDelivery), w.a.vi(ReliableDelivery));
+    w.b.connect_start(asking, None, &address, &[], LONG).unwrap();
+    let request = w.a.wait_listener(theirs, LONG).unwrap();
+    let mut third = w.node();
+    let vi = third.vi(ReliableDelivery);
+    let (error, request) = third.accept(request, vi).unwrap_err();
+    assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
+    let (error, request) = w.a.accept_with(request, vi, &[]).unwrap_err();
+    assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
+    w.a.accept(request, answering).map_err(|(e, _)| e).unwrap();
+    w.b.connect_finish(asking).unwrap();
+    // A rejection by the wrong NIC is none; the right one does it when it looks.
+    let (asking, address) = (w.b.vi(ReliableDelivery), w.address());
+    let listener = w.a.listen(&address, 1).unwrap();
+    w.b.connect_start(asking, None, &address, &[], LONG).unwrap();
+    let request = w.a.wait_listener(listener, LONG).unwrap();
+    assert!(matches!(third.reject(request), Err(Error::InvalidHandle(_))));
+    drop(w.a.poll_listener(listener).unwrap());
+    assert!(matches!(w.b.connect_finish(asking), Err(Error::Rejected(_))));
+}
+
+/// Calls in a state in which they make no sense.
+pub fn wrong_states(mut w: World) {
+    let idle = w.a.vi(ReliableDelivery);
+    let (connected, _) = w.pair(ReliableDelivery);
+    let (broken, other) = w.pair(ReliableDelivery);
+    w.b.disconnect(other).unwrap();
+    w.reaches(Side::A, broken, ViState::Error);
+    let (address, elsewhere, here) = (w.address(), w.address(), w.address());
+    let _listener = w.b.listen(&address, 4).unwrap();
+    let pending = w.a.vi(ReliableDelivery);
+    w.a.connect_start(pending, None, &address, &[], LONG).unwrap();
+    let is = |e: Error, state| matches!(e, Error::InvalidState { found, .. } if found == state);
+    assert!(is(w.a.disconnect(idle).unwrap_err(), ViState::Idle));
+    for (vi, state) in [(connected, ViState::Connected), (broken, ViState::Error), (pending, ViState::ConnectPending)] {
+        assert!(is(w.a.connect_start(vi, None, &address, &[], LONG).unwrap_err(), state));
+        assert!(is(w.a.connect_request(vi, &address, LONG).unwrap_err(), state));
+        assert!(is(w.a.connect_peer_request(vi, &elsewhere, &here, LONG).unwrap_err(), state));
+        assert!(is(w.a.destroy_vi(vi).unwrap_err(), state));
+        let attributes = w.a.vi_attributes(ReliableDelivery);
+        assert!(is(w.a.set_vi_attributes(vi, attributes).unwrap_err(), state));
+    }
+    for (vi, state) in [(idle, ViState::Idle), (connected, ViState::Connected), (broken, ViState::Error)] {
+        assert!(is(w.a.connect_poll(vi).unwrap_err(), state));
+        assert!(is(w.a.connect_finish(vi).unwrap_err(), state));
+    }
+    for (vi, state) in [(idle, ViState::Idle), (broken, ViState::Error), (pending, ViState::ConnectPending)] {
+        assert!(is(w.a.send_inline(vi, b"x", None).unwrap_err(), state));
+    }
+    let states = [idle, connected, broken, pending].map(|vi| w.a.state(vi));
+    assert_eq!(states, [ViState::Idle, ViState::Connected, ViState::Error, ViState::ConnectPending]);
+}
+
+/// Descriptors on the wrong queue, or with more segments than a descriptor may have.
+pub fn wrong_descriptors(mut w: World) {
+    let vi = w.a.vi(ReliableDelivery);
+    let srq = w.a.create_srq(4).unwrap();
+    let bad = |r: Result<(), PostError>| matches!(r, Err(e) if matches!(e.error, Error::InvalidParameter(_)));
+    for op in [Op::Receive, Op::RemoteRdmaWrite] {
+        assert!(bad(w.a.post_send(vi, Descriptor::new(op))), "{op:?}");
+    }
+    for op in [Op::Send, Op::RdmaWrite, Op::RdmaRead, Op::CompareSwap, Op::FetchAdd, Op::RemoteRdmaWrite] {
+        assert!(bad(w.a.post_recv(vi, Descriptor::new(op))), "{op:?}");
+        assert!(bad(w.a.post_srq(srq, Descriptor::new(op))), "{op:?}");
+    }
+    assert!(bad(w.a.post_recv(vi, Descriptor::recv_empty().unsignalled())), "it would vanish");
+    assert!(bad(w.a.post_srq(srq, Descriptor::recv_empty().unsignalled())), "it would vanish");
+    assert_eq!((w.a.query_vi(vi).unwrap().sends, w.a.query_vi(vi).unwrap().receives), (0, 0));
+    let most = w.a.attributes().max_segments_per_desc;
+    let many = |op, count| (0..count).fold(Descriptor::new(op), |d, _| d.segment(Buffer::from(vec![1])));
+    for level in [Unreliable, ReliableDelivery] {
+        let (va, vb) = w.pair(level);
+        w.b.post_recv(vb, many(Op::Receive, most)).unwrap();
+        w.a.post_send(va, many(Op::Send, most)).unwrap();
+        let got = w.received(vb);
+        assert_eq!((got.status, got.length as usize), (Status::Success, most), "as many as allowed");
+        assert_eq!(w.sent(va).status, Status::Success);
+        w.b.post_recv(vb, many(Op::Receive, most + 1)).unwrap();
+        w.a.send(va, b"x");
+        assert_eq!(w.received(vb).status, Status::FormatError, "one more, received into");
+        let (va, _vb) = w.pair(level);
+        w.a.post_send(va, many(Op::Send, most + 1)).unwrap();
+        assert_eq!(w.sent(va).status, Status::FormatError, "one more, sent");
+    }
+}
+
+/// Numbers outside the NIC's limits.
+pub fn wrong_numbers(mut w: World) {
+    let limits = w.a.attributes().clone();
+    let good = w.a.vi_attributes(ReliableDelivery);
+    for depth in [0, limits.max_descriptors_per_queue + 1] {
+        let mut odd = good.clone();
+        odd.send_depth = depth;
+        assert!(matches!(w.a.create_vi(odd), Err(Error::InvalidParameter(_))));
+        assert!(matches!(w.a.create_vi(good.clone().depth(depth)), Err(Error::InvalidParameter(_))));
+        assert!(matches!(w.a.create_srq(depth), Err(Error::InvalidParameter(_))));
+    }
+    let mut odd = good.clone();
+    odd.max_transfer_size = limits.max_transfer_size + 1;
+    assert!(matches!(w.a.create_vi(odd), Err(Error::Limit { .. })));
+    let mut odd = good.clone().reliability(Unreliable);
+    odd.rdma_read = true;
+    assert!(matches!(w.a.create_vi(odd), Err(Error::InvalidRdmaRead)), "reads need a reliable VI");
+    assert!(matches!(w.a.create_cq(0), Err(Error::InvalidParameter(_))));
+    assert!(matches!(w.a.create_cq(limits.max_cq_entries + 1), Err(Error::Limit { .. })));
+    assert_eq!(limits.reliability, Reliability::ALL);
+    assert!(limits.max_transfer_size >= 32 * 1024 && limits.max_segments_per_desc >= 252, "VIA's least");
+    assert!(limits.max_vi >= 1024 && limits.max_descriptors_per_queue >= 1024, "VIA's least");
+    assert!(matches!(w.a.listen(&"x".parse().unwrap(), 0), Err(Error::InvalidParameter(_))));
+    assert!(matches!(w.a.connect_wait(&"x".parse().unwrap(), SHORT), Err(Error::Timeout)));
+}
+
+/// What a panic is for: ranges outside a buffer.
+pub fn ranges_outside_buffers_panic(mut w: World) {
+    let mut panics: Vec<Box<dyn FnOnce(&mut World) + std::panic::UnwindSafe>> = vec![
+        Box::new(|w| drop(w.a.buffer(8).remote(9))),
+        Box::new(|w| w.a.buffer(8).read(4, &mut [0; 5])),
+        Box::new(|w| w.a.buffer(8).write(usize::MAX, &[0])),
+        Box::new(|w| drop(Descriptor::new(Op::Send).segment_range(w.a.buffer(8), 4..9))),
+        Box::new(|w| Descriptor::send(w.a.buffer(8)).set_len(9)),
+        Box::new(|w| drop(w.a.buffer(16).word(9))),
+        Box::new(|w| drop(w.a.buffer(16).word(4))),
+        Box::new(|w| drop(w.a.buffer(8).split_at(9))),
+        Box::new(|w| drop(w.a.buffer(8).chunks(0))),
+    ];
+    for body in panics.drain(..) {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut w)));
+        assert!(outcome.is_err());
+    }
+    drop(w.a.buffer(8));
+}
+
+/// In a forked child every call says that the NIC is the parent's, and the parent's goes on.
+pub fn a_forked_child_is_refused(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    w.b.post_recvs(vb, 2, 8);
+    let cq = w.a.create_cq(1).unwrap();
+    let (address, other) = (w.address(), w.address());
+    let code = in_child(|| forked_calls(&mut w.a, va, cq, &address, &other));
+    assert_eq!(code, 0, "the call of this number was not refused");
+    w.a.send(va, b"alive");
+    assert_eq!(w.received(vb).data(), b"alive");
+}
+
+/// 0 if every call is refused, else the number of the first that was not.
+fn forked_calls(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress, other: &NetAddress) -> i32 {
+    let forked = |e: Error| matches!(e, Error::Forked);
+    let posted = |r: Result<(), PostError>| r.is_err_and(|e| matches!(e.error, Error::Forked));
+    let refused = [
+        nic.create_ptag().is_err_and(forked),
+        nic.create_cq(1).is_err_and(forked),
+        nic.create_srq(1).is_err_and(forked),
+        nic.query_vi(vi).is_err_and(forked),
+        nic.disconnect(vi).is_err_and(forked),
+        nic.destroy_vi(vi).is_err_and(forked),
+        nic.poll_send(vi).is_err_and(forked),
+        nic.poll_recv(vi).is_err_and(forked),
+        nic.wait_recv(vi, LONG).is_err_and(forked),
+        nic.poll_cq(cq).is_err_and(forked),
+        nic.wait_cq(cq, LONG).is_err_and(forked),
+        posted(nic.post_send(vi, Descriptor::send_empty())),
+        posted(nic.post_recv(vi, Descriptor::recv_empty())),
+        nic.send_inline(vi, b"x", None).is_err_and(forked),
+        nic.listen(address, 1).is_err_and(forked),
+        nic.connect_wait(address, LONG).is_err_and(forked),
+        nic.connect_start(vi, None, address, &[], LONG).is_err_and(forked),
+        nic.connect_peer_request(vi, address, other, LONG).is_err_and(forked),
+        nic.connect_poll(vi).is_err_and(forked),
+        nic.arm().is_err_and(forked),
+    ];
+    refused.iter().position(|r| !r).map_or(0, |at| at as i32 + 1)
+}
+
+fn in_child(body: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child runs only calls that are refused at once, then ends without any destructor.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork failed");
+    if pid == 0 {
+        let code = body();
+        // SAFETY: always allowed.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: status is valid for writes, and pid is our child.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } != pid {}
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 128 + libc::WTERMSIG(status) }
+}
+
+/// The pollable descriptor can be armed and disarmed at any time, in any number.
+pub fn arming_out_of_turn(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    w.b.disarm();
+    for _ in 0..3 {
+        w.b.arm().unwrap();
+    }
+    assert!(w.b.fd().is_ok());
+    w.b.disarm();
+    w.b.disarm();
+    w.b.post_recvs(vb, 1, 8);
+    w.a.send(va, b"still");
+    assert_eq!(w.received(vb).data(), b"still");
+    assert!(w.b.drain(vb, Queue::Send).is_empty());
+}

@@ -1,0 +1,187 @@
+//! A server that lets everybody in and greets them, and ways to knock at its door without the library.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use viaduct_kit::tempdir::TempDir;
+use viaduct_os::fdpass::{Channel, Listener, Recv};
+use viaduct_via::{Descriptor, MemAttributes, Nic, ViAttributes, ViState};
+
+use crate::node::{Mode, Place};
+
+const GREETING: &[u8] = b"welcome";
+
+/// A server in a thread of this process, with a folder of its own.
+pub struct Door {
+    /// Its run-time folder.
+    pub folder: TempDir,
+    stop: Arc<AtomicBool>,
+    refused: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Opens the door.
+    pub fn open() -> Door {
+        let folder = TempDir::new("door");
+        let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (flag, count, path) = (stop.clone(), refused.clone(), folder.path().to_owned());
+        let thread = std::thread::spawn(move || serve(&path, &flag, &count));
+        let door = Door { folder, stop, refused, thread: Some(thread) };
+        door.serves();
+        door
+    }
+
+    /// A client that does everything right is let in and greeted.
+    pub fn serves(&self) {
+        let place = Place { folder: self.folder.path(), mode: Mode::Direct };
+        let mut nic = place.open();
+        let tag = nic.create_ptag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        nic.post_recv(vi, Descriptor::recv(vec![0; 64].into())).unwrap();
+        // Not there yet, when the thread has just begun.
+        while let Err(error) = nic.connect_request(vi, &"door".parse().unwrap(), Some(Duration::from_secs(20))) {
+            assert!(matches!(error, viaduct_via::Error::NoMatch(_)), "{error}");
+            assert!(!self.thread.as_ref().is_some_and(JoinHandle::is_finished), "the server is gone");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let greeting = nic.wait_recv(vi, Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(greeting.data(), GREETING);
+    }
+
+    /// Knocks: a bare connection to the server's socket.
+    pub fn knock(&self) -> Channel {
+        loop {
+            match Channel::connect(&self.folder.join("door.sock")) {
+                Ok(channel) => return channel,
+                // So many at once do not fit into the queue before the door.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => panic!("no door: {error}"),
+            }
+        }
+    }
+
+    /// Requests that the server's NIC refused when it looked at them.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A request as the library makes it, with its descriptors.
+    pub fn letter(&self) -> Letter {
+        let place = Place { folder: self.folder.path(), mode: Mode::Direct };
+        let mut nic = place.open();
+        // After the NIC, which looks when it is opened whether sockets are stale.
+        let trap = Listener::bind(&self.folder.join("trap.sock")).unwrap();
+        let tag = nic.create_ptag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        nic.connect_start(vi, None, &"trap".parse().unwrap(), b"", None).unwrap();
+        let channel = loop {
+            if let Some(channel) = trap.accept().unwrap() {
+                break channel;
+            }
+        };
+        let (mut buffer, mut fds) = (vec![0; 60_000], Vec::new());
+        let bytes = loop {
+            match channel.recv(&mut buffer, &mut fds, 8).unwrap() {
+                Recv::Message(len) => break buffer[..len].to_vec(),
+                Recv::WouldBlock => std::thread::yield_now(),
+                Recv::Closed => panic!("the client hung up"),
+            }
+        };
+        let at = bytes.windows(4).position(|part| part == b"trap").expect("the request names its address");
+        let mut letter = Letter { bytes, fds, _sender: nic };
+        letter.bytes[at..at + 4].copy_from_slice(b"door");
+        letter
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the server panicked");
+        }
+    }
+}
+
+/// A request.
+pub struct Letter {
+    /// The message.
+    pub bytes: Vec<u8>,
+    /// Page, directory and bell of its sender.
+    pub fds: Vec<OwnedFd>,
+    _sender: Nic,
+}
+
+impl Letter {
+    /// Its descriptors.
+    pub fn enclosed(&self) -> Vec<BorrowedFd<'_>> {
+        self.fds.iter().map(AsFd::as_fd).collect()
+    }
+}
+
+/// What came of knocking.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A message of this kind.
+    Said(u32),
+    /// The door was shut.
+    Shut,
+}
+
+/// Waits for an answer; the watchdog bounds it.
+pub fn answer(channel: &Channel) -> Answer {
+    let (mut buffer, mut fds) = (vec![0; 60_000], Vec::new());
+    loop {
+        match channel.recv(&mut buffer, &mut fds, 8) {
+            Ok(Recv::Message(_)) => return Answer::Said(u32::from_ne_bytes(buffer[44..48].try_into().unwrap())),
+            Ok(Recv::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
+            Ok(Recv::Closed) | Err(_) => return Answer::Shut,
+        }
+    }
+}
+
+fn serve(folder: &PathBuf, stop: &AtomicBool, refused: &AtomicU64) {
+    let mut nic = Place { folder, mode: Mode::Direct }.open();
+    let tag = nic.create_ptag().unwrap();
+    let listener = nic.listen(&"door".parse().unwrap(), 8).unwrap();
+    let mut guests = Vec::new();
+    while !stop.load(Ordering::Acquire) {
+        if let Ok(request) = nic.wait_listener(listener, Some(Duration::from_millis(2))) {
+            let remote = request.remote();
+            let mut attributes = ViAttributes::new(tag).reliability(remote.reliability);
+            (attributes.max_transfer_size, attributes.qos) = (remote.max_transfer_size, remote.qos);
+            let accepted = match nic.create_vi(attributes) {
+                Ok(vi) => nic.accept(request, vi).map(|()| vi).map_err(|(_, request)| (Some(vi), request)),
+                Err(_) => Err((None, request)),
+            };
+            match accepted {
+                Ok(vi) => {
+                    let mut buffer = nic.alloc(GREETING.len(), MemAttributes::local(tag)).unwrap();
+                    buffer.write(0, GREETING);
+                    nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+                    guests.push(vi);
+                }
+                Err((vi, request)) => {
+                    refused.fetch_add(1, Ordering::Relaxed);
+                    nic.reject(request).unwrap();
+                    vi.into_iter().for_each(|vi| nic.destroy_vi(vi).unwrap());
+                }
+            }
+        }
+        guests.retain(|vi| {
+            let over = nic.query_vi(*vi).unwrap().state == ViState::Error;
+            if over {
+                nic.disconnect(*vi).unwrap();
+                while nic.poll_send(*vi).unwrap().is_some() {}
+                nic.destroy_vi(*vi).unwrap();
+            }
+            !over
+        });
+    }
+}

@@ -1,0 +1,247 @@
+//! Strangers at the socket: garbage, wrong versions, wrong descriptors, silence. Each is turned away, what it brought is
+//! closed, and those who behave are served meanwhile.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use viaduct_faults::door::{Answer, Door, answer};
+use viaduct_faults::footprint::Footprint;
+use viaduct_faults::scribbler::Garbage;
+use viaduct_kit::effort;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::fdpass::Channel;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Where the fields of a request lie (docs/protocols/shm.md).
+const VERSION: usize = 40;
+const KIND: usize = 44;
+const ACCEPT: u32 = 3;
+const ACK: u32 = 7;
+const WRONG_VERSION: u32 = 8;
+
+fn set(bytes: &[u8], at: usize, value: u32) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    changed[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    changed
+}
+
+fn say(channel: &Channel, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    // A door shut in our face is an answer too.
+    let _ = channel.send(bytes, fds);
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn garbage_at_the_door_is_turned_away() {
+        let _watchdog = Watchdog::arm(LIMIT, "garbage at the door");
+        let door = Door::open();
+        let letter = door.letter();
+        let mut garbage = Garbage::new(4);
+        let before = Footprint::settled();
+        let size = letter.bytes.len();
+        for len in [1, 7, 8, 40, 64, size - 1, size, size + 1, 32_832, 32_833, 60_000] {
+            let bytes: Vec<u8> = (0..len).map(|_| garbage.number() as u8).collect();
+            let channel = door.knock();
+            say(&channel, &bytes, &[]);
+            assert_eq!(answer(&channel), Answer::Shut, "{len} bytes of noise");
+        }
+        let wrong_magic = set(&letter.bytes, 0, 0x1234_5678);
+        for bytes in [&wrong_magic[..], &letter.bytes[..size - 1], &letter.bytes[..64]] {
+            let channel = door.knock();
+            say(&channel, bytes, &letter.enclosed());
+            assert_eq!(answer(&channel), Answer::Shut);
+        }
+        for version in [0, 2, u32::MAX] {
+            let channel = door.knock();
+            say(&channel, &set(&letter.bytes, VERSION, version), &letter.enclosed());
+            assert_eq!(answer(&channel), Answer::Said(WRONG_VERSION), "a stranger is told so");
+            assert_eq!(answer(&channel), Answer::Shut);
+        }
+        for kind in [0, ACCEPT, 4, 5, 6, ACK, WRONG_VERSION, 99, u32::MAX] {
+            let channel = door.knock();
+            say(&channel, &set(&letter.bytes, KIND, kind), &letter.enclosed());
+            assert_eq!(answer(&channel), Answer::Shut, "kind {kind} opens no conversation");
+        }
+        before.comes_back("garbage at the door");
+        door.serves();
+    }
+}
+
+viaduct_kit::isolated! { limit 300;
+    fn requests_with_changed_bytes_are_survived() {
+        let _watchdog = Watchdog::arm(LIMIT * 4, "requests with changed bytes");
+        let door = Door::open();
+        let letter = door.letter();
+        let (mut garbage, rounds) = (Garbage::new(5), effort::rounds(400, 20_000));
+        let before = Footprint::settled();
+        let mut accepted = 0;
+        for _ in 0..rounds {
+            let mut bytes = letter.bytes.clone();
+            for _ in 0..=garbage.number() % 4 {
+                let n = garbage.number();
+                // Mostly before the addresses, where every byte matters.
+                let at = 8 + (n >> 8) as usize % if n & 1 == 0 { 100 } else { bytes.len() - 8 };
+                bytes[at] = (n >> 32) as u8;
+            }
+            let channel = door.knock();
+            say(&channel, &bytes, &letter.enclosed());
+            accepted += u64::from(answer(&channel) == Answer::Said(ACCEPT));
+        }
+        drop(letter);
+        eprintln!("{rounds} changed requests, {accepted} of them as good as the original");
+        door.serves();
+        drop(door);
+        assert!(before.descriptors() > 0);
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn wrong_descriptors_are_refused_and_closed() {
+        let _watchdog = Watchdog::arm(LIMIT, "wrong descriptors");
+        let door = Door::open();
+        let letter = door.letter();
+        let before = Footprint::settled();
+        let [page, directory, bell] = letter.enclosed()[..] else { panic!("three descriptors") };
+        let strangers = strangers(page);
+        let before_refused = door.refused();
+        let mut cases: Vec<(String, Vec<BorrowedFd<'_>>)> = vec![
+            ("none".into(), vec![]),
+            ("one".into(), vec![page]),
+            ("two".into(), vec![page, directory]),
+            ("another order".into(), vec![bell, page, directory]),
+            ("five".into(), vec![page, directory, bell, page, page]),
+            ("two hundred".into(), vec![page; 200]),
+        ];
+        for (name, fd) in &strangers {
+            cases.push((format!("{name} for a page"), vec![fd.as_fd(), directory, bell]));
+            if *name != "a read-only view of the page" {
+                cases.push((format!("{name} for a directory"), vec![page, fd.as_fd(), bell]));
+            }
+            cases.push((format!("{name} for a bell"), vec![page, directory, fd.as_fd()]));
+        }
+        for (name, fds) in &cases {
+            let channel = door.knock();
+            say(&channel, &letter.bytes, fds);
+            assert_ne!(answer(&channel), Answer::Said(ACCEPT), "{name}");
+        }
+        assert!(door.refused() > before_refused + 20, "most are looked at when the owner accepts");
+        drop(strangers);
+        before.comes_back("wrong descriptors");
+        door.serves();
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn a_client_out_of_step_takes_nobodys_place() {
+        let _watchdog = Watchdog::arm(LIMIT, "clients out of step");
+        let door = Door::open();
+        let letter = door.letter();
+        let before = Footprint::settled();
+        // The listener's backlog is 8: places that leaked would be gone soon.
+        for kind in [1, 2, 3, 4, ACK, 99] {
+            for _ in 0..12 {
+                let channel = door.knock();
+                say(&channel, &letter.bytes, &letter.enclosed());
+                say(&channel, &set(&letter.bytes, KIND, kind), &[]);
+                while answer(&channel) != Answer::Shut {
+                    // Accepted before the second message was seen: then it is a note, and none that makes sense.
+                }
+            }
+            door.serves();
+        }
+        (0..300).for_each(|_| drop(door.knock()));
+        before.comes_back("clients out of step");
+        door.serves();
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn the_silent_are_dropped_and_hold_nobody_up() {
+        let _watchdog = Watchdog::arm(LIMIT, "silent connections");
+        let door = Door::open();
+        let before = Footprint::settled();
+        let silent: Vec<Channel> = (0..200).map(|_| door.knock()).collect();
+        let start = Instant::now();
+        (0..5).for_each(|_| door.serves());
+        for channel in &silent {
+            assert_eq!(answer(channel), Answer::Shut, "dropped at the deadline of the handshake");
+        }
+        assert!(start.elapsed() > Duration::from_secs(2), "a slow client had no chance");
+        drop(silent);
+        before.comes_back("silent connections");
+        door.serves();
+    }
+}
+
+viaduct_kit::isolated! { limit 300;
+    fn garbage_on_an_established_channel_breaks_that_one_only() {
+        let _watchdog = Watchdog::arm(LIMIT * 2, "garbage after the handshake");
+        let door = Door::open();
+        let letter = door.letter();
+        let memory = resident();
+        let mut garbage = Garbage::new(6);
+        for round in 0..effort::rounds(60, 2_000) {
+            let channel = door.knock();
+            say(&channel, &letter.bytes, &letter.enclosed());
+            assert_eq!(answer(&channel), Answer::Said(ACCEPT));
+            let descriptor = letter.enclosed()[garbage.number() as usize % 3];
+            for _ in 0..50 {
+                let mut note = letter.bytes[..8].to_vec();
+                let kind = if round % 10 == 0 { 5 } else { garbage.number() as u32 % 7 };
+                note.extend(kind.to_ne_bytes());
+                note.extend((garbage.number() as u32 % 4).to_ne_bytes());
+                (0..6).for_each(|_| note.extend(garbage.word(0).to_ne_bytes()));
+                if round % 10 == 0 {
+                    // Pieces of an answer to a question that nobody asked, without end.
+                    note[16..24].fill(0);
+                    note[24..32].fill(7);
+                    note[48..56].fill(0);
+                    note.extend([1; 32_768]);
+                }
+                let enclosed = if kind == 3 { &[descriptor][..] } else { &[] };
+                say(&channel, &note, enclosed);
+            }
+            drop(channel);
+        }
+        door.serves();
+        let grown = resident().saturating_sub(memory);
+        assert!(grown < 64 << 20, "{grown} bytes more than before");
+    }
+}
+
+/// Descriptors that are no segment of ours, each in its own way.
+fn strangers(page: BorrowedFd<'_>) -> Vec<(&'static str, OwnedFd)> {
+    let (pipe, _) = std::io::pipe().unwrap();
+    let read_only = File::open(format!("/proc/self/fd/{}", page.as_raw_fd())).unwrap();
+    vec![
+        ("a pipe", pipe.into()),
+        ("a null device", File::open("/dev/null").unwrap().into()),
+        ("a folder", File::open("/").unwrap().into()),
+        ("a read-only view of the page", read_only.into()),
+        ("an unsealed segment", memfd(1 << 16, 1 << 16, false)),
+        ("an empty segment", memfd(0, 0, true)),
+        ("a sparse segment", memfd(1 << 16, 4_096, true)),
+        ("an odd segment", memfd(10_000, 10_000, true)),
+        ("a short segment", memfd(4_096, 4_096, true)),
+    ]
+}
+
+fn memfd(len: u64, allocated: i64, sealed: bool) -> OwnedFd {
+    // SAFETY: plain system calls on a descriptor that is ours alone.
+    unsafe {
+        let fd = libc::memfd_create(c"stranger".as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC);
+        assert!(fd >= 0);
+        let file = File::from_raw_fd(fd);
+        file.set_len(len).unwrap();
+        assert!(allocated == 0 || libc::fallocate(fd, 0, 0, allocated) == 0);
+        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        assert!(!sealed || libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0);
+        file.into()
+    }
+}
+
+/// Bytes of memory in use.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+}
