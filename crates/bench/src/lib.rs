@@ -52,7 +52,7 @@ pub use cases::Case;
 pub use error::{Error, Result};
 pub use layers::Layer;
 pub use peer::serve as serve_peer;
-pub use plan::{Motion, Settings, Wait};
+pub use plan::{Motion, Send, Settings, Wait};
 pub use probe::Placement;
 pub use run::{Event, run, sort_for_reading};
 pub use session::PeerCommand;

@@ -29,6 +29,27 @@ impl Wait {
     }
 }
 
+/// How a provider's messages are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Send {
+    /// Small ones by value, without descriptor and completion; the others by descriptor.
+    #[default]
+    Auto,
+    /// All by descriptor, with a completion each: VIA's own way.
+    Descriptor,
+}
+
+impl Send {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Send::Auto => "auto",
+            Send::Descriptor => "descriptor",
+        }
+    }
+}
+
 /// How messages move between the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -48,6 +69,8 @@ pub struct Settings {
     pub sizes: Vec<usize>,
     /// How receivers wait.
     pub wait: Wait,
+    /// How a provider's messages are sent.
+    pub send: Send,
     /// The cores of the two ends.
     pub cpus: [usize; 2],
     /// Messages under way; `None` for the window of the case.
@@ -71,6 +94,7 @@ impl Settings {
             layers,
             sizes: Vec::new(),
             wait: Wait::Poll,
+            send: Send::Auto,
             cpus,
             window: None,
             connections: Vec::new(),
@@ -126,6 +150,8 @@ pub(crate) struct Variant {
     pub window: usize,
     /// How receivers wait.
     pub wait: Wait,
+    /// How a provider's messages are sent.
+    pub send: Send,
     /// Connections open; one of them is used.
     pub connections: usize,
     /// Nagle's algorithm stays on (TCP only).

@@ -178,6 +178,7 @@ fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
         config.insert("nagle".into(), "on".into());
     }
     if variant.layer.provider().is_some() {
+        config.insert("send".into(), variant.send.name().into());
         let defaults = Config::default();
         for knob in KNOBS {
             let value = (knob.show)(&settings.providers);

@@ -23,13 +23,18 @@ fn main() {
     a.connect_finish(va).unwrap();
     let mut send = Descriptor::send(a.alloc(8, MemAttributes::local(ta)).unwrap());
     let mut recv = Descriptor::recv(b.alloc(8, MemAttributes::local(tb)).unwrap());
+    let inline = std::env::args().nth(2).is_some();
     let t = Instant::now();
     for _ in 0..rounds {
         b.post_recv(vb, recv).unwrap();
-        a.post_send(va, send).unwrap();
-        send = a.poll_send(va).unwrap().unwrap().descriptor;
+        if inline {
+            a.send_inline(va, &[0; 8], None).unwrap();
+        } else {
+            a.post_send(va, send).unwrap();
+            send = a.poll_send(va).unwrap().unwrap().descriptor;
+        }
         recv = b.poll_recv(vb).unwrap().unwrap().descriptor;
     }
     let ns = t.elapsed().as_nanos() as f64 / f64::from(rounds);
-    println!("{ns:.1} ns for post_recv, post_send, poll_send, poll_recv");
+    println!("{ns:.1} ns for post_recv, {}, poll_recv", if inline { "send_inline" } else { "post_send, poll_send" });
 }

@@ -162,12 +162,16 @@ impl Nic {
     }
 }
 
-/// `ShmVi::published`, after the message was put.
-fn send(shared: &Shared, tx: &mut Producer<Arc<[Slot]>>) {
+/// `ShmVi::published`, after the message was put. A bit is news like a message: between it and the look at the bell
+/// there is a barrier as well.
+fn send(shared: &Shared, tx: &mut Producer<Arc<[Slot]>>, second_barrier: bool) {
     tx.put(Head { kind: Kind::Inline, flags: 0, len: 0 }, 0, 0, &[]);
     barrier::light();
     if shared.armed.load(Ordering::Relaxed) != 0 {
         shared.doorbells.ring(VI);
+        if second_barrier {
+            barrier::light();
+        }
     }
     if !shared.bell.is_awake() {
         shared.bell.ring(None);
@@ -176,18 +180,24 @@ fn send(shared: &Shared, tx: &mut Producer<Arc<[Slot]>>) {
 
 /// A peer sends, and the NIC sleeps until each message is there.
 fn cold(cools: Cools, list: List, messages: usize) {
+    cold_with(cools, list, messages, true);
+}
+
+fn cold_with(cools: Cools, list: List, messages: usize, second_barrier: bool) {
     let shared = Shared {
         slots: fresh(4).into(),
         armed: AtomicU32::new(0),
         doorbells: Doorbells::fresh(),
         bell: BellWord::new(),
     };
-    assert!(shared.bell.is_awake() && shared.bell.wakes() == 0 && shared.armed.load(Ordering::Relaxed) == 0);
+    // loom gets to know the words here, before there is a second thread.
+    assert!(shared.bell.is_awake() && shared.bell.wakes() == 0);
+    assert_eq!(shared.armed.load(Ordering::Relaxed), 0);
     let shared = Arc::new(shared);
     let theirs = shared.clone();
     let peer = thread::spawn(move || {
         let mut tx = Producer::new(theirs.slots.clone());
-        (0..messages).for_each(|_| send(&theirs, &mut tx));
+        (0..messages).for_each(|_| send(&theirs, &mut tx, second_barrier));
     });
     let mut nic = Nic::new(shared, cools, list);
     let first = usize::from(cools == Cools::Connecting && nic.adopt());
@@ -232,6 +242,12 @@ fn going_through_those_that_cooled_after_the_barrier_is_noticed() {
 #[should_panic(expected = "deadlock")]
 fn leaving_those_cold_that_had_something_is_noticed() {
     check(|| cold(Cools::Awake, List::LeavesCold, 2));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn no_barrier_between_doorbell_and_bell_is_noticed() {
+    check(|| cold_with(Cools::Awake, List::Right, 2, false));
 }
 
 #[test]

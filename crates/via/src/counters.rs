@@ -246,6 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn counts_are_seen_through_proc() {
         let slot = CounterSlot::open("testing").unwrap();
         slot.add(Counter::Sends, 3);

@@ -322,8 +322,13 @@ impl Nic {
     }
 
     #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        fork::generation() != self.generation
+    }
+
+    #[inline]
     pub(crate) fn check_fork(&self) -> Result<(), Error> {
-        if fork::generation() == self.generation { Ok(()) } else { Err(Error::Forked) }
+        if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     fn check_ptag(&self, tag: ProtectionTag) -> Result<(), Error> {

@@ -250,6 +250,7 @@ impl WorkQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::test_runner::Config;
 
     fn numbered(n: u64) -> Descriptor {
         Descriptor::new(Op::Send).context(n)
@@ -294,6 +295,12 @@ mod tests {
     }
 
     proptest::proptest! {
+        // Miri is slow, and has no files to keep failures in.
+        #![proptest_config(match cfg!(miri) {
+            true => Config { failure_persistence: None, ..Config::with_cases(4) },
+            false => Config::default(),
+        })]
+
         /// Any mix of posts, completions in any order and flushes gives every descriptor back once, in order.
         #[test]
         fn ledger_holds(steps in proptest::collection::vec((0u8..5, 0u32..8), 0..400)) {

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use viaduct_os::clock;
 use viaduct_os::wait::{Sleep, WaitPolicy};
 
@@ -86,6 +87,7 @@ impl SharedNic {
 
     /// Waits for the next completion of a queue without holding the NIC.
     pub fn wait(&self, vi: Vi, queue: Queue, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.hold().check_unbound(vi, queue)?;
         self.wait_for(timeout, |nic| {
             let found = poll_source(nic, Source::Queue(vi, queue));
             // Another thread may post to an idle or connected VI; one in the error state brings nothing any more.
@@ -104,7 +106,7 @@ impl SharedNic {
     /// Runs `handler` once, on the service thread, with the next completion of a queue. Several may be armed; they
     /// fire in order.
     pub fn notify(&self, vi: Vi, queue: Queue, handler: NotifyHandler) -> Result<(), Error> {
-        self.hold().query_vi(vi)?;
+        self.hold().check_unbound(vi, queue)?;
         self.arm(Source::Queue(vi, queue), Listener::Handler(handler))
     }
 
@@ -224,14 +226,22 @@ impl SharedNic {
     fn take_ready(&self) -> Option<(Listener, Option<Completion>)> {
         let mut nic = self.hold();
         let mut watch = self.watch();
+        // What was not ready a moment ago may be now; asking again would favour a listener armed later.
+        let mut idle: SmallVec<[Source; 8]> = SmallVec::new();
         for i in 0..watch.armed.len() {
             let source = watch.armed[i].0;
+            if idle.contains(&source) {
+                continue;
+            }
             let ready = match source {
                 Source::Queue(vi, queue) => nic.queue_ready(vi, queue),
                 Source::Cq(cq) => nic.cq_ready(cq),
             };
             match ready {
-                Ok(false) => continue,
+                Ok(false) => {
+                    idle.push(source);
+                    continue;
+                }
                 // A destroyed object cancels its handlers; a future finds the error out by itself.
                 Err(_) => return watch.armed.remove(i).map(|(_, l)| (l, None)),
                 Ok(true) => {}
@@ -243,6 +253,7 @@ impl SharedNic {
             let completion = poll_source(&mut nic, source).ok().flatten();
             if completion.is_none() {
                 watch.armed.insert(i, (source, listener));
+                idle.push(source);
                 continue;
             }
             return Some((listener, completion));
@@ -404,7 +415,14 @@ impl Future for Next {
     type Output = Result<Completion, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let found = poll_source(&mut self.nic.hold(), self.source);
+        let found = {
+            let mut nic = self.nic.hold();
+            match self.source {
+                Source::Queue(vi, queue) => nic.check_unbound(vi, queue),
+                Source::Cq(_) => Ok(()),
+            }
+            .and_then(|()| poll_source(&mut nic, self.source))
+        };
         match found {
             Ok(Some(completion)) => return Poll::Ready(Ok(completion)),
             Err(e) => return Poll::Ready(Err(e)),

@@ -54,8 +54,8 @@ impl Nic {
     /// Posts to the send queue: sends, RDMA and atomics.
     #[inline]
     pub fn post_send(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if let Err(error) = self.check_fork() {
-            return Err(PostError { error, descriptor });
+        if self.is_forked() {
+            return Err(PostError { error: Error::Forked, descriptor });
         }
         let Some(core) = self.vis.get_mut(vi.0) else {
             return Err(PostError { error: Error::InvalidHandle("VI"), descriptor });
@@ -101,8 +101,8 @@ impl Nic {
     /// Posts to the receive queue.
     #[inline]
     pub fn post_recv(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if let Err(error) = self.check_fork() {
-            return Err(PostError { error, descriptor });
+        if self.is_forked() {
+            return Err(PostError { error: Error::Forked, descriptor });
         }
         let Some(core) = self.vis.get_mut(vi.0) else {
             return Err(PostError { error: Error::InvalidHandle("VI"), descriptor });
@@ -150,8 +150,8 @@ impl Nic {
 
     /// Posts to a shared receive queue.
     pub fn post_srq(&mut self, srq: Srq, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if let Err(error) = self.check_fork() {
-            return Err(PostError { error, descriptor });
+        if self.is_forked() {
+            return Err(PostError { error: Error::Forked, descriptor });
         }
         let Some(core) = self.srqs.get_mut(srq.0) else {
             return Err(PostError { error: Error::InvalidHandle("shared receive queue"), descriptor });
@@ -184,7 +184,9 @@ impl Nic {
     /// Sends a few bytes by value: no buffer, no descriptor, no completion.
     #[inline]
     pub fn send_inline(&mut self, vi: Vi, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
-        self.check_fork()?;
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         let limit = self.attributes.max_inline;
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
         if bytes.len() > limit || bytes.len() > core.attributes.max_transfer_size as usize {
@@ -292,7 +294,9 @@ impl Nic {
     #[inline]
     fn poll_queue<const RECEIVE: bool>(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         let queue = if RECEIVE { Queue::Receive } else { Queue::Send };
-        self.check_fork()?;
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         if self.signal.has_events() {
             self.process_events();
         }

@@ -183,7 +183,7 @@ impl Nic {
         }
     }
 
-    fn check_unbound(&self, vi: Vi, queue: Queue) -> Result<(), Error> {
+    pub(crate) fn check_unbound(&self, vi: Vi, queue: Queue) -> Result<(), Error> {
         let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
         let bound = match queue {
             Queue::Send => core.attributes.send_cq,

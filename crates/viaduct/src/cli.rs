@@ -82,6 +82,9 @@ pub(crate) struct BenchArgs {
     /// How receivers wait
     #[arg(long, value_enum, default_value_t)]
     pub(crate) wait: WaitArg,
+    /// How a provider's messages are sent
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) send: SendArg,
     /// Cores of the two processes; twice the same to share one [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1..=2)]
     pub(crate) cpus: Vec<usize>,
@@ -152,6 +155,16 @@ pub(crate) enum WaitArg {
     Poll,
     /// Sleep until something arrives
     Block,
+}
+
+/// How a provider's messages are sent.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum SendArg {
+    /// Small ones by value, without descriptor and completion
+    #[default]
+    Auto,
+    /// All by descriptor, with a completion each
+    Descriptor,
 }
 
 fn case_names() -> PossibleValuesParser {

@@ -203,6 +203,11 @@ fn every_case_on_the_shm_provider() {
         assert_eq!(check(&lines, "latency"), set(&["shm"]));
         let lines = bench(&["bandwidth", "--compare", "copy", "--sizes", "1000,64K"]);
         assert_eq!(check(&lines, "bandwidth"), set(&["shm", "copy"]));
+        let lines = bench(&["latency", "--send", "descriptor", "--sizes", "8,4K"]);
+        assert_eq!(check(&lines, "latency"), set(&["shm"]));
+        assert!(
+            lines.iter().filter(|l| l.get("ratio").is_none()).all(|l| l["config"]["send"] == "descriptor")
+        );
         for window in ["1", "2", "7", "64", "300"] {
             let lines = bench(&["rate", "--window", window]);
             assert_eq!(check(&lines, "rate"), set(&["shm"]), "window {window}");

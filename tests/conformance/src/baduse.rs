@@ -140,11 +140,14 @@ pub fn unknown_listeners_and_requests(mut w: World) {
     // A rejection by the wrong NIC is none; the right one does it when it looks.
     let (asking, address) = (w.b.vi(ReliableDelivery), w.address());
     let listener = w.a.listen(&address, 1).unwrap();
-    w.b.connect_start(asking, None, &address, &[], LONG).unwrap();
-    let request = w.a.wait_listener(listener, LONG).unwrap();
-    assert!(matches!(third.reject(request), Err(Error::InvalidHandle(_))));
-    drop(w.a.poll_listener(listener).unwrap());
-    assert!(matches!(w.b.connect_finish(asking), Err(Error::Rejected(_))));
+    for plain in [true, false] {
+        w.b.connect_start(asking, None, &address, &[], LONG).unwrap();
+        let request = w.a.wait_listener(listener, LONG).unwrap();
+        let refused = if plain { third.reject(request) } else { third.reject_with(request, b"no") };
+        assert!(matches!(refused, Err(Error::InvalidHandle(_))));
+        drop(w.a.poll_listener(listener).unwrap());
+        assert!(matches!(w.b.connect_finish(asking), Err(Error::Rejected(data)) if data.is_empty()));
+    }
 }
 
 /// Calls in a state in which they make no sense.

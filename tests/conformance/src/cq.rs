@@ -6,7 +6,7 @@ use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
 use viaduct_via::{Completion, Cq, Descriptor, Error, Queue, Spin, Status, Vi, WaitConfig};
 
 use crate::pattern::{Rng, bytes};
-use crate::world::{LONG, SHORT, World};
+use crate::world::{LONG, SHORT, World, until};
 
 /// `count` connected pairs; those of `b` report to one completion queue.
 fn star(w: &mut World, level: Reliability, count: usize, entries: usize) -> (Cq, Vec<(Vi, Vi)>) {
@@ -253,15 +253,15 @@ pub fn from_one_to_many(mut w: World) {
                 w.a.send(va, &bytes(n, 16));
                 // Only through the completion queue: polling the VI itself would find it anyway.
                 let done = if n % 2 == 0 {
-                    crate::world::until("the message", || {
-                        drop(w.a.poll_send(va));
+                    until("the message", || {
+                        drop(w.a.query_vi(va));
                         w.b.poll_cq(cq).unwrap()
                     })
                 } else {
-                    drop(w.a.poll_send(va));
-                    w.delayed.then(|| crate::world::until("the send", || w.a.poll_send(va).unwrap()));
+                    drop(until("the send", || w.a.poll_send(va).unwrap()));
                     w.b.wait_cq(cq, LONG).unwrap()
                 };
+                drop(w.a.drain(va, Queue::Send));
                 assert_eq!((done.vi, done.data()), (vb, bytes(n, 16)), "{count} VIs, {hot} hot, message {n}");
                 w.b.post_recv(vb, done.descriptor).unwrap();
             }

@@ -126,6 +126,7 @@ pub fn every_queue_notifies(mut w: World) {
     let (to, from) = reporter();
     b.notify_cq(cq, tell(&to)).unwrap();
     a.send(va, b"through the queue");
+    drop(until("the send", || a.poll_send(va).unwrap()));
     assert_eq!(hear(&from).1.status, Status::LengthError, "17 bytes for 16");
     b.notify_cq(cq, tell(&to)).unwrap();
     assert_eq!(hear(&from).1.status, Status::Flushed);
@@ -163,12 +164,15 @@ pub fn errors_are_called_back(w: World) {
     let (to, from) = channel();
     let report = move |_: &SharedNic, e: &ErrorEvent| drop(to.send((thread::current().id(), *e)));
     b.on_error(Some(Arc::new(report))).unwrap();
-    for n in 0..11u8 {
-        a.send(va, &[n]);
-        drop(until("the send", || a.poll_send(va).unwrap()));
-    }
     // Eight receives were posted. The program polls; the handler runs elsewhere.
     let mut received = 0;
+    for n in 0..11u8 {
+        a.send(va, &[n]);
+        drop(until("the send", || {
+            received += usize::from(b.lock().poll_recv(vb).unwrap().is_some());
+            a.poll_send(va).unwrap()
+        }));
+    }
     until("everything to arrive", || {
         received += usize::from(b.lock().poll_recv(vb).unwrap().is_some());
         let dropped = b.lock().counters().read(viaduct_via::Counter::Dropped);
@@ -275,6 +279,39 @@ pub fn a_waiter_is_woken_by_another_thread(w: World) {
         assert!(matches!(waiter.join().unwrap(), Err(Error::InvalidHandle(_))), "destroyed by us");
     });
     drop(a);
+}
+
+/// Looking never waits, not even behind a thread that waits on the same queue.
+pub fn looking_does_not_wait_behind_a_waiter(w: World) {
+    let (mut a, va, b, vb, _folder) = share(w, ReliableDelivery);
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| b.wait(vb, Queue::Receive, LONG).unwrap());
+        thread::sleep(Duration::from_millis(20));
+        for _ in 0..100 {
+            assert!(b.lock().poll_recv(vb).unwrap().is_none());
+        }
+        a.send(va, b"for the waiter");
+        drop(until("the send", || a.poll_send(va).unwrap()));
+        assert_eq!(waiter.join().unwrap().data(), b"for the waiter");
+    });
+}
+
+/// [R] A queue that reports to a completion queue is neither waited on nor notified of by itself.
+pub fn a_bound_queue_notifies_through_its_completion_queue(mut w: World) {
+    let cq = w.b.create_cq(4).unwrap();
+    let mut attributes = w.b.vi_attributes(ReliableDelivery);
+    attributes.send_cq = Some(cq);
+    let vi = w.b.vi_with(attributes);
+    let World { b, folder: _folder, .. } = w;
+    let b = SharedNic::new(b.into_nic());
+    let (to, from) = reporter();
+    assert!(matches!(b.notify(vi, Queue::Send, tell(&to)), Err(Error::BoundToCq)));
+    assert!(matches!(b.wait(vi, Queue::Send, LONG), Err(Error::BoundToCq)));
+    assert!(matches!(block_on(b.next(vi, Queue::Send)), Err(Error::BoundToCq)));
+    b.notify(vi, Queue::Receive, tell(&to)).unwrap();
+    b.notify_cq(cq, tell(&to)).unwrap();
+    b.lock().post_send(vi, Descriptor::send_empty()).unwrap();
+    assert_eq!(hear(&from).1.queue, Queue::Send);
 }
 
 /// A wait that nothing can end is refused: the peer is gone and everything was taken.

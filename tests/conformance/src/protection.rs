@@ -206,6 +206,7 @@ pub fn guessed_handles_are_refused(mut w: World) {
         let (va, vb) = w.pair(ReliableDelivery);
         let buffer = w.a.buffer(8);
         let make = [Descriptor::rdma_write as fn(_, _) -> _, Descriptor::rdma_read][rng.below(2)];
+        w.trying(format!("handle {number:#x}, where {:#x} is right", place.handle.number()));
         assert_eq!(attempt(&mut w, va, vb, make(buffer, guess)), NO, "handle {number:#x}");
     }
     assert_eq!(target.to_vec(64), [0; 64]);

@@ -15,6 +15,7 @@ pub const SIZES: [usize; 9] = [1, 8, 48, 49, 104, 105, 4096, 65_537, 1 << 20];
 const RELIABLE: [Reliability; 2] = [ReliableDelivery, ReliableReception];
 
 fn finish(w: &mut World, va: viaduct_via::Vi, descriptor: Descriptor) -> Completion {
+    w.trying(format!("{descriptor:?}"));
     w.a.post_send(va, descriptor).unwrap();
     w.sent(va)
 }
@@ -183,7 +184,7 @@ pub fn the_last_word_comes_last(mut w: World) {
                 });
                 for round in 1..=rounds {
                     let flag = target.word(start + len - 8);
-                    until("the flag", || (flag.load(Ordering::Acquire) == round).then_some(()));
+                    until(&format!("the flag of {len} bytes, round {round}, heap {heap}"), || (flag.load(Ordering::Acquire) == round).then_some(()));
                     let mut seen = vec![0; len - 8];
                     target.read(start, &mut seen);
                     let stale = seen.iter().position(|b| *b != round as u8);
@@ -246,6 +247,7 @@ pub fn a_fence_waits_for_reads(mut w: World) {
             };
             w.a.post_send(va, read).unwrap();
             w.a.post_send(va, send).unwrap();
+            w.trying(format!("{len} bytes at {level:?}"));
             assert_same(&w.received(vb).data(), &message);
             assert!((0..2).all(|_| w.sent(va).status.is_success()));
             drop(shared);

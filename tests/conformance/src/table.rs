@@ -28,7 +28,7 @@ macro_rules! suite {
             }
             $crate::topic! { $world, completing, 180,
                 queues_complete_in_posting_order a_message_completes_one_receive an_empty_queue_has_nothing
-                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect
+                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect the_descriptor_tells
                 lengths_are_those_of_the_message immediate_data_needs_no_segment the_senders_immediate_data_stays
                 a_completion_tells_everything an_entry_means_done a_bound_queue_is_not_waited_on
                 a_full_queue_refuses_and_recovers descriptors_are_used_again_and_again
@@ -51,7 +51,8 @@ macro_rules! suite {
                 a_handler_runs_once handlers_fire_in_order a_handler_comes_late a_handler_posts_and_arms_again
                 every_queue_notifies handlers_are_cancelled errors_are_called_back
                 a_lost_connection_is_called_back a_clean_end_raises_nothing a_plain_nic_calls_back_in_place
-                threads_wait_side_by_side a_waiter_is_woken_by_another_thread waiting_on_a_broken_vi_ends
+                threads_wait_side_by_side a_waiter_is_woken_by_another_thread looking_does_not_wait_behind_a_waiter
+                a_bound_queue_notifies_through_its_completion_queue waiting_on_a_broken_vi_ends
                 completions_are_futures
             }
             $crate::topic! { $world, protection, 180,

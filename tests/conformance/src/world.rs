@@ -157,6 +157,7 @@ pub struct World {
     pub delayed: bool,
     name: &'static str,
     addresses: u32,
+    doing: String,
     open: Opener,
     /// Where the NICs meet; to be kept as long as they are.
     pub folder: Option<TempDir>,
@@ -168,12 +169,17 @@ impl World {
         let Setup { name, open, delayed, folder } = setup;
         let node = || Ok::<_, Error>(Node::new(Nic::open(open()?)?));
         let (a, b) = (node()?, node()?);
-        Ok(World { a, b, delayed, name, addresses: 0, open, folder })
+        Ok(World { a, b, delayed, name, addresses: 0, doing: String::new(), open, folder })
     }
 
     /// Name of the world.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Says what is tried now, for the message of a wait in vain.
+    pub fn trying(&mut self, what: impl Into<String>) {
+        self.doing = what.into();
     }
 
     /// One more NIC that reaches the others.
@@ -250,7 +256,8 @@ impl World {
 
     /// Keeps both NICs going until `look` finds something.
     pub fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut World) -> Option<T>) -> T {
-        until(what, || {
+        let what = if self.doing.is_empty() { what.to_owned() } else { format!("{what}, {}", self.doing) };
+        until(&what, || {
             let found = look(self);
             if found.is_none() {
                 self.pump();

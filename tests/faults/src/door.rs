@@ -1,7 +1,7 @@
 //! A server that lets everybody in and greets them, and ways to knock at its door without the library.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -72,30 +72,8 @@ impl Door {
 
     /// A request as the library makes it, with its descriptors.
     pub fn letter(&self) -> Letter {
-        let place = Place { folder: self.folder.path(), mode: Mode::Direct };
-        let mut nic = place.open();
-        // After the NIC, which looks when it is opened whether sockets are stale.
-        let trap = Listener::bind(&self.folder.join("trap.sock")).unwrap();
-        let tag = nic.create_ptag().unwrap();
-        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
-        nic.connect_start(vi, None, &"trap".parse().unwrap(), b"", None).unwrap();
-        let channel = loop {
-            if let Some(channel) = trap.accept().unwrap() {
-                break channel;
-            }
-        };
-        let (mut buffer, mut fds) = (vec![0; 60_000], Vec::new());
-        let bytes = loop {
-            match channel.recv(&mut buffer, &mut fds, 8).unwrap() {
-                Recv::Message(len) => break buffer[..len].to_vec(),
-                Recv::WouldBlock => std::thread::yield_now(),
-                Recv::Closed => panic!("the client hung up"),
-            }
-        };
-        let at = bytes.windows(4).position(|part| part == b"trap").expect("the request names its address");
-        let mut letter = Letter { bytes, fds, _sender: nic };
-        letter.bytes[at..at + 4].copy_from_slice(b"door");
-        letter
+        let nic = Place { folder: self.folder.path(), mode: Mode::Direct }.open();
+        Letter::of(nic, self.folder.path())
     }
 }
 
@@ -115,10 +93,37 @@ pub struct Letter {
     pub bytes: Vec<u8>,
     /// Page, directory and bell of its sender.
     pub fds: Vec<OwnedFd>,
-    _sender: Nic,
+    /// Who wrote it.
+    pub sender: Nic,
 }
 
 impl Letter {
+    /// A request of this NIC's, as the library makes it.
+    pub fn of(mut nic: Nic, folder: &Path) -> Letter {
+        // After the NIC was opened, which looks whether sockets are stale.
+        let trap = Listener::bind(&folder.join("trap.sock")).unwrap();
+        let tag = nic.create_ptag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        nic.connect_start(vi, None, &"trap".parse().unwrap(), b"", None).unwrap();
+        let channel = loop {
+            if let Some(channel) = trap.accept().unwrap() {
+                break channel;
+            }
+        };
+        let (mut buffer, mut fds) = (vec![0; 60_000], Vec::new());
+        let bytes = loop {
+            match channel.recv(&mut buffer, &mut fds, 8).unwrap() {
+                Recv::Message(len) => break buffer[..len].to_vec(),
+                Recv::WouldBlock => std::thread::yield_now(),
+                Recv::Closed => panic!("the client hung up"),
+            }
+        };
+        let at = bytes.windows(4).position(|part| part == b"trap").expect("the request names its address");
+        let mut letter = Letter { bytes, fds, sender: nic };
+        letter.bytes[at..at + 4].copy_from_slice(b"door");
+        letter
+    }
+
     /// Its descriptors.
     pub fn enclosed(&self) -> Vec<BorrowedFd<'_>> {
         self.fds.iter().map(AsFd::as_fd).collect()

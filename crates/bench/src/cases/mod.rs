@@ -8,7 +8,7 @@ mod rate;
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layers::Layer;
-use crate::plan::{Motion, Point, Settings, Variant, Wait};
+use crate::plan::{Motion, Point, Send, Settings, Variant, Wait};
 use crate::size;
 
 /// Every case.
@@ -87,6 +87,14 @@ impl Case {
              layer was first checked with patterned data; the receiver reads every byte."
                 .into(),
         );
+        if settings.layers.iter().any(|layer| layer.provider().is_some()) {
+            lines.push(match settings.send {
+                Send::Auto => "Viaduct sends messages up to its inline limit by value, without descriptor and completion \
+                               (--send descriptor measures descriptors); it receives into posted descriptors."
+                    .into(),
+                Send::Descriptor => "Viaduct sends every message by descriptor and reaps its completion.".into(),
+            });
+        }
         lines
     }
 }
@@ -96,6 +104,7 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
     let variant = |layer: &Layer| Variant {
         layer: *layer,
         wait: layer.wait(settings.wait),
+        send: settings.send,
         nagle: shape.nagle && *layer == Layer::Tcp || *layer == Layer::TcpNagle,
         ..shape.clone()
     };
@@ -110,6 +119,7 @@ pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
         size,
         window,
         wait: Wait::Poll,
+        send: Send::Auto,
         connections: 1,
         nagle: false,
         arena: 0,

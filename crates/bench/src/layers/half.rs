@@ -2,8 +2,11 @@
 //!
 //! VIA breaks a reliable connection when a message arrives and no receive is posted, so a stream needs credits, as in
 //! every program on VIA: the receiver posts each buffer again once it has read it, and tells the sender a quarter of
-//! the window at a time. Sends are signalled and their completions reaped. Spare send descriptors are a stack: the one
-//! used last is the one still in the cache.
+//! the window at a time.
+//!
+//! Messages up to the provider's inline limit go by value, without descriptor and completion, unless the user asked for
+//! descriptors: a different path, so results say which one was measured. Descriptor sends are signalled and their
+//! completions reaped; spare descriptors are a stack, as the one used last is still in the cache.
 
 use std::hint::spin_loop;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use viaduct_via::{Buffer, Completion, Descriptor, MemAttributes, Nic, Protection
 use crate::control::Patience;
 use crate::error::{Error, Result};
 use crate::pattern;
-use crate::plan::{Motion, Variant, Wait};
+use crate::plan::{Motion, Send, Variant, Wait};
 use crate::raw::sum_buffer;
 
 /// Receives that the sender of a stream keeps posted for credits; at most seven can be under way.
@@ -80,7 +83,7 @@ impl Half {
             size: variant.size,
             window: variant.window as u64,
             block: variant.wait == Wait::Block,
-            inline: variant.size <= nic.attributes().max_inline,
+            inline: variant.send == Send::Auto && variant.size <= nic.attributes().max_inline,
             spare: spare.collect(),
             sent: 0,
             granted: 0,

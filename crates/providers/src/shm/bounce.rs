@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use viaduct_via::Error;
 use viaduct_via::raw::RawMemory;
 
 use super::mem::Memory;
@@ -49,28 +50,29 @@ impl Bounce {
         Bounce { memory, block: None, free: Vec::new(), out: Vec::new() }
     }
 
-    /// A free buffer for the n-th offer on a lane: its slab and offset, its address.
+    /// A free buffer for the n-th offer on a lane: its slab and offset, its address. An error if there never were any.
     pub(crate) fn take(
         &mut self,
         pair: &Arc<Pair>,
         direction: &View<Direction>,
         offer: u64,
-    ) -> Option<(u32, u64, *mut u8)> {
+    ) -> Result<Option<(u32, u64, *mut u8)>, Error> {
         if self.block.is_none() {
-            let made = self.memory.allocate_open(BOUNCE * BOUNCES).ok()?;
-            let at = made.locator?;
+            let made = self.memory.allocate_open(BOUNCE * BOUNCES)?;
+            let at = made.locator.expect("memory of the NIC's allocator has a place");
             self.block = Some((made.memory, at.slab, at.offset));
             self.free = (0..BOUNCES).rev().collect();
         }
         if self.free.is_empty() {
             self.collect();
         }
-        let (memory, slab, offset) = self.block.as_ref()?;
-        let number = self.free.pop()?;
+        let (Some((memory, slab, offset)), Some(number)) = (self.block.as_ref(), self.free.pop()) else {
+            return Ok(None);
+        };
         let epoch = direction.flags.epoch.load(Ordering::Relaxed);
         self.out.push(Out { number, pair: pair.clone(), direction: direction.clone(), epoch, offer });
         let start = number * BOUNCE;
-        Some((*slab, offset + start as u64, memory.ptr().wrapping_add(start)))
+        Ok(Some((*slab, offset + start as u64, memory.ptr().wrapping_add(start))))
     }
 
     /// Takes back what is free again, and lets go of pairs that are dead.

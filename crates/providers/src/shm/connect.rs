@@ -27,7 +27,6 @@ use super::control::{CHANNEL, HANDSHAKE, Handshake, Listen, PROCESS, PeerWant, S
 use super::lane::LaneId;
 use super::nic::Core;
 use super::pair::{MAX_SEGMENT, Pair, Passed, lock};
-use super::shared::direction;
 use super::vi::{Lane, ShmVi};
 use super::wire::{Hello, hello};
 use crate::mismatch;
@@ -206,8 +205,12 @@ impl Core {
         let hello = match received {
             Ok(Recv::WouldBlock) => return,
             Ok(Recv::Message(n)) => Hello::parse(&buffer[..n]),
-            Ok(Recv::Closed) | Err(_) => {
+            Ok(Recv::Closed) => {
                 self.drop_handshake(id);
+                return;
+            }
+            Err(e) => {
+                self.fail_handshake(id, e);
                 return;
             }
         };
@@ -225,10 +228,19 @@ impl Core {
                 return;
             }
         };
-        match hello.kind {
-            hello::REQUEST | hello::PEER_REQUEST => self.requested(id, hello, fds),
-            hello::ACK => self.acknowledged(id, &hello),
-            _ => self.answered(id, hello, fds),
+        let (asks, ends) = (matches!(hello.kind, hello::REQUEST | hello::PEER_REQUEST), hello.kind == hello::ACK);
+        let in_turn = match lock(&self.control).handshakes.get(&id).map(|h| &h.stage) {
+            Some(Stage::Fresh { .. }) => asks,
+            Some(Stage::Accepted { .. }) => ends,
+            Some(Stage::Asking { .. }) => !asks && !ends,
+            Some(Stage::Asked { .. }) | None => false,
+        };
+        match in_turn {
+            // Who is out of step is turned away.
+            false => self.drop_handshake(id),
+            true if asks => self.requested(id, hello, fds),
+            true if ends => self.acknowledged(id, &hello),
+            true => self.answered(id, hello, fds),
         }
     }
 
@@ -331,6 +343,32 @@ impl Core {
         let theirs = hello.attributes()?;
         let (pair, channel) = self.pair_with(channel, hello, passed)?;
         point("accept.paired");
+        let accepted = self.accept_with(&channel, &pair, hello, &theirs, vi, ours);
+        let Ok((endpoint, lane)) = accepted else {
+            // The client has its answer, and a pair that nothing uses is not kept.
+            let refusal = Hello::new(hello::REJECT, self.uid);
+            let _ = channel.as_ref().unwrap_or(&pair.channel).send(refusal.as_bytes(), &[]);
+            self.drop_unused_pair(&pair);
+            return accepted.map(|(endpoint, _)| endpoint);
+        };
+        // The channel is needed until the client's last word; a kept one is watched as the pair's already.
+        if let Some(channel) = channel {
+            let stage = Stage::Accepted { pair, lane };
+            self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
+            lock(&self.control).handshakes.insert(id, Handshake { channel, deadline: None, stage });
+        }
+        Ok(endpoint)
+    }
+
+    fn accept_with(
+        self: &Arc<Core>,
+        channel: &Option<Channel>,
+        pair: &Arc<Pair>,
+        hello: &Hello,
+        theirs: &RemoteAttributes,
+        vi: Vi,
+        ours: &RemoteAttributes,
+    ) -> Result<(ShmVi, LaneId), Error> {
         let kept = channel.is_none();
         let (lane, segment) = {
             let mut lanes = lock(&pair.lanes);
@@ -369,15 +407,9 @@ impl Core {
             return Err(undo(Error::NotReachable("the client gave up".into())));
         }
         let lane_at = Lane { id: lane, segment, slots, client: false };
-        let endpoint = ShmVi::new(self, &pair, lane_at, vi, ours, &theirs, hello.vi_index)?;
+        let endpoint = ShmVi::new(self, pair, lane_at, vi, ours, theirs, hello.vi_index)?;
         point("accept.endpoint");
-        // The channel is needed until the client's last word; a kept one is watched as the pair's already.
-        if let Some(channel) = channel {
-            let stage = Stage::Accepted { pair, lane };
-            self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
-            lock(&self.control).handshakes.insert(id, Handshake { channel, deadline: None, stage });
-        }
-        Ok(endpoint)
+        Ok((endpoint, lane))
     }
 
     /// The pair with the sender of a hello. The channel is given back if the pair had one already.
@@ -389,12 +421,17 @@ impl Core {
     ) -> Result<(Arc<Pair>, Option<Channel>), Error> {
         let mut control = lock(&self.control);
         if let Some(pair) = control.pairs.get(&hello.uid) {
+            // The number is no secret among a NIC's peers: who uses it must be the process we know.
+            if channel.peer()?.pid != pair.pid {
+                return Err(Error::Protocol("the number of another process' NIC"));
+            }
             return Ok((pair.clone(), Some(channel)));
         }
         let id = control.number();
         let modes = (self.config.direct, self.config.process_vm);
         point("pair.before-open");
-        let pair = Arc::new(Pair::open(id, channel, hello, passed, self.config.ring_slots, modes)?);
+        let wake = self.wake.clone();
+        let pair = Arc::new(Pair::open(id, channel, hello, passed, self.config.ring_slots, modes, wake)?);
         point("pair.opened");
         self.epoll.add(&pair.channel, token(CHANNEL, id), Interest::Read)?;
         self.epoll.add(pair.pidfd.as_fd(), token(PROCESS, id), Interest::Read)?;
@@ -468,7 +505,16 @@ impl Core {
         point("answer.mapped");
         let mut ack = Hello::new(hello::ACK, self.uid);
         let (pair, spare) = self.pair_with(channel, answer, passed)?;
-        point("ack.before-send");
+        let segment = lock(&pair.lanes).take_theirs(answer.lane_slab, sent);
+        let id = LaneId { ours: false, slab: answer.lane_slab, offset: answer.lane_offset };
+        let lane = Lane { id, segment, slots, client: true };
+        let made = ShmVi::new(self, &pair, lane, vi, ours, &theirs, answer.vi_index);
+        let Ok(endpoint) = made else {
+            // The server learns of it by the hang-up.
+            self.drop_unused_pair(&pair);
+            return made.map(|endpoint| (endpoint, theirs));
+        };
+        point("answer.endpoint");
         // A server that has no other channel keeps this one without asking; else it is told whether we keep it.
         match (spare, answer.has_channel()) {
             (None, true) => {
@@ -480,16 +526,15 @@ impl Core {
             (None, false) => {}
         }
         point("ack.sent");
-        let segment = lock(&pair.lanes).take_theirs(answer.lane_slab, sent);
-        let offset = answer.lane_offset as usize;
-        if direction(&segment, offset, slots, 0).is_none() || direction(&segment, offset, slots, 1).is_none() {
-            return Err(Error::Protocol("the lane does not fit into its segment"));
-        }
-        let id = LaneId { ours: false, slab: answer.lane_slab, offset: answer.lane_offset };
-        let lane = Lane { id, segment, slots, client: true };
-        let endpoint = ShmVi::new(self, &pair, lane, vi, ours, &theirs, answer.vi_index)?;
-        point("answer.endpoint");
         Ok((endpoint, theirs))
+    }
+
+    /// A connection was not to be: its pair goes too, unless there are others.
+    fn drop_unused_pair(self: &Arc<Core>, pair: &Arc<Pair>) {
+        let used = lock(&self.lanes).values().any(|lane| Arc::ptr_eq(&lane.pair, pair));
+        if !used {
+            self.peer_gone(pair);
+        }
     }
 
     /// The server speaks to us over this channel, although we have another one.
@@ -595,6 +640,21 @@ impl Core {
         if let Some(h) = self.take_handshake(id) {
             let _ = h.channel.send(answer.as_bytes(), &[]);
         }
+    }
+
+    /// The answer has come and could not be taken, for want of descriptors perhaps: not the peer's fault.
+    fn fail_handshake(self: &Arc<Core>, id: u64, error: OsError) {
+        let asking = lock(&self.control).handshakes.get(&id).and_then(|h| match &h.stage {
+            Stage::Asking { vi, .. } => Some(*vi),
+            _ => None,
+        });
+        let Some(vi) = asking else { return self.drop_handshake(id) };
+        drop(self.take_handshake(id));
+        let mut control = lock(&self.control);
+        control.wants.retain(|w| w.vi != vi);
+        control.events.push_back(Event::Refused { vi, error: Error::Os(error) });
+        drop(control);
+        self.tell();
     }
 
     /// A connection being set up ended before its time.

@@ -131,6 +131,7 @@ pub(crate) fn run(core: &Arc<Core>) {
                 _ => {}
             }
         }
+        core.flush_all();
         core.overdue();
         core.retry_peers();
     }
@@ -141,9 +142,6 @@ impl Core {
     fn next_timeout(&self) -> Option<Duration> {
         let control = lock(&self.control);
         if control.wants.iter().any(|w| !w.waits() && !w.trying) {
-            return Some(PEER_RETRY);
-        }
-        if control.pairs.values().any(|p| p.is_backed_up() && !p.is_dead()) {
             return Some(PEER_RETRY);
         }
         let first = control.handshakes.values().filter_map(|h| h.deadline).min()?;
@@ -160,6 +158,7 @@ impl Core {
                 Ok(None) => return,
                 Err(e) => {
                     // Out of descriptors: those who wait stay in the kernel's backlog until there are some again.
+                    drop(control);
                     tracing::warn!("accept: {e}");
                     std::thread::sleep(Duration::from_millis(1));
                     return;
@@ -180,7 +179,23 @@ impl Core {
         }
     }
 
-    /// Something came over a channel between NICs that know each other.
+    /// Sends what the channels had no room for before.
+    fn flush_all(&self) {
+        let backed_up: Vec<Arc<Pair>> =
+            lock(&self.control).pairs.values().filter(|p| p.is_backed_up()).cloned().collect();
+        backed_up.iter().for_each(|pair| self.flush(pair));
+    }
+
+    /// Sends what waited, and has the thread woken when there is room for the rest.
+    fn flush(&self, pair: &Pair) {
+        let more = pair.flush();
+        if pair.wants_room.swap(more, Ordering::Relaxed) != more {
+            let interest = if more { Interest::Both } else { Interest::Read };
+            let _ = self.epoll.modify(&pair.channel, token(CHANNEL, pair.id), interest);
+        }
+    }
+
+    /// Something came over a channel between NICs that know each other, or one has room again.
     fn channel(self: &Arc<Core>, id: u64, buffer: &mut [u8]) {
         let pair = {
             let control = lock(&self.control);
@@ -188,7 +203,7 @@ impl Core {
             extra.or_else(|| control.pairs.values().find(|p| p.id == id).cloned())
         };
         let Some(pair) = pair else { return };
-        pair.flush();
+        self.flush(&pair);
         // A bounded number of messages, so that one busy peer does not keep the others waiting.
         for _ in 0..64 {
             let mut fds = Vec::new();

@@ -96,6 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn a_lane_is_used_again_only_when_both_let_go() {
         let budget = Budget::new(8 << 20);
         let mut lanes = Lanes::new(64);

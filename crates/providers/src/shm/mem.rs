@@ -188,6 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn blocks_do_not_overlap_and_memory_comes_back() {
         let budget = Budget::new(64 << 20);
         let memory = Memory::new(budget.clone());
@@ -217,6 +218,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn the_budget_is_kept() {
         let memory = Memory::new(Budget::new(1 << 20));
         assert!(matches!(memory.allocate(2 << 20), Err(Error::Os(viaduct_os::error::OsError::Budget { .. }))));

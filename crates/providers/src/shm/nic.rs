@@ -64,7 +64,7 @@ pub(crate) struct Core {
     /// First part of the directory, as every peer gets it.
     pub(crate) directory_fd: OwnedFd,
     pub(crate) epoll: Epoll,
-    pub(crate) wake: EventFd,
+    pub(crate) wake: Arc<EventFd>,
     pub(crate) stop: AtomicBool,
     pub(crate) generation: u32,
 }
@@ -142,7 +142,7 @@ impl Shm {
         let bell = Arc::new(Bell::with_fd(page.clone(), EventFd::from_peer(bell_fd.dup()?)?));
         let mut uid = [0; 16];
         random::fill(&mut uid);
-        let (epoll, wake) = (Epoll::new()?, EventFd::new()?);
+        let (epoll, wake) = (Epoll::new()?, Arc::new(EventFd::new()?));
         epoll.add(&wake, control::WAKE, Interest::Read)?;
         let memory = Memory::new(budget.clone());
         let directory = Directory::new(budget.clone())?;

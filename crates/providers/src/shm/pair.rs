@@ -1,10 +1,11 @@
 //! A pair: everything two connected NICs share, however many connections they have.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
 use viaduct_os::fdpass::Channel;
 use viaduct_os::process;
@@ -41,10 +42,14 @@ pub(crate) struct Pair {
     pub(crate) vm: bool,
     pub(crate) lanes: Mutex<Lanes>,
     directory: Mutex<Vec<Chunk>>,
-    /// Outcomes of operations the peer carries out for us, by lane offset and operation number.
+    /// Outcomes of operations the peer carries out for us, by operation number: those we asked for and no others.
     pub(crate) replies: Mutex<HashMap<u64, Reply>>,
     /// Messages the channel had no room for.
-    outbox: Mutex<VecDeque<Vec<u8>>>,
+    outbox: Mutex<VecDeque<Message>>,
+    /// Whether the control thread watches for room.
+    pub(crate) wants_room: AtomicBool,
+    /// Wakes the control thread.
+    wake: Arc<EventFd>,
 }
 
 enum Chunk {
@@ -56,9 +61,24 @@ enum Chunk {
 /// Outcome of an operation the peer carried out for us.
 #[derive(Default)]
 pub(crate) struct Reply {
+    /// Bytes that were asked for.
+    pub(crate) room: usize,
     pub(crate) status: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) complete: bool,
+}
+
+/// A message on its way to the peer, with a segment to hand over.
+struct Message {
+    bytes: Vec<u8>,
+    segment: Option<Arc<Segment>>,
+}
+
+impl Message {
+    fn send(&self, channel: &Channel) -> Result<bool, OsError> {
+        let fd = self.segment.as_ref().and_then(|s| s.fd());
+        channel.send(&self.bytes, fd.as_slice())
+    }
 }
 
 /// The descriptors that come with a request or its answer.
@@ -97,6 +117,7 @@ impl Pair {
         passed: Passed,
         slots: usize,
         config: (bool, bool),
+        wake: Arc<EventFd>,
     ) -> Result<Pair, Error> {
         let cred = channel.peer()?;
         let pidfd = channel.peer_pidfd()?;
@@ -123,6 +144,8 @@ impl Pair {
             directory: Mutex::new(chunks),
             replies: Mutex::new(HashMap::new()),
             outbox: Mutex::new(VecDeque::new()),
+            wants_room: AtomicBool::new(false),
+            wake,
             channel,
         })
     }
@@ -144,10 +167,19 @@ impl Pair {
 
     /// Sends a note, now or when the channel has room.
     pub(crate) fn send(&self, note: &Note, payload: &[u8]) {
-        let message = if payload.is_empty() { note.as_bytes().to_vec() } else { note.with(payload) };
+        let bytes = if payload.is_empty() { note.as_bytes().to_vec() } else { note.with(payload) };
+        self.post(Message { bytes, segment: None });
+    }
+
+    /// Sends a note with a segment, now or when the channel has room.
+    pub(crate) fn send_segment(&self, note: &Note, segment: Option<Arc<Segment>>) {
+        self.post(Message { bytes: note.as_bytes().to_vec(), segment });
+    }
+
+    fn post(&self, message: Message) {
         let mut outbox = lock(&self.outbox);
         if outbox.is_empty() {
-            match self.channel.send(&message, &[]) {
+            match message.send(&self.channel) {
                 Ok(true) => return,
                 Ok(false) => {}
                 // The peer is gone; its death is noticed elsewhere.
@@ -155,18 +187,15 @@ impl Pair {
             }
         }
         outbox.push_back(message);
-    }
-
-    /// Sends a note with a file descriptor; tried once.
-    pub(crate) fn send_fd(&self, note: &Note, fd: BorrowedFd<'_>) -> bool {
-        matches!(self.channel.send(note.as_bytes(), &[fd]), Ok(true))
+        // The control thread sends the rest.
+        self.wake.signal();
     }
 
     /// Sends what waited. Whether something still waits.
     pub(crate) fn flush(&self) -> bool {
         let mut outbox = lock(&self.outbox);
         while let Some(message) = outbox.front() {
-            match self.channel.send(message, &[]) {
+            match message.send(&self.channel) {
                 Ok(true) => drop(outbox.pop_front()),
                 Ok(false) => return true,
                 Err(_) => {

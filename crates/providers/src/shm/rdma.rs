@@ -10,7 +10,7 @@ use viaduct_via::provider::Submit;
 use viaduct_via::{Counter, Op, Queues, Status, Work, raw};
 
 use super::directory::Found;
-use super::pair::{Directed, lock};
+use super::pair::{Directed, Reply, lock};
 use super::progress::{each_part, gather_piece};
 use super::vi::ShmVi;
 use super::wire::{Note, PIECE, note};
@@ -145,6 +145,8 @@ impl ShmVi {
     fn by_peer(&mut self, work: &Work, index: u32) -> Submit {
         point("rdma.helper-before");
         let number = viaduct_os::random::u64();
+        let room = if work.op.reads_remote() { work.total as usize } else { 0 };
+        lock(&self.pair.replies).insert(number, Reply { room, ..Reply::default() });
         let mut ask = Note::new(note::RDMA);
         ask.a = self.lane().slab;
         ask.b = u64::from(self.lane().offset) | op_number(work.op) << 32 | u64::from(self.lane().ours) << 40;
@@ -178,6 +180,14 @@ impl ShmVi {
         self.remote_ops.push_back(RemoteOp { number, index, total: work.total, immediate: work.immediate });
         self.set_waiting();
         Submit::Pending
+    }
+
+    /// The connection is closed: nobody waits for these any more.
+    pub(crate) fn forget_remote_ops(&mut self) {
+        let mut replies = lock(&self.pair.replies);
+        for op in self.remote_ops.drain(..) {
+            replies.remove(&op.number);
+        }
     }
 
     /// Looks for outcomes of what the peer carries out for us.

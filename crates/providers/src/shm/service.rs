@@ -5,17 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use viaduct_os::copy::copy;
+use viaduct_os::error::OsError;
 use viaduct_os::point::point;
 use viaduct_os::segment::{Access, Segment};
 use viaduct_via::{Counter, MemHandle, Status, raw};
 
 use super::lane::LaneId;
 use super::nic::Core;
-use super::pair::{MAX_SEGMENT, Pair, Reply, lock};
+use super::pair::{MAX_SEGMENT, Pair, lock};
 use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
-
-/// Outcomes kept for a peer's answers at most; a peer that floods us with answers is cut off.
-const MAX_REPLIES: usize = 4096;
 
 impl Core {
     /// Deals with one note. False if the peer broke the protocol.
@@ -49,10 +47,7 @@ impl Core {
         let mut answer = Note::new(note::SEGMENT);
         (answer.a, answer.b) = (wanted.a, wanted.b);
         point("service.before-hand-out");
-        let sent = segment.as_ref().and_then(|s| s.fd()).is_some_and(|fd| pair.send_fd(&answer, fd));
-        if !sent {
-            pair.send(&answer, &[]);
-        }
+        pair.send_segment(&answer, segment);
         point("service.handed-out");
         true
     }
@@ -70,6 +65,7 @@ impl Core {
                         segment.drop_fd();
                         maps.insert(pair.id, slab, Some(Arc::new(segment)));
                     }
+                    Some(Err(OsError::BadSegment(_))) => return false,
                     Some(Err(_)) => maps.unasked(pair.id, slab),
                     None => maps.insert(pair.id, slab, None),
                 }
@@ -139,11 +135,9 @@ impl Core {
     /// A peer has carried out an operation of ours, or a piece of it.
     fn carried_out(&self, pair: &Pair, n: &Note, payload: &[u8]) -> bool {
         let mut replies = lock(&pair.replies);
-        if replies.len() >= MAX_REPLIES {
-            return false;
-        }
-        let reply = replies.entry(n.c).or_insert_with(Reply::default);
-        if reply.payload.len() as u64 != n.e {
+        // The connection that asked may be closed by now.
+        let Some(reply) = replies.get_mut(&n.c) else { return true };
+        if reply.payload.len() as u64 != n.e || payload.len() > reply.room - reply.payload.len() {
             return false;
         }
         reply.payload.extend_from_slice(payload);

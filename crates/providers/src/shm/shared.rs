@@ -240,6 +240,7 @@ mod tests {
     use viaduct_os::budget::Budget;
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn views_stay_inside() {
         let segment = Arc::new(Segment::create("viaduct-test", 65_536, &Budget::new(1 << 20)).unwrap());
         let slots = 64;

@@ -10,7 +10,7 @@ use viaduct_os::barrier;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Submit};
-use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
+use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Status, Vi, Work};
 
 use super::bounce::{BOUNCE, BOUNCES};
 use super::directory::tag_number;
@@ -371,6 +371,10 @@ impl ShmVi {
                 return Submit::Busy;
             }
             let taken = lock(&self.core.bounce).take(&self.pair, &self.out, self.offers + 1);
+            let Ok(taken) = taken else {
+                tracing::warn!("no memory for bounce buffers");
+                return Submit::Failed(Status::TransportError);
+            };
             let Some((slab, offset, memory)) = taken else {
                 self.partial = Some((index, done));
                 self.set_waiting();
@@ -458,8 +462,14 @@ impl Endpoint for ShmVi {
             if !self.room(1) {
                 return Submit::Busy;
             }
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
+            let word = match <[u8; 8]>::try_from(bytes) {
+                Ok(word) => word,
+                Err(_) => {
+                    let mut word = [0; 8];
+                    word[..bytes.len()].copy_from_slice(bytes);
+                    word
+                }
+            };
             let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
             self.tx.put_word(flags, bytes.len() as u32, immediate.unwrap_or(0), u64::from_ne_bytes(word));
             self.sent += 1;
@@ -516,6 +526,7 @@ impl Endpoint for ShmVi {
         if let Some(vis) = lock(&self.core.bells).get_mut(&(self.vi.raw().index % BITS)) {
             vis.retain(|v| *v != self.vi);
         }
+        self.forget_remote_ops();
         point("close.removed");
         if lock(&self.pair.lanes).let_go(self.lane) || !self.pair.is_dead() {
             // Also wakes the peer's control thread, which tells those who wait for errors.

@@ -230,6 +230,7 @@ impl Note {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use proptest::test_runner::Config;
 
     #[test]
     fn hello_and_back() {
@@ -253,6 +254,12 @@ mod tests {
     }
 
     proptest::proptest! {
+        // Miri is slow, and has no files to keep failures in.
+        #![proptest_config(match cfg!(miri) {
+            true => Config { failure_persistence: None, ..Config::with_cases(4) },
+            false => Config::default(),
+        })]
+
         /// Whatever arrives, parsing gives an error or something harmless.
         #[test]
         fn garbage_is_harmless(mut bytes in proptest::collection::vec(0u8.., 0..700), fix in 0u8..3) {

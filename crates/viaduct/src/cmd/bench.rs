@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use viaduct_bench::schema::Line;
-use viaduct_bench::{Case, Event, Layer, PeerCommand, Settings, Wait, cases, layers, size};
+use viaduct_bench::{Case, Event, Layer, PeerCommand, Send, Settings, Wait, cases, layers, size};
 
-use crate::cli::{BenchArgs, Format, WaitArg};
+use crate::cli::{BenchArgs, Format, SendArg, WaitArg};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::{results, table};
@@ -77,6 +77,10 @@ fn settings(args: &BenchArgs) -> Result<Settings> {
     settings.wait = match args.wait {
         WaitArg::Poll => Wait::Poll,
         WaitArg::Block => Wait::Block,
+    };
+    settings.send = match args.send {
+        SendArg::Auto => Send::Auto,
+        SendArg::Descriptor => Send::Descriptor,
     };
     settings.window = args.window;
     settings.connections.clone_from(&args.connections);

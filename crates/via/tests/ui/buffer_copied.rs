@@ -1,0 +1,9 @@
+//! Two buffers never name the same bytes.
+
+use viaduct_via::Buffer;
+
+fn double(buffer: &Buffer) -> (Buffer, Buffer) {
+    (buffer.clone(), buffer.clone())
+}
+
+fn main() {}

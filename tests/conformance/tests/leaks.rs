@@ -1,0 +1,83 @@
+//! Nothing stays behind: no descriptor, mapping, thread or file after a world has ended.
+
+use std::fs;
+
+use viaduct_conformance::harness::{Setup, loopback, shm, shm_copying};
+use viaduct_conformance::world::{Side, World, connect};
+use viaduct_kit::leaks::LeakCheck;
+use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
+use viaduct_via::{Descriptor, Error, MemAttributes, Queue, SharedNic, ViState};
+
+/// A bit of everything, ended in an orderly way and in a hurry.
+fn life(setup: Setup) -> bool {
+    let mut w = match World::open(setup) {
+        Ok(w) => w,
+        Err(Error::NotSupported(_)) => return false,
+        Err(e) => panic!("{e}"),
+    };
+    for level in [ReliableDelivery, Unreliable] {
+        let (va, vb) = w.pair(level);
+        w.b.post_recvs(vb, 4, 100_000);
+        for len in [10, 5000, 100_000] {
+            let buffer = w.a.buffer(len);
+            w.a.post_send(va, Descriptor::send(buffer)).unwrap();
+            drop((w.received(vb), w.sent(va)));
+        }
+    }
+    let tag = w.b.tag;
+    let target = w.b.register(vec![0; 70_000], MemAttributes::remote(tag)).unwrap();
+    let (va, vb) = w.pair(ReliableDelivery);
+    let buffer = w.a.buffer(70_000);
+    w.a.post_send(va, Descriptor::rdma_write(buffer, target.remote(0))).unwrap();
+    drop(w.sent(va));
+    w.b.deregister(target).unwrap();
+    w.a.disconnect(va).unwrap();
+    w.reaches(Side::B, vb, ViState::Error);
+    let mut third = w.node();
+    let (vc, vd) = (third.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
+    let address = w.address();
+    connect(&mut third, vc, &mut w.b, vd, &address);
+    let shared = SharedNic::new(third.into_nic());
+    shared.lock().post_recv(vc, Descriptor::recv_empty()).unwrap();
+    shared.notify(vc, Queue::Receive, Box::new(|_, _| {})).unwrap();
+    shared.lock().listen(&w.address(), 1).unwrap();
+    drop(shared);
+    let World { a, b, folder, .. } = w;
+    drop((a, b));
+    if let Some(folder) = folder {
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().map(|file| file.path()).collect();
+        assert!(left.is_empty(), "left in the run-time folder: {left:?}");
+    }
+    true
+}
+
+/// Once to warm up whatever a process keeps for ever, then again with the leak check.
+fn check(make: fn() -> Setup) {
+    if !life(make()) {
+        viaduct_kit::packages::skip("no such provider in this build");
+        return;
+    }
+    let leaks = LeakCheck::start();
+    for _ in 0..3 {
+        life(make());
+    }
+    leaks.finish();
+}
+
+viaduct_kit::isolated! {
+    fn loopback_leaves_nothing() {
+        check(loopback);
+    }
+}
+
+viaduct_kit::isolated! {
+    fn shm_leaves_nothing() {
+        check(shm);
+    }
+}
+
+viaduct_kit::isolated! {
+    fn copying_shm_leaves_nothing() {
+        check(shm_copying);
+    }
+}
