@@ -12,11 +12,6 @@ use viaduct_via::provider::Sleeper;
 /// Something that holds a bell word: a box, or a shared segment.
 pub(crate) trait HasBell: Send + Sync {
     fn word(&self) -> &BellWord;
-
-    /// The longest sleep, where somebody could write to the word that nobody sleeps, and so keep others from ringing.
-    fn longest_sleep(&self) -> Option<Duration> {
-        None
-    }
 }
 
 /// A [`Sleeper`] on such a word.
@@ -24,15 +19,17 @@ pub(crate) struct Bell<W> {
     holder: W,
     /// Made at once by providers whose peers need it, else when first asked for.
     fd: OnceLock<EventFd>,
+    /// The longest sleep, where a peer could write to the word that nobody sleeps, and so keep the others from ringing.
+    longest: Option<Duration>,
 }
 
 impl<W: HasBell> Bell<W> {
     pub(crate) fn new(holder: W) -> Bell<W> {
-        Bell { holder, fd: OnceLock::new() }
+        Bell { holder, fd: OnceLock::new(), longest: None }
     }
 
-    pub(crate) fn with_fd(holder: W, fd: EventFd) -> Bell<W> {
-        Bell { holder, fd: OnceLock::from(fd) }
+    pub(crate) fn with_fd(holder: W, fd: EventFd, longest: Option<Duration>) -> Bell<W> {
+        Bell { holder, fd: OnceLock::from(fd), longest }
     }
 
     fn eventfd(&self) -> Result<&EventFd, Error> {
@@ -54,8 +51,7 @@ impl<W: HasBell> Sleeper for Bell<W> {
     }
 
     fn park(&self, timeout: Option<Duration>) {
-        let longest = self.holder.longest_sleep();
-        self.holder.word().park(timeout.into_iter().chain(longest).min());
+        self.holder.word().park(timeout.into_iter().chain(self.longest).min());
     }
 
     fn ring(&self) {

@@ -4,6 +4,7 @@
 //! Nothing here reads the environment; the programs on top do, by [`Knob::env`].
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Settings of all providers.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,9 @@ pub struct ShmConfig {
     pub memory_budget: Option<u64>,
     /// Most connections with one peer NIC.
     pub max_connections_per_peer: usize,
+    /// The longest sleep without a look around: how long a hostile peer that silences the bell can keep the NIC from
+    /// hearing the others. `None` is for ever.
+    pub longest_sleep: Option<Duration>,
 }
 
 impl Default for ShmConfig {
@@ -41,6 +45,7 @@ impl Default for ShmConfig {
             process_vm: true,
             memory_budget: None,
             max_connections_per_peer: 65_536,
+            longest_sleep: Some(Duration::from_millis(200)),
         }
     }
 }
@@ -139,6 +144,17 @@ pub const KNOBS: &[Knob] = &[
         show: |c| c.shm.max_connections_per_peer.to_string(),
         set: |c, text| {
             c.shm.max_connections_per_peer = number(text)?;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "shm.longest-sleep-ms",
+        env: "VIADUCT_SHM_LONGEST_SLEEP_MS",
+        help: "longest sleep without a look around, against peers that silence the bell; 0 is for ever",
+        show: |c| c.shm.longest_sleep.map_or(0, |time| time.as_millis()).to_string(),
+        set: |c, text| {
+            let time = Duration::from_millis(number(text)? as u64);
+            c.shm.longest_sleep = Some(time).filter(|time| !time.is_zero());
             Ok(())
         },
     },

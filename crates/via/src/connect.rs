@@ -23,21 +23,26 @@ use crate::vi::ViState;
 #[must_use = "a request is answered by Nic::accept or Nic::reject"]
 pub struct ConnRequest {
     id: RequestId,
-    from: NetAddress,
-    remote: RemoteAttributes,
+    asked: Box<Asked>,
     nic: Arc<Forgotten>,
     answered: bool,
+}
+
+/// Who asks for what.
+struct Asked {
+    from: NetAddress,
+    remote: RemoteAttributes,
 }
 
 impl ConnRequest {
     /// Who asks.
     pub fn from(&self) -> &NetAddress {
-        &self.from
+        &self.asked.from
     }
 
     /// What the remote VI is, with the private data of the request.
     pub fn remote(&self) -> &RemoteAttributes {
-        &self.remote
+        &self.asked.remote
     }
 }
 
@@ -51,7 +56,7 @@ impl Drop for ConnRequest {
 
 impl fmt::Debug for ConnRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnRequest").field("from", &self.from).field("remote", &self.remote).finish()
+        f.debug_struct("ConnRequest").field("from", self.from()).field("remote", self.remote()).finish()
     }
 }
 
@@ -168,7 +173,7 @@ impl Nic {
         match self.provider.accept(request.id, vi, &ours) {
             Ok(endpoint) => {
                 request.answered = true;
-                self.established(vi, endpoint, request.remote.clone());
+                self.established(vi, endpoint, request.remote().clone());
                 Ok(())
             }
             Err(e) => Err((e, request)),
@@ -301,7 +306,8 @@ impl Nic {
                     match at.and_then(|h| self.listening.get_mut(h)) {
                         Some(l) => {
                             let nic = self.forgotten.clone();
-                            l.arrived.push_back(ConnRequest { id: request, from, remote, nic, answered: false });
+                            let asked = Box::new(Asked { from, remote });
+                            l.arrived.push_back(ConnRequest { id: request, asked, nic, answered: false });
                         }
                         None => drop(self.provider.reject(request, &[])),
                     }
@@ -349,7 +355,7 @@ impl Nic {
         if core.state != ViState::Idle {
             return Err(Error::InvalidState { call: "accept", wanted: "idle", found: core.state });
         }
-        let (a, theirs) = (&core.attributes, &request.remote);
+        let (a, theirs) = (&core.attributes, request.remote());
         if a.reliability != theirs.reliability {
             return Err(Error::ReliabilityMismatch { ours: a.reliability, theirs: theirs.reliability });
         }

@@ -368,3 +368,74 @@ pub unsafe fn compare_swap(addr: *mut u8, expected: u64, new: u64) -> u64 {
         Ok(old) | Err(old) => old,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heap_memory_is_used_in_every_way_and_given_back() {
+        let memory = RawMemory::from_heap((0..64).collect());
+        let mut out = [0; 5];
+        memory.read(59, &mut out);
+        assert_eq!(out, [59, 60, 61, 62, 63]);
+        memory.write(1, &[9; 3]);
+        assert_eq!(memory.atomics()[3].load(Ordering::Relaxed), 9);
+        let aligned = memory.ptr().align_offset(8);
+        memory.word(aligned).store(7, Ordering::Relaxed);
+        // SAFETY: the word is aligned and inside, and nobody else has the memory.
+        unsafe {
+            assert_eq!(fetch_add(memory.ptr().add(aligned), 1), 7);
+            assert_eq!(compare_swap(memory.ptr().add(aligned), 8, 5), 8);
+            assert_eq!(memory.slice(aligned, 8), 5u64.to_ne_bytes());
+            memory.slice_mut(63, 1)[0] = 1;
+        }
+        assert_eq!(memory.into_heap().unwrap()[63], 1);
+        drop(RawMemory::from_heap(vec![1]));
+    }
+
+    #[test]
+    fn memory_of_others_is_not_freed() {
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(());
+        let mut bytes = [0u8; 16];
+        // SAFETY: the array outlives both, and nobody else has it.
+        let (shared, borrowed) = unsafe {
+            (RawMemory::from_shared(bytes.as_mut_ptr(), 16, owner.clone()), RawMemory::borrowed(bytes.as_mut_ptr(), 16))
+        };
+        drop(borrowed);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        assert!(shared.into_heap().is_err());
+        assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the memory")]
+    fn a_word_past_the_end_is_refused() {
+        let memory = RawMemory::from_heap(vec![0; 12]);
+        let _ = memory.word(8);
+    }
+
+    #[test]
+    fn places_are_found_by_a_running_index() {
+        let mut n = 0;
+        let mut places = Places::new(3, || {
+            n += 1;
+            n
+        });
+        *places.at_mut(u32::MAX) = 9;
+        assert_eq!([0, 1, 2, 3, 4, 7].map(|i| *places.at(i)), [1, 2, 3, 9, 1, 9]);
+    }
+
+    #[test]
+    fn a_watch_sees_its_tag_and_tires() {
+        assert!(!Watch { ..Watch::NONE }.is_quiet());
+        let word = AtomicU64::new(0);
+        // SAFETY: the word outlives the watch.
+        let mut watch = unsafe { Watch::new(&word, 3) };
+        assert!(watch.is_quiet());
+        word.store(3 << 48 | 1, Ordering::Relaxed);
+        assert!(!watch.is_quiet());
+        word.store(0, Ordering::Relaxed);
+        assert_eq!((0..2 * WATCHED_POLLS).filter(|_| watch.is_quiet()).count() as u32, WATCHED_POLLS - 2);
+    }
+}

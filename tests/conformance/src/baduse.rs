@@ -1,6 +1,8 @@
 //! The bad twin of every call: handles that were destroyed, belong to another NIC or were made up; wrong states, wrong
 //! queues, wrong numbers. Each is refused by an error, and nothing has changed afterwards.
 
+use std::sync::atomic::Ordering;
+
 use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
 use viaduct_via::handle::RawHandle;
 use viaduct_via::{
@@ -163,7 +165,9 @@ pub fn wrong_states(mut w: World) {
     w.a.connect_start(pending, None, &address, &[], LONG).unwrap();
     let is = |e: Error, state| matches!(e, Error::InvalidState { found, .. } if found == state);
     assert!(is(w.a.disconnect(idle).unwrap_err(), ViState::Idle));
-    for (vi, state) in [(connected, ViState::Connected), (broken, ViState::Error), (pending, ViState::ConnectPending)] {
+    for (vi, state) in
+        [(connected, ViState::Connected), (broken, ViState::Error), (pending, ViState::ConnectPending)]
+    {
         assert!(is(w.a.connect_start(vi, None, &address, &[], LONG).unwrap_err(), state));
         assert!(is(w.a.connect_request(vi, &address, LONG).unwrap_err(), state));
         assert!(is(w.a.connect_peer_request(vi, &elsewhere, &here, LONG).unwrap_err(), state));
@@ -243,20 +247,29 @@ pub fn wrong_numbers(mut w: World) {
 
 /// What a panic is for: ranges outside a buffer.
 pub fn ranges_outside_buffers_panic(mut w: World) {
-    let mut panics: Vec<Box<dyn FnOnce(&mut World) + std::panic::UnwindSafe>> = vec![
-        Box::new(|w| drop(w.a.buffer(8).remote(9))),
-        Box::new(|w| w.a.buffer(8).read(4, &mut [0; 5])),
-        Box::new(|w| w.a.buffer(8).write(usize::MAX, &[0])),
-        Box::new(|w| drop(Descriptor::new(Op::Send).segment_range(w.a.buffer(8), 4..9))),
-        Box::new(|w| Descriptor::send(w.a.buffer(8)).set_len(9)),
-        Box::new(|w| drop(w.a.buffer(16).word(9))),
-        Box::new(|w| drop(w.a.buffer(16).word(4))),
-        Box::new(|w| drop(w.a.buffer(8).split_at(9))),
-        Box::new(|w| drop(w.a.buffer(8).chunks(0))),
+    let panics: [fn(&mut World) -> u64; 9] = [
+        |w| w.a.buffer(8).remote(9).addr,
+        |w| {
+            w.a.buffer(8).read(4, &mut [0; 5]);
+            0
+        },
+        |w| {
+            w.a.buffer(8).write(usize::MAX, &[0]);
+            0
+        },
+        |w| u64::from(Descriptor::new(Op::Send).segment_range(w.a.buffer(8), 4..9).work().total),
+        |w| {
+            Descriptor::send(w.a.buffer(8)).set_len(9);
+            0
+        },
+        |w| w.a.buffer(16).word(9).load(Ordering::Relaxed),
+        |w| w.a.buffer(16).word(4).load(Ordering::Relaxed),
+        |w| w.a.buffer(8).split_at(9).0.len() as u64,
+        |w| w.a.buffer(8).chunks(0).len() as u64,
     ];
-    for body in panics.drain(..) {
+    for (n, body) in panics.into_iter().enumerate() {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&mut w)));
-        assert!(outcome.is_err());
+        assert!(outcome.is_err(), "number {n}");
     }
     drop(w.a.buffer(8));
 }

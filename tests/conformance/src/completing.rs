@@ -1,13 +1,10 @@
 //! Completions: order, lengths, immediate data, contexts, and waiting for them.
 
-use std::thread;
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
 use viaduct_via::{Buffer, Descriptor, Error, Op, Queue, Status, ViState};
 
 use crate::pattern::bytes;
-use crate::world::{LONG, SHORT, Side, World, until};
+use crate::world::{Side, World};
 
 /// Only the head of a queue is looked at, and queues complete in the order of posting.
 pub fn queues_complete_in_posting_order(mut w: World) {
@@ -51,86 +48,6 @@ pub fn an_empty_queue_has_nothing(mut w: World) {
     w.a.disconnect(va).unwrap();
     w.reaches(Side::B, vb, ViState::Error);
     assert!(matches!(w.b.wait_recv(vb, None), Err(Error::QueueEmpty)));
-}
-
-/// Waiting tells of the time limit and can be repeated; what was posted stays posted.
-pub fn waiting_times_out(mut w: World) {
-    let (va, vb) = w.pair(ReliableDelivery);
-    w.b.post_recvs(vb, 1, 8);
-    assert!(matches!(w.b.wait_recv(vb, SHORT), Err(Error::Timeout)));
-    assert!(matches!(w.b.wait_recv(vb, Some(std::time::Duration::ZERO)), Err(Error::Timeout)));
-    assert_eq!(w.b.query_vi(vb).unwrap().receives, 1);
-    w.a.send(va, b"late");
-    assert_eq!(w.received(vb).data(), b"late");
-}
-
-/// A thread that sleeps is woken by a message, also when it never spins.
-pub fn a_sleeper_is_woken(mut w: World) {
-    w.sleepy();
-    for level in Reliability::ALL {
-        let (va, vb) = w.pair(level);
-        w.b.post_recvs(vb, 50, 8);
-        w.a.post_recvs(va, 50, 8);
-        let (a, b) = (&mut w.a, &mut w.b);
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                for n in 0..50u8 {
-                    assert_eq!(b.wait_recv(vb, LONG).unwrap().data(), [n]);
-                    b.send(vb, &[n]);
-                    assert_eq!(b.wait_send(vb, LONG).unwrap().status, Status::Success);
-                }
-            });
-            for n in 0..50u8 {
-                a.send(va, &[n]);
-                assert_eq!(a.wait_send(va, LONG).unwrap().status, Status::Success);
-                assert_eq!(a.wait_recv(va, LONG).unwrap().data(), [n]);
-            }
-        });
-    }
-}
-
-/// A sleeper is woken by the peer's leaving, too.
-pub fn a_sleeper_is_woken_by_a_disconnect(mut w: World) {
-    w.sleepy();
-    let (va, vb) = w.pair(ReliableDelivery);
-    w.b.post_recvs(vb, 2, 8);
-    let (a, b) = (&mut w.a, &mut w.b);
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            for _ in 0..2 {
-                assert_eq!(b.wait_recv(vb, LONG).unwrap().status, Status::Flushed);
-            }
-            assert!(matches!(b.wait_recv(vb, LONG), Err(Error::QueueEmpty)));
-        });
-        thread::sleep(std::time::Duration::from_millis(20));
-        a.disconnect(va).unwrap();
-    });
-}
-
-/// The pollable descriptor is quiet while nothing happens, tells when something does, and is quiet again.
-pub fn the_descriptor_tells(mut w: World) {
-    let (va, vb) = w.pair(ReliableDelivery);
-    let readable = |w: &World| {
-        let fd = w.b.fd().unwrap();
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now)).unwrap() == 1
-    };
-    for n in 0..5 {
-        w.b.post_recvs(vb, 1, 8);
-        w.b.arm().unwrap();
-        assert!(w.b.poll_recv(vb).unwrap().is_none() && !readable(&w));
-        w.a.send(va, &[n]);
-        drop(until("the send", || w.a.poll_send(va).unwrap()));
-        until("the descriptor", || readable(&w).then_some(()));
-        w.b.disarm();
-        assert!(!readable(&w));
-        assert_eq!(w.received(vb).data(), [n]);
-    }
-    // Without having been armed it says nothing; a look finds the message anyway.
-    w.b.post_recvs(vb, 1, 8);
-    w.a.send(va, b"unarmed");
-    assert_eq!(w.received(vb).data(), b"unarmed");
-    assert!(!readable(&w));
 }
 
 /// The length is what arrived; the rest of the buffer is left alone.
@@ -238,18 +155,6 @@ pub fn an_entry_means_done(mut w: World) {
     assert!(w.a.poll_cq_entry(ca).unwrap().is_none() && w.b.poll_cq_entry(cb).unwrap().is_none());
 }
 
-/// [R] Waiting on a queue that reports to a completion queue is refused.
-pub fn a_bound_queue_is_not_waited_on(mut w: World) {
-    let cq = w.a.create_cq(8).unwrap();
-    let mut attributes = w.a.vi_attributes(ReliableDelivery);
-    attributes.recv_cq = Some(cq);
-    let vi = w.a.vi_with(attributes);
-    w.a.post_recvs(vi, 1, 8);
-    assert!(matches!(w.a.wait_recv(vi, LONG), Err(Error::BoundToCq)));
-    w.a.send(vi, b"flushed");
-    assert_eq!(w.a.wait_send(vi, LONG).unwrap().status, Status::Flushed, "the other queue is not bound");
-}
-
 /// Queues hold what they were made for, and take more as soon as something was taken out.
 pub fn a_full_queue_refuses_and_recovers(mut w: World) {
     let (va, vb) = w.pair_with(ReliableDelivery, |attributes| attributes.depth(3));
@@ -290,7 +195,11 @@ pub fn descriptors_are_used_again_and_again(mut w: World) {
             descriptor.set_immediate((n % 3 == 0).then_some(n as u32));
             w.a.post_send(va, descriptor).unwrap();
             let got = w.received(vb);
-            assert_eq!((got.data(), got.immediate), (bytes(n, len), (n % 3 == 0).then_some(n as u32)), "{level:?}");
+            assert_eq!(
+                (got.data(), got.immediate),
+                (bytes(n, len), (n % 3 == 0).then_some(n as u32)),
+                "{level:?}"
+            );
             w.b.post_recv(vb, got.descriptor).unwrap();
         }
     }
@@ -315,7 +224,8 @@ pub fn pieces_are_gathered_and_scattered(mut w: World) {
     w.a.post_send(va, out).unwrap();
     let got = w.received(vb);
     assert_eq!((got.status, got.length), (Status::Success, 1000));
-    let pieces: Vec<Vec<u8>> = got.descriptor.into_buffers().iter().map(|b: &Buffer| b.to_vec(b.len())).collect();
+    let pieces: Vec<Vec<u8>> =
+        got.descriptor.into_buffers().iter().map(|b: &Buffer| b.to_vec(b.len())).collect();
     let whole: Vec<u8> = pieces.iter().flat_map(|p| p[1..].to_vec()).take(1000).collect();
     assert_eq!(whole, message);
 }

@@ -87,7 +87,10 @@ pub fn entries_are_reserved(mut w: World) {
         let refused = w.b.post_recv(*vb, Descriptor::recv_empty().context(9)).unwrap_err();
         assert!(matches!(refused.error, Error::CqFull { capacity: 4 }), "{}", refused.error);
         assert_eq!(refused.descriptor.work().context, 9);
-        assert!(matches!(w.b.post_send(*vb, Descriptor::send_empty()).unwrap_err().error, Error::CqFull { .. }));
+        assert!(matches!(
+            w.b.post_send(*vb, Descriptor::send_empty()).unwrap_err().error,
+            Error::CqFull { .. }
+        ));
     }
     w.a.send(pairs[0].0, b"x");
     let done = next(&mut w, cq);

@@ -137,6 +137,19 @@ pub fn a_vi_goes_when_idle_and_drained(mut w: World) {
     w.a.destroy_vi(va).unwrap();
 }
 
+/// Receives posted for a connection that never came can be had back, so that the VI can go.
+pub fn receives_of_an_idle_vi_are_given_back(mut w: World) {
+    let vi = w.a.vi(ReliableDelivery);
+    w.a.post_recvs(vi, 3, 8);
+    assert!(matches!(w.a.destroy_vi(vi), Err(Error::InUse(_))));
+    w.a.disconnect(vi).unwrap();
+    let back = w.a.drain(vi, Queue::Receive);
+    assert_eq!(contexts(&back), [0, 1, 2]);
+    assert!(back.iter().all(|c| c.status == Status::Flushed));
+    assert!(matches!(w.a.disconnect(vi), Err(Error::InvalidState { found: ViState::Idle, .. })));
+    w.a.destroy_vi(vi).unwrap();
+}
+
 /// [R] Completion queues, shared receive queues and tags go only when nothing uses them.
 pub fn what_is_in_use_does_not_go(mut w: World) {
     let (cq, srq) = (w.a.create_cq(4).unwrap(), w.a.create_srq(4).unwrap());

@@ -47,7 +47,10 @@ pub fn bytes_by_value_have_limits(mut w: World) {
     assert!(matches!(w.a.send_inline(vc, b"12345", None), Err(Error::Limit { .. })));
     w.b.disconnect(vb).unwrap();
     w.reaches(Side::A, va, ViState::Error);
-    assert!(matches!(w.a.send_inline(va, b"x", None), Err(Error::InvalidState { found: ViState::Error, .. })));
+    assert!(matches!(
+        w.a.send_inline(va, b"x", None),
+        Err(Error::InvalidState { found: ViState::Error, .. })
+    ));
 }
 
 /// A sender that is too fast is told so; in the end everything arrives, in order.

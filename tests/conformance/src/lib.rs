@@ -4,8 +4,8 @@
 //!   harness   the worlds: loopback, shm, each with settings and hooks      one function each
 //!   world     two NICs that reach each other, and helpers
 //!   table     every test by topic; `suite!(world)` makes a #[test] of each
-//!   states connecting peering completing reliability flush notify cq protection rdma srq inline memory baduse
-//!   hooks ubertest                                                         the tests: `pub fn name(w: World)`
+//!   states connecting listening peering completing waiting reliability flush notify sharing cq protection rdma atomics
+//!   srq inline memory baduse hooks ubertest                                the tests: `pub fn name(w: World)`
 //! ```
 //!
 //! To add a provider: a function in `harness`, and a line in a file of `tests/`. To add a test: a function, and its
@@ -19,6 +19,7 @@ use std::time::Duration;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::Error;
 
+pub mod atomics;
 pub mod baduse;
 pub mod completing;
 pub mod connecting;
@@ -27,6 +28,7 @@ pub mod flush;
 pub mod harness;
 pub mod hooks;
 pub mod inline;
+pub mod listening;
 pub mod memory;
 pub mod notify;
 pub mod pattern;
@@ -34,10 +36,12 @@ pub mod peering;
 pub mod protection;
 pub mod rdma;
 pub mod reliability;
+pub mod sharing;
 pub mod srq;
 pub mod states;
 mod table;
 pub mod ubertest;
+pub mod waiting;
 pub mod world;
 
 pub use world::World;
@@ -48,7 +52,9 @@ pub fn run(setup: harness::Setup, test: &str, limit: u64, body: fn(World)) {
     let _watchdog = Watchdog::arm(Duration::from_secs(limit), &what);
     match World::open(setup) {
         Ok(world) => body(world),
-        Err(Error::NotSupported(name)) => viaduct_kit::packages::skip(&format!("no provider {name} in this build")),
+        Err(Error::NotSupported(name)) => {
+            viaduct_kit::packages::skip(&format!("no provider {name} in this build"))
+        }
         Err(e) => panic!("{what}: cannot open a NIC: {e}"),
     }
 }

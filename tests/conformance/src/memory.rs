@@ -24,8 +24,11 @@ pub fn every_kind_of_memory_works(mut w: World) {
                 let (mut source, target) = (make(&mut w.a, from), make(&mut w.b, to));
                 let message = bytes((len + from * 3 + to) as u64, len);
                 source.write(1, &message);
-                w.b.post_recv(vb, Descriptor::new(viaduct_via::Op::Receive).segment_range(target, 1..len + 1))
-                    .unwrap();
+                w.b.post_recv(
+                    vb,
+                    Descriptor::new(viaduct_via::Op::Receive).segment_range(target, 1..len + 1),
+                )
+                .unwrap();
                 w.a.post_send(va, Descriptor::new(viaduct_via::Op::Send).segment_range(source, 1..len + 1))
                     .unwrap();
                 let got = w.received(vb);
@@ -115,7 +118,8 @@ pub fn thousands_of_regions(mut w: World) {
     let attributes = MemAttributes::remote(w.b.tag);
     let mut regions: Vec<Buffer> = (0..count)
         .map(|n| {
-            if n % 2 == 0 { w.b.alloc(64, attributes) } else { w.b.register(vec![0; 64], attributes) }.unwrap()
+            if n % 2 == 0 { w.b.alloc(64, attributes) } else { w.b.register(vec![0; 64], attributes) }
+                .unwrap()
         })
         .collect();
     let mut handles: Vec<u32> = regions.iter().map(|b| b.handle().number()).collect();
@@ -184,9 +188,7 @@ pub fn dropping_while_a_peer_writes(mut w: World) {
             } else {
                 drop(b.deregister(target).unwrap());
             }
-            crate::world::until("the end", || {
-                (b.state(vb) == viaduct_via::ViState::Error).then_some(())
-            });
+            crate::world::until("the end", || (b.state(vb) == viaduct_via::ViState::Error).then_some(()));
         });
         w.a.retire(va);
         w.b.retire(vb);

@@ -22,7 +22,12 @@ pub fn assert_same(got: &[u8], wanted: &[u8]) {
     assert_eq!(got.len(), wanted.len(), "lengths differ");
     if let Some(at) = (0..got.len()).find(|i| got[*i] != wanted[*i]) {
         let end = (at + 16).min(got.len());
-        panic!("byte {at} of {} differs: {:02x?} instead of {:02x?}", got.len(), &got[at..end], &wanted[at..end]);
+        panic!(
+            "byte {at} of {} differs: {:02x?} instead of {:02x?}",
+            got.len(),
+            &got[at..end],
+            &wanted[at..end]
+        );
     }
 }
 

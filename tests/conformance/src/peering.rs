@@ -104,9 +104,15 @@ pub fn peers_must_agree(mut w: World) {
     w.a.connect_peer_request(va, &x, &y, LONG).unwrap();
     w.b.connect_peer_request(vb, &y, &x, LONG).unwrap();
     let error = w.a.connect_finish(va).unwrap_err();
-    assert!(matches!(error, Error::ReliabilityMismatch { ours: ReliableDelivery, theirs: ReliableReception }));
+    assert!(matches!(
+        error,
+        Error::ReliabilityMismatch { ours: ReliableDelivery, theirs: ReliableReception }
+    ));
     let error = w.b.connect_finish(vb).unwrap_err();
-    assert!(matches!(error, Error::ReliabilityMismatch { ours: ReliableReception, theirs: ReliableDelivery }));
+    assert!(matches!(
+        error,
+        Error::ReliabilityMismatch { ours: ReliableReception, theirs: ReliableDelivery }
+    ));
     assert_eq!((w.a.state(va), w.b.state(vb)), (ViState::Idle, ViState::Idle));
 }
 

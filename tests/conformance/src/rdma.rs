@@ -1,4 +1,4 @@
-//! RDMA write, RDMA read and atomics, and what the target sees of them.
+//! RDMA write and RDMA read, and what the target sees of them.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -12,9 +12,9 @@ use crate::world::{Side, World, until};
 /// Sizes at which transports change their ways.
 pub const SIZES: [usize; 9] = [1, 8, 48, 49, 104, 105, 4096, 65_537, 1 << 20];
 
-const RELIABLE: [Reliability; 2] = [ReliableDelivery, ReliableReception];
+pub(crate) const RELIABLE: [Reliability; 2] = [ReliableDelivery, ReliableReception];
 
-fn finish(w: &mut World, va: viaduct_via::Vi, descriptor: Descriptor) -> Completion {
+pub(crate) fn finish(w: &mut World, va: viaduct_via::Vi, descriptor: Descriptor) -> Completion {
     w.trying(format!("{descriptor:?}"));
     w.a.post_send(va, descriptor).unwrap();
     w.sent(va)
@@ -184,7 +184,9 @@ pub fn the_last_word_comes_last(mut w: World) {
                 });
                 for round in 1..=rounds {
                     let flag = target.word(start + len - 8);
-                    until(&format!("the flag of {len} bytes, round {round}, heap {heap}"), || (flag.load(Ordering::Acquire) == round).then_some(()));
+                    until(&format!("the flag of {len} bytes, round {round}, heap {heap}"), || {
+                        (flag.load(Ordering::Acquire) == round).then_some(())
+                    });
                     let mut seen = vec![0; len - 8];
                     target.read(start, &mut seen);
                     let stale = seen.iter().position(|b| *b != round as u8);
@@ -216,7 +218,11 @@ pub fn operations_keep_their_order(mut w: World) {
             w.a.post_send(va, Descriptor::rdma_read(into, target.remote(0)).context(3)).unwrap();
             for context in 0..4 {
                 let done = w.sent(va);
-                assert_eq!((done.status, done.descriptor.work().context), (Status::Success, context), "{level:?}");
+                assert_eq!(
+                    (done.status, done.descriptor.work().context),
+                    (Status::Success, context),
+                    "{level:?}"
+                );
                 if context == 3 {
                     assert_same(&done.data(), &bytes(n + 1000, len));
                 }
@@ -253,60 +259,6 @@ pub fn a_fence_waits_for_reads(mut w: World) {
             drop(shared);
         }
     }
-}
-
-/// Compare-and-swap and fetch-and-add tell the old value and are seen by the owner.
-pub fn atomics_change_words(mut w: World) {
-    for level in RELIABLE {
-        let (va, _vb) = w.pair(level);
-        let target = w.b.window(64);
-        target.word(8).store(10, Ordering::SeqCst);
-        let old = |w: &mut World, d: fn(Buffer, viaduct_via::RemoteAddress) -> Descriptor| {
-            let buffer = w.a.buffer(8);
-            let done = finish(w, va, d(buffer, target.remote(8)));
-            assert_eq!((done.status, done.length), (Status::Success, 8), "{level:?}");
-            u64::from_ne_bytes(done.data().try_into().unwrap())
-        };
-        assert_eq!(old(&mut w, |b, at| Descriptor::fetch_add(b, at, 5)), 10);
-        assert_eq!(old(&mut w, |b, at| Descriptor::compare_swap(b, at, 15, 100)), 15, "it was so: swapped");
-        assert_eq!(old(&mut w, |b, at| Descriptor::compare_swap(b, at, 15, 200)), 100, "it was not: left");
-        assert_eq!(old(&mut w, |b, at| Descriptor::fetch_add(b, at, u64::MAX)), 100, "wraps: one less");
-        assert_eq!(target.word(8).load(Ordering::SeqCst), 99);
-        assert_eq!((target.word(0).load(Ordering::SeqCst), target.word(16).load(Ordering::SeqCst)), (0, 0));
-    }
-}
-
-/// Atomics of two NICs and the owner's own do not lose each other's work.
-pub fn atomics_are_atomic(mut w: World) {
-    let mut third = w.node();
-    let (va, vb) = w.pair(ReliableDelivery);
-    let (vc, vd) = (third.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
-    let address = w.address();
-    crate::world::connect(&mut third, vc, &mut w.b, vd, &address);
-    let target = w.b.window(8);
-    let rounds = 500;
-    let (a, b, place) = (&mut w.a, &mut w.b, target.remote(0));
-    let done = std::sync::atomic::AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for (node, vi) in [(a, va), (&mut third, vc)] {
-            let done = &done;
-            scope.spawn(move || {
-                for _ in 0..rounds {
-                    let buffer = node.buffer(8);
-                    node.post_send(vi, Descriptor::fetch_add(buffer, place, 1)).unwrap();
-                    let status = until("the atomic", || node.poll_send(vi).unwrap()).status;
-                    assert_eq!(status, Status::Success);
-                }
-                done.fetch_add(1, Ordering::SeqCst);
-            });
-        }
-        until("both to be done", || {
-            target.word(0).fetch_add(1 << 32, Ordering::SeqCst);
-            drop((b.query_vi(vb), b.query_vi(vd)));
-            (done.load(Ordering::SeqCst) == 2).then_some(())
-        });
-    });
-    assert_eq!(target.word(0).load(Ordering::SeqCst) & 0xffff_ffff, 2 * rounds);
 }
 
 /// [R] What contradicts itself: reads with immediate data or on an unreliable VI, crooked atomics, no remote place.

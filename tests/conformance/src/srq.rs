@@ -142,7 +142,10 @@ pub fn posting_to_a_store(mut w: World) {
     let refused = w.b.post_recv(vb, Descriptor::recv_empty().context(3)).unwrap_err();
     assert!(matches!(refused.error, Error::InvalidParameter(_)));
     assert_eq!(refused.descriptor.work().context, 3);
-    assert!(matches!(w.b.post_srq(srq, Descriptor::send_empty()).unwrap_err().error, Error::InvalidParameter(_)));
+    assert!(matches!(
+        w.b.post_srq(srq, Descriptor::send_empty()).unwrap_err().error,
+        Error::InvalidParameter(_)
+    ));
     stock(&mut w, srq, 2, 8);
     let refused = w.b.post_srq(srq, Descriptor::recv_empty()).unwrap_err();
     assert!(matches!(refused.error, Error::QueueFull { depth: 2 }), "{}", refused.error);

@@ -14,7 +14,11 @@ pub fn a_new_vi_is_idle(mut w: World) {
         assert_eq!((info.sends, info.receives), (0, 0));
         assert_eq!((info.remote, info.provider), (None, None));
         assert_eq!(info.attributes.reliability, level);
-        assert_eq!(info.attributes.max_transfer_size, w.a.attributes().max_transfer_size, "u32::MAX is the limit");
+        assert_eq!(
+            info.attributes.max_transfer_size,
+            w.a.attributes().max_transfer_size,
+            "u32::MAX is the limit"
+        );
     }
 }
 
@@ -101,7 +105,11 @@ pub fn receives_are_posted_ahead(mut w: World) {
         w.b.send(vb, text);
         let (at_b, at_a) = (w.received(vb), w.next(Side::A, va, Queue::Receive));
         assert_eq!((at_b.data(), at_b.descriptor.work().context), (text.to_vec(), n as u64));
-        assert_eq!((at_a.data(), at_a.descriptor.work().context), (text.to_vec(), n as u64), "posted while pending");
+        assert_eq!(
+            (at_a.data(), at_a.descriptor.work().context),
+            (text.to_vec(), n as u64),
+            "posted while pending"
+        );
     }
 }
 

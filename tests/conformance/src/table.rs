@@ -13,12 +13,15 @@ macro_rules! suite {
                 what_was_sent_before_a_disconnect_arrives
             }
             $crate::topic! { $world, connecting, 120,
-                client_and_server nobody_there_is_told_at_once a_request_times_out no_time_at_all_is_refused
-                private_data_goes_both_ways a_rejection_with_too_much_data_still_rejects
-                a_forgotten_request_is_rejected a_mismatch_leaves_the_request_usable only_an_idle_vi_accepts
-                the_backlog_is_bounded a_request_given_up_leaves_its_place the_same_address_serves_again_and_again
-                waiting_again_before_answering several_vis_share_an_address a_nic_connects_to_itself
-                a_listener_that_goes_answers a_closed_server_answers a_client_closed_before_the_answer_is_read
+                client_and_server a_request_times_out no_time_at_all_is_refused private_data_goes_both_ways
+                a_rejection_with_too_much_data_still_rejects a_mismatch_leaves_the_request_usable
+                only_an_idle_vi_accepts a_nic_connects_to_itself a_client_closed_before_the_answer_is_read
+            }
+            $crate::topic! { $world, listening, 120,
+                nobody_there_is_told_at_once a_forgotten_request_is_rejected the_backlog_is_bounded
+                a_request_given_up_leaves_its_place the_same_address_serves_again_and_again
+                waiting_again_before_answering several_vis_share_an_address a_listener_that_goes_answers
+                a_closed_server_answers
             }
             $crate::topic! { $world, peering, 120,
                 crossed_requests_meet_in_any_order many_peers_ask_first_and_wait_later only_crossed_requests_meet
@@ -28,11 +31,13 @@ macro_rules! suite {
             }
             $crate::topic! { $world, completing, 180,
                 queues_complete_in_posting_order a_message_completes_one_receive an_empty_queue_has_nothing
-                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect the_descriptor_tells
                 lengths_are_those_of_the_message immediate_data_needs_no_segment the_senders_immediate_data_stays
-                a_completion_tells_everything an_entry_means_done a_bound_queue_is_not_waited_on
-                a_full_queue_refuses_and_recovers descriptors_are_used_again_and_again
-                pieces_are_gathered_and_scattered
+                a_completion_tells_everything an_entry_means_done a_full_queue_refuses_and_recovers
+                descriptors_are_used_again_and_again pieces_are_gathered_and_scattered
+            }
+            $crate::topic! { $world, waiting, 180,
+                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect the_descriptor_tells
+                a_bound_queue_is_not_waited_on
             }
             $crate::topic! { $world, reliability, 180,
                 data_arrives_once_and_in_order a_send_completes_without_the_receiver
@@ -44,16 +49,19 @@ macro_rules! suite {
             $crate::topic! { $world, flush, 180,
                 disconnecting_flushes_our_side a_remote_disconnect_flushes_this_side sends_under_way_come_back
                 an_error_flushes_the_rest flushing_reports_to_completion_queues
-                failures_of_unsignalled_sends_are_told a_vi_goes_when_idle_and_drained what_is_in_use_does_not_go
+                failures_of_unsignalled_sends_are_told a_vi_goes_when_idle_and_drained receives_of_an_idle_vi_are_given_back
+                what_is_in_use_does_not_go
                 a_completion_queue_goes_after_its_vi a_nic_goes_with_work_in_hand the_books_balance
             }
             $crate::topic! { $world, notify, 180,
                 a_handler_runs_once handlers_fire_in_order a_handler_comes_late a_handler_posts_and_arms_again
-                every_queue_notifies handlers_are_cancelled errors_are_called_back
-                a_lost_connection_is_called_back a_clean_end_raises_nothing a_plain_nic_calls_back_in_place
+                every_queue_notifies handlers_are_cancelled errors_are_called_back a_lost_connection_is_called_back
+                a_clean_end_raises_nothing a_plain_nic_calls_back_in_place
+                a_bound_queue_notifies_through_its_completion_queue
+            }
+            $crate::topic! { $world, sharing, 180,
                 threads_wait_side_by_side a_waiter_is_woken_by_another_thread looking_does_not_wait_behind_a_waiter
-                a_bound_queue_notifies_through_its_completion_queue waiting_on_a_broken_vi_ends
-                completions_are_futures
+                waiting_on_a_broken_vi_ends completions_are_futures
             }
             $crate::topic! { $world, protection, 180,
                 a_region_grants_rights a_vi_grants_rights remote_tags_must_match local_tags_must_match
@@ -64,8 +72,11 @@ macro_rules! suite {
             $crate::topic! { $world, rdma, 180,
                 a_write_lands_unseen a_read_brings_the_bytes heap_memory_is_a_target
                 a_write_with_immediate_data_is_seen immediate_data_needs_a_receive pieces_on_the_local_side
-                the_last_word_comes_last operations_keep_their_order a_fence_waits_for_reads atomics_change_words
-                atomics_are_atomic contradictions_are_format_errors
+                the_last_word_comes_last operations_keep_their_order a_fence_waits_for_reads
+                contradictions_are_format_errors
+            }
+            $crate::topic! { $world, atomics, 180,
+                atomics_change_words atomics_are_atomic
             }
             $crate::topic! { $world, memory, 180,
                 every_kind_of_memory_works heap_memory_comes_back made_memory_is_fresh pieces_of_a_region

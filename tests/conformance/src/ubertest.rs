@@ -210,7 +210,14 @@ impl<'a> End<'a> {
     }
 
     /// A descriptor with `size` bytes in `count` segments of uneven lengths; some have none.
-    fn descriptor(&mut self, op: Op, size: usize, count: usize, kind: Kind, data: Option<&[u8]>) -> Descriptor {
+    fn descriptor(
+        &mut self,
+        op: Op,
+        size: usize,
+        count: usize,
+        kind: Kind,
+        data: Option<&[u8]>,
+    ) -> Descriptor {
         let attributes = MemAttributes::local(self.node.tag);
         cuts(size, count).into_iter().fold(Descriptor::new(op), |descriptor, range| {
             let len = range.len() + PAD;

@@ -8,8 +8,8 @@ use viaduct_kit::effort::scaled;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_via::hooks::{Hook, Hooked};
 use viaduct_via::{
-    Buffer, Completion, Descriptor, Error, MemAttributes, NetAddress, Nic, ProtectionTag, Queue, Reliability, Vi,
-    ViAttributes, ViState, WaitConfig,
+    Buffer, Completion, Descriptor, Error, MemAttributes, NetAddress, Nic, ProtectionTag, Queue, Reliability,
+    Vi, ViAttributes, ViState, WaitConfig,
 };
 
 use crate::harness::{Opener, Setup};
@@ -226,7 +226,11 @@ impl World {
     }
 
     /// A connected pair of VIs, both with changed attributes.
-    pub fn pair_with(&mut self, level: Reliability, change: impl Fn(ViAttributes) -> ViAttributes) -> (Vi, Vi) {
+    pub fn pair_with(
+        &mut self,
+        level: Reliability,
+        change: impl Fn(ViAttributes) -> ViAttributes,
+    ) -> (Vi, Vi) {
         let a = self.a.vi_attributes(level);
         let b = self.b.vi_attributes(level);
         let (a, b) = (self.a.vi_with(change(a)), self.b.vi_with(change(b)));

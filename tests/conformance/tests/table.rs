@@ -34,7 +34,8 @@ fn listed() -> BTreeSet<String> {
     for part in table.split("$crate::topic! {").skip(1) {
         let (list, _) = part.split_once('}').expect("a topic ends");
         let mut fields = list.split(',').map(str::trim);
-        let (Some("$world"), Some(topic), Some(_limit)) = (fields.next(), fields.next(), fields.next()) else {
+        let (Some("$world"), Some(topic), Some(_limit)) = (fields.next(), fields.next(), fields.next())
+        else {
             panic!("not a topic: {list}");
         };
         for test in fields.next().expect("tests").split_whitespace() {
@@ -78,7 +79,10 @@ fn every_decision_has_its_test() {
         decisions += 1;
         let column = line.trim_end_matches('|').rsplit('|').next().unwrap();
         for name in column.split('`').skip(1).step_by(2) {
-            assert!(tests.contains(name), "{name} is named in docs/via-decisions.md, but there is no such test");
+            assert!(
+                tests.contains(name),
+                "{name} is named in docs/via-decisions.md, but there is no such test"
+            );
         }
         assert!(column.contains('`'), "no test named: {line}");
     }

@@ -1,7 +1,7 @@
 //! A server that lets everybody in and greets them, and ways to knock at its door without the library.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -9,11 +9,31 @@ use std::time::Duration;
 
 use viaduct_kit::tempdir::TempDir;
 use viaduct_os::fdpass::{Channel, Listener, Recv};
-use viaduct_via::{Descriptor, MemAttributes, Nic, ViAttributes, ViState};
+use viaduct_providers::config::Config;
+use viaduct_via::{Descriptor, Error, MemAttributes, Nic, Status, Vi, ViAttributes, ViState};
 
-use crate::node::{Mode, Place};
+use crate::footprint::Footprint;
+use crate::node::{Mode, Place, config, try_open};
 
-const GREETING: &[u8] = b"welcome";
+/// Too long for a ring entry, so that it has to be pushed or fetched.
+const GREETING: &[u8] = &[b'!'; 5_000];
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+viaduct_kit::child!(
+    /// The same server in a process of its own: folder, and how many more descriptors it may have (0: no limit). It says
+    /// "ready" and serves until it is killed.
+    pub GREETER,
+    |args| {
+        let extra: u64 = args[1].parse().unwrap();
+        let serve = || serve(args[0].as_ref(), &AtomicBool::new(false), &AtomicU64::new(0));
+        if extra == 0 {
+            return serve();
+        }
+        let open = Footprint::take().descriptors() as u64;
+        viaduct_kit::resources::with_nofile_limit(open + extra, serve);
+    }
+);
 
 /// A server in a thread of this process, with a folder of its own.
 pub struct Door {
@@ -39,18 +59,12 @@ impl Door {
     /// A client that does everything right is let in and greeted.
     pub fn serves(&self) {
         let place = Place { folder: self.folder.path(), mode: Mode::Direct };
-        let mut nic = place.open();
-        let tag = nic.create_ptag().unwrap();
-        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
-        nic.post_recv(vi, Descriptor::recv(vec![0; 64].into())).unwrap();
-        // Not there yet, when the thread has just begun.
-        while let Err(error) = nic.connect_request(vi, &"door".parse().unwrap(), Some(Duration::from_secs(20))) {
-            assert!(matches!(error, viaduct_via::Error::NoMatch(_)), "{error}");
+        while let Err(error) = Guest::come(&config(place.folder, place.mode), PATIENCE) {
+            // Not there yet, when the thread has just begun.
+            assert!(matches!(error, Error::NoMatch(_)), "{error}");
             assert!(!self.thread.as_ref().is_some_and(JoinHandle::is_finished), "the server is gone");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let greeting = nic.wait_recv(vi, Some(Duration::from_secs(20))).unwrap();
-        assert_eq!(greeting.data(), GREETING);
     }
 
     /// Knocks: a bare connection to the server's socket.
@@ -84,6 +98,32 @@ impl Drop for Door {
             let ended = thread.join();
             assert!(ended.is_ok() || std::thread::panicking(), "the server panicked");
         }
+    }
+}
+
+/// A client that was let in and greeted.
+pub struct Guest {
+    /// Its NIC.
+    pub nic: Nic,
+    /// Its connection.
+    pub vi: Vi,
+}
+
+impl Guest {
+    /// Opens a NIC, connects and waits for the greeting, which goes straight into its buffer.
+    pub fn come(config: &Config, patience: Duration) -> Result<Guest, Error> {
+        let mut nic = try_open(config)?;
+        let tag = nic.create_ptag()?;
+        let vi = nic.create_vi(ViAttributes::new(tag))?;
+        let buffer = nic.alloc(GREETING.len(), MemAttributes::local(tag))?;
+        nic.post_recv(vi, Descriptor::recv(buffer))?;
+        nic.connect_request(vi, &"door".parse()?, Some(patience))?;
+        let greeting = nic.wait_recv(vi, Some(PATIENCE))?;
+        if greeting.status != Status::Success {
+            return Err(Error::NotReachable(greeting.status.to_string()));
+        }
+        assert_eq!(greeting.data(), GREETING);
+        Ok(Guest { nic, vi })
     }
 }
 
@@ -144,17 +184,20 @@ pub fn answer(channel: &Channel) -> Answer {
     let (mut buffer, mut fds) = (vec![0; 60_000], Vec::new());
     loop {
         match channel.recv(&mut buffer, &mut fds, 8) {
-            Ok(Recv::Message(_)) => return Answer::Said(u32::from_ne_bytes(buffer[44..48].try_into().unwrap())),
+            Ok(Recv::Message(_)) => {
+                return Answer::Said(u32::from_ne_bytes(buffer[44..48].try_into().unwrap()));
+            }
             Ok(Recv::WouldBlock) => std::thread::sleep(Duration::from_micros(100)),
             Ok(Recv::Closed) | Err(_) => return Answer::Shut,
         }
     }
 }
 
-fn serve(folder: &PathBuf, stop: &AtomicBool, refused: &AtomicU64) {
+fn serve(folder: &Path, stop: &AtomicBool, refused: &AtomicU64) {
     let mut nic = Place { folder, mode: Mode::Direct }.open();
     let tag = nic.create_ptag().unwrap();
     let listener = nic.listen(&"door".parse().unwrap(), 8).unwrap();
+    viaduct_kit::child::say("ready");
     let mut guests = Vec::new();
     while !stop.load(Ordering::Acquire) {
         if let Ok(request) = nic.wait_listener(listener, Some(Duration::from_millis(2))) {

@@ -18,7 +18,8 @@ impl Footprint {
     pub fn take() -> Footprint {
         let mut fds = BTreeMap::new();
         for entry in fs::read_dir("/proc/self/fd").expect("/proc is mounted").flatten() {
-            let target = fs::read_link(entry.path()).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+            let target =
+                fs::read_link(entry.path()).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
             // Sockets and pipes have numbers that differ from one to the next.
             let kind = target.split(":[").next().unwrap_or_default().to_owned();
             *fds.entry(kind).or_default() += 1;
@@ -67,7 +68,10 @@ impl Footprint {
             if now == *self {
                 return whole;
             }
-            assert!(Instant::now() < end, "{what}: something was left behind:\nbefore {self:#?}\nnow {now:#?}");
+            assert!(
+                Instant::now() < end,
+                "{what}: something was left behind:\nbefore {self:#?}\nnow {now:#?}"
+            );
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -77,7 +81,8 @@ impl Footprint {
 fn shared_maps() -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for line in fs::read_to_string("/proc/self/maps").expect("/proc is mounted").lines() {
-        let Some((range, name)) = line.split_once(' ').and_then(|(r, rest)| Some((r, rest.split_once("/memfd:")?.1)))
+        let Some((range, name)) =
+            line.split_once(' ').and_then(|(r, rest)| Some((r, rest.split_once("/memfd:")?.1)))
         else {
             continue;
         };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use viaduct_kit::child::{hear, say};
 use viaduct_via::{
-    Buffer, Cq, Descriptor, Error, Listener, MemAttributes, NetAddress, Nic, ProtectionTag, Queue, Status, Vi,
-    ViAttributes,
+    Buffer, Cq, Descriptor, Error, Listener, MemAttributes, NetAddress, Nic, ProtectionTag, Queue, Status,
+    Vi, ViAttributes,
 };
 
 use crate::node::{Mode, Place};

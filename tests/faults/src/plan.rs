@@ -99,7 +99,10 @@ pub fn short() -> Vec<Step> {
     let both = [Role::Client, Role::Server];
     both.into_iter()
         .flat_map(|by| {
-            [Step::Message(by, 8, Kind::Shared, Kind::Shared), Step::Message(by, 20_000, Kind::Shared, Kind::Heap)]
+            [
+                Step::Message(by, 8, Kind::Shared, Kind::Shared),
+                Step::Message(by, 20_000, Kind::Shared, Kind::Heap),
+            ]
         })
         .collect()
 }

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use viaduct_via::{
-    Buffer, Completion, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, ProtectionTag, Queue,
-    Reliability, RemoteAddress, Status, ViAttributes,
+    Buffer, Completion, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic,
+    ProtectionTag, Queue, Reliability, RemoteAddress, Status, ViAttributes,
 };
 
 use crate::ledger::{Account, Stop};
@@ -57,7 +57,8 @@ pub fn run(nic: &mut Nic, place: Place<'_>, role: Role, plan: &[Step], partner: 
         nic.alloc(WINDOW, window).expect("shared memory"),
         nic.register(vec![0; WINDOW], window).expect("registered memory"),
     ];
-    let level = if place.mode == Mode::Copy { Reliability::ReliableReception } else { Reliability::ReliableDelivery };
+    let level =
+        if place.mode == Mode::Copy { Reliability::ReliableReception } else { Reliability::ReliableDelivery };
     let attributes = ViAttributes::new(tag).reliability(level);
     let main = Account::new(nic.create_vi(attributes.clone()).expect("a VI"), None);
     let theirs = [RemoteAddress { addr: 0, handle: MemHandle::NONE }; 2];
@@ -132,12 +133,17 @@ impl Session<'_> {
             Step::Message(from, len, kind, _) if from == self.role => self.send(pattern(number, len), kind),
             Step::Tiny(from, len) if from == self.role => self.send_tiny(pattern(number, len)),
             Step::Message(_, len, ..) | Step::Tiny(_, len) => self.receive(pattern(number, len)),
-            Step::Write(by, len, kind, announced) if by == self.role => self.write(number, len, kind, announced),
+            Step::Write(by, len, kind, announced) if by == self.role => {
+                self.write(number, len, kind, announced)
+            }
             Step::Write(_, len, kind, true) => {
                 let came = self.success(Queue::Receive)?;
                 assert_eq!((came.immediate, came.length), (Some(number as u32), len as u32));
                 let window = &self.windows[at(kind)];
-                assert!(window.to_vec(len) == pattern(number, len), "step {number}: the window holds other bytes");
+                assert!(
+                    window.to_vec(len) == pattern(number, len),
+                    "step {number}: the window holds other bytes"
+                );
                 Ok(())
             }
             Step::Write(..) => Ok(()),

@@ -47,7 +47,8 @@ pub fn sweep(mode: Mode, victim: Role) -> Totals {
         let points = survivor.record();
         totals.points = points.len();
         for (point, count) in &points {
-            let mut passes = if effort::full() { vec![1, 2, count / 2, count - 1, *count] } else { vec![1, 2, *count] };
+            let mut passes =
+                if effort::full() { vec![1, 2, count / 2, count - 1, *count] } else { vec![1, 2, *count] };
             passes.retain(|nth| (1..=*count).contains(nth));
             passes.sort_unstable();
             passes.dedup();

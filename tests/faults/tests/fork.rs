@@ -11,8 +11,8 @@ use viaduct_kit::leaks::LeakCheck;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::{
-    Buffer, Completion, Descriptor, Error, MemAttributes, MemHandle, Nic, ProtectionTag, RemoteAddress, Status, Vi,
-    ViAttributes,
+    Buffer, Completion, Descriptor, Error, MemAttributes, MemHandle, Nic, ProtectionTag, RemoteAddress,
+    Status, Vi, ViAttributes,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -187,7 +187,7 @@ viaduct_kit::child!(HONEST, |args| {
     let tag = sender.create_ptag().unwrap();
     let mut greeted = || {
         let vi = sender.create_vi(ViAttributes::new(tag)).unwrap();
-        sender.post_recv(vi, Descriptor::recv(vec![0; 64].into())).unwrap();
+        sender.post_recv(vi, Descriptor::recv(vec![0; 5_000].into())).unwrap();
         sender.connect_request(vi, &"door".parse().unwrap(), None).unwrap();
         assert!(sender.wait_recv(vi, None).unwrap().status.is_success());
     };

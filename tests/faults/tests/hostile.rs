@@ -11,8 +11,8 @@ use viaduct_kit::effort;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::{
-    Buffer, ConnRequest, Descriptor, Listener, MemAttributes, MemHandle, Nic, Op, ProtectionTag, Queue, RemoteAddress,
-    Vi, ViAttributes, ViState,
+    Buffer, ConnRequest, Descriptor, Listener, MemAttributes, MemHandle, Nic, Op, ProtectionTag, Queue,
+    RemoteAddress, Vi, ViAttributes, ViState,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ struct Victim {
 
 impl Victim {
     fn new(place: Place<'_>) -> Victim {
-        let mut nic = place.open();
+        let mut nic = place.open_wary();
         let tag = nic.create_ptag().unwrap();
         let listener = nic.listen(&ADDRESS.parse().unwrap(), 8).unwrap();
         let neighbour = NEIGHBOUR.spawn(&[place.folder.to_str().unwrap(), place.mode.name()]);
@@ -81,7 +81,11 @@ impl Victim {
 
     fn canary(&mut self, len: usize, shared: bool) {
         let attributes = MemAttributes::local(self.tag);
-        let buffer = if shared { self.nic.alloc(len, attributes) } else { self.nic.register(vec![0; len], attributes) };
+        let buffer = if shared {
+            self.nic.alloc(len, attributes)
+        } else {
+            self.nic.register(vec![0; len], attributes)
+        };
         let mut buffer = buffer.unwrap();
         buffer.write(0, &vec![CANARY; len]);
         self.canaries.push(buffer);
@@ -179,7 +183,10 @@ impl Victim {
                     while let Some(done) = poll(&mut self.nic, account.vi, queue) {
                         // What the peer says of its RDMA write is its own affair; a message lies in the buffer.
                         let room = done.descriptor.work().total;
-                        assert!(done.op == Op::RemoteRdmaWrite || done.length <= room, "seed {seed}: {done:?}");
+                        assert!(
+                            done.op == Op::RemoteRdmaWrite || done.length <= room,
+                            "seed {seed}: {done:?}"
+                        );
                         drop(done.data());
                         account.back(&done);
                     }
@@ -201,7 +208,10 @@ impl Victim {
         assert!(peer.wait(LIMIT).success(), "the scribbler ends by itself");
         self.echo(None);
         for canary in &self.canaries {
-            assert!(canary.to_vec(canary.len()).iter().all(|byte| *byte == CANARY), "seed {seed}: a stray write");
+            assert!(
+                canary.to_vec(canary.len()).iter().all(|byte| *byte == CANARY),
+                "seed {seed}: a stray write"
+            );
         }
         broken
     }
@@ -245,7 +255,9 @@ fn scribbled_on(mode: Mode, target: Target, asleep: bool) {
     }
     let _watchdog = Watchdog::arm(LIMIT, "the neighbour's end");
     let echoes = victim.end();
-    eprintln!("{mode:?}, {target:?}: {rounds} hostile peers, {broken} connections broken, {echoes} echoes of the neighbour");
+    eprintln!(
+        "{mode:?}, {target:?}: {rounds} hostile peers, {broken} connections broken, {echoes} echoes of the neighbour"
+    );
 }
 
 viaduct_kit::isolated! { limit 600;

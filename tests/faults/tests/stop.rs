@@ -44,8 +44,10 @@ const EVERYWHERE: &[&str] = &[
     "close.told",
     "close.detached",
 ];
-const CLIENT: &[&str] = &["request.connected", "request.sent", "answer.received", "answer.mapped", "ack.sent"];
-const SERVER: &[&str] = &["listen.watched", "asked.received", "accept.begin", "accept.before-send", "accept.sent"];
+const CLIENT: &[&str] =
+    &["request.connected", "request.sent", "answer.received", "answer.mapped", "ack.sent"];
+const SERVER: &[&str] =
+    &["listen.watched", "asked.received", "accept.begin", "accept.before-send", "accept.sent"];
 
 fn stops(mode: Mode, victim: Role) {
     let folder = TempDir::new("stop");
@@ -80,7 +82,9 @@ fn stops(mode: Mode, victim: Role) {
     }
     leaks.finish();
     assert!(stopped >= 15, "only {stopped} stops were noticed");
-    eprintln!("{mode:?}, {victim:?}: {stopped} stops, {timeouts} time-outs, 0 errors, at most {most:.1} % CPU");
+    eprintln!(
+        "{mode:?}, {victim:?}: {stopped} stops, {timeouts} time-outs, 0 errors, at most {most:.1} % CPU"
+    );
 }
 
 viaduct_kit::isolated! { limit 600;

@@ -139,7 +139,8 @@ impl Shm {
         let page_segment = Arc::new(Segment::create("viaduct-nic", size_of::<NicPage>(), &budget)?);
         let page = View::nic_page(&page_segment).expect("the segment was made for it");
         let bell_fd = EventFd::new()?;
-        let bell = Arc::new(Bell::with_fd(page.clone(), EventFd::from_peer(bell_fd.dup()?)?));
+        let rung = EventFd::from_peer(bell_fd.dup()?)?;
+        let bell = Arc::new(Bell::with_fd(page.clone(), rung, config.longest_sleep));
         let mut uid = [0; 16];
         random::fill(&mut uid);
         let (epoll, wake) = (Epoll::new()?, Arc::new(EventFd::new()?));

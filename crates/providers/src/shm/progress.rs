@@ -29,7 +29,7 @@ impl ShmVi {
     #[inline]
     pub(crate) fn progress(&mut self, queues: &mut Queues<'_>) {
         if self.idle && self.take_small(queues) {
-            self.idle = false;
+            self.idle = !self.rx.bursting();
             return;
         }
         // One at a time while messages come one by one: to look at the entry behind the first would take its line away
@@ -38,8 +38,10 @@ impl ShmVi {
         let ready = self.rx.ready(most);
         let end = self.rx.position() + ready;
         let mut empty = ready < most;
-        self.idle = empty;
         while self.rx.position() < end {
+            if self.take_small(queues) {
+                continue;
+            }
             let step = match self.rx.peek() {
                 Ok(Some(head)) => self.take(head, queues),
                 // Cannot be: the entry was there.
@@ -63,6 +65,7 @@ impl ShmVi {
         }
         if ready > 0 {
             // Whoever waits for this message gets it first; the rest is the next poll's.
+            self.idle = empty && !self.rx.bursting();
             self.after_taking(empty);
         } else if empty {
             self.look_for_the_end(queues);
@@ -297,12 +300,16 @@ impl ShmVi {
     fn hear_of_sends(&mut self, queues: &mut Queues<'_>) {
         if !self.offered.is_empty() {
             let told = self.out.counts.pulled.load(Ordering::Acquire);
-            if told < self.fetched || told - self.fetched > self.offered.len() as u64 {
+            if told < self.fetched || told > self.offers {
                 queues.broken(Fault::Protocol);
                 return;
             }
             while self.fetched < told {
                 self.fetched += 1;
+                if let Some(Offered::Pieces(n @ 2..)) = self.offered.front_mut() {
+                    *n -= 1;
+                    continue;
+                }
                 match self.offered.pop_front() {
                     Some(Offered::Whole(index, len, number)) => {
                         if self.reliability == Reliability::ReliableReception {
@@ -312,7 +319,7 @@ impl ShmVi {
                             queues.complete_send(index, Status::Success, len);
                         }
                     }
-                    Some(Offered::Piece) | None => {}
+                    Some(Offered::Pieces(_)) | None => {}
                 }
             }
         }

@@ -64,6 +64,9 @@ pub(crate) const CONTINUES: u8 = 2;
 /// The memory to fetch from is the user's own, who gets it back when the sender closes.
 pub(crate) const USERS: u8 = 4;
 
+/// The entry is one of a burst: more are likely to follow at once.
+pub(crate) const BURSTING: u8 = 8;
+
 /// The first word of an entry, taken apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
@@ -120,6 +123,8 @@ pub(crate) fn entries_for(words: usize) -> u64 {
 
 /// Messages in a row that make a burst.
 const BURST: u32 = 4;
+/// Lines the consumer asks for behind the last entry of a burst.
+const FETCH: u64 = 4;
 /// How far ahead of the producer lines are fetched for writing.
 const AHEAD: u64 = 8;
 
@@ -132,6 +137,19 @@ fn own_soon(slot: &Slot) {
     unsafe {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_ET0>((slot as *const Slot).cast::<i8>());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    let _ = slot;
+}
+
+/// Asks for the line of a slot that will be read soon.
+#[inline(always)]
+fn fetch_soon(slot: &Slot) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    // SAFETY: a prefetch has no effect but on the cache.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>((slot as *const Slot).cast::<i8>());
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
     let _ = slot;
@@ -183,9 +201,11 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         if flags != 0 {
             slot.body[0].store(u64::from(immediate), Ordering::Relaxed);
         }
-        slot.head.store(pack(Kind::Inline, flags, len, self.shape.lap(self.next)), Ordering::Release);
-        // In a burst only: an exchange of single messages gains nothing from it.
-        if self.run >= BURST {
+        let burst = self.run >= BURST;
+        let bursting = if burst { BURSTING } else { 0 };
+        slot.head.store(pack(Kind::Inline, flags | bursting, len, self.shape.lap(self.next)), Ordering::Release);
+        // An exchange of single messages would gain nothing from it.
+        if burst {
             own_soon(self.shape.at(&self.slots, self.next + AHEAD));
         }
         self.run += 1;
@@ -243,6 +263,19 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
         count
     }
 
+    /// Whether the last entry taken was one of a burst; then the lines behind it are asked for.
+    #[inline]
+    pub(crate) fn bursting(&self) -> bool {
+        let index = self.next.wrapping_sub(1);
+        let burst = (self.shape.at(&self.slots, index).head.load(Ordering::Relaxed) >> 40) as u8 & BURSTING != 0;
+        if burst {
+            for further in 0..FETCH {
+                fetch_soon(self.slot(further));
+            }
+        }
+        burst
+    }
+
     /// Position in the stream of entries.
     #[inline]
     pub(crate) fn position(&self) -> u64 {
@@ -277,7 +310,7 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     /// Length of the next message if it is there and is just a word or less of payload.
     #[inline]
     pub(crate) fn small(&self) -> Option<u32> {
-        let word = self.slot(0).head.load(Ordering::Acquire);
+        let word = self.slot(0).head.load(Ordering::Acquire) & !(u64::from(BURSTING) << 40);
         let plain = pack(Kind::Inline, 0, 0, self.shape.lap(self.next));
         // Everything but the length is the same, and the length is at most 8.
         let len = word.wrapping_sub(plain);

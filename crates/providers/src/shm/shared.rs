@@ -5,7 +5,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use viaduct_os::bell::BellWord;
 use viaduct_os::segment::Segment;
@@ -133,16 +132,9 @@ impl View<NicPage> {
     }
 }
 
-/// How long a hostile peer that silences our bell can keep us from hearing the others. Five wake-ups a second are no CPU.
-const SILENCE: Duration = Duration::from_millis(200);
-
 impl HasBell for View<NicPage> {
     fn word(&self) -> &BellWord {
         &self.bell
-    }
-
-    fn longest_sleep(&self) -> Option<Duration> {
-        Some(SILENCE)
     }
 }
 

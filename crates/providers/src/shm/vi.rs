@@ -38,8 +38,8 @@ pub(crate) struct Lane {
 pub(crate) enum Offered {
     /// A whole message, out of the user's buffer: ledger index, length, number of the message.
     Whole(u32, u32, u64),
-    /// A piece, out of a bounce buffer, which the pool takes back by itself.
-    Piece,
+    /// So many pieces, out of bounce buffers, which the pool takes back by itself.
+    Pieces(u64),
 }
 
 /// One end of a connection.
@@ -69,7 +69,7 @@ pub(crate) struct ShmVi {
     pub(crate) received: u64,
     pub(crate) offered: VecDeque<Offered>,
     /// Offers made so far.
-    offers: u64,
+    pub(crate) offers: u64,
     /// Offers the peer is known to have fetched.
     pub(crate) fetched: u64,
     /// Messages that are done when the peer says so: ledger index, length, number of the message.
@@ -387,7 +387,10 @@ impl ShmVi {
             done += len;
             let (flags, immediate) = if done < work.total { (CONTINUES, None) } else { (0, work.immediate) };
             self.offers += 1;
-            self.offered.push_back(Offered::Piece);
+            match self.offered.back_mut() {
+                Some(Offered::Pieces(n)) => *n += 1,
+                _ => self.offered.push_back(Offered::Pieces(1)),
+            }
             self.put_large(Kind::Pull, flags, len, immediate, slab, &[offset]);
             point("bounce.offered");
         }

@@ -4,7 +4,7 @@ use viaduct_via::{Buffer, Descriptor, Nic, Vi};
 
 fn send_and_scribble(nic: &mut Nic, vi: Vi, mut buffer: Buffer) {
     nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-    buffer.write(0, b"too late");
+    buffer.write(0, b"too late"); //~ E0382
 }
 
 fn main() {}

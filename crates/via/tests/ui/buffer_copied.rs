@@ -3,7 +3,7 @@
 use viaduct_via::Buffer;
 
 fn double(buffer: &Buffer) -> (Buffer, Buffer) {
-    (buffer.clone(), buffer.clone())
+    (buffer.clone(), buffer.clone()) //~ E0308
 }
 
 fn main() {}

@@ -4,7 +4,7 @@ use viaduct_via::{Buffer, Descriptor, Nic, Vi};
 
 fn receive_into_nothing(nic: &mut Nic, vi: Vi, buffer: Buffer) {
     nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
-    let _ = nic.deregister(buffer);
+    let _ = nic.deregister(buffer); //~ E0382
 }
 
 fn main() {}

@@ -3,7 +3,7 @@
 use viaduct_via::{Buffer, Descriptor};
 
 fn exchange(descriptor: &mut Descriptor, other: &mut Buffer) {
-    std::mem::swap(&mut descriptor.buffers()[0], other);
+    std::mem::swap(&mut descriptor.buffers()[0], other); //~ E0596
 }
 
 fn main() {}

@@ -4,7 +4,7 @@ use viaduct_via::{Descriptor, Nic, Vi};
 
 fn send_twice(nic: &mut Nic, vi: Vi, descriptor: Descriptor) {
     nic.post_send(vi, descriptor).unwrap();
-    nic.post_send(vi, descriptor).unwrap();
+    nic.post_send(vi, descriptor).unwrap(); //~ E0382
 }
 
 fn main() {}

@@ -4,7 +4,7 @@ use viaduct_via::Nic;
 
 fn poll_a_dead_descriptor(nic: Nic) -> bool {
     let fd = nic.fd().unwrap();
-    drop(nic);
+    drop(nic); //~ E0505
     std::os::fd::AsRawFd::as_raw_fd(&fd) >= 0
 }
 

@@ -5,7 +5,7 @@ use viaduct_via::{Nic, Vi};
 fn poll_from_two(nic: &mut Nic, one: Vi, two: Vi) {
     std::thread::scope(|scope| {
         scope.spawn(|| nic.poll_recv(one));
-        scope.spawn(|| nic.poll_recv(two));
+        scope.spawn(|| nic.poll_recv(two)); //~ E0499
     });
 }
 

@@ -3,7 +3,7 @@
 use viaduct_via::{Descriptor, MemHandle};
 
 fn point_anywhere(descriptor: Descriptor) -> Descriptor {
-    descriptor.raw_segment(0x1000 as *mut u8, 8, MemHandle::NONE)
+    descriptor.raw_segment(0x1000 as *mut u8, 8, MemHandle::NONE) //~ E0133
 }
 
 fn main() {}

@@ -3,7 +3,7 @@
 use viaduct_via::Buffer;
 
 fn look(buffer: &Buffer) -> &[u8] {
-    buffer.as_slice()
+    buffer.as_slice() //~ E0133
 }
 
 fn main() {}

@@ -1,0 +1,101 @@
+//! Waiting for completions: time limits, sleepers that are woken, the pollable descriptor.
+
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use viaduct_via::Reliability::{self, ReliableDelivery};
+use viaduct_via::{Error, Status};
+
+use crate::world::{LONG, SHORT, World, until};
+
+/// Waiting tells of the time limit and can be repeated; what was posted stays posted.
+pub fn waiting_times_out(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    w.b.post_recvs(vb, 1, 8);
+    assert!(matches!(w.b.wait_recv(vb, SHORT), Err(Error::Timeout)));
+    assert!(matches!(w.b.wait_recv(vb, Some(std::time::Duration::ZERO)), Err(Error::Timeout)));
+    assert_eq!(w.b.query_vi(vb).unwrap().receives, 1);
+    w.a.send(va, b"late");
+    assert_eq!(w.received(vb).data(), b"late");
+}
+
+/// A thread that sleeps is woken by a message, also when it never spins.
+pub fn a_sleeper_is_woken(mut w: World) {
+    w.sleepy();
+    for level in Reliability::ALL {
+        let (va, vb) = w.pair(level);
+        w.b.post_recvs(vb, 50, 8);
+        w.a.post_recvs(va, 50, 8);
+        let (a, b) = (&mut w.a, &mut w.b);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for n in 0..50u8 {
+                    assert_eq!(b.wait_recv(vb, LONG).unwrap().data(), [n]);
+                    b.send(vb, &[n]);
+                    assert_eq!(b.wait_send(vb, LONG).unwrap().status, Status::Success);
+                }
+            });
+            for n in 0..50u8 {
+                a.send(va, &[n]);
+                assert_eq!(a.wait_send(va, LONG).unwrap().status, Status::Success);
+                assert_eq!(a.wait_recv(va, LONG).unwrap().data(), [n]);
+            }
+        });
+    }
+}
+
+/// A sleeper is woken by the peer's leaving, too.
+pub fn a_sleeper_is_woken_by_a_disconnect(mut w: World) {
+    w.sleepy();
+    let (va, vb) = w.pair(ReliableDelivery);
+    w.b.post_recvs(vb, 2, 8);
+    let (a, b) = (&mut w.a, &mut w.b);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for _ in 0..2 {
+                assert_eq!(b.wait_recv(vb, LONG).unwrap().status, Status::Flushed);
+            }
+            assert!(matches!(b.wait_recv(vb, LONG), Err(Error::QueueEmpty)));
+        });
+        thread::sleep(std::time::Duration::from_millis(20));
+        a.disconnect(va).unwrap();
+    });
+}
+
+/// The pollable descriptor is quiet while nothing happens, tells when something does, and is quiet again.
+pub fn the_descriptor_tells(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    let readable = |w: &World| {
+        let fd = w.b.fd().unwrap();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now)).unwrap() == 1
+    };
+    for n in 0..5 {
+        w.b.post_recvs(vb, 1, 8);
+        w.b.arm().unwrap();
+        assert!(w.b.poll_recv(vb).unwrap().is_none() && !readable(&w));
+        w.a.send(va, &[n]);
+        drop(until("the send", || w.a.poll_send(va).unwrap()));
+        until("the descriptor", || readable(&w).then_some(()));
+        w.b.disarm();
+        assert!(!readable(&w));
+        assert_eq!(w.received(vb).data(), [n]);
+    }
+    // Without having been armed it says nothing; a look finds the message anyway.
+    w.b.post_recvs(vb, 1, 8);
+    w.a.send(va, b"unarmed");
+    assert_eq!(w.received(vb).data(), b"unarmed");
+    assert!(!readable(&w));
+}
+
+/// [R] Waiting on a queue that reports to a completion queue is refused.
+pub fn a_bound_queue_is_not_waited_on(mut w: World) {
+    let cq = w.a.create_cq(8).unwrap();
+    let mut attributes = w.a.vi_attributes(ReliableDelivery);
+    attributes.recv_cq = Some(cq);
+    let vi = w.a.vi_with(attributes);
+    w.a.post_recvs(vi, 1, 8);
+    assert!(matches!(w.a.wait_recv(vi, LONG), Err(Error::BoundToCq)));
+    w.a.send(vi, b"flushed");
+    assert_eq!(w.a.wait_send(vi, LONG).unwrap().status, Status::Flushed, "the other queue is not bound");
+}

@@ -1,0 +1,217 @@
+//! Descriptors and memory run out: each time an error that names the limit, nothing half made, and work after relief.
+
+use std::time::Duration;
+
+use viaduct_faults::door::{Door, GREETER, Guest};
+use viaduct_faults::footprint::Footprint;
+use viaduct_faults::node::{Mode, Place, config, try_open};
+use viaduct_kit::child::Child;
+use viaduct_kit::resources::{with_memlock_limit, with_nofile_limit};
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::unprivileged::User;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::error::OsError;
+use viaduct_via::{Descriptor, Error, MemAttributes, Nic, ProtectionTag, Status, ViAttributes, ViState};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn is_fds(error: &Error) -> bool {
+    matches!(error, Error::Os(OsError::Fds { .. })) && error.to_string().contains("RLIMIT_NOFILE")
+}
+
+/// Comes as a guest with 0, 1, 2, ... descriptors to spare, until that is enough. How many that were.
+fn enough(folder: &TempDir, warm: bool) -> u64 {
+    let config = config(folder.path(), Mode::Direct);
+    if warm {
+        drop(Guest::come(&config, PATIENCE).unwrap());
+    }
+    let before = Footprint::settled();
+    let open = before.descriptors() as u64 - 1; // without the one that counts
+    let mut lost = 0;
+    for spare in 0..64 {
+        let _watchdog = Watchdog::arm(LIMIT, &format!("{spare} descriptors to spare"));
+        match with_nofile_limit(open + spare, || Guest::come(&config, PATIENCE)) {
+            Ok(_) => {
+                assert!(lost <= 3, "connections were lost with {lost} different numbers of descriptors");
+                return spare;
+            }
+            // Too few for a segment that came when the connection stood: then it breaks.
+            Err(Error::NotReachable(_)) => lost += 1,
+            Err(error) => assert!(is_fds(&error), "{spare} to spare: {error}"),
+        }
+        if warm {
+            before.comes_back(&format!("{spare} descriptors to spare"));
+        }
+    }
+    panic!("64 descriptors are not enough for a NIC and a connection");
+}
+
+viaduct_kit::isolated! { limit 300;
+    fn a_client_out_of_descriptors_is_told_at_every_step() {
+        let folder = TempDir::new("limits");
+        let mut server = GREETER.spawn(&[folder.path().to_str().unwrap(), "0"]);
+        server.expect_line("ready", LIMIT);
+        let spare = enough(&folder, true);
+        eprintln!("a NIC and a connection take {spare} descriptors");
+        assert!(spare > 10);
+        drop(Guest::come(&config(folder.path(), Mode::Direct), PATIENCE).unwrap());
+    }
+}
+
+viaduct_kit::isolated! { limit 300;
+    fn a_process_that_starts_without_descriptors_recovers() {
+        let folder = TempDir::new("limits");
+        let mut server = GREETER.spawn(&[folder.path().to_str().unwrap(), "0"]);
+        server.expect_line("ready", LIMIT);
+        // Cold: what a process makes once for all fails as well, and is made later.
+        enough(&folder, false);
+        drop(Guest::come(&config(folder.path(), Mode::Direct), PATIENCE).unwrap());
+    }
+}
+
+viaduct_kit::isolated! { limit 300;
+    fn a_server_out_of_descriptors_goes_on_with_those_it_has() {
+        for spare in [18, 22, 25, 28, 31, 34] {
+            let _watchdog = Watchdog::arm(LIMIT, &format!("a server with {spare} descriptors to spare"));
+            let folder = TempDir::new("limits");
+            let config = config(folder.path(), Mode::Direct);
+            let mut server = GREETER.spawn(&[folder.path().to_str().unwrap(), &spare.to_string()]);
+            server.expect_line("ready", LIMIT);
+            let mut guests = Vec::new();
+            let refused = loop {
+                assert!(guests.len() < 16, "{spare} descriptors were enough for 16 peers");
+                match Guest::come(&config, Duration::from_millis(500)) {
+                    Ok(guest) => guests.push(guest),
+                    Err(error) => break error,
+                }
+            };
+            // The server could not take the request, or not answer it.
+            let known = matches!(
+                refused,
+                Error::Timeout | Error::Rejected(_) | Error::NoMatch(_) | Error::NotReachable(_)
+            );
+            assert!(known, "{spare}: {refused}");
+            for guest in &mut guests {
+                let state = guest.nic.query_vi(guest.vi).unwrap().state;
+                assert_eq!(state, ViState::Connected, "{spare}: those who are in stay in");
+            }
+            let before = guests.len();
+            drop(guests);
+            if before > 0 {
+                while Guest::come(&config, PATIENCE).is_err() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+            assert!(server.is_running());
+        }
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn memory_over_the_budget_is_refused_by_name() {
+        let folder = TempDir::new("limits");
+        let mut config = config(folder.path(), Mode::Direct);
+        config.shm.memory_budget = Some(2 << 20);
+        let mut nic = try_open(&config).unwrap();
+        let tag = nic.create_ptag().unwrap();
+        let local = MemAttributes::local(tag);
+        for _ in 0..3 {
+            let held = nic.alloc(1 << 20, local).unwrap();
+            let error = nic.alloc(2 << 20, local).unwrap_err();
+            assert!(matches!(error, Error::Os(OsError::Budget { wanted, limit, .. }) if wanted >= 2 << 20 && limit == 2 << 20));
+            // Memory of the caller's own is not in the budget.
+            drop(nic.register(vec![0; 8 << 20], local).unwrap());
+            drop(held);
+        }
+        config.shm.memory_budget = Some(4_096);
+        assert!(matches!(try_open(&config), Err(Error::Os(OsError::Budget { .. }))));
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn a_server_without_memory_for_a_connection_says_no() {
+        let _watchdog = Watchdog::arm(LIMIT, "a server without memory");
+        let folder = TempDir::new("limits");
+        let mut small = config(folder.path(), Mode::Direct);
+        small.shm.memory_budget = Some(600 << 10);
+        let (mut server, mut client) = (try_open(&small).unwrap(), Place { folder: folder.path(), mode: Mode::Direct }.open());
+        let (tag, other) = (server.create_ptag().unwrap(), client.create_ptag().unwrap());
+        let listener = server.listen(&"small".parse().unwrap(), 1).unwrap();
+        let (vi, asking) = (vi(&mut server, tag), vi(&mut client, other));
+        let before = Footprint::settled();
+        let held = server.alloc(300 << 10, MemAttributes::local(tag)).unwrap();
+        for _ in 0..3 {
+            client.connect_start(asking, None, &"small".parse().unwrap(), &[], None).unwrap();
+            let request = server.wait_listener(listener, None).unwrap();
+            let (error, request) = server.accept(request, vi).unwrap_err();
+            assert!(matches!(error, Error::Os(OsError::Budget { .. })), "{error}");
+            server.reject(request).unwrap();
+            // Without a time limit: the answer comes.
+            assert!(matches!(client.connect_finish(asking), Err(Error::Rejected(_))));
+        }
+        server.deregister(held).unwrap();
+        before.comes_back("connections without memory");
+        client.connect_start(asking, None, &"small".parse().unwrap(), &[], None).unwrap();
+        let request = server.wait_listener(listener, None).unwrap();
+        server.accept(request, vi).map_err(|(error, _)| error).unwrap();
+        client.connect_finish(asking).unwrap();
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn a_message_without_memory_to_travel_in_fails_and_does_not_wait() {
+        let _watchdog = Watchdog::arm(LIMIT, "a message without bounce buffers");
+        let door = Door::open();
+        let mut small = config(door.folder.path(), Mode::Copy);
+        small.shm.memory_budget = Some(1 << 20);
+        let mut guest = Guest::come(&small, PATIENCE).unwrap();
+        let message = Descriptor::send(vec![1; 50_000].into());
+        guest.nic.post_send(guest.vi, message).unwrap();
+        let done = guest.nic.wait_send(guest.vi, None).unwrap();
+        assert_eq!(done.status, Status::TransportError);
+        assert_eq!(guest.nic.query_vi(guest.vi).unwrap().state, ViState::Error);
+        door.serves();
+    }
+}
+
+// As an ordinary user who may lock no memory at all: nothing is locked, so everything works.
+viaduct_kit::child!(WITHOUT_LOCKS, |args| {
+    with_memlock_limit(0, || {
+        let config = config(args[0].as_ref(), Mode::Direct);
+        let mut nic = try_open(&config).unwrap();
+        let tag = nic.create_ptag().unwrap();
+        let remote = MemAttributes::remote(tag);
+        let kept = (nic.alloc(8 << 20, remote).unwrap(), nic.register(vec![1; 64 << 20], remote).unwrap());
+        let server = GREETER.spawn(&[&args[0], "0"]);
+        while Guest::come(&config, PATIENCE).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop((kept, server));
+        // SAFETY: a system call without arguments.
+        assert_ne!(unsafe { libc::geteuid() }, 0);
+    });
+});
+
+#[test]
+fn nothing_needs_locked_memory() {
+    let user = User::new();
+    let mut command = WITHOUT_LOCKS.command(&[user.runtime_dir().join("viaduct").to_str().unwrap()]);
+    user.runs(&mut command);
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } == 0 && !reachable(&user) {
+        viaduct_kit::skip!("the test binary lies where user nobody cannot reach it");
+    }
+    Child::start("WITHOUT_LOCKS", command).finish(LIMIT);
+}
+
+fn reachable(user: &User) -> bool {
+    let mut command = std::process::Command::new("test");
+    command.arg("-x").arg(std::env::current_exe().unwrap());
+    user.runs(&mut command);
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn vi(nic: &mut Nic, tag: ProtectionTag) -> viaduct_via::Vi {
+    nic.create_vi(ViAttributes::new(tag)).unwrap()
+}
