@@ -36,5 +36,8 @@ fn main() {
         recv = b.poll_recv(vb).unwrap().unwrap().descriptor;
     }
     let ns = t.elapsed().as_nanos() as f64 / f64::from(rounds);
-    println!("{ns:.1} ns for post_recv, {}, poll_recv", if inline { "send_inline" } else { "post_send, poll_send" });
+    println!(
+        "{ns:.1} ns for post_recv, {}, poll_recv",
+        if inline { "send_inline" } else { "post_send, poll_send" }
+    );
 }

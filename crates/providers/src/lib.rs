@@ -50,7 +50,10 @@ pub(crate) fn mismatch(a: &RemoteAttributes, b: &RemoteAttributes) -> Option<(Er
         return both(|a, b| Error::ReliabilityMismatch { ours: a.reliability, theirs: b.reliability });
     }
     if a.max_transfer_size != b.max_transfer_size {
-        return both(|a, b| Error::TransferSizeMismatch { ours: a.max_transfer_size, theirs: b.max_transfer_size });
+        return both(|a, b| Error::TransferSizeMismatch {
+            ours: a.max_transfer_size,
+            theirs: b.max_transfer_size,
+        });
     }
     if a.qos != b.qos {
         return both(|a, b| Error::QosMismatch { ours: a.qos, theirs: b.qos });

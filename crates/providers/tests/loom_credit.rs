@@ -33,7 +33,9 @@ struct Shared {
 /// What the two sides do right. All of it is needed.
 #[derive(Clone, Copy)]
 struct Rules {
-    /// The receiver gives entries back, passes its barrier and only then looks whether anybody waits for them.
+    /// A receiver that gave entries back looks whether anybody waits for them,
+    look: bool,
+    /// after it gave them back, and after a barrier.
     tell_first: bool,
     /// The sender leaves its flag up while it waits for room.
     keep: bool,
@@ -41,7 +43,7 @@ struct Rules {
     again: bool,
 }
 
-const RIGHT: Rules = Rules { tell_first: true, keep: true, again: true };
+const RIGHT: Rules = Rules { look: true, tell_first: true, keep: true, again: true };
 
 struct Sender {
     shared: Arc<Shared>,
@@ -120,7 +122,7 @@ fn receive(shared: &Shared, messages: usize, rules: Rules) {
             rx.pop(0);
             received += 1;
         }
-        let waits = || shared.waiting.load(Ordering::Relaxed) != 0;
+        let waits = || rules.look && shared.waiting.load(Ordering::Relaxed) != 0;
         if rules.tell_first {
             rx.tell(&shared.consumed, false);
             barrier::light();
@@ -168,6 +170,12 @@ fn a_sender_that_waits_for_room_is_woken() {
 #[test]
 fn a_sender_that_starts_to_wait_just_before_it_sleeps_is_woken() {
     check(|| full_ring(RIGHT, 1));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn giving_room_back_without_a_look_is_noticed() {
+    check(|| full_ring(Rules { look: false, ..RIGHT }, 0));
 }
 
 #[test]

@@ -38,6 +38,11 @@ const ONE: usize = 1;
 const FEW: usize = 2;
 const TWO: usize = FIRST_WORDS + 1;
 
+/// Every other message has immediate data, and so cannot go the shortest way.
+fn flags(n: usize) -> u8 {
+    if n.is_multiple_of(2) { HAS_IMMEDIATE } else { 0 }
+}
+
 fn payload(n: usize, words: usize) -> Vec<u64> {
     (0..words).map(|i| (n as u64 + 1) << 8 | i as u64).collect()
 }
@@ -56,7 +61,7 @@ fn produce(shared: &Shared, sizes: &[usize], fault: Fault) {
         at += entries as usize;
         let (len, payload) = (words as u32 * 8, payload(n, words));
         match payload[..] {
-            [only] => tx.put_word(HAS_IMMEDIATE, len, n as u32, only),
+            [only] => tx.put_word(flags(n), len, n as u32, only),
             _ => tx.put(Head { kind: Kind::Inline, flags: HAS_IMMEDIATE, len }, n as u32, 0, &payload),
         }
     }
@@ -66,13 +71,12 @@ fn consume(shared: &Shared, sizes: &[usize], fault: Fault) {
     let mut rx = Consumer::new(shared.slots.clone());
     let mut at = 0;
     for (n, &words) in sizes.iter().enumerate() {
-        let head = loop {
-            match rx.peek().unwrap() {
-                Some(head) => break head,
-                None => thread::yield_now(),
-            }
-        };
-        assert_eq!((head.len as usize, head.flags), (words * 8, HAS_IMMEDIATE), "message {n} has its length");
+        let shortest = words == ONE && flags(n) == 0;
+        while if shortest { rx.small().is_none() } else { rx.ready(1) == 0 } {
+            thread::yield_now();
+        }
+        let head = rx.peek().unwrap().expect("said to be there");
+        assert_eq!(head.len as usize, words * 8, "message {n} has its length");
         if fault == Fault::Early {
             shared.consumed.store((at + entries_for(words) as usize) as u64, sync::Ordering::Release);
         }
@@ -86,7 +90,9 @@ fn consume(shared: &Shared, sizes: &[usize], fault: Fault) {
             _ => rx.words(&mut got),
         }
         assert_eq!(got, payload(n, words), "message {n} is whole");
-        assert_eq!(rx.numbers(), (n as u32, 0));
+        if !shortest {
+            assert_eq!(rx.numbers(), (n as u32, 0));
+        }
         rx.pop(words);
         if fault != Fault::Early {
             rx.tell(&shared.consumed, true);

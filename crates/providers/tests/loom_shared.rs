@@ -103,7 +103,13 @@ struct Shared<B> {
 impl<B: Bell> Shared<B> {
     fn new(wakes_others: bool) -> Arc<Shared<B>> {
         let data = [AtomicU64::new(0), AtomicU64::new(0)];
-        Arc::new(Shared { bell: B::fresh(), sleepers: Mutex::new(0), nic: Mutex::new(()), data, wakes_others })
+        Arc::new(Shared {
+            bell: B::fresh(),
+            sleepers: Mutex::new(0),
+            nic: Mutex::new(()),
+            data,
+            wakes_others,
+        })
     }
 
     fn announce(&self) -> u32 {

@@ -43,14 +43,13 @@ fn pattern(len: usize) -> Vec<u8> {
 #[test]
 fn every_size_and_kind_of_memory() {
     let config = config("sizes");
-    let limit = Some(Duration::from_secs(10));
     for level in Reliability::ALL {
         let (mut a, mut b) = pair(&config, level);
         for size in [0usize, 1, 8, 48, 49, 104, 105, 4096, 65_536, 65_537, 1 << 20, 5 << 20] {
             for kinds in 0..9 {
                 let text = pattern(size);
                 let (from, to) = (kinds % 3, kinds / 3);
-                let mut make = |end: &mut End, kind: usize| match kind {
+                let make = |end: &mut End, kind: usize| match kind {
                     0 => end.nic.alloc(size.max(1), MemAttributes::local(end.tag)).unwrap(),
                     1 => end.nic.register(vec![0; size.max(1)], MemAttributes::local(end.tag)).unwrap(),
                     _ => vec![0; size.max(1)].into(),
@@ -59,7 +58,8 @@ fn every_size_and_kind_of_memory() {
                 source.write(0, &text);
                 let recv = Descriptor::recv(target).context(size as u64);
                 b.nic.post_recv(b.vi, recv).unwrap();
-                let send = Descriptor::new(viaduct_via::Op::Send).segment_range(source, 0..size).immediate(77);
+                let send =
+                    Descriptor::new(viaduct_via::Op::Send).segment_range(source, 0..size).immediate(77);
                 a.nic.post_send(a.vi, send).unwrap();
                 // Both ends are driven by this thread, so neither may wait for the other.
                 let deadline = std::time::Instant::now() + Duration::from_secs(20);
@@ -70,13 +70,15 @@ fn every_size_and_kind_of_memory() {
                     got = got.or(b.nic.poll_recv(b.vi).unwrap());
                 }
                 let (sent, got) = (sent.unwrap(), got.unwrap());
-                assert!(sent.status.is_success() && got.status.is_success(), "{level:?} {size} {from}->{to}: {got:?}");
+                assert!(
+                    sent.status.is_success() && got.status.is_success(),
+                    "{level:?} {size} {from}->{to}: {got:?}"
+                );
                 assert_eq!((got.length as usize, got.immediate), (size, Some(77)));
                 assert!(got.data() == text, "{level:?} {size} {from}->{to}");
             }
         }
         a.nic.disconnect(a.vi).unwrap();
-        drop(limit);
     }
 }
 
@@ -89,7 +91,11 @@ fn rdma_by_every_way() {
         for shared in [true, false] {
             for size in [8usize, 100, 70_000] {
                 let attributes = MemAttributes::remote(b.tag);
-                let target = if shared { b.nic.alloc(size, attributes) } else { b.nic.register(vec![0; size], attributes) };
+                let target = if shared {
+                    b.nic.alloc(size, attributes)
+                } else {
+                    b.nic.register(vec![0; size], attributes)
+                };
                 let target = target.unwrap();
                 let mut source = a.nic.alloc(size, MemAttributes::local(a.tag)).unwrap();
                 source.write(0, &pattern(size));
@@ -99,7 +105,11 @@ fn rdma_by_every_way() {
                         assert!(std::time::Instant::now() < deadline);
                         b.nic.query_vi(b.vi).unwrap();
                         if let Some(done) = a.nic.poll_send(a.vi).unwrap() {
-                            assert!(done.status.is_success(), "{direct} {vm} {shared} {size}: {:?}", done.status);
+                            assert!(
+                                done.status.is_success(),
+                                "{direct} {vm} {shared} {size}: {:?}",
+                                done.status
+                            );
                             return done.descriptor.into_buffer();
                         }
                     }

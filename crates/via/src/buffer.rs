@@ -146,7 +146,9 @@ impl Buffer {
             Err(region) => return Err(Buffer { region, start, len }),
         };
         let memory = region.memory.take().expect("memory is there until taken here");
-        memory.into_heap().map_err(|m| Buffer::new(Region { memory: Some(m), handle: MemHandle::NONE, retired: None }))
+        memory
+            .into_heap()
+            .map_err(|m| Buffer::new(Region { memory: Some(m), handle: MemHandle::NONE, retired: None }))
     }
 
     /// The memory of the whole region and where this buffer lies in it.
@@ -187,7 +189,11 @@ impl Buffer {
 /// Heap memory for implicit registration: send and receive anywhere, without telling the NIC first.
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Buffer {
-        Buffer::new(Region { memory: Some(RawMemory::from_heap(bytes)), handle: MemHandle::NONE, retired: None })
+        Buffer::new(Region {
+            memory: Some(RawMemory::from_heap(bytes)),
+            handle: MemHandle::NONE,
+            retired: None,
+        })
     }
 }
 

@@ -123,7 +123,11 @@ impl Nic {
     }
 
     /// Waits for a request at a listener.
-    pub fn wait_listener(&mut self, listener: Listener, timeout: Option<Duration>) -> Result<ConnRequest, Error> {
+    pub fn wait_listener(
+        &mut self,
+        listener: Listener,
+        timeout: Option<Duration>,
+    ) -> Result<ConnRequest, Error> {
         if self.listening.get(listener.0).is_none() {
             return Err(Error::InvalidHandle("listener"));
         }
@@ -131,11 +135,16 @@ impl Nic {
     }
 
     /// Waits for a request at an address, as VIA does: a request that comes while nobody waits is told so.
-    pub fn connect_wait(&mut self, address: &NetAddress, timeout: Option<Duration>) -> Result<ConnRequest, Error> {
+    pub fn connect_wait(
+        &mut self,
+        address: &NetAddress,
+        timeout: Option<Duration>,
+    ) -> Result<ConnRequest, Error> {
         self.check_fork()?;
-        let known = self.listening.handles().find(|h| {
-            self.listening.get(*h).is_some_and(|l| l.implicit && l.address == *address)
-        });
+        let known = self
+            .listening
+            .handles()
+            .find(|h| self.listening.get(*h).is_some_and(|l| l.implicit && l.address == *address));
         let listener = match known {
             Some(h) => Listener(h),
             None => self.start_listening(address, 0, true)?,
@@ -278,7 +287,11 @@ impl Nic {
             // Receives posted for a connection that never came are given back all the same.
             ViState::Idle if core.recv.not_done() > 0 => {}
             ViState::Idle => {
-                return Err(Error::InvalidState { call: "disconnect", wanted: "connected", found: ViState::Idle });
+                return Err(Error::InvalidState {
+                    call: "disconnect",
+                    wanted: "connected",
+                    found: ViState::Idle,
+                });
             }
             ViState::ConnectPending => self.provider.cancel(vi),
             ViState::Connected => self.counters.add(Counter::Disconnects, 1),
@@ -300,9 +313,10 @@ impl Nic {
         while let Some(event) = self.provider.next_event() {
             match event {
                 Event::Incoming { listener, request, from, remote } => {
-                    let at = self.listening.handles().find(|h| {
-                        self.listening.get(*h).is_some_and(|l| l.id == listener)
-                    });
+                    let at = self
+                        .listening
+                        .handles()
+                        .find(|h| self.listening.get(*h).is_some_and(|l| l.id == listener));
                     match at.and_then(|h| self.listening.get_mut(h)) {
                         Some(l) => {
                             let nic = self.forgotten.clone();
@@ -333,7 +347,12 @@ impl Nic {
         }
     }
 
-    fn established(&mut self, vi: Vi, endpoint: Box<dyn crate::provider::Endpoint>, remote: RemoteAttributes) {
+    fn established(
+        &mut self,
+        vi: Vi,
+        endpoint: Box<dyn crate::provider::Endpoint>,
+        remote: RemoteAttributes,
+    ) {
         self.counters.add(Counter::Connects, 1);
         let core = self.vis.get_mut(vi.0).expect("the caller has the VI");
         core.bind(endpoint, remote);
@@ -341,13 +360,23 @@ impl Nic {
         self.adopt_into_cqs(vi);
     }
 
-    fn start_listening(&mut self, address: &NetAddress, backlog: usize, implicit: bool) -> Result<Listener, Error> {
+    fn start_listening(
+        &mut self,
+        address: &NetAddress,
+        backlog: usize,
+        implicit: bool,
+    ) -> Result<Listener, Error> {
         let id = self.provider.listen(address, backlog)?;
         let l = Listening { id, address: address.clone(), implicit, arrived: VecDeque::new() };
         Ok(Listener(self.listening.insert(l)))
     }
 
-    fn check_accept(&mut self, request: &ConnRequest, vi: Vi, private: &[u8]) -> Result<RemoteAttributes, Error> {
+    fn check_accept(
+        &mut self,
+        request: &ConnRequest,
+        vi: Vi,
+        private: &[u8],
+    ) -> Result<RemoteAttributes, Error> {
         self.check_fork()?;
         self.check_own(request)?;
         self.check_private(private)?;
@@ -369,7 +398,12 @@ impl Nic {
         Ok(offer(a, private))
     }
 
-    fn check_request(&self, vi: Vi, private: &[u8], timeout: Option<Duration>) -> Result<RemoteAttributes, Error> {
+    fn check_request(
+        &self,
+        vi: Vi,
+        private: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<RemoteAttributes, Error> {
         self.check_fork()?;
         self.check_private(private)?;
         if timeout == Some(Duration::ZERO) {

@@ -106,13 +106,17 @@ impl fmt::Display for Status {
         f.write_str(match self {
             Status::Success => "success",
             Status::FormatError => "format error: the descriptor contradicts itself",
-            Status::ProtectionError => "protection error: a local segment is outside its region or has another tag",
+            Status::ProtectionError => {
+                "protection error: a local segment is outside its region or has another tag"
+            }
             Status::LengthError => "length error: longer than the VI or the receive descriptor allows",
             Status::PartialPacket => "partial packet: broken off in the middle",
             Status::Flushed => "flushed: the VI was disconnected before it was carried out",
             Status::TransportError => "transport error: the connection failed",
             Status::RdmaProtectionError => "RDMA protection error: the remote memory may not be touched",
-            Status::RemoteDescriptorError => "remote descriptor error: no receive was posted at the remote side",
+            Status::RemoteDescriptorError => {
+                "remote descriptor error: no receive was posted at the remote side"
+            }
         })
     }
 }
@@ -372,6 +376,13 @@ impl Descriptor {
 impl fmt::Debug for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let w = self.work();
-        write!(f, "Descriptor({:?}, {} bytes in {} segments, {:?})", w.op, w.total, w.segments.len(), w.status)
+        write!(
+            f,
+            "Descriptor({:?}, {} bytes in {} segments, {:?})",
+            w.op,
+            w.total,
+            w.segments.len(),
+            w.status
+        )
     }
 }

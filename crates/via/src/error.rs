@@ -28,7 +28,9 @@ pub enum Error {
         found: ViState,
     },
     /// The work queue holds as many descriptors as it was made for.
-    #[error("the work queue is full ({depth} descriptors); reap completions or create the VI with a larger depth")]
+    #[error(
+        "the work queue is full ({depth} descriptors); reap completions or create the VI with a larger depth"
+    )]
     QueueFull {
         /// Capacity of the queue.
         depth: usize,

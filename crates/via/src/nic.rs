@@ -343,7 +343,10 @@ impl Nic {
             return Err(Error::InvalidParameter("a region has at least one byte"));
         }
         if len as u64 > self.attributes.max_register_block_bytes {
-            return Err(Error::Limit { what: "bytes in a region", limit: self.attributes.max_register_block_bytes });
+            return Err(Error::Limit {
+                what: "bytes in a region",
+                limit: self.attributes.max_register_block_bytes,
+            });
         }
         limit("memory regions", self.mem.len(), self.attributes.max_register_regions)
     }

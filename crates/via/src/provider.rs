@@ -163,7 +163,12 @@ pub trait Provider: Send {
     fn cancel(&mut self, vi: Vi);
 
     /// Says yes to a request.
-    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error>;
+    fn accept(
+        &mut self,
+        request: RequestId,
+        vi: Vi,
+        ours: &RemoteAttributes,
+    ) -> Result<Box<dyn Endpoint>, Error>;
 
     /// Says no to a request.
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), Error>;

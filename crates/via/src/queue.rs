@@ -272,7 +272,8 @@ mod tests {
         assert_eq!(q.settle(), Some(true));
         assert_eq!(q.settle(), None);
         q.flush();
-        let back: Vec<_> = std::iter::from_fn(|| q.pop()).map(|d| (d.work().context, d.work().status)).collect();
+        let back: Vec<_> =
+            std::iter::from_fn(|| q.pop()).map(|d| (d.work().context, d.work().status)).collect();
         use Status::{Flushed, Success};
         assert_eq!(back, [(0, Success), (1, Success), (2, Flushed), (3, Flushed)]);
         assert!(!q.finish(2, Status::Success, 0), "a late completion of a returned descriptor is ignored");
@@ -289,7 +290,8 @@ mod tests {
             assert!(q.finish(done, Status::Success, 8));
         }
         q.flush();
-        let back: Vec<_> = std::iter::from_fn(|| q.pop()).map(|d| (d.work().status, d.work().length)).collect();
+        let back: Vec<_> =
+            std::iter::from_fn(|| q.pop()).map(|d| (d.work().status, d.work().length)).collect();
         use Status::{Flushed, Success};
         assert_eq!(back, [(Success, 8), (Flushed, 0), (Flushed, 0), (Flushed, 0)]);
     }

@@ -1,6 +1,6 @@
 //! The unsafe floor of the model: memory as address and length, and segments that point into it.
 //!
-//! Everything above works with [`Buffer`](crate::Buffer)s, which own their memory. Memory here may be written at any
+//! Everything above works with [`Buffer`]s, which own their memory. Memory here may be written at any
 //! time by a peer (DESIGN 2.3), so it is only touched through the copy routine of `os` or through atomics; a plain
 //! `&[u8]` exists behind `unsafe` alone.
 
@@ -400,7 +400,10 @@ mod tests {
         let mut bytes = [0u8; 16];
         // SAFETY: the array outlives both, and nobody else has it.
         let (shared, borrowed) = unsafe {
-            (RawMemory::from_shared(bytes.as_mut_ptr(), 16, owner.clone()), RawMemory::borrowed(bytes.as_mut_ptr(), 16))
+            (
+                RawMemory::from_shared(bytes.as_mut_ptr(), 16, owner.clone()),
+                RawMemory::borrowed(bytes.as_mut_ptr(), 16),
+            )
         };
         drop(borrowed);
         assert_eq!(Arc::strong_count(&owner), 2);

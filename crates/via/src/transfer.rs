@@ -38,7 +38,8 @@ impl Completion {
     #[inline]
     fn new(vi: Vi, queue: Queue, descriptor: Descriptor) -> Completion {
         let work = descriptor.work();
-        let (op, status, length, immediate) = (work.done_op, work.status, work.length, work.received_immediate);
+        let (op, status, length, immediate) =
+            (work.done_op, work.status, work.length, work.received_immediate);
         Completion { vi, queue, op, status, length, immediate, descriptor }
     }
 
@@ -532,7 +533,8 @@ fn check_segments(
         }
         let Some(region) = mem.get(segment.handle) else { return Status::ProtectionError };
         let addr = segment.addr as u64;
-        if !region.contains(addr, u64::from(segment.len)) || tag.is_some_and(|t| t != region.attributes.ptag) {
+        if !region.contains(addr, u64::from(segment.len)) || tag.is_some_and(|t| t != region.attributes.ptag)
+        {
             return Status::ProtectionError;
         }
         if single && let Some(at) = region.locator {

@@ -1,4 +1,4 @@
-//! Completions: order, lengths, immediate data, contexts, and waiting for them.
+//! Completions: order, lengths, immediate data, contexts.
 
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
 use viaduct_via::{Buffer, Descriptor, Error, Op, Queue, Status, ViState};

@@ -1,6 +1,7 @@
 //! The kill sweep: a recorded run lists the points an actor passes; then it is killed at each of them, again and again,
 //! while this process plays the other end, survives, tidies up and goes on with somebody else.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use viaduct_kit::child::Child;
@@ -142,16 +143,16 @@ impl<'a> Survivor<'a> {
         totals.descriptors += report.descriptors;
         // One that passed fewer points than the recorded run says "done" and waits.
         let done = actor.next_line(HANG).is_some_and(|line| line == "done");
-        if done {
-            totals.unreached += 1;
-            assert!(report.result.is_ok(), "{what}: the actor lives, but {:?}", report.result);
-            actor.finish(HANG);
-        } else {
-            use std::os::unix::process::ExitStatusExt;
-            assert_eq!(actor.wait(HANG).signal(), Some(9), "{what}: it was to be killed");
+        actor.close_input();
+        let status = actor.wait(HANG);
+        if status.signal() == Some(9) {
             totals.kills += 1;
-            drop(actor);
+        } else {
+            totals.unreached += 1;
+            assert!(done && status.success(), "{what}: it was to be killed, and ended with {status}");
+            assert!(report.result.is_ok(), "{what}: the actor lives, but {:?}", report.result);
         }
+        drop(actor);
         let (returned, _) = self.meets(&Fate::Friend, &format!("after {what}"));
         totals.descriptors += returned;
     }

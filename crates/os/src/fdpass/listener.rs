@@ -154,7 +154,9 @@ pub(crate) fn try_lock(dir: &OwnedFd) -> Result<Option<Locked>, OsError> {
         .map_err(|e| OsError::sys("open", e))?;
     loop {
         match flock(&own, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(Locked { _in_child: fork::close_in_child(own.as_raw_fd()), _own: own })),
+            Ok(()) => {
+                return Ok(Some(Locked { _in_child: fork::close_in_child(own.as_raw_fd()), _own: own }));
+            }
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(Errno::INTR) => {}
             Err(e) => return Err(OsError::sys("flock", e)),

@@ -57,7 +57,13 @@ impl Loopback {
         }
     }
 
-    pub(super) fn start_peer(&self, vi: Vi, local: &NetAddress, remote: &NetAddress, ours: &RemoteAttributes) {
+    pub(super) fn start_peer(
+        &self,
+        vi: Vi,
+        local: &NetAddress,
+        remote: &NetAddress,
+        ours: &RemoteAttributes,
+    ) {
         let mut hub = self.hub.lock();
         let crossed = hub.peers.iter().position(|p| p.local == *remote && p.remote == *local);
         let Some(at) = crossed else {

@@ -146,9 +146,7 @@ impl Provider for Loopback {
             hub.take_request(id);
         }
         hub.peers.retain(|p| (p.nic, p.vi) != (self.id, vi));
-        let of_it = |e: &Event| {
-            matches!(e, Event::Established { vi: v, .. } | Event::Refused { vi: v, .. } if *v == vi)
-        };
+        let of_it = |e: &Event| matches!(e, Event::Established { vi: v, .. } | Event::Refused { vi: v, .. } if *v == vi);
         let (stale, rest) = match hub.nics.get_mut(&self.id) {
             Some(nic) => std::mem::take(&mut nic.events).into_iter().partition(of_it),
             None => (VecDeque::new(), VecDeque::new()),
@@ -160,7 +158,12 @@ impl Provider for Loopback {
         drop(stale); // an endpoint in it tells its peer, which takes the hub's lock
     }
 
-    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error> {
+    fn accept(
+        &mut self,
+        request: RequestId,
+        vi: Vi,
+        ours: &RemoteAttributes,
+    ) -> Result<Box<dyn Endpoint>, Error> {
         self.accept_request(request, vi, ours)
     }
 
@@ -190,7 +193,10 @@ impl Drop for Loopback {
         for id in orphans {
             let Some(r) = hub.requests.remove(&id) else { continue };
             if let Some(nic) = hub.nics.get_mut(&r.from_nic) {
-                nic.tell(Event::Refused { vi: r.from_vi, error: Error::NoMatch("a NIC that was closed".into()) });
+                nic.tell(Event::Refused {
+                    vi: r.from_vi,
+                    error: Error::NoMatch("a NIC that was closed".into()),
+                });
             }
         }
         drop(hub);

@@ -41,7 +41,8 @@ impl LoopbackVi {
             }
             wrong => wrong,
         };
-        let length = if status.is_success() { packet.written.unwrap_or(packet.bytes.len() as u32) } else { 0 };
+        let length =
+            if status.is_success() { packet.written.unwrap_or(packet.bytes.len() as u32) } else { 0 };
         queues.complete_recv(receive_op(packet), status, length, packet.immediate);
         if status.is_success() {
             self.acknowledge(Status::Success);

@@ -71,7 +71,16 @@ impl LoopbackVi {
         peer: (u64, Vi),
         peer_tag: ProtectionTag,
     ) -> LoopbackVi {
-        LoopbackVi { hub, link, side, reliability, peer, peer_tag, unacknowledged: VecDeque::new(), dead: false }
+        LoopbackVi {
+            hub,
+            link,
+            side,
+            reliability,
+            peer,
+            peer_tag,
+            unacknowledged: VecDeque::new(),
+            dead: false,
+        }
     }
 
     pub(super) fn with_end<R>(&self, ours: bool, f: impl FnOnce(&mut End) -> R) -> R {
@@ -125,8 +134,7 @@ impl Endpoint for LoopbackVi {
                 return Submit::Failed(status);
             }
             let Some(immediate) = work.immediate else { return Submit::Done };
-            let packet =
-                Packet { bytes: Vec::new(), immediate: Some(immediate), written: Some(work.total) };
+            let packet = Packet { bytes: Vec::new(), immediate: Some(immediate), written: Some(work.total) };
             self.push(packet);
         } else {
             let packet = Packet { bytes: gather(work), immediate: work.immediate, written: None };

@@ -23,7 +23,9 @@ use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 use zerocopy::IntoBytes;
 
-use super::control::{CHANNEL, HANDSHAKE, Handshake, Listen, PROCESS, PeerWant, SOCKET, Socket, Stage, token};
+use super::control::{
+    CHANNEL, HANDSHAKE, Handshake, Listen, PROCESS, PeerWant, SOCKET, Socket, Stage, token,
+};
 use super::lane::LaneId;
 use super::nic::Core;
 use super::pair::{MAX_SEGMENT, Pair, Passed, lock};
@@ -171,9 +173,9 @@ impl Core {
             }
         }
         // An answer that has come but was not fetched is dropped with its endpoint, which tells the peer.
-        control.events.retain(|e| {
-            !matches!(e, Event::Established { vi: v, .. } | Event::Refused { vi: v, .. } if *v == vi)
-        });
+        control.events.retain(
+            |e| !matches!(e, Event::Established { vi: v, .. } | Event::Refused { vi: v, .. } if *v == vi),
+        );
     }
 
     pub(crate) fn accept(
@@ -228,7 +230,8 @@ impl Core {
                 return;
             }
         };
-        let (asks, ends) = (matches!(hello.kind, hello::REQUEST | hello::PEER_REQUEST), hello.kind == hello::ACK);
+        let (asks, ends) =
+            (matches!(hello.kind, hello::REQUEST | hello::PEER_REQUEST), hello.kind == hello::ACK);
         let in_turn = match lock(&self.control).handshakes.get(&id).map(|h| &h.stage) {
             Some(Stage::Fresh { .. }) => asks,
             Some(Stage::Accepted { .. }) => ends,
@@ -261,7 +264,8 @@ impl Core {
         let request = RequestId(control.number());
         let Some(Stage::Fresh { socket }) = control.handshakes.get(&id).map(|h| &h.stage) else { return };
         let socket = *socket;
-        let listen = control.sockets.get_mut(&socket).filter(|s| s.address == to).and_then(|s| s.listen.as_mut());
+        let listen =
+            control.sockets.get_mut(&socket).filter(|s| s.address == to).and_then(|s| s.listen.as_mut());
         let open = listen.filter(|l| l.queued < l.backlog.max(usize::from(l.waiting)));
         let Some(listen) = open else {
             drop(control);
@@ -476,7 +480,9 @@ impl Core {
                 let error = error.map_or(Error::Protocol("the peer found a mismatch"), |(e, _)| e);
                 Event::Refused { vi, error }
             }
-            hello::WRONG_VERSION => Event::Refused { vi, error: Error::Protocol("the peer has another version") },
+            hello::WRONG_VERSION => {
+                Event::Refused { vi, error: Error::Protocol("the peer has another version") }
+            }
             _ => Event::Refused { vi, error: Error::Protocol("an answer of no known kind") },
         };
         let mut control = lock(&self.control);
@@ -611,7 +617,8 @@ impl Core {
         let h = control.handshakes.remove(&id)?;
         let _ = self.epoll.del(&h.channel);
         if let Stage::Asked { listener, .. } = &h.stage {
-            let found = control.sockets.values_mut().filter_map(|s| s.listen.as_mut()).find(|l| l.id == *listener);
+            let found =
+                control.sockets.values_mut().filter_map(|s| s.listen.as_mut()).find(|l| l.id == *listener);
             if let Some(listen) = found {
                 listen.queued -= 1;
             }

@@ -268,7 +268,12 @@ impl Core {
         let now = clock::now_ns();
         let late: Vec<u64> = {
             let control = lock(&self.control);
-            control.handshakes.iter().filter(|(_, h)| h.deadline.is_some_and(|d| d <= now)).map(|(i, _)| *i).collect()
+            control
+                .handshakes
+                .iter()
+                .filter(|(_, h)| h.deadline.is_some_and(|d| d <= now))
+                .map(|(i, _)| *i)
+                .collect()
         };
         for id in late {
             self.drop_handshake(id);

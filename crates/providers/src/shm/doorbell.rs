@@ -19,7 +19,11 @@ pub(crate) struct Doorbells {
 impl Doorbells {
     #[cfg(test)]
     pub(crate) fn fresh() -> Doorbells {
-        Doorbells { summary: AtomicU64::new(0), pad: [0; 7], words: std::array::from_fn(|_| AtomicU64::new(0)) }
+        Doorbells {
+            summary: AtomicU64::new(0),
+            pad: [0; 7],
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 
     /// Sets the bit of a VI. The message was published before.

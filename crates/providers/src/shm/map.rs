@@ -102,7 +102,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "needs the kernel")]
     fn the_least_recently_used_mapping_goes() {
-        let segment = || Some(Arc::new(Segment::create("viaduct-test", 4096, &Budget::new(1 << 20)).unwrap()));
+        let segment =
+            || Some(Arc::new(Segment::create("viaduct-test", 4096, &Budget::new(1 << 20)).unwrap()));
         let mut cache = MapCache::new(2);
         assert!(matches!(cache.find(1, 1), Lookup::Ask));
         assert!(matches!(cache.find(1, 1), Lookup::Asked));

@@ -204,8 +204,10 @@ mod tests {
                 blocks.push(block);
             }
         }
-        let mut ranges: Vec<(usize, usize)> =
-            blocks.iter().map(|b| (b.memory.ptr() as usize, b.memory.ptr() as usize + b.memory.len())).collect();
+        let mut ranges: Vec<(usize, usize)> = blocks
+            .iter()
+            .map(|b| (b.memory.ptr() as usize, b.memory.ptr() as usize + b.memory.len()))
+            .collect();
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0), "blocks overlap");
         for b in &blocks {
@@ -221,7 +223,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "needs the kernel")]
     fn the_budget_is_kept() {
         let memory = Memory::new(Budget::new(1 << 20));
-        assert!(matches!(memory.allocate(2 << 20), Err(Error::Os(viaduct_os::error::OsError::Budget { .. }))));
+        assert!(matches!(
+            memory.allocate(2 << 20),
+            Err(Error::Os(viaduct_os::error::OsError::Budget { .. }))
+        ));
         assert!(memory.allocate(512 << 10).is_ok());
     }
 }

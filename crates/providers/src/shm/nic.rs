@@ -20,6 +20,7 @@ use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
 };
 
+use super::bounce::Bounce;
 use super::control::{self, Control};
 use super::directory::Directory;
 use super::doorbell::BITS;
@@ -29,7 +30,6 @@ use super::mem::Memory;
 use super::pair::{Pair, lock};
 use super::ring::INLINE_BYTES;
 use super::shared::{Direction, NicPage, View};
-use super::bounce::Bounce;
 use super::wire::MAX_PRIVATE;
 use crate::bell::Bell;
 use crate::config::ShmConfig;
@@ -279,7 +279,12 @@ impl Provider for Shm {
         self.core.cancel(vi);
     }
 
-    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error> {
+    fn accept(
+        &mut self,
+        request: RequestId,
+        vi: Vi,
+        ours: &RemoteAttributes,
+    ) -> Result<Box<dyn Endpoint>, Error> {
         let endpoint = self.core.accept(request, vi, ours)?;
         Ok(Box::new(endpoint))
     }

@@ -211,7 +211,14 @@ impl ShmVi {
 
     /// Completes the receive descriptor and judges whether the connection goes on.
     #[inline(always)]
-    fn complete(&mut self, queues: &mut Queues<'_>, op: Op, status: Status, len: u32, imm: Option<u32>) -> Step {
+    fn complete(
+        &mut self,
+        queues: &mut Queues<'_>,
+        op: Op,
+        status: Status,
+        len: u32,
+        imm: Option<u32>,
+    ) -> Step {
         let length = if status.is_success() { len } else { 0 };
         point("take.before-complete");
         queues.complete_recv(op, status, length, imm);
@@ -284,7 +291,8 @@ impl ShmVi {
     #[inline]
     fn publish(&mut self, work: Option<&Work>) {
         let posted = &self.inn.posted[(self.published % RECVS as u64) as usize];
-        let reachable = work.filter(|w| w.verdict == Status::Success).and_then(|w| Some((w.total, w.locator?)));
+        let reachable =
+            work.filter(|w| w.verdict == Status::Success).and_then(|w| Some((w.total, w.locator?)));
         let (place, offset) = match reachable {
             Some((len, at)) => (u64::from(len) | u64::from(at.slab) << 32, at.offset),
             None => (u64::from(u32::MAX) << 32, 0),

@@ -203,7 +203,8 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         }
         let burst = self.run >= BURST;
         let bursting = if burst { BURSTING } else { 0 };
-        slot.head.store(pack(Kind::Inline, flags | bursting, len, self.shape.lap(self.next)), Ordering::Release);
+        slot.head
+            .store(pack(Kind::Inline, flags | bursting, len, self.shape.lap(self.next)), Ordering::Release);
         // An exchange of single messages would gain nothing from it.
         if burst {
             own_soon(self.shape.at(&self.slots, self.next + AHEAD));
@@ -267,7 +268,8 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     #[inline]
     pub(crate) fn bursting(&self) -> bool {
         let index = self.next.wrapping_sub(1);
-        let burst = (self.shape.at(&self.slots, index).head.load(Ordering::Relaxed) >> 40) as u8 & BURSTING != 0;
+        let burst =
+            (self.shape.at(&self.slots, index).head.load(Ordering::Relaxed) >> 40) as u8 & BURSTING != 0;
         if burst {
             for further in 0..FETCH {
                 fetch_soon(self.slot(further));
@@ -371,7 +373,9 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
 /// A ring nobody has written to.
 #[cfg(test)]
 pub(crate) fn fresh(slots: usize) -> Vec<Slot> {
-    (0..slots).map(|_| Slot { head: AtomicU64::new(0), body: std::array::from_fn(|_| AtomicU64::new(0)) }).collect()
+    (0..slots)
+        .map(|_| Slot { head: AtomicU64::new(0), body: std::array::from_fn(|_| AtomicU64::new(0)) })
+        .collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -380,7 +384,9 @@ mod tests {
     use proptest::test_runner::Config;
     use std::sync::Arc;
 
-    fn ends(slots: usize) -> (Producer<Arc<[Slot]>>, Consumer<Arc<[Slot]>>, AtomicU64) {
+    type Shared = Arc<[Slot]>;
+
+    fn ends(slots: usize) -> (Producer<Shared>, Consumer<Shared>, AtomicU64) {
         let ring: Arc<[Slot]> = fresh(slots).into();
         (Producer::new(ring.clone()), Consumer::new(ring), AtomicU64::new(0))
     }
@@ -409,8 +415,7 @@ mod tests {
                     sent.push_back((n, payload));
                     n += 1;
                 }
-                while drain {
-                    let Some(h) = rx.peek().unwrap() else { break };
+                while let Some(h) = rx.peek().unwrap().filter(|_| drain) {
                     let (number, payload) = sent.pop_front().expect("nothing arrives that was not sent");
                     let mut got = vec![0; h.len as usize / 8];
                     rx.words(&mut got);

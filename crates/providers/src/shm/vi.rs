@@ -21,7 +21,9 @@ use super::nic::{Core, LaneRecord, wait_while_busy};
 use super::pair::{Pair, lock};
 use super::progress::{gather_word, gather_words, push_into};
 use super::rdma::RemoteOp;
-use super::ring::{CONTINUES, Consumer, HAS_IMMEDIATE, Head, INLINE_BYTES, Kind, Producer, USERS, entries_for};
+use super::ring::{
+    CONTINUES, Consumer, HAS_IMMEDIATE, Head, INLINE_BYTES, Kind, Producer, USERS, entries_for,
+};
 use super::shared::{Direction, NicPage, RECVS, Slots, View, direction};
 use super::sync::Ordering;
 use super::wire::{Note, WANT_SLAB, note};
@@ -349,7 +351,15 @@ impl ShmVi {
         self.out.tx.busy.store(self.busy, Ordering::Release);
     }
 
-    fn put_large(&mut self, kind: Kind, flags: u8, len: u32, immediate: Option<u32>, slab: u32, words: &[u64]) {
+    fn put_large(
+        &mut self,
+        kind: Kind,
+        flags: u8,
+        len: u32,
+        immediate: Option<u32>,
+        slab: u32,
+        words: &[u64],
+    ) {
         let flags = flags | if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
         self.tx.put(Head { kind, flags, len }, immediate.unwrap_or(0), slab, words);
         self.sent += u64::from(flags & CONTINUES == 0);
@@ -486,7 +496,11 @@ impl Endpoint for ShmVi {
             *word = u64::from_ne_bytes(eight);
         }
         let used = bytes.len().div_ceil(8);
-        if self.send_inline(&words[..used], bytes.len() as u32, immediate) { Submit::Done } else { Submit::Busy }
+        if self.send_inline(&words[..used], bytes.len() as u32, immediate) {
+            Submit::Done
+        } else {
+            Submit::Busy
+        }
     }
 
     #[inline]

@@ -12,7 +12,9 @@ use crate::error::Error;
 use crate::handle::Vi;
 use crate::hooks::{Hook, Step, Verdict};
 use crate::memory::{MemHandle, RegionInfo};
-use crate::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper, Submit};
+use crate::provider::{
+    Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper, Submit,
+};
 use crate::queues::{Fault, Queues};
 
 /// A provider with a hook around it. Hooks nest by wrapping again.
@@ -111,7 +113,12 @@ impl Provider for Hooked {
         self.inner.cancel(vi);
     }
 
-    fn accept(&mut self, request: RequestId, vi: Vi, ours: &RemoteAttributes) -> Result<Box<dyn Endpoint>, Error> {
+    fn accept(
+        &mut self,
+        request: RequestId,
+        vi: Vi,
+        ours: &RemoteAttributes,
+    ) -> Result<Box<dyn Endpoint>, Error> {
         self.hook.step(Step::Accept)?;
         let endpoint = self.inner.accept(request, vi, ours)?;
         Ok(self.wrap(endpoint))
