@@ -88,6 +88,42 @@ pub fn the_descriptor_tells(mut w: World) {
     assert!(!readable(&w));
 }
 
+/// One look after arming is enough: if it finds nothing, whatever is there or comes wakes the sleeper, also when a
+/// message comes in many pieces that were all there before.
+pub fn one_look_after_arming_is_enough(mut w: World) {
+    for level in Reliability::ALL {
+        let (va, vb) = w.pair(level);
+        for len in [1usize, 100, 5000, 200_000, 1 << 20] {
+            w.b.post_recv(vb, Descriptor::recv(Buffer::from(vec![0; len]))).unwrap();
+            w.a.post_send(va, Descriptor::send(Buffer::from(bytes(len as u64, len)))).unwrap();
+            // As much as goes without the receiver.
+            for _ in 0..100 {
+                drop(w.a.query_vi(va));
+            }
+            let got = until("the message", || {
+                w.b.arm().unwrap();
+                let mut got = w.b.poll_recv(vb).unwrap();
+                if got.is_none() {
+                    let mut fds = [PollFd::from_borrowed_fd(w.b.fd().unwrap(), PollFlags::IN)];
+                    let ready = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 })).unwrap();
+                    // Nobody may have anything to say while the sender has not looked again.
+                    let more = w.a.query_vi(va).unwrap().sends > 0 && w.a.poll_send(va).unwrap().is_none();
+                    got = w.b.poll_recv(vb).unwrap();
+                    let quiet = ready == 0 && got.is_some() && !more;
+                    assert!(!quiet, "slept over a message of {len} bytes at {level:?}");
+                }
+                w.b.disarm();
+                got
+            });
+            assert_same(&got.data(), &bytes(len as u64, len));
+            w.until("the send", |w| {
+                drop(w.a.poll_send(va));
+                (w.a.query_vi(va).unwrap().sends == 0).then_some(())
+            });
+        }
+    }
+}
+
 /// [R] Waiting on a queue that reports to a completion queue is refused.
 pub fn a_bound_queue_is_not_waited_on(mut w: World) {
     let cq = w.a.create_cq(8).unwrap();

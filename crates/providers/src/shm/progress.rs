@@ -36,7 +36,7 @@ impl ShmVi {
         // from a sender that is about to write it. In a burst, as many as are there.
         let most = if self.idle { 1 } else { BATCH };
         let ready = self.rx.ready(most);
-        let end = self.rx.position() + ready;
+        let mut end = self.rx.position() + ready;
         let mut empty = ready < most;
         while self.rx.position() < end {
             if self.take_small(queues) {
@@ -54,6 +54,11 @@ impl ShmVi {
             if let Step::Stop = step {
                 empty = false;
                 break;
+            }
+            // A piece completes nothing, so whoever polls may go to sleep: the rest that is there is taken too.
+            if self.filled > 0 && self.rx.position() >= end {
+                let more = self.rx.ready(BATCH);
+                (end, empty) = (self.rx.position() + more, more < BATCH);
             }
         }
         if ready == 0 && self.rx.peek().is_err() {
@@ -174,7 +179,8 @@ impl ShmVi {
                 return Step::Stop;
             }
         };
-        if offset.checked_add(len).is_none_or(|end| end > segment.len() as u64) {
+        let nothing = head.flags & CONTINUES != 0 && len == 0;
+        if nothing || offset.checked_add(len).is_none_or(|end| end > segment.len() as u64) {
             queues.broken(Fault::Protocol);
             return Step::Stop;
         }
