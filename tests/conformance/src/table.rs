@@ -37,7 +37,7 @@ macro_rules! suite {
             }
             $crate::topic! { $world, waiting, 180,
                 waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect the_descriptor_tells
-                a_bound_queue_is_not_waited_on
+                one_look_after_arming_is_enough a_bound_queue_is_not_waited_on
             }
             $crate::topic! { $world, reliability, 180,
                 data_arrives_once_and_in_order a_send_completes_without_the_receiver

@@ -8,7 +8,7 @@ use viaduct_kit::child::say;
 use viaduct_kit::resources::with_nofile_limit;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
-use viaduct_via::{Descriptor, MemAttributes, Nic, ViAttributes, ViState};
+use viaduct_via::{Descriptor, MemAttributes, Nic, Status, ViAttributes, ViState};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const CONNECTIONS: usize = 1_000;
@@ -92,20 +92,26 @@ viaduct_kit::isolated! { limit 300;
                 }
             }
 
-            // The other process ends: all of them notice, and everything is given back.
-            caller.finish(LIMIT);
+            // The other process is killed: every connection says so at the completion queue, though none is polled.
+            vis.iter().for_each(|vi| post_recv(&mut nic, *vi, tag));
+            caller.kill();
+            let mut flushed = 0;
+            while flushed < CONNECTIONS {
+                let done = nic.wait_cq(cq, None).unwrap();
+                flushed += usize::from(done.status == Status::Flushed);
+            }
+            caller.wait(LIMIT);
             for vi in &vis {
-                while nic.query_vi(*vi).unwrap().state != ViState::Error {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
+                assert_eq!(nic.query_vi(*vi).unwrap().state, ViState::Error);
                 nic.disconnect(*vi).unwrap();
             }
             while nic.poll_cq(cq).unwrap().is_some() {}
             vis.iter().for_each(|vi| nic.destroy_vi(*vi).unwrap());
             nic.destroy_cq(cq).unwrap();
             nic.destroy_ptag(tag).unwrap();
-            let after = Footprint::settled().descriptors();
-            assert!(after <= before.descriptors(), "{after} descriptors after, {} before", before.descriptors());
+            let after = Footprint::settled();
+            // The directory has grown by a segment, and keeps it.
+            assert!(after.descriptors() <= before.descriptors() + 1, "before {before:#?}\nafter {after:#?}");
         });
     }
 }

@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use viaduct_os::barrier;
 use viaduct_os::epoll::Interest;
 use viaduct_os::error::OsError;
 use viaduct_os::fdpass::{Channel, Listener, Recv};
@@ -59,6 +60,10 @@ impl Core {
         let found = control.sockets.values_mut().filter_map(|s| s.listen.as_mut()).find(|l| l.id == listener);
         if let Some(listen) = found {
             listen.waiting = waiting;
+            if waiting {
+                // Whoever waits anew takes one request more, however long the answers to the others take.
+                listen.queued = 0;
+            }
         }
     }
 
@@ -70,11 +75,14 @@ impl Core {
                 socket.listen = None;
             }
             self.drop_unused_sockets(&mut control);
-            let asked = |h: &Handshake| match &h.stage {
-                Stage::Asked { request, listener: l, .. } if *l == listener => Some(*request),
+            // Those the owner has seen are its own to answer.
+            let unseen = |e: &Event| match e {
+                Event::Incoming { listener: l, request, .. } if *l == listener => Some(*request),
                 _ => None,
             };
-            control.handshakes.values().filter_map(asked).collect()
+            let unseen: Vec<RequestId> = control.events.iter().filter_map(unseen).collect();
+            control.events.retain(|e| !matches!(e, Event::Incoming { listener: l, .. } if *l == listener));
+            unseen
         };
         point("unlisten");
         for request in waiting {
@@ -218,11 +226,8 @@ impl Core {
         };
         let hello = match hello {
             Ok(hello) => hello,
-            Err(Error::VersionMismatch { .. }) => {
-                if let Some(h) = lock(&self.control).handshakes.get(&id) {
-                    let _ = h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[]);
-                }
-                self.drop_handshake(id);
+            Err(error @ Error::VersionMismatch { .. }) => {
+                self.other_version(id, error);
                 return;
             }
             Err(_) => {
@@ -245,6 +250,20 @@ impl Core {
             true if ends => self.acknowledged(id, &hello),
             true => self.answered(id, hello, fds),
         }
+    }
+
+    /// The other side speaks another version: a client is told by us, a client of ours is told why.
+    fn other_version(self: &Arc<Core>, id: u64, error: Error) {
+        let Some(h) = self.take_handshake(id) else { return };
+        let Stage::Asking { vi, .. } = h.stage else {
+            let _ = h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[]);
+            return;
+        };
+        let mut control = lock(&self.control);
+        control.wants.retain(|w| w.vi != vi);
+        control.events.push_back(Event::Refused { vi, error });
+        drop(control);
+        self.tell();
     }
 
     /// Server: a request has come.
@@ -392,6 +411,7 @@ impl Core {
         answer.ring_slots = slots as u32;
         answer.set_attributes(ours);
         answer.set_direct(self.config.direct);
+        answer.set_asymmetric(barrier::asymmetric());
         answer.set_has_channel(!kept);
         let undo = |error: Error| {
             let mut lanes = lock(&pair.lanes);
@@ -423,6 +443,10 @@ impl Core {
         hello: &Hello,
         passed: Passed,
     ) -> Result<(Arc<Pair>, Option<Channel>), Error> {
+        // One side without membarrier, and both must fence for themselves.
+        if !hello.asymmetric() {
+            barrier::force_symmetric();
+        }
         let mut control = lock(&self.control);
         if let Some(pair) = control.pairs.get(&hello.uid) {
             // The number is no secret among a NIC's peers: who uses it must be the process we know.
@@ -575,6 +599,7 @@ impl Core {
         hello.set_addresses(remote, from);
         hello.set_attributes(ours);
         hello.set_direct(self.config.direct);
+        hello.set_asymmetric(barrier::asymmetric());
         let mut control = lock(&self.control);
         let id = control.number();
         self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
@@ -620,7 +645,7 @@ impl Core {
             let found =
                 control.sockets.values_mut().filter_map(|s| s.listen.as_mut()).find(|l| l.id == *listener);
             if let Some(listen) = found {
-                listen.queued -= 1;
+                listen.queued = listen.queued.saturating_sub(1);
             }
         }
         Some((id, h))

@@ -55,6 +55,8 @@ pub(crate) struct Pair {
 enum Chunk {
     None,
     Asked,
+    /// The peer has said that there is no such part; asked again if somebody else wants it.
+    Missing,
     Mapped(Entries),
 }
 
@@ -222,6 +224,10 @@ impl Pair {
                 None => Directed::Unknown,
             },
             Some(Chunk::Asked) => Directed::Asked,
+            Some(Chunk::Missing) => {
+                chunks[chunk] = Chunk::None;
+                Directed::Unknown
+            }
             Some(Chunk::None) => {
                 let mut ask = Note::new(note::WANT);
                 ask.a = WANT_DIRECTORY;
@@ -238,10 +244,11 @@ impl Pair {
     pub(crate) fn set_directory(&self, chunk: usize, fd: Option<OwnedFd>) {
         let mut chunks = lock(&self.directory);
         let Some(slot) = chunks.get_mut(chunk) else { return };
-        let opened = fd.and_then(|fd| Segment::open(fd, Access::ReadOnly, 1 << 30).ok());
+        let opened = fd.map(|fd| Segment::open(fd, Access::ReadOnly, 1 << 30));
         *slot = match opened {
-            Some(segment) => Chunk::Mapped(Entries::of(&Arc::new(segment))),
-            None => Chunk::None,
+            Some(Ok(segment)) => Chunk::Mapped(Entries::of(&Arc::new(segment))),
+            Some(Err(_)) => Chunk::None,
+            None => Chunk::Missing,
         };
     }
 }

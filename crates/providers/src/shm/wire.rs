@@ -56,6 +56,7 @@ const RDMA_WRITE: u8 = 1;
 const RDMA_READ: u8 = 2;
 const DIRECT: u8 = 4;
 const HAS_CHANNEL: u8 = 8;
+const ASYMMETRIC: u8 = 16;
 
 /// A step of connection set-up.
 #[repr(C)]
@@ -153,6 +154,15 @@ impl Hello {
 
     pub(crate) fn direct(&self) -> bool {
         self.flags & DIRECT != 0
+    }
+
+    /// Whether the sender's process takes part in membarrier, so that wakers need no fence of their own.
+    pub(crate) fn set_asymmetric(&mut self, asymmetric: bool) {
+        self.flags |= if asymmetric { ASYMMETRIC } else { 0 };
+    }
+
+    pub(crate) fn asymmetric(&self) -> bool {
+        self.flags & ASYMMETRIC != 0
     }
 
     pub(crate) fn set_has_channel(&mut self, has: bool) {
