@@ -5,6 +5,10 @@
 //!
 //! The flag goes up without a barrier, so a message may miss it. What saves it is that the VI is looked at once more
 //! *after a barrier that came after the flag*, before anybody sleeps.
+//!
+//! [`List::Right`] is what the protocol needs. The code, when this is written, does as [`List::WithoutAdopted`],
+//! [`List::WithFresh`] and [`List::LeavesCold`] do, and has no barrier between doorbell and bell; the tests that should
+//! panic show what comes of it.
 #![cfg(loom)]
 
 mod model;

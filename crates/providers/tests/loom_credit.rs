@@ -2,6 +2,11 @@
 //! gives entries back. Ring and bell are the real sources; between them stand the steps of `ShmVi::room`, `set_waiting`
 //! and `hear_of_sends` of the sender, `after_taking` of the receiver (`src/shm/vi.rs`, `progress.rs`) and
 //! `WaitPolicy::sleep` (`crates/os/src/wait.rs`). Keep them in step.
+//!
+//! [`RIGHT`] is what the protocol needs. Where the code does otherwise when this is written, a test that should panic
+//! shows what comes of it: `take_small` gives room back and does not look who waits, `after_taking` looks before it
+//! gives back, `hear_of_sends` lowers the flag of a sender that still waits for room, and nothing makes a sender that
+//! raised its flag after the announcement announce itself again.
 #![cfg(loom)]
 
 mod model;

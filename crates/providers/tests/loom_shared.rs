@@ -3,6 +3,7 @@
 //!
 //! A bell's word says only that *somebody* sleeps. A sleeper that was rung for before it parked has to notice, although
 //! another one may have announced itself since: therefore [`Ticket`], which a sleeper draws when it announces itself.
+//! The code has no tickets when this is written; the test that should panic without them shows what comes of it.
 #![cfg(loom)]
 
 mod model;

@@ -13,6 +13,9 @@ use crate::session::{self, Partner, Sure};
 
 viaduct_kit::child!(ACTOR, act);
 
+/// The exit code of an actor that was stopped and whose connection was ended meanwhile.
+pub const CUT_OFF: i32 = 3;
+
 /// What becomes of an actor.
 #[derive(Clone, Debug)]
 pub enum Fate {
@@ -67,6 +70,9 @@ fn act(args: &[String]) {
     let mut nic = place.open();
     let report = session::run(&mut nic, place, role, &plan, &mut Sure);
     drop(nic);
+    if report.result.is_err() && what == "stopped" {
+        std::process::exit(CUT_OFF);
+    }
     if let Err(stop) = report.result {
         panic!("{role:?}, {mode:?}, {what}: the other side lives, but: {}", stop.0);
     }

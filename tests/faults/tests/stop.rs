@@ -144,8 +144,7 @@ viaduct_kit::isolated! { limit 120;
         assert_eq!(back.last(), Some(&Status::Flushed));
         nic.destroy_vi(vi).unwrap();
         child.cont();
-        // It finds its connection ended, and says so by failing.
-        assert_eq!(child.wait(LIMIT).code(), Some(101));
+        assert_eq!(child.wait(LIMIT).code(), Some(actor::CUT_OFF), "it finds its connection ended");
     }
 }
 

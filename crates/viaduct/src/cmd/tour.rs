@@ -18,7 +18,8 @@ use crate::output::{results, table};
 
 pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
     let start = Instant::now();
-    let time = if args.quick { args.time / 3.0 } else { args.time };
+    // Fewer launches say less about page placement; a first impression does not need it.
+    let (time, launches) = if args.quick { (args.time / 3.0, 2) } else { (args.time, 6) };
     section(1, "This machine", "viaduct info")?;
     table::print(Format::Table, ["what", "value", "remark"], info::machine())?;
 
@@ -27,10 +28,10 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
 
     let latency = Chapter { case: "latency", layers: &LATENCY, sizes: &[8, 4 << 10] };
     section(3, "Latency", "viaduct bench latency --sizes 8,4K --compare raw,unix,tcp")?;
-    let (quick, first) = latency.play(time)?;
+    let (quick, first) = latency.play(time, launches)?;
     let bandwidth = Chapter { case: "bandwidth", layers: &BANDWIDTH, sizes: &[64 << 10, 1 << 20] };
     section(4, "Bandwidth", "viaduct bench bandwidth --sizes 64K,1M --compare copy,unix,tcp")?;
-    let (wide, second) = bandwidth.play(time)?;
+    let (wide, second) = bandwidth.play(time, launches)?;
 
     let seconds = start.elapsed().as_secs();
     let rows = ratios(&quick, true).into_iter().chain(ratios(&wide, false)).collect();
@@ -62,12 +63,13 @@ struct Chapter {
 
 impl Chapter {
     /// Measures, prints the table, gives back the ratios and whether all data were right.
-    fn play(&self, time: f64) -> Result<(Vec<Pair>, bool)> {
+    fn play(&self, time: f64, launches: usize) -> Result<(Vec<Pair>, bool)> {
         let case = Case::find(self.case)?;
         let cpus = bench::default_cpus();
         let mut settings = Settings::new(self.layers.to_vec(), cpus);
         settings.sizes = self.sizes.to_vec();
         settings.time = time;
+        settings.launches = launches;
         settings.providers = knobs::from_environment()?;
         if settings.one_core() {
             // One core only: nobody can spin, and the bare references do nothing else.
