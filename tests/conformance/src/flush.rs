@@ -118,7 +118,7 @@ pub fn failures_of_unsignalled_sends_are_told(mut w: World) {
     assert!(w.a.reclaim(vi).is_none());
 }
 
-/// [R] A VI goes only when it is idle and both its queues were emptied; refusing does no harm.
+/// Recalled: A VI goes only when it is idle and both its queues were emptied; refusing does no harm.
 pub fn a_vi_goes_when_idle_and_drained(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);
     w.b.post_recvs(vb, 2, 8);
@@ -150,7 +150,7 @@ pub fn receives_of_an_idle_vi_are_given_back(mut w: World) {
     w.a.destroy_vi(vi).unwrap();
 }
 
-/// [R] Completion queues, shared receive queues and tags go only when nothing uses them.
+/// Recalled: Completion queues, shared receive queues and tags go only when nothing uses them.
 pub fn what_is_in_use_does_not_go(mut w: World) {
     let (cq, srq) = (w.a.create_cq(4).unwrap(), w.a.create_srq(4).unwrap());
     let tag = w.a.create_ptag().unwrap();

@@ -240,7 +240,7 @@ pub fn a_plain_nic_calls_back_in_place(mut w: World) {
     assert_eq!(kept.code, ErrorCode::ReceiveQueueEmpty);
 }
 
-/// [R] A queue that reports to a completion queue is neither waited on nor notified of by itself.
+/// Recalled: A queue that reports to a completion queue is neither waited on nor notified of by itself.
 pub fn a_bound_queue_notifies_through_its_completion_queue(mut w: World) {
     let cq = w.b.create_cq(4).unwrap();
     let mut attributes = w.b.vi_attributes(ReliableDelivery);

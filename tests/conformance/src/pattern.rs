@@ -20,6 +20,9 @@ pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
 /// Panics unless the two are equal; says where they differ rather than printing megabytes.
 pub fn assert_same(got: &[u8], wanted: &[u8]) {
     assert_eq!(got.len(), wanted.len(), "lengths differ");
+    if got == wanted {
+        return;
+    }
     if let Some(at) = (0..got.len()).find(|i| got[*i] != wanted[*i]) {
         let end = (at + 16).min(got.len());
         panic!(

@@ -75,7 +75,7 @@ pub fn a_vi_grants_rights(mut w: World) {
     }
 }
 
-/// [R] Region and target VI carry the same tag, or it is not reached.
+/// Recalled: Region and target VI carry the same tag, or it is not reached.
 pub fn remote_tags_must_match(mut w: World) {
     let other = w.b.create_ptag().unwrap();
     let foreign = w.b.alloc(64, MemAttributes::remote(other)).unwrap();
@@ -90,7 +90,7 @@ pub fn remote_tags_must_match(mut w: World) {
     }
 }
 
-/// [R] Local segments carry the tag of their VI, or the descriptor fails: for sends at once, for receives when used.
+/// Recalled: Local segments carry the tag of their VI, or the descriptor fails: for sends at once, for receives when used.
 pub fn local_tags_must_match(mut w: World) {
     let (other, theirs) = (w.a.create_ptag().unwrap(), w.b.create_ptag().unwrap());
     for level in Reliability::ALL {

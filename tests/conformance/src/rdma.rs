@@ -79,7 +79,7 @@ pub fn heap_memory_is_a_target(mut w: World) {
     }
 }
 
-/// [R] With immediate data a write uses up one receive, whose segments it leaves alone; the length is what was written.
+/// Recalled: With immediate data a write uses up one receive, whose segments it leaves alone; the length is what was written.
 pub fn a_write_with_immediate_data_is_seen(mut w: World) {
     for level in Reliability::ALL {
         let (va, vb) = w.pair(level);
@@ -261,7 +261,7 @@ pub fn a_fence_waits_for_reads(mut w: World) {
     }
 }
 
-/// [R] What contradicts itself: reads with immediate data or on an unreliable VI, crooked atomics, no remote place.
+/// Recalled: What contradicts itself: reads with immediate data or on an unreliable VI, crooked atomics, no remote place.
 pub fn contradictions_are_format_errors(mut w: World) {
     let mut odd = Vec::new();
     for level in Reliability::ALL {

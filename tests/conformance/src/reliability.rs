@@ -101,7 +101,7 @@ pub fn unreliable_drops_what_meets_no_receive(mut w: World) {
     assert_eq!(w.received(vb).data(), b"heard");
 }
 
-/// [R] Reliable delivery: a message that meets no receive breaks the connection; the receiver gets the error.
+/// Recalled: Reliable delivery: a message that meets no receive breaks the connection; the receiver gets the error.
 pub fn delivery_breaks_when_nothing_is_posted(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);
     w.b.post_recvs(vb, 1, 8);
@@ -116,7 +116,7 @@ pub fn delivery_breaks_when_nothing_is_posted(mut w: World) {
     assert!(flushed.len() == 2 && flushed.iter().all(|c| c.status == Status::Flushed));
 }
 
-/// [R] Reliable reception: the same, and the failing descriptor says so; later ones are not carried out.
+/// Recalled: Reliable reception: the same, and the failing descriptor says so; later ones are not carried out.
 pub fn reception_tells_which_send_failed(mut w: World) {
     let (va, vb) = w.pair(ReliableReception);
     w.b.post_recvs(vb, 2, 8);
@@ -133,7 +133,7 @@ pub fn reception_tells_which_send_failed(mut w: World) {
     assert_eq!(errors(&mut w, Side::B), [(vb, ErrorCode::ReceiveQueueEmpty)]);
 }
 
-/// [R] Too long for the receive: its descriptor says so; a reliable connection breaks, an unreliable one goes on.
+/// Recalled: Too long for the receive: its descriptor says so; a reliable connection breaks, an unreliable one goes on.
 pub fn too_long_for_the_receive(mut w: World) {
     for level in Reliability::ALL {
         for len in [9usize, 100, 6000] {
@@ -164,7 +164,7 @@ pub fn too_long_for_the_receive(mut w: World) {
     }
 }
 
-/// [R] Longer than the VI allows: refused at the sender, by the descriptor.
+/// Recalled: Longer than the VI allows: refused at the sender, by the descriptor.
 pub fn too_long_for_the_vi(mut w: World) {
     for level in Reliability::ALL {
         let (va, vb) = w.pair_with(level, |mut attributes| {

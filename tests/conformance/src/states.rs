@@ -113,7 +113,7 @@ pub fn receives_are_posted_ahead(mut w: World) {
     }
 }
 
-/// [R] A send on a VI that is not connected comes back flushed at once; a receive waits.
+/// Recalled: A send on a VI that is not connected comes back flushed at once; a receive waits.
 pub fn sends_without_connection_are_flushed(mut w: World) {
     let va = w.a.vi(ReliableDelivery);
     let address = w.address();
@@ -132,7 +132,7 @@ pub fn sends_without_connection_are_flushed(mut w: World) {
     assert_eq!(w.a.query_vi(va).unwrap().receives, 2);
 }
 
-/// [R] In the error state everything posted comes back flushed at once.
+/// Recalled: In the error state everything posted comes back flushed at once.
 pub fn posts_in_error_are_flushed(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);
     w.a.disconnect(va).unwrap();
@@ -144,7 +144,7 @@ pub fn posts_in_error_are_flushed(mut w: World) {
     assert_eq!(w.b.state(vb), ViState::Error, "posting does not leave the state");
 }
 
-/// [R] A refused or expired request leaves the VI idle and its receives posted.
+/// Recalled: A refused or expired request leaves the VI idle and its receives posted.
 pub fn a_failed_request_leaves_the_vi_idle(mut w: World) {
     let va = w.a.vi(ReliableDelivery);
     w.a.post_recvs(va, 3, 8);

@@ -119,7 +119,7 @@ pub fn one_look_after_arming_is_enough(mut w: World) {
     }
 }
 
-/// [R] Waiting on a queue that reports to a completion queue is refused.
+/// Recalled: Waiting on a queue that reports to a completion queue is refused.
 pub fn a_bound_queue_is_not_waited_on(mut w: World) {
     let cq = w.a.create_cq(8).unwrap();
     let mut attributes = w.a.vi_attributes(ReliableDelivery);
