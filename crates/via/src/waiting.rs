@@ -121,7 +121,9 @@ impl Nic {
         }
         if announced {
             while let Some(vi) = self.cqs.get_mut(cq.0).and_then(|c| c.next_cooling()) {
-                self.progress_vi(vi);
+                if self.progress_vi(vi) > 0 {
+                    self.heat(vi);
+                }
             }
         }
         self.progress_ready();
@@ -160,8 +162,10 @@ impl Nic {
             self.heat(vi);
         } else if let Some(endpoint) = core.endpoint.as_mut() {
             endpoint.set_armed(true);
-            // What arrived before the flag was up is looked for once.
-            self.progress_vi(vi);
+            // What arrived before the flag was up is looked for once; where something was, more may be.
+            if self.progress_vi(vi) > 0 {
+                self.heat(vi);
+            }
         }
     }
 

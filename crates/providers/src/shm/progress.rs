@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use viaduct_os::barrier;
 use viaduct_os::copy::copy;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
@@ -102,7 +103,9 @@ impl ShmVi {
         self.tx.pause();
         queues.complete_recv(Op::Receive, Status::Success, len, None);
         self.received += 1;
-        self.rx.tell(&self.inn.counts.consumed, false);
+        if self.rx.tell(&self.inn.counts.consumed, false) {
+            self.wake_waiting_sender();
+        }
         true
     }
 
@@ -272,10 +275,21 @@ impl ShmVi {
     /// Entries were taken: the sender may want to know.
     #[inline]
     fn after_taking(&mut self, empty: bool) {
-        let waiting = self.inn.tx.waiting.load(Ordering::Relaxed) != 0;
-        self.rx.tell(&self.inn.counts.consumed, waiting && empty);
+        self.rx.tell(&self.inn.counts.consumed, false);
         point("take.consumed");
-        if waiting {
+        // First the count, then the look at who waits for it: the other way round both sides could miss each other.
+        barrier::light();
+        if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
+            self.rx.tell(&self.inn.counts.consumed, empty);
+            self.pair.ring();
+        }
+    }
+
+    /// The sender was told of room; if it sleeps until there is some, it is woken.
+    #[inline]
+    fn wake_waiting_sender(&self) {
+        barrier::light();
+        if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
             self.pair.ring();
         }
     }

@@ -180,6 +180,8 @@ impl ShmVi {
     fn ring_doorbell(&self) {
         self.core.counters.add(Counter::Doorbells, 1);
         self.pair.page.doorbells.ring(self.peer_vi);
+        // The look at the bell comes after the bit, also where the processor would swap the two.
+        barrier::light();
     }
 
     /// Whether the ring has room; if not, the peer is asked to wake us when it has.
