@@ -7,9 +7,14 @@
 //!   tests/stop.rs       a peer stops and goes on               stopped is not dead
 //!   tests/hostile.rs    a peer writes garbage                  a clean error, and nobody else is concerned
 //!   tests/handshake.rs  strangers at the socket                the same, before there is a connection
+//!   tests/notes.rs      strangers after the handshake          the same
 //!   tests/fork.rs       a process forks in the middle          the parent's pages, the parent's connections
-//!   tests/limits.rs     descriptors, memory, folders run out   a typed error, and it works again after relief
-//!   tests/idle.rs       nothing happens                        no CPU, and no system call on post and poll
+//!   tests/limits.rs     descriptors and memory run out         a typed error, and it works again after relief
+//!   tests/folders.rs    the run-time folder is full, foreign   the same
+//!   tests/channel.rs    control messages find no room          they wait and go on
+//!   tests/notices.rs    a peer dies, however one waits         the wait ends
+//!   tests/idle.rs       nothing happens                        no CPU
+//!   tests/data_path.rs  post and poll                          no system call, no allocation
 //!   tests/many.rs       a thousand connections                 they fit
 //! ```
 //!
@@ -34,4 +39,5 @@ pub mod node;
 pub mod plan;
 pub mod scribbler;
 pub mod session;
+mod steps;
 pub mod sweep;

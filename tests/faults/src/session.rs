@@ -6,19 +6,19 @@
 use std::time::Duration;
 
 use viaduct_via::{
-    Buffer, Completion, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic,
-    ProtectionTag, Queue, Reliability, RemoteAddress, Status, ViAttributes,
+    Buffer, Completion, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, ProtectionTag, Queue,
+    Reliability, RemoteAddress, Status, ViAttributes,
 };
 
 use crate::ledger::{Account, Stop};
 use crate::node::{Mode, Place};
 use crate::plan::{Kind, Role, Step, pattern};
+use crate::steps::at;
 
 /// How long a look for somebody who has not come yet lasts.
 const TICK: Duration = Duration::from_millis(5);
-/// Bytes of a window, and where its counter is.
+/// Bytes of a window.
 const WINDOW: usize = 128 << 10;
-const COUNTER: usize = 100 << 10;
 
 /// The process at the other end, as far as this one knows.
 pub trait Partner {
@@ -81,19 +81,19 @@ pub fn run(nic: &mut Nic, place: Place<'_>, role: Role, plan: &[Step], partner: 
     Report { result, descriptors }
 }
 
-struct Session<'a> {
-    nic: &'a mut Nic,
-    place: Place<'a>,
-    role: Role,
-    partner: &'a mut dyn Partner,
-    tag: ProtectionTag,
-    attributes: ViAttributes,
-    main: Account,
-    second: Option<Account>,
-    windows: [Buffer; 2],
-    theirs: [RemoteAddress; 2],
-    listener: Option<Listener>,
-    adds: [u64; 2],
+pub(crate) struct Session<'a> {
+    pub(crate) nic: &'a mut Nic,
+    pub(crate) place: Place<'a>,
+    pub(crate) role: Role,
+    pub(crate) partner: &'a mut dyn Partner,
+    pub(crate) tag: ProtectionTag,
+    pub(crate) attributes: ViAttributes,
+    pub(crate) main: Account,
+    pub(crate) second: Option<Account>,
+    pub(crate) windows: [Buffer; 2],
+    pub(crate) theirs: [RemoteAddress; 2],
+    pub(crate) listener: Option<Listener>,
+    pub(crate) adds: [u64; 2],
 }
 
 impl Session<'_> {
@@ -178,7 +178,7 @@ impl Session<'_> {
     }
 
     /// Waits for the answer to a request of the newest VI.
-    fn connected(&mut self, may_never_come: bool) -> Result<(), Error> {
+    pub(crate) fn connected(&mut self, may_never_come: bool) -> Result<(), Error> {
         let vi = self.second.as_ref().unwrap_or(&self.main).vi;
         let tick = if may_never_come { Some(TICK / 5) } else { self.partner.patience() };
         let Some(tick) = tick else { return self.nic.connect_finish(vi).map(drop) };
@@ -194,7 +194,7 @@ impl Session<'_> {
         }
     }
 
-    fn accept(&mut self) -> Result<(), Stop> {
+    pub(crate) fn accept(&mut self) -> Result<(), Stop> {
         let request = self.request()?;
         let vi = self.second.as_ref().unwrap_or(&self.main).vi;
         self.nic.accept(request, vi).map_err(|(error, request)| {
@@ -203,7 +203,7 @@ impl Session<'_> {
         })
     }
 
-    fn request(&mut self) -> Result<viaduct_via::ConnRequest, Stop> {
+    pub(crate) fn request(&mut self) -> Result<viaduct_via::ConnRequest, Stop> {
         let listener = self.listener.expect("the server listens");
         loop {
             match self.nic.wait_listener(listener, Some(TICK)) {
@@ -213,181 +213,13 @@ impl Session<'_> {
         }
     }
 
-    fn exchange_addresses(&mut self) -> Result<(), Stop> {
-        let mut ours = Vec::with_capacity(24);
-        for place in self.windows.iter().map(|window| window.remote(0)) {
-            ours.extend(place.addr.to_ne_bytes());
-            ours.extend(place.handle.number().to_ne_bytes());
-        }
-        if self.role == Role::Client {
-            self.send(&ours, Kind::Shared)?;
-        }
-        let came = self.success(Queue::Receive)?.data();
-        if self.role == Role::Server {
-            self.send(&ours, Kind::Shared)?;
-        }
-        for (place, bytes) in self.theirs.iter_mut().zip(came.chunks_exact(12)) {
-            let (addr, handle) = (bytes[..8].try_into().expect("8"), bytes[8..].try_into().expect("4"));
-            place.addr = u64::from_ne_bytes(addr);
-            place.handle = MemHandle::from_number(u32::from_ne_bytes(handle));
-        }
-        Ok(())
-    }
-
-    fn expect(&mut self, len: usize, kind: Kind) -> Result<(), Stop> {
-        let buffer = self.buffer(len, kind)?;
-        self.main.post(self.nic, Queue::Receive, Descriptor::recv(buffer))
-    }
-
-    fn send(&mut self, bytes: &[u8], kind: Kind) -> Result<(), Stop> {
-        let mut buffer = self.buffer(bytes.len(), kind)?;
-        buffer.write(0, bytes);
-        self.main.post(self.nic, Queue::Send, Descriptor::send(buffer))?;
-        self.success(Queue::Send).map(drop)
-    }
-
-    fn send_tiny(&mut self, bytes: &[u8]) -> Result<(), Stop> {
-        loop {
-            match self.nic.send_inline(self.main.vi, bytes, None) {
-                Err(Error::Busy) => drop(self.nic.query_vi(self.main.vi)?),
-                other => return Ok(other?),
-            }
-        }
-    }
-
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), Stop> {
-        let came = self.success(Queue::Receive)?;
-        assert!(came.data() == bytes, "{} bytes came, and not the right ones", came.length);
-        Ok(())
-    }
-
-    fn write(&mut self, number: usize, len: usize, kind: Kind, announced: bool) -> Result<(), Stop> {
-        let mut buffer = self.buffer(len, kind)?;
-        buffer.write(0, pattern(number, len));
-        let mut write = Descriptor::rdma_write(buffer, self.theirs[at(kind)]);
-        if announced {
-            write = write.immediate(number as u32);
-        }
-        self.main.post(self.nic, Queue::Send, write)?;
-        drop(self.success(Queue::Send)?);
-        let back = self.buffer(len, kind)?;
-        self.main.post(self.nic, Queue::Send, Descriptor::rdma_read(back, self.theirs[at(kind)]))?;
-        let back = self.success(Queue::Send)?;
-        assert!(back.data() == pattern(number, len), "step {number}: other bytes were read back");
-        Ok(())
-    }
-
-    fn add(&mut self, kind: Kind) -> Result<(), Stop> {
-        let old = self.buffer(8, Kind::Shared)?;
-        let place = self.theirs[at(kind)].offset(COUNTER as u64);
-        self.main.post(self.nic, Queue::Send, Descriptor::fetch_add(old, place, 3))?;
-        let old = self.success(Queue::Send)?.data();
-        assert_eq!(old, self.adds[at(kind)].to_ne_bytes(), "nobody else adds to this counter");
-        self.adds[at(kind)] += 3;
-        Ok(())
-    }
-
-    fn second(&mut self, number: usize) -> Result<(), Stop> {
-        let cq = self.nic.create_cq(8)?;
-        let vi = self.nic.create_vi(self.attributes.clone().cq(cq))?;
-        let mut account = Account::new(vi, Some(cq));
-        for _ in 0..2 {
-            let buffer = self.buffer(2_000, Kind::Shared)?;
-            account.post(self.nic, Queue::Receive, Descriptor::recv(buffer))?;
-        }
-        self.second = Some(account);
-        match self.role {
-            Role::Server => self.accept()?,
-            Role::Client => {
-                self.nic.connect_start(vi, None, &"faults-a".parse()?, &[], None)?;
-                self.connected(false)?;
-            }
-        }
-        let mut message = self.buffer(2_000, Kind::Shared)?;
-        message.write(0, pattern(number, 2_000));
-        let account = self.second.as_mut().expect("just made");
-        account.post(self.nic, Queue::Send, Descriptor::send(message))?;
-        // Both send; the order in which a send and a receive end is free.
-        for _ in 0..2 {
-            let came = self.success(Queue::Receive)?;
-            assert!(came.queue == Queue::Send || came.data() == pattern(number, 2_000), "other bytes came");
-        }
-        match self.role {
-            Role::Client => self.nic.disconnect(vi)?,
-            Role::Server => assert_eq!(self.next(Queue::Receive)?.status, Status::Flushed),
-        }
-        let account = self.second.take().expect("made above");
-        self.main.returned += account.close(self.nic);
-        Ok(())
-    }
-
-    fn reject(&mut self) -> Result<(), Stop> {
-        if self.role == Role::Server {
-            let request = self.request()?;
-            assert_eq!(request.remote().private_data, b"may I?");
-            return Ok(self.nic.reject_with(request, b"no")?);
-        }
-        let vi = self.nic.create_vi(self.attributes.clone())?;
-        self.second = Some(Account::new(vi, None));
-        self.nic.connect_start(vi, None, &"faults-a".parse()?, b"may I?", None)?;
-        match self.connected(false) {
-            Err(Error::Rejected(why)) => assert_eq!(why, b"no"),
-            Err(error) => return Err(error.into()),
-            Ok(()) => panic!("a request that was turned down stands"),
-        }
-        self.second.take().expect("made above").close(self.nic);
-        Ok(())
-    }
-
-    fn memory(&mut self) -> Result<(), Stop> {
-        let shared = self.buffer(50_000, Kind::Shared)?;
-        assert!(self.nic.deregister(shared)?.is_none());
-        let heap = self.buffer(5_000, Kind::Heap)?;
-        assert_eq!(self.nic.deregister(heap)?.map(|bytes| bytes.len()), Some(5_000));
-        drop(self.buffer(3_000, Kind::Shared)?);
-        Ok(())
-    }
-
-    fn neighbour(&mut self) -> Result<(), Stop> {
-        let [here, there] = ["to", "from"].map(|what| format!("faults-{what}-{}", self.role.name()));
-        let (here, there): (NetAddress, NetAddress) = (here.parse()?, there.parse()?);
-        let vi = self.nic.create_vi(self.attributes.clone())?;
-        self.nic.connect_peer_request(vi, &here, &there, None)?;
-        self.nic.disconnect(vi)?;
-        self.second = Some(Account::new(vi, None));
-        let buffer = self.buffer(100, Kind::Shared)?;
-        let account = self.second.as_mut().expect("just put there");
-        account.post(self.nic, Queue::Receive, Descriptor::recv(buffer))?;
-        let mut neighbour = self.place.open();
-        let tag = neighbour.create_ptag()?;
-        let other = neighbour.create_vi(ViAttributes::new(tag).reliability(self.attributes.reliability))?;
-        let listener = neighbour.listen(&here, 1)?;
-        self.nic.connect_start(vi, None, &here, &[], None)?;
-        let request = neighbour.wait_listener(listener, None)?;
-        neighbour.accept(request, other).map_err(|(error, _)| error)?;
-        self.nic.connect_finish(vi)?;
-        drop(neighbour);
-        assert_eq!(self.next(Queue::Receive)?.status, Status::Flushed, "the neighbour is gone");
-        self.main.returned += self.second.take().expect("put there above").close(self.nic);
-        Ok(())
-    }
-
-    fn buffer(&mut self, len: usize, kind: Kind) -> Result<Buffer, Stop> {
-        let attributes = MemAttributes::local(self.tag);
-        Ok(match kind {
-            Kind::Shared => self.nic.alloc(len, attributes)?,
-            Kind::Heap => self.nic.register(vec![0; len], attributes)?,
-            Kind::Implicit => vec![0; len].into(),
-        })
-    }
-
     /// The next completion of the newest VI, which has to be a good one.
-    fn success(&mut self, queue: Queue) -> Result<Completion, Stop> {
+    pub(crate) fn success(&mut self, queue: Queue) -> Result<Completion, Stop> {
         let completion = self.next(queue)?;
         if completion.status.is_success() { Ok(completion) } else { Err(Stop(completion.status.to_string())) }
     }
 
-    fn next(&mut self, queue: Queue) -> Result<Completion, Stop> {
+    pub(crate) fn next(&mut self, queue: Queue) -> Result<Completion, Stop> {
         loop {
             let account = self.second.as_mut().unwrap_or(&mut self.main);
             match account.next(self.nic, queue, self.partner.patience())? {
@@ -415,8 +247,4 @@ impl Session<'_> {
         nic.destroy_ptag(tag).expect("nothing uses the tag any more");
         descriptors
     }
-}
-
-fn at(kind: Kind) -> usize {
-    usize::from(kind != Kind::Shared)
 }

@@ -213,48 +213,6 @@ viaduct_kit::isolated! { limit 120;
     }
 }
 
-viaduct_kit::isolated! { limit 300;
-    fn garbage_on_an_established_channel_breaks_that_one_only() {
-        let _watchdog = Watchdog::arm(LIMIT * 2, "garbage after the handshake");
-        let door = Door::open();
-        let letter = door.letter();
-        let memory = resident();
-        let mut garbage = Garbage::new(6);
-        for _ in 0..effort::rounds(60, 2_000) {
-            let channel = door.knock();
-            say(&channel, &letter.bytes, &letter.enclosed());
-            assert_eq!(answer(&channel), Answer::Said(ACCEPT));
-            let descriptor = letter.enclosed()[garbage.number() as usize % 3];
-            for _ in 0..50 {
-                let mut note = letter.bytes[..8].to_vec();
-                let kind = garbage.number() as u32 % 7;
-                note.extend(kind.to_ne_bytes());
-                note.extend((garbage.number() as u32 % 4).to_ne_bytes());
-                (0..6).for_each(|_| note.extend(garbage.word(0).to_ne_bytes()));
-                let enclosed = if kind == 3 { &[descriptor][..] } else { &[] };
-                say(&channel, &note, enclosed);
-            }
-            drop(channel);
-        }
-        // Pieces of an answer to a question that nobody asked, without end.
-        let channel = door.knock();
-        say(&channel, &letter.bytes, &letter.enclosed());
-        assert_eq!(answer(&channel), Answer::Said(ACCEPT));
-        for piece in 0..4_096_u64 {
-            let mut note = letter.bytes[..8].to_vec();
-            note.extend(5_u64.to_ne_bytes());
-            [0, 77, 0, piece * 32_768, 0, 0].iter().for_each(|word: &u64| note.extend(word.to_ne_bytes()));
-            note.extend([1; 32_768]);
-            while let Ok(false) = channel.send(&note, &[]) {
-                std::thread::yield_now();
-            }
-        }
-        door.serves();
-        let grown = resident().saturating_sub(memory);
-        assert!(grown < 64 << 20, "{grown} bytes more than before");
-    }
-}
-
 /// Descriptors that are no segment of ours, each in its own way.
 fn strangers(page: BorrowedFd<'_>) -> Vec<(&'static str, OwnedFd)> {
     let (pipe, _) = std::io::pipe().unwrap();
@@ -284,10 +242,4 @@ fn memfd(len: u64, allocated: i64, sealed: bool) -> OwnedFd {
         assert!(!sealed || libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0);
         file.into()
     }
-}
-
-/// Bytes of memory in use.
-fn resident() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
 }
