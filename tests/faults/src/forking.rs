@@ -31,9 +31,10 @@ viaduct_kit::child!(
 );
 
 viaduct_kit::child!(
-    /// Forks a child that lives on, and closes its NIC when told.
+    /// When told to begin, connects, forks a child that lives on, and closes its NIC.
     pub CLOSER,
     |args| {
+        hear();
         let mut nic = Place { folder: Path::new(&args[0]), mode: Mode::Direct }.open();
         let tag = nic.create_ptag().unwrap();
         let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();

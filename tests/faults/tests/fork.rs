@@ -140,6 +140,7 @@ viaduct_kit::isolated! { limit 120;
         let listener = nic.listen(&"fork-test".parse().unwrap(), 2).unwrap();
         let mut child = CLOSER.spawn(&[folder.path().to_str().unwrap()]);
         let before = Footprint::take();
+        child.send_line("begin");
         let request = nic.wait_listener(listener, None).unwrap();
         nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
         assert_eq!(nic.wait_recv(vi, None).unwrap().status, Status::Flushed);
