@@ -5,16 +5,17 @@
 //!
 //! ```text
 //!   ringer, for every message            sleeper, once per sleep
-//!   1. publish data (release store)      1. announce: store state
+//!   1. publish data (release store)      1. announce: draw a ticket (load seq), store state
 //!   2. fence for the compiler only       2.           membarrier (a fence on every CPU)
 //!   3. ring: load state                  3. look for data once more
 //!      0: nobody sleeps, done               there is some: cancel, take it
-//!      else: swap 0, wake                4. park until state changes
+//!      else: swap 0, add 1 to seq, wake  4. park until seq is not the ticket's
 //! ```
 //!
 //! Either the ringer's load comes after the sleeper's store and it wakes, or the sleeper's second look comes after the
 //! ringer's store and it stays awake: the barrier in step 2 forbids that both miss. Without membarrier the ringer
-//! executes a full fence instead (a predictable branch decides).
+//! executes a full fence instead (a predictable branch decides). The ticket is for bells with several sleepers: one that
+//! was rung for before it parked notices it, although another one may have announced itself since.
 //!
 //! The word lives in memory that a hostile peer may write. The worst a wrong value does is a useless system call or a
 //! sleep that lasts until its timeout, so nobody parks for ever without another sign of life (pidfd, hang-up). It is no
@@ -75,10 +76,13 @@ impl BellWord {
     /// Says that this thread is about to sleep: by [`FUTEX`], [`FD`] or both.
     ///
     /// After it the caller must look for data once more and [`cancel`](Self::cancel) if there is some. Bits add up, so
-    /// one thread in [`park`](Self::park) and one in epoll may use the same bell at the same time.
-    pub fn announce(&self, how: u32) {
+    /// one thread in [`park`](Self::park) and one in epoll may use the same bell at the same time. The ticket is for
+    /// [`park`](Self::park).
+    pub fn announce(&self, how: u32) -> u32 {
+        let ticket = self.seq.load(Ordering::Relaxed);
         self.state.fetch_or(how, Ordering::SeqCst);
         barrier::heavy();
+        ticket
     }
 
     /// Takes the announcement back, or tidies up after a sleep.
@@ -96,11 +100,10 @@ impl BellWord {
 
     /// Sleeps until the bell rings or the time is up. May come back early for no reason.
     ///
-    /// Returns at once if [`FUTEX`] is not announced (any more): it rang between the announcement and now.
-    pub fn park(&self, timeout: Option<Duration>) {
-        let state = self.state.load(Ordering::Acquire);
-        if state & FUTEX != 0 {
-            futex::wait(&self.state, state, timeout);
+    /// Returns at once if it rang since the announcement that gave the ticket, or if nobody is announced any more.
+    pub fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        if self.state.load(Ordering::Acquire) & FUTEX != 0 {
+            futex::wait(&self.seq, ticket, timeout);
         }
     }
 
@@ -111,10 +114,11 @@ impl BellWord {
         if state == AWAKE {
             return; // another ringer was faster
         }
-        self.seq.fetch_add(1, Ordering::Relaxed);
+        // Before anybody is woken: whoever compares later does not go to sleep.
+        self.seq.fetch_add(1, Ordering::Release);
         // Unknown bits, which only a broken peer sets, are cleared and ignored.
         if state & FUTEX != 0 {
-            futex::wake(&self.state, u32::MAX);
+            futex::wake(&self.seq, u32::MAX);
         }
         if let (true, Some(fd)) = (state & FD != 0, fd) {
             eventfd::signal(fd);
@@ -130,16 +134,18 @@ impl Default for BellWord {
 
 /// Sleeping on the word alone, for a bell with one sleeper.
 impl Sleep for BellWord {
-    fn announce(&self) {
-        self.announce(FUTEX);
+    type Ticket = u32;
+
+    fn announce(&self) -> u32 {
+        self.announce(FUTEX)
     }
 
     fn cancel(&self) {
         self.disarm(FUTEX);
     }
 
-    fn park(&self, timeout: Option<Duration>) {
-        self.park(timeout);
+    fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        self.park(ticket, timeout);
     }
 }
 
@@ -185,7 +191,7 @@ mod tests {
         let (bell, event) = (BellWord::new(), EventFd::new().unwrap());
         for value in [4, u32::MAX, 0x8000_0000, 3] {
             bell.state.store(value, Ordering::Relaxed);
-            bell.park(Some(Duration::from_millis(1)));
+            bell.park(bell.wakes(), Some(Duration::from_millis(1)));
             bell.ring(Some(event.as_fd()));
             assert!(bell.is_awake());
         }
@@ -195,12 +201,21 @@ mod tests {
     fn disarm_leaves_the_other_sleeper() {
         let bell = BellWord::new();
         bell.announce(FD);
-        bell.announce(FUTEX);
+        let ticket = bell.announce(FUTEX);
         bell.disarm(FUTEX);
-        bell.park(None); // returns: not announced
+        bell.park(ticket, None); // returns: not announced
         assert!(!bell.is_awake());
         bell.cancel();
         assert!(bell.is_awake());
+    }
+
+    #[test]
+    fn who_was_rung_for_does_not_park_although_another_announces_himself() {
+        let bell = BellWord::new();
+        let ticket = bell.announce(FUTEX);
+        bell.ring(None);
+        bell.announce(FUTEX);
+        bell.park(ticket, None); // returns: it rang
     }
 
     /// No wake-up is lost over many hand-offs in both directions. A lost one would hang here.
@@ -222,9 +237,9 @@ mod tests {
                         sides[1].bell.ring(None);
                     }
                     while sides[me].data.load(Ordering::Acquire) != round {
-                        sides[me].bell.announce(FUTEX);
+                        let ticket = sides[me].bell.announce(FUTEX);
                         if sides[me].data.load(Ordering::Acquire) != round {
-                            sides[me].bell.park(None);
+                            sides[me].bell.park(ticket, None);
                         }
                         sides[me].bell.cancel();
                     }

@@ -19,12 +19,15 @@ use learn::{SpinLearner, YieldLearner};
 
 /// How to sleep until something may have changed. See [`crate::bell`] for the protocol behind the three.
 pub trait Sleep {
+    /// What an announcement gives its sleeper: who was rung since then does not park.
+    type Ticket;
+
     /// About to sleep; the caller looks once more after it.
-    fn announce(&self);
+    fn announce(&self) -> Self::Ticket;
     /// Not sleeping after all, or awake again.
     fn cancel(&self);
     /// Sleeps until woken or `timeout` is over; may return early.
-    fn park(&self, timeout: Option<Duration>);
+    fn park(&self, ticket: Self::Ticket, timeout: Option<Duration>);
 }
 
 /// Settings of one waiting object.
@@ -189,7 +192,7 @@ impl WaitPolicy {
     ) -> Option<T> {
         let start = clock::now_ns();
         loop {
-            sleep.announce();
+            let ticket = sleep.announce();
             if let Some(found) = poll() {
                 sleep.cancel();
                 return Some(found);
@@ -200,7 +203,7 @@ impl WaitPolicy {
                 return poll();
             }
             self.sleeps += 1;
-            sleep.park(left.map(Duration::from_nanos));
+            sleep.park(ticket, left.map(Duration::from_nanos));
             sleep.cancel();
             if let Some(found) = poll() {
                 if self.config.spin == Spin::Auto {

@@ -16,6 +16,8 @@ struct Recorder {
 }
 
 impl Sleep for Recorder {
+    type Ticket = ();
+
     fn announce(&self) {
         self.calls.borrow_mut().push("announce");
     }
@@ -24,7 +26,7 @@ impl Sleep for Recorder {
         self.calls.borrow_mut().push("cancel");
     }
 
-    fn park(&self, timeout: Option<Duration>) {
+    fn park(&self, (): (), timeout: Option<Duration>) {
         self.calls.borrow_mut().push("park");
         self.parked.set(self.parked.get() + 1);
         self.timeout.set(timeout);

@@ -42,16 +42,16 @@ impl<W: HasBell> Bell<W> {
 }
 
 impl<W: HasBell> Sleeper for Bell<W> {
-    fn announce(&self) {
-        self.holder.word().announce(FUTEX);
+    fn announce(&self) -> u32 {
+        self.holder.word().announce(FUTEX)
     }
 
     fn cancel(&self) {
         self.holder.word().disarm(FUTEX);
     }
 
-    fn park(&self, timeout: Option<Duration>) {
-        self.holder.word().park(timeout.into_iter().chain(self.longest).min());
+    fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        self.holder.word().park(ticket, timeout.into_iter().chain(self.longest).min());
     }
 
     fn ring(&self) {

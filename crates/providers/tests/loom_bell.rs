@@ -37,12 +37,12 @@ fn publish(shared: &Shared, value: u64, fd: bool) {
 fn sleep_until(shared: &Shared, value: u64, look_again: bool) {
     let there = || shared.data.load(sync::Ordering::Acquire) >= value;
     while !there() {
-        shared.bell.announce(FUTEX);
+        let ticket = shared.bell.announce(FUTEX);
         if look_again && there() {
             shared.bell.disarm(FUTEX);
             return;
         }
-        shared.bell.park(None);
+        shared.bell.park(ticket, None);
         shared.bell.disarm(FUTEX);
     }
 }
@@ -72,9 +72,9 @@ fn two_ringers() {
     });
     let there = || shared.1.iter().all(|data| data.load(sync::Ordering::Acquire) == 1);
     while !there() {
-        shared.0.bell.announce(FUTEX);
+        let ticket = shared.0.bell.announce(FUTEX);
         if !there() {
-            shared.0.bell.park(None);
+            shared.0.bell.park(ticket, None);
         }
         shared.0.bell.disarm(FUTEX);
     }

@@ -6,9 +6,8 @@
 //! The flag goes up without a barrier, so a message may miss it. What saves it is that the VI is looked at once more
 //! *after a barrier that came after the flag*, before anybody sleeps.
 //!
-//! [`List::Right`] is what the protocol needs. The code, when this is written, does as [`List::WithoutAdopted`],
-//! [`List::WithFresh`] and [`List::LeavesCold`] do, and has no barrier between doorbell and bell; the tests that should
-//! panic show what comes of it.
+//! [`List::Right`] is what the code does; the tests that should panic show what comes of doing otherwise. That what
+//! cooled after the barrier stays on the list, the code ensures by numbering barriers (`Signal::announce`).
 #![cfg(loom)]
 
 mod model;
@@ -151,11 +150,11 @@ impl Nic {
             return;
         }
         loop {
-            shared.bell.announce(FUTEX);
+            let ticket = shared.bell.announce(FUTEX);
             self.announced = true;
             let found = self.poll();
             if !found {
-                shared.bell.park(None);
+                shared.bell.park(ticket, None);
             }
             self.announced = false;
             shared.bell.disarm(FUTEX);

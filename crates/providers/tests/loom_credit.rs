@@ -3,10 +3,7 @@
 //! and `hear_of_sends` of the sender, `after_taking` of the receiver (`src/shm/vi.rs`, `progress.rs`) and
 //! `WaitPolicy::sleep` (`crates/os/src/wait.rs`). Keep them in step.
 //!
-//! [`RIGHT`] is what the protocol needs. Where the code does otherwise when this is written, a test that should panic
-//! shows what comes of it: `take_small` gives room back and does not look who waits, `after_taking` looks before it
-//! gives back, `hear_of_sends` lowers the flag of a sender that still waits for room, and nothing makes a sender that
-//! raised its flag after the announcement announce itself again.
+//! [`RIGHT`] is what the code does; the tests that should panic show what comes of doing otherwise.
 #![cfg(loom)]
 
 mod model;
@@ -44,7 +41,8 @@ struct Rules {
     tell_first: bool,
     /// The sender leaves its flag up while it waits for room.
     keep: bool,
-    /// A sender that raised its flag after the announcement announces itself again before it sleeps.
+    /// A sender that raised its flag after the announcement rings its own bell, so that it announces itself again before
+    /// it sleeps.
     again: bool,
 }
 
@@ -59,7 +57,7 @@ struct Sender {
     held: usize,
     waiting: bool,
     starved: bool,
-    raised: bool,
+    announced: bool,
 }
 
 impl Sender {
@@ -72,8 +70,11 @@ impl Sender {
         let mut room = asks(&mut self.tx, &self.shared);
         if !room {
             if !self.waiting {
-                (self.waiting, self.raised) = (true, true);
+                self.waiting = true;
                 self.shared.waiting.store(1, Ordering::Relaxed);
+                if self.rules.again && self.announced {
+                    self.shared.bell.ring(None);
+                }
             }
             room = asks(&mut self.tx, &self.shared);
         }
@@ -83,8 +84,9 @@ impl Sender {
 
     /// `ShmVi::progress`, as far as sends go, then `ViCore::pump`. Whether everything was sent.
     fn poll(&mut self) -> bool {
-        if self.waiting && !(self.rules.keep && self.starved) {
-            self.waiting = false;
+        let lower = !(self.rules.keep && self.starved) || self.tx.room(1, &self.shared.consumed).unwrap();
+        if self.waiting && lower {
+            (self.waiting, self.starved) = (false, false);
             self.shared.waiting.store(0, Ordering::Relaxed);
         }
         if self.held > 0 {
@@ -104,12 +106,13 @@ impl Sender {
             return;
         }
         loop {
-            self.raised = false;
-            shared.bell.announce(FUTEX);
+            self.announced = true;
+            let ticket = shared.bell.announce(FUTEX);
             let sent = self.poll();
-            if !(sent || self.rules.again && self.raised) {
-                shared.bell.park(None);
+            if !sent {
+                shared.bell.park(ticket, None);
             }
+            self.announced = false;
             shared.bell.disarm(FUTEX);
             if sent || self.poll() {
                 return;
@@ -158,8 +161,8 @@ fn full_ring(rules: Rules, held: usize) {
     assert_eq!(shared.waiting.load(Ordering::Relaxed), 0);
     let shared = Arc::new(shared);
     let tx = Producer::new(shared.slots.clone());
-    let (waiting, starved, raised) = (false, false, false);
-    let mut sender = Sender { shared: shared.clone(), rules, tx, left: 1, held, waiting, starved, raised };
+    let (waiting, starved, announced) = (false, false, false);
+    let mut sender = Sender { shared: shared.clone(), rules, tx, left: 1, held, waiting, starved, announced };
     sender.put();
     sender.put();
     let receiver = thread::spawn(move || receive(&shared, 2, rules));

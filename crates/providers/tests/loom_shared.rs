@@ -2,8 +2,8 @@
 //! `crates/via/src/shared.rs` (their steps; keep them in step) over the real bell.
 //!
 //! A bell's word says only that *somebody* sleeps. A sleeper that was rung for before it parked has to notice, although
-//! another one may have announced itself since: therefore [`Ticket`], which a sleeper draws when it announces itself.
-//! The code has no tickets when this is written; the test that should panic without them shows what comes of it.
+//! another one may have announced itself since: therefore the ticket, which a sleeper draws when it announces itself.
+//! [`NoTicket`] is a bell without; the test that should panic shows what comes of it.
 #![cfg(loom)]
 
 mod model;
@@ -28,7 +28,7 @@ trait Bell: Send + Sync + 'static {
     fn ring(&self);
 }
 
-/// The bell as it is: who parks compares the state.
+/// The bell as it is: who parks compares the number of rings with the one of his ticket.
 impl Bell for BellWord {
     fn fresh() -> BellWord {
         let bell = BellWord::new();
@@ -37,12 +37,11 @@ impl Bell for BellWord {
     }
 
     fn announce(&self) -> u32 {
-        self.announce(FUTEX);
-        0
+        self.announce(FUTEX)
     }
 
-    fn park(&self, _: u32) {
-        self.park(None);
+    fn park(&self, ticket: u32) {
+        self.park(ticket, None);
     }
 
     fn disarm(&self) {
@@ -54,28 +53,26 @@ impl Bell for BellWord {
     }
 }
 
-/// The bell as it would be for several sleepers: who parks compares the number of rings with the one of his ticket.
-struct Ticket {
+/// A bell good for one sleeper: who parks compares the state.
+struct NoTicket {
     state: AtomicU32,
-    seq: AtomicU32,
 }
 
-impl Bell for Ticket {
-    fn fresh() -> Ticket {
-        let bell = Ticket { state: AtomicU32::new(AWAKE), seq: AtomicU32::new(0) };
-        assert_eq!((bell.state.load(Ordering::Relaxed), bell.seq.load(Ordering::Relaxed)), (AWAKE, 0));
+impl Bell for NoTicket {
+    fn fresh() -> NoTicket {
+        let bell = NoTicket { state: AtomicU32::new(AWAKE) };
+        assert_eq!(bell.state.load(Ordering::Relaxed), AWAKE);
         bell
     }
 
     fn announce(&self) -> u32 {
-        let ticket = self.seq.load(Ordering::Relaxed);
         self.state.fetch_or(FUTEX, Ordering::SeqCst);
         barrier::heavy();
-        ticket
+        0
     }
 
-    fn park(&self, ticket: u32) {
-        futex::wait(&self.seq, ticket, None);
+    fn park(&self, _: u32) {
+        futex::wait(&self.state, FUTEX, None);
     }
 
     fn disarm(&self) {
@@ -85,8 +82,7 @@ impl Bell for Ticket {
     fn ring(&self) {
         barrier::light();
         if self.state.load(Ordering::Relaxed) != AWAKE && self.state.swap(AWAKE, Ordering::AcqRel) != AWAKE {
-            self.seq.fetch_add(1, Ordering::Release);
-            futex::wake(&self.seq, u32::MAX);
+            futex::wake(&self.state, u32::MAX);
         }
     }
 }
@@ -197,19 +193,14 @@ fn two_who_wait_are_both_woken() {
 }
 
 #[test]
-fn with_tickets_two_who_wait_are_both_woken() {
-    check(|| two_wait::<Ticket>(true));
-}
-
-#[test]
-fn with_tickets_one_who_gives_up_takes_no_wake_up_along() {
-    check(one_gives_up::<Ticket>);
+fn one_who_gives_up_takes_no_wake_up_along() {
+    check(one_gives_up::<BellWord>);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_tickets_one_who_gives_up_takes_a_wake_up_along() {
-    check(one_gives_up::<BellWord>);
+    check(one_gives_up::<NoTicket>);
 }
 
 #[test]
@@ -221,5 +212,5 @@ fn not_waking_others_is_noticed() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn announcing_without_barrier_is_noticed() {
-    check_without(Without::Heavy, || two_wait::<Ticket>(true));
+    check_without(Without::Heavy, || two_wait::<BellWord>(true));
 }

@@ -6,11 +6,13 @@
 //! Polling stays flat in the number of VIs: a few recently active ones are *hot* and polled directly; the others are
 //! *cold*, that is armed, so that the peer announces an arrival through the provider's doorbells. Going cold races
 //! with a peer that looked at the flag just before; therefore every so many polls one cold VI is looked at in turn,
-//! and before sleeping (after the barrier that ends such races) all those cooled since the last barrier.
+//! and before sleeping all those cooled before the sleeper's barrier, which ends such races. What cools after it stays
+//! on the list for the next one.
 
 use std::collections::VecDeque;
 
 use crate::handle::{Table, Vi};
+use crate::provider::Signal;
 use crate::vi::{Queue, ViCore};
 
 /// Most VIs polled without being asked, unless their sends are under way.
@@ -27,7 +29,8 @@ pub(crate) struct CqCore {
     reserved: usize,
     members: Vec<Vi>,
     pub(crate) hot: Vec<Vi>,
-    cooling: Vec<Vi>,
+    /// With the number of barriers begun when the flag of the VI went up.
+    cooling: Vec<(Vi, u64)>,
     polls: u32,
     scrub: usize,
 }
@@ -113,7 +116,7 @@ impl CqCore {
     pub(crate) fn leave(&mut self, vi: Vi) {
         self.members.retain(|m| *m != vi);
         self.hot.retain(|m| *m != vi);
-        self.cooling.retain(|m| *m != vi);
+        self.cooling.retain(|(m, _)| *m != vi);
         self.entries.retain(|(v, _)| *v != vi);
     }
 
@@ -123,7 +126,7 @@ impl CqCore {
     }
 
     /// Makes a VI hot; another one may have to cool for it.
-    pub(crate) fn heat(&mut self, vi: Vi, vis: &mut Table<ViCore>) {
+    pub(crate) fn heat(&mut self, vi: Vi, vis: &mut Table<ViCore>, signal: &Signal) {
         if let Some(at) = self.hot.iter().position(|h| *h == vi) {
             self.hot[..=at].rotate_right(1);
             return;
@@ -139,14 +142,14 @@ impl CqCore {
         if self.hot.len() > HOT_MAX {
             let coolest = self.hot.iter().rposition(|h| vis.get(h.0).is_none_or(|c| !c.sends_outstanding()));
             if let Some(at) = coolest.filter(|at| *at > 0) {
-                self.cool(at, vis);
+                self.cool(at, vis, signal);
             }
         }
     }
 
     /// After a poll that brought a hot VI nothing.
     #[inline]
-    pub(crate) fn note_idle(&mut self, at: usize, vis: &mut Table<ViCore>) -> bool {
+    pub(crate) fn note_idle(&mut self, at: usize, vis: &mut Table<ViCore>, signal: &Signal) -> bool {
         if self.few() {
             return false;
         }
@@ -155,11 +158,11 @@ impl CqCore {
         if core.idle_polls < COOL_AFTER || core.sends_outstanding() {
             return false;
         }
-        self.cool(at, vis);
+        self.cool(at, vis, signal);
         true
     }
 
-    fn cool(&mut self, at: usize, vis: &mut Table<ViCore>) {
+    fn cool(&mut self, at: usize, vis: &mut Table<ViCore>, signal: &Signal) {
         let vi = self.hot.remove(at);
         if let Some(core) = vis.get_mut(vi.0) {
             core.hot = false;
@@ -167,12 +170,17 @@ impl CqCore {
                 endpoint.set_armed(true);
             }
         }
-        // A program that never sleeps never looks at these: keep each once.
+        self.list_cooling(vi, signal);
+    }
+
+    /// The flag of a VI went up just now.
+    pub(crate) fn list_cooling(&mut self, vi: Vi, signal: &Signal) {
+        // A program that never sleeps never looks at these: keep each once, with its latest number.
         if self.cooling.len() >= 2 * self.members.len() {
-            self.cooling.sort_unstable();
-            self.cooling.dedup();
+            self.cooling.sort_unstable_by(|a, b| b.cmp(a));
+            self.cooling.dedup_by_key(|(vi, _)| *vi);
         }
-        self.cooling.push(vi);
+        self.cooling.push((vi, signal.barriers_begun()));
     }
 
     /// Every so often, a cold VI to look at, in case its peer missed the flag.
@@ -186,8 +194,9 @@ impl CqCore {
         Some(self.members[self.scrub])
     }
 
-    /// One of the VIs cooled since the last barrier, each once; the caller is past one now.
-    pub(crate) fn next_cooling(&mut self) -> Option<Vi> {
-        self.cooling.pop()
+    /// One of the VIs cooled before the barrier of this number, which was passed.
+    pub(crate) fn next_cooling(&mut self, passed: u64) -> Option<Vi> {
+        let at = self.cooling.iter().position(|(_, begun)| *begun < passed)?;
+        Some(self.cooling.swap_remove(at).0)
     }
 }

@@ -5,7 +5,7 @@
 //! through [`Signal`] and [`Provider::next_event`].
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::Duration;
@@ -180,11 +180,21 @@ pub trait Provider: Send {
     fn ready(&mut self, into: &mut Vec<Vi>);
 }
 
+/// A thread is about to park.
+pub(crate) const PARKING: u32 = 1;
+/// The pollable descriptor is armed.
+pub(crate) const FD_ARMED: u32 = 2;
+
 /// Flags by which a provider's threads catch the NIC's eye.
 #[derive(Debug, Default)]
 pub struct Signal {
     events: AtomicBool,
-    announced: AtomicBool,
+    /// [`PARKING`], [`FD_ARMED`].
+    announced: AtomicU32,
+    /// Barriers begun by those about to sleep; they are numbered from 1.
+    begun: AtomicU64,
+    /// The highest number of a barrier that was passed.
+    passed: AtomicU64,
     watcher: Mutex<Option<Thread>>,
 }
 
@@ -214,27 +224,49 @@ impl Signal {
         self.events.load(Ordering::Relaxed) && self.events.swap(false, Ordering::Acquire)
     }
 
-    /// Whether the NIC is about to sleep, so that a poll must look everywhere.
+    /// Whether the NIC is about to sleep, so that a poll must look everywhere. A provider that raises a flag for its
+    /// peer meanwhile rings the bell, because the barrier that makes it visible was before: the sleeper begins again.
     #[inline]
     pub fn is_announced(&self) -> bool {
-        self.announced.load(Ordering::Relaxed)
+        self.announced.load(Ordering::Relaxed) != 0
     }
 
-    pub(crate) fn set_announced(&self, announced: bool) {
-        self.announced.store(announced, Ordering::Relaxed);
+    /// Carries out an announcement, which contains a barrier on every CPU.
+    pub(crate) fn announce<T>(&self, how: u32, barrier: impl FnOnce() -> T) -> T {
+        // Before the barrier: who raises a flag and does not see this has raised it before the barrier.
+        self.announced.fetch_or(how, Ordering::Relaxed);
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let ticket = barrier();
+        self.passed.fetch_max(number, Ordering::Relaxed);
+        ticket
+    }
+
+    pub(crate) fn take_back(&self, how: u32) {
+        self.announced.fetch_and(!how, Ordering::Relaxed);
+    }
+
+    /// The number of the last barrier that may have begun before what the caller stored just now was visible.
+    pub(crate) fn barriers_begun(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// The number of the last barrier that was passed.
+    pub(crate) fn barriers_passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
     }
 }
 
 /// A place to sleep until a peer, or a thread of the provider, rings.
 pub trait Sleeper: Send + Sync {
-    /// From now on whoever has news rings. To be followed by a last look.
-    fn announce(&self);
+    /// From now on whoever has news rings. To be followed by a last look. The ticket is for [`park`](Self::park).
+    fn announce(&self) -> u32;
 
     /// Awake again.
     fn cancel(&self);
 
-    /// Sleeps until rung, but not longer than `timeout`; may return early.
-    fn park(&self, timeout: Option<Duration>);
+    /// Sleeps until rung since the announcement that gave the ticket, but not longer than `timeout`; may return early.
+    fn park(&self, ticket: u32, timeout: Option<Duration>);
 
     /// Wakes whoever is parked.
     fn ring(&self);

@@ -351,11 +351,11 @@ fn serve(nic: &Weak<Inner>, sleep: &SharedSleep) {
             thread::park();
             continue;
         }
-        sleep.announce();
+        let ticket = sleep.announce();
         let still = shared.fire();
         drop(shared);
         if still && nic.strong_count() > 0 {
-            sleep.park(None);
+            sleep.park(ticket, None);
         }
         sleep.cancel();
     }
@@ -385,10 +385,12 @@ impl SharedSleep {
 }
 
 impl Sleep for SharedSleep {
-    fn announce(&self) {
+    type Ticket = u32;
+
+    fn announce(&self) -> u32 {
         let mut count = self.count();
         *count += 1;
-        self.inner.announce();
+        self.inner.announce()
     }
 
     fn cancel(&self) {
@@ -399,8 +401,8 @@ impl Sleep for SharedSleep {
         }
     }
 
-    fn park(&self, timeout: Option<Duration>) {
-        self.inner.park(timeout);
+    fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        self.inner.park(ticket, timeout);
     }
 }
 

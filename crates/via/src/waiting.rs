@@ -12,7 +12,7 @@ use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
-use crate::provider::{Signal, Sleeper};
+use crate::provider::{FD_ARMED, PARKING, Signal, Sleeper};
 use crate::transfer::Completion;
 use crate::vi::{Queue, ViState};
 
@@ -49,15 +49,13 @@ impl Nic {
     pub fn arm(&mut self) -> Result<(), Error> {
         self.check_fork()?;
         self.sleeper.drain_fd();
-        self.sleeper.arm_fd()?;
-        self.signal.set_announced(true);
-        Ok(())
+        let armed = self.signal.announce(FD_ARMED, || self.sleeper.arm_fd());
+        armed.inspect_err(|_| self.signal.take_back(FD_ARMED))
     }
 
     /// After a poll that followed [`arm`](Self::arm) found something, or the descriptor was readable.
     pub fn disarm(&mut self) {
-        self.signal.set_announced(false);
-        self.sleeper.cancel();
+        self.signal.take_back(FD_ARMED);
         self.sleeper.drain_fd();
     }
 
@@ -107,9 +105,9 @@ impl Nic {
                 if let Some(v) = self.vis.get_mut(vi.0) {
                     v.idle_polls = 0;
                 }
-                core.heat(vi, &mut self.vis);
+                core.heat(vi, &mut self.vis, &self.signal);
                 at += 1;
-            } else if core.hot.get(at) == Some(&vi) && !core.note_idle(at, &mut self.vis) {
+            } else if core.hot.get(at) == Some(&vi) && !core.note_idle(at, &mut self.vis, &self.signal) {
                 at += 1;
             }
         }
@@ -120,7 +118,8 @@ impl Nic {
             self.heat(vi);
         }
         if announced {
-            while let Some(vi) = self.cqs.get_mut(cq.0).and_then(|c| c.next_cooling()) {
+            let passed = self.signal.barriers_passed();
+            while let Some(vi) = self.cqs.get_mut(cq.0).and_then(|c| c.next_cooling(passed)) {
                 if self.progress_vi(vi) > 0 {
                     self.heat(vi);
                 }
@@ -145,7 +144,7 @@ impl Nic {
         let (a, b) = (core.attributes.recv_cq, core.attributes.send_cq);
         for cq in [a, b.filter(|b| a != Some(*b))].into_iter().flatten() {
             if let Some(cq) = self.cqs.get_mut(cq.0) {
-                cq.heat(vi, &mut self.vis);
+                cq.heat(vi, &mut self.vis, &self.signal);
             }
         }
     }
@@ -162,6 +161,11 @@ impl Nic {
             self.heat(vi);
         } else if let Some(endpoint) = core.endpoint.as_mut() {
             endpoint.set_armed(true);
+            for cq in bound.into_iter().flatten() {
+                if let Some(cq) = self.cqs.get_mut(cq.0) {
+                    cq.list_cooling(vi, &self.signal);
+                }
+            }
             // What arrived before the flag was up is looked for once; where something was, more may be.
             if self.progress_vi(vi) > 0 {
                 self.heat(vi);
@@ -211,17 +215,18 @@ impl NicSleep {
 }
 
 impl Sleep for NicSleep {
-    fn announce(&self) {
-        self.sleeper.announce();
-        self.signal.set_announced(true);
+    type Ticket = u32;
+
+    fn announce(&self) -> u32 {
+        self.signal.announce(PARKING, || self.sleeper.announce())
     }
 
     fn cancel(&self) {
-        self.signal.set_announced(false);
+        self.signal.take_back(PARKING);
         self.sleeper.cancel();
     }
 
-    fn park(&self, timeout: Option<Duration>) {
-        self.sleeper.park(timeout);
+    fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        self.sleeper.park(ticket, timeout);
     }
 }

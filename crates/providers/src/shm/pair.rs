@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
@@ -41,7 +41,10 @@ pub(crate) struct Pair {
     /// The kernel lets us reach its private memory.
     pub(crate) vm: bool,
     pub(crate) lanes: Mutex<Lanes>,
-    directory: Mutex<Vec<Chunk>>,
+    /// The parts of the peer's directory that have come: read by every RDMA operation, without a lock.
+    directory: [OnceLock<Entries>; CHUNKS],
+    /// What is known of those that have not.
+    absent: Mutex<[Absent; CHUNKS]>,
     /// Outcomes of operations the peer carries out for us, by operation number: those we asked for and no others.
     pub(crate) replies: Mutex<HashMap<u64, Reply>>,
     /// Messages the channel had no room for.
@@ -52,12 +55,13 @@ pub(crate) struct Pair {
     wake: Arc<EventFd>,
 }
 
-enum Chunk {
-    None,
+/// A part of the directory that is not here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Unasked,
     Asked,
     /// The peer has said that there is no such part; asked again if somebody else wants it.
     Missing,
-    Mapped(Entries),
 }
 
 /// Outcome of an operation the peer carried out for us.
@@ -129,8 +133,9 @@ impl Pair {
         if directory.len() < chunk_len(0) {
             return Err(Error::Protocol("the directory is too small"));
         }
-        let mut chunks: Vec<Chunk> = (0..CHUNKS).map(|_| Chunk::None).collect();
-        chunks[0] = Chunk::Mapped(Entries::of(&Arc::new(directory)));
+        let first = Entries::of(&Arc::new(directory));
+        let mut chunks: [OnceLock<Entries>; CHUNKS] = Default::default();
+        chunks[0] = OnceLock::from(first);
         let same_user = cred.uid == rustix_uid();
         let direct = config.0 && hello.direct() && same_user;
         Ok(Pair {
@@ -143,7 +148,8 @@ impl Pair {
             direct,
             vm: config.1 && direct && vm_works(cred.pid, hello),
             lanes: Mutex::new(Lanes::new(slots)),
-            directory: Mutex::new(chunks),
+            directory: chunks,
+            absent: Mutex::new([Absent::Unasked; CHUNKS]),
             replies: Mutex::new(HashMap::new()),
             outbox: Mutex::new(VecDeque::new()),
             wants_room: AtomicBool::new(false),
@@ -217,39 +223,51 @@ impl Pair {
     /// Looks up a region of the peer.
     pub(crate) fn find(&self, handle: MemHandle) -> Directed {
         let (chunk, at) = chunk_of(handle.index());
-        let mut chunks = lock(&self.directory);
-        match chunks.get(chunk) {
-            Some(Chunk::Mapped(entries)) => match entries.get(at).and_then(|e| e.read(handle)) {
+        match self.directory.get(chunk).map(OnceLock::get) {
+            Some(Some(entries)) => match entries.get(at).and_then(|e| e.read(handle)) {
                 Some(found) => Directed::Found(found),
                 None => Directed::Unknown,
             },
-            Some(Chunk::Asked) => Directed::Asked,
-            Some(Chunk::Missing) => {
-                chunks[chunk] = Chunk::None;
+            Some(None) => self.ask_for_directory(chunk),
+            None => Directed::Unknown,
+        }
+    }
+
+    #[cold]
+    fn ask_for_directory(&self, chunk: usize) -> Directed {
+        let mut absent = lock(&self.absent);
+        match absent[chunk] {
+            // If it has come meanwhile, the next try finds it.
+            Absent::Asked => Directed::Asked,
+            Absent::Missing => {
+                absent[chunk] = Absent::Unasked;
                 Directed::Unknown
             }
-            Some(Chunk::None) => {
+            Absent::Unasked => {
                 let mut ask = Note::new(note::WANT);
                 ask.a = WANT_DIRECTORY;
                 ask.b = chunk as u64;
                 self.send(&ask, &[]);
-                chunks[chunk] = Chunk::Asked;
+                absent[chunk] = Absent::Asked;
                 Directed::Asked
             }
-            None => Directed::Unknown,
         }
     }
 
     /// A part of the directory has come, or there is no such part (then it may be asked for again).
     pub(crate) fn set_directory(&self, chunk: usize, fd: Option<OwnedFd>) {
-        let mut chunks = lock(&self.directory);
-        let Some(slot) = chunks.get_mut(chunk) else { return };
+        let Some(slot) = self.directory.get(chunk) else { return };
         let opened = fd.map(|fd| Segment::open(fd, Access::ReadOnly, 1 << 30));
-        *slot = match opened {
-            Some(Ok(segment)) => Chunk::Mapped(Entries::of(&Arc::new(segment))),
-            Some(Err(_)) => Chunk::None,
-            None => Chunk::Missing,
+        let absent = match opened {
+            Some(Ok(segment)) => {
+                // What nobody asked for, or came twice, is ignored.
+                let _ = slot.set(Entries::of(&Arc::new(segment)));
+                Absent::Asked
+            }
+            Some(Err(_)) => Absent::Unasked,
+            None => Absent::Missing,
         };
+        lock(&self.absent)[chunk] = absent;
     }
 }
 

@@ -370,8 +370,7 @@ impl ShmVi {
             self.hear_of_remote_ops(queues);
         }
         if self.offered.is_empty() && self.awaited.is_empty() && self.remote_ops.is_empty() {
-            self.waiting = false;
-            self.out.tx.waiting.store(0, Ordering::Relaxed);
+            self.stop_waiting();
         }
     }
 

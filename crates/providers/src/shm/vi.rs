@@ -85,6 +85,8 @@ pub(crate) struct ShmVi {
     pub(crate) pulled: u64,
     busy: u32,
     pub(crate) waiting: bool,
+    /// The ring had no room for what was to be sent last.
+    pub(crate) starved: bool,
     /// The peer's slabs used last, for sending and for receiving.
     target: Option<(u32, Arc<Segment>)>,
     pub(crate) source: Option<(u32, Arc<Segment>)>,
@@ -151,6 +153,7 @@ impl ShmVi {
             pulled: 0,
             busy: 0,
             waiting: false,
+            starved: false,
             target: None,
             source: None,
             remote_ops: VecDeque::new(),
@@ -189,11 +192,7 @@ impl ShmVi {
     pub(crate) fn room(&mut self, entries: u64) -> bool {
         match self.tx.room(entries, &self.out.counts.consumed) {
             Ok(true) => true,
-            Ok(false) => {
-                self.set_waiting();
-                // The flag may have come too late for the entries used up meanwhile.
-                matches!(self.tx.room(entries, &self.out.counts.consumed), Ok(true))
-            }
+            Ok(false) => self.wait_for_room(entries),
             Err(_) => {
                 self.broken = true;
                 false
@@ -201,11 +200,36 @@ impl ShmVi {
         }
     }
 
+    #[cold]
+    fn wait_for_room(&mut self, entries: u64) -> bool {
+        self.set_waiting();
+        // The flag may have come too late for the entries used up meanwhile.
+        let room = matches!(self.tx.room(entries, &self.out.counts.consumed), Ok(true));
+        self.starved = !room;
+        room
+    }
+
+    /// Asks the peer to ring when it has taken something.
     pub(crate) fn set_waiting(&mut self) {
-        if !self.waiting {
-            self.waiting = true;
-            self.out.tx.waiting.store(1, Ordering::Relaxed);
+        if self.waiting {
+            return;
         }
+        self.waiting = true;
+        self.out.tx.waiting.store(1, Ordering::Relaxed);
+        if self.core.signal.is_announced() {
+            // The barrier that makes the flag visible was before: whoever is about to sleep begins again.
+            self.core.ring();
+        }
+    }
+
+    /// Nothing is under way any more that the peer has to ring for, unless room is wanted and there is none.
+    pub(crate) fn stop_waiting(&mut self) {
+        let most = entries_for(super::ring::INLINE_WORDS);
+        if self.starved && !matches!(self.tx.room(most, &self.out.counts.consumed), Ok(true)) {
+            return;
+        }
+        (self.waiting, self.starved) = (false, false);
+        self.out.tx.waiting.store(0, Ordering::Relaxed);
     }
 
     fn send_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {

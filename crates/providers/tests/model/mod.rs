@@ -185,8 +185,9 @@ pub(crate) mod wait {
     use std::time::Duration;
 
     pub(crate) trait Sleep {
-        fn announce(&self);
+        type Ticket;
+        fn announce(&self) -> Self::Ticket;
         fn cancel(&self);
-        fn park(&self, timeout: Option<Duration>);
+        fn park(&self, ticket: Self::Ticket, timeout: Option<Duration>);
     }
 }

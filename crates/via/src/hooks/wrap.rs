@@ -149,16 +149,16 @@ struct LightSleeper {
 }
 
 impl Sleeper for LightSleeper {
-    fn announce(&self) {
-        self.inner.announce();
+    fn announce(&self) -> u32 {
+        self.inner.announce()
     }
 
     fn cancel(&self) {
         self.inner.cancel();
     }
 
-    fn park(&self, timeout: Option<Duration>) {
-        self.inner.park(Some(timeout.map_or(self.limit, |t| t.min(self.limit))));
+    fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        self.inner.park(ticket, Some(timeout.map_or(self.limit, |t| t.min(self.limit))));
     }
 
     fn ring(&self) {
