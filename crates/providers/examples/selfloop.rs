@@ -23,21 +23,40 @@ fn main() {
     a.connect_finish(va).unwrap();
     let mut send = Descriptor::send(a.alloc(8, MemAttributes::local(ta)).unwrap());
     let mut recv = Descriptor::recv(b.alloc(8, MemAttributes::local(tb)).unwrap());
-    let inline = std::env::args().nth(2).is_some();
+    let mut back = Descriptor::recv(a.alloc(8, MemAttributes::local(ta)).unwrap());
+    let mode = std::env::args().nth(2).unwrap_or_default();
     let t = Instant::now();
-    for _ in 0..rounds {
-        b.post_recv(vb, recv).unwrap();
-        if inline {
-            a.send_inline(va, &[0; 8], None).unwrap();
-        } else {
-            a.post_send(va, send).unwrap();
-            send = a.poll_send(va).unwrap().unwrap().descriptor;
+    let what = match mode.as_str() {
+        "inline" => {
+            for _ in 0..rounds {
+                b.post_recv(vb, recv).unwrap();
+                a.send_inline(va, &[0; 8], None).unwrap();
+                recv = b.poll_recv(vb).unwrap().unwrap().descriptor;
+            }
+            "post_recv, send_inline, poll_recv"
         }
-        recv = b.poll_recv(vb).unwrap().unwrap().descriptor;
-    }
+        "pingpong" => {
+            for _ in 0..rounds {
+                b.post_recv(vb, recv).unwrap();
+                a.send_inline(va, &[0; 8], None).unwrap();
+                recv = b.poll_recv(vb).unwrap().unwrap().descriptor;
+                a.post_recv(va, back).unwrap();
+                b.send_inline(vb, &[0; 8], None).unwrap();
+                back = a.poll_recv(va).unwrap().unwrap().descriptor;
+            }
+            "post_recv, send_inline, poll_recv, there and back"
+        }
+        "" => {
+            for _ in 0..rounds {
+                b.post_recv(vb, recv).unwrap();
+                a.post_send(va, send).unwrap();
+                send = a.poll_send(va).unwrap().unwrap().descriptor;
+                recv = b.poll_recv(vb).unwrap().unwrap().descriptor;
+            }
+            "post_recv, post_send, poll_send, poll_recv"
+        }
+        other => panic!("{other}: neither inline nor pingpong nor nothing"),
+    };
     let ns = t.elapsed().as_nanos() as f64 / f64::from(rounds);
-    println!(
-        "{ns:.1} ns for post_recv, {}, poll_recv",
-        if inline { "send_inline" } else { "post_send, poll_send" }
-    );
+    println!("{ns:.1} ns for {what}");
 }

@@ -1,4 +1,5 @@
-//! Descriptors: what to move, from where, to where, and afterwards how it went (VIA's control and data segments).
+//! Descriptors: what to move, from where and to where (VIA's control and data segments). How it went is told by the
+//! completion.
 //!
 //! A [`Descriptor`] is one pointer. It owns the buffers named in it; posting moves it into the NIC and a completion
 //! brings it back, to be posted again without allocating anything.
@@ -162,14 +163,6 @@ pub struct Work {
     pub verdict: Status,
     /// Says which state of which NIC's regions the segments were last checked against; 0 if they were not.
     pub(crate) stamp: u64,
-    /// Outcome: how it ended.
-    pub status: Status,
-    /// Outcome: bytes moved.
-    pub length: u32,
-    /// Outcome: immediate data received.
-    pub received_immediate: Option<u32>,
-    /// Outcome: what kind of operation this was (a receive may have met an RDMA write).
-    pub done_op: Op,
     /// A number of the user's.
     pub context: u64,
 }
@@ -199,10 +192,6 @@ impl Descriptor {
             locator: None,
             verdict: Status::Success,
             stamp: 0,
-            status: Status::Success,
-            length: 0,
-            received_immediate: None,
-            done_op: op,
             context: 0,
         };
         Descriptor(Box::new(Inner { work, buffers: Vec::new() }))
@@ -376,13 +365,6 @@ impl Descriptor {
 impl fmt::Debug for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let w = self.work();
-        write!(
-            f,
-            "Descriptor({:?}, {} bytes in {} segments, {:?})",
-            w.op,
-            w.total,
-            w.segments.len(),
-            w.status
-        )
+        write!(f, "Descriptor({:?}, {} bytes in {} segments)", w.op, w.total, w.segments.len())
     }
 }

@@ -58,8 +58,19 @@ pub trait Endpoint: Send {
     /// Sends up to [`NicAttributes::max_inline`] bytes at once, or is busy.
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit;
 
-    /// Tells of a receive descriptor that joined the queue.
-    fn recv_posted(&mut self, work: &Work);
+    /// Receives of so many bytes and more are told of; shorter ones are not.
+    fn tell_receives_from(&self) -> u32;
+
+    /// Tells of a receive descriptor that joined the queue: the `number`th of this connection, from 0, modulo 2^32.
+    fn recv_posted(&mut self, work: &Work, number: u32);
+
+    /// The shortest way for a message: copies the next one into this descriptor, which is the next to be used, and
+    /// gives its length. None if no message is there, or it is not that simple; then nothing was done.
+    #[inline]
+    fn take_small(&mut self, work: &Work) -> Option<u32> {
+        let _ = work;
+        None
+    }
 
     /// Moves things on: delivers what arrived and completes what was pending.
     fn poll(&mut self, queues: &mut Queues<'_>);

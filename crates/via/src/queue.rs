@@ -22,15 +22,28 @@ pub(crate) struct WorkQueue {
     depth: u32,
 }
 
+/// How a descriptor ended. It lies in the ledger, so that completing does not write to the descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// What was done: a receive may have met an RDMA write.
+    pub(crate) op: Op,
+    pub(crate) status: Status,
+    pub(crate) length: u32,
+    /// Immediate data that arrived.
+    pub(crate) immediate: Option<u32>,
+}
+
 #[derive(Debug)]
 struct Entry {
     descriptor: Option<Descriptor>,
+    outcome: Outcome,
     done: bool,
 }
 
 impl WorkQueue {
     pub(crate) fn new(depth: usize) -> WorkQueue {
-        let entries = Places::new(depth, || Entry { descriptor: None, done: false });
+        let outcome = Outcome { op: Op::Send, status: Status::Success, length: 0, immediate: None };
+        let entries = Places::new(depth, || Entry { descriptor: None, outcome, done: false });
         WorkQueue { entries, head: 0, settled: 0, cursor: 0, tail: 0, depth: depth as u32 }
     }
 
@@ -67,12 +80,14 @@ impl WorkQueue {
         index
     }
 
-    /// Adds a descriptor that is done already; nothing waits before it.
+    /// Adds a descriptor that was carried out already; nothing waits before it.
     #[inline]
     pub(crate) fn push_done(&mut self, descriptor: Descriptor) {
         debug_assert_eq!(self.cursor, self.tail, "something waits before it");
         let index = self.tail;
         let slot = self.slot_mut(index);
+        let work = descriptor.work();
+        slot.outcome = Outcome { op: work.op, status: Status::Success, length: work.total, immediate: None };
         slot.descriptor = Some(descriptor);
         slot.done = true;
         self.tail = index.wrapping_add(1);
@@ -87,21 +102,31 @@ impl WorkQueue {
 
     /// Completes the descriptor at the cursor and moves on.
     #[inline]
-    pub(crate) fn finish_cursor(&mut self, op: Op, status: Status, length: u32, immediate: Option<u32>) {
+    pub(crate) fn finish_cursor(&mut self, outcome: Outcome) {
         if self.cursor == self.tail {
             return;
         }
         let cursor = self.cursor;
         self.cursor = cursor.wrapping_add(1);
         let slot = self.slot_mut(cursor);
-        if let Some(descriptor) = slot.descriptor.as_mut() {
-            let work = descriptor.work_mut();
-            work.done_op = op;
-            work.received_immediate = immediate;
-            work.status = status;
-            work.length = length;
-            slot.done = true;
-        }
+        slot.outcome = outcome;
+        slot.done = true;
+    }
+
+    /// The oldest descriptor, if it is the one at the cursor: what comes next is for it, and nothing is done before it.
+    #[inline]
+    pub(crate) fn fresh_head(&mut self) -> Option<&mut Work> {
+        if self.head == self.cursor { self.at_cursor() } else { None }
+    }
+
+    /// Takes the descriptor that [`fresh_head`](Self::fresh_head) gave; its outcome is known to the caller.
+    #[inline]
+    pub(crate) fn pop_fresh(&mut self) -> Option<Descriptor> {
+        debug_assert!(self.head == self.cursor && self.head != self.tail, "no fresh head");
+        let head = self.head;
+        self.head = head.wrapping_add(1);
+        self.cursor = self.head;
+        self.slot_mut(head).descriptor.take()
     }
 
     /// The descriptor at the cursor.
@@ -145,10 +170,8 @@ impl WorkQueue {
         if !live || slot.done {
             return false;
         }
-        let Some(descriptor) = slot.descriptor.as_mut() else { return false };
-        let work = descriptor.work_mut();
-        work.status = status;
-        work.length = length;
+        let Some(descriptor) = slot.descriptor.as_ref() else { return false };
+        slot.outcome = Outcome { op: descriptor.work().op, status, length, immediate: None };
         slot.done = true;
         true
     }
@@ -184,14 +207,14 @@ impl WorkQueue {
             return None;
         }
         let work = slot.descriptor.as_ref()?.work();
-        let wanted = !(work.unsignalled && work.status.is_success());
+        let wanted = !(work.unsignalled && slot.outcome.status.is_success());
         self.settled = settled.wrapping_add(1);
         Some(wanted)
     }
 
     /// Takes the oldest descriptor if it is done.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<Descriptor> {
+    pub(crate) fn pop(&mut self) -> Option<(Descriptor, Outcome)> {
         if self.head == self.tail {
             return None;
         }
@@ -200,16 +223,21 @@ impl WorkQueue {
         if !slot.done {
             return None;
         }
-        let descriptor = slot.descriptor.take();
+        let taken = slot.descriptor.take().map(|descriptor| (descriptor, slot.outcome));
         slot.done = false;
         self.head = head.wrapping_add(1);
-        descriptor
+        taken
     }
 
     /// Whether the oldest descriptor is done.
     #[inline]
     pub(crate) fn head_done(&self) -> bool {
         self.head != self.tail && self.slot(self.head).done
+    }
+
+    /// The words of a posted descriptor.
+    pub(crate) fn peek(&self, index: u32) -> Option<&Work> {
+        self.slot(index).descriptor.as_ref().map(Descriptor::work)
     }
 
     /// Shows every descriptor not yet handed to the transport.
@@ -273,7 +301,7 @@ mod tests {
         assert_eq!(q.settle(), None);
         q.flush();
         let back: Vec<_> =
-            std::iter::from_fn(|| q.pop()).map(|d| (d.work().context, d.work().status)).collect();
+            std::iter::from_fn(|| q.pop()).map(|(d, end)| (d.work().context, end.status)).collect();
         use Status::{Flushed, Success};
         assert_eq!(back, [(0, Success), (1, Success), (2, Flushed), (3, Flushed)]);
         assert!(!q.finish(2, Status::Success, 0), "a late completion of a returned descriptor is ignored");
@@ -290,8 +318,7 @@ mod tests {
             assert!(q.finish(done, Status::Success, 8));
         }
         q.flush();
-        let back: Vec<_> =
-            std::iter::from_fn(|| q.pop()).map(|d| (d.work().status, d.work().length)).collect();
+        let back: Vec<_> = std::iter::from_fn(|| q.pop()).map(|(_, end)| (end.status, end.length)).collect();
         use Status::{Flushed, Success};
         assert_eq!(back, [(Success, 8), (Flushed, 0), (Flushed, 0), (Flushed, 0)]);
     }
@@ -313,7 +340,7 @@ mod tests {
                     0 | 1 if !q.is_full() => { q.push(numbered(posted)); q.advance(); posted += 1; }
                     2 => { q.finish((returned as u32).wrapping_add(arg), Status::Success, 1); }
                     3 if arg == 0 => q.flush(),
-                    _ => while let Some(d) = q.pop() {
+                    _ => while let Some((d, _)) = q.pop() {
                         proptest::prop_assert_eq!(d.work().context, returned);
                         returned += 1;
                     },
@@ -321,7 +348,7 @@ mod tests {
                 while q.settle().is_some() {}
             }
             q.flush();
-            while let Some(d) = q.pop() {
+            while let Some((d, _)) = q.pop() {
                 proptest::prop_assert_eq!(d.work().context, returned);
                 returned += 1;
             }

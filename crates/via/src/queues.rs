@@ -2,7 +2,7 @@
 
 use crate::descriptor::{Op, Status, Work};
 use crate::handle::ProtectionTag;
-use crate::queue::WorkQueue;
+use crate::queue::{Outcome, WorkQueue};
 use crate::raw::Watch;
 use crate::srq::SrqCore;
 
@@ -60,7 +60,7 @@ impl Queues<'_> {
     /// Completes the receive descriptor that [`next_recv`](Self::next_recv) gave.
     #[inline]
     pub fn complete_recv(&mut self, op: Op, status: Status, length: u32, immediate: Option<u32>) {
-        self.recv.finish_cursor(op, status, length, immediate);
+        self.recv.finish_cursor(Outcome { op, status, length, immediate });
         self.received += 1;
     }
 

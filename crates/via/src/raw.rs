@@ -285,6 +285,12 @@ impl Watch {
         Watch { word, tag, left: WATCHED_POLLS }
     }
 
+    /// What was watched has moved on.
+    #[inline]
+    pub(crate) fn forget(&mut self) {
+        self.left = 0;
+    }
+
     /// Whether a poll would find nothing.
     #[inline]
     pub(crate) fn is_quiet(&mut self) -> bool {

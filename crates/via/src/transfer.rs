@@ -8,6 +8,7 @@ use crate::handle::{Cq, Srq, Vi};
 use crate::memory::{MemHandle, MemTable};
 use crate::nic::Nic;
 use crate::provider::Submit;
+use crate::queue::Outcome;
 use crate::queues::Fault;
 use crate::vi::{Progress, Queue, ViCore, ViState};
 
@@ -36,10 +37,8 @@ pub struct Completion {
 
 impl Completion {
     #[inline]
-    fn new(vi: Vi, queue: Queue, descriptor: Descriptor) -> Completion {
-        let work = descriptor.work();
-        let (op, status, length, immediate) =
-            (work.done_op, work.status, work.length, work.received_immediate);
+    fn new(vi: Vi, queue: Queue, (descriptor, outcome): (Descriptor, Outcome)) -> Completion {
+        let Outcome { op, status, length, immediate } = outcome;
         Completion { vi, queue, op, status, length, immediate, descriptor }
     }
 
@@ -75,7 +74,6 @@ impl Nic {
                 return Err(PostError { error: Error::CqFull { capacity: cq.capacity() }, descriptor });
             }
         }
-        prepare(work);
         work.verdict = check_send(work, core, self.attributes.max_segments_per_desc);
         if work.verdict == Status::Success && work.stamp != self.mem.stamp() ^ core.tag_mix {
             work.verdict = check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters);
@@ -129,7 +127,6 @@ impl Nic {
                 return Err(PostError { error: Error::CqFull { capacity: cq.capacity() }, descriptor });
             }
         }
-        prepare(work);
         if work.stamp != self.mem.stamp() ^ core.tag_mix || work.verdict != Status::Success {
             work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
                 Status::FormatError
@@ -138,10 +135,11 @@ impl Nic {
             };
             work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.tag_mix } else { 0 };
         }
-        if let Some(endpoint) = core.endpoint.as_mut() {
-            endpoint.recv_posted(work);
+        let tell = work.total >= core.tell_from;
+        let index = core.recv.push(descriptor);
+        if tell {
+            core.tell_receive(index);
         }
-        core.recv.push(descriptor);
         if core.state == ViState::Error {
             core.recv.flush();
             self.settle(vi);
@@ -168,7 +166,6 @@ impl Nic {
         if work.unsignalled {
             return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
         }
-        prepare(work);
         // The VI is not known yet: its tag is compared with this one when the descriptor is drawn.
         let region = |s: &crate::raw::RawSegment| self.mem.get(s.handle);
         let tag = work.segments.iter().find_map(region).map(|r| r.attributes.ptag);
@@ -189,7 +186,7 @@ impl Nic {
             return Err(Error::Forked);
         }
         let limit = self.attributes.max_inline;
-        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
         if bytes.len() > limit || bytes.len() > core.attributes.max_transfer_size as usize {
             return Err(Error::Limit { what: "bytes sent inline", limit: limit as u64 });
         }
@@ -306,6 +303,10 @@ impl Nic {
             if core.watch.is_quiet() && !self.signal.is_announced() {
                 return Ok(None);
             }
+            if RECEIVE && let Some(taken) = core.take_small() {
+                self.counters.add(Counter::Receives, 1);
+                return Ok(Some(Completion::new(vi, queue, taken)));
+            }
             let progress = core.progress(&mut self.srqs);
             if progress.received > 0 {
                 self.counters.add(Counter::Receives, u64::from(progress.received));
@@ -319,11 +320,11 @@ impl Nic {
         }
         match core.queue_mut(queue).pop() {
             None => Ok(None),
-            Some(descriptor) if is_silent(&descriptor) => {
-                core.reclaimed.push(descriptor);
+            Some(taken) if !RECEIVE && is_silent(&taken) => {
+                core.reclaimed.push(taken.0);
                 Ok(self.take_settled(vi, queue))
             }
-            Some(descriptor) => Ok(Some(Completion::new(vi, queue, descriptor))),
+            Some(taken) => Ok(Some(Completion::new(vi, queue, taken))),
         }
     }
 
@@ -384,18 +385,18 @@ impl Nic {
             Queue::Receive => core.attributes.recv_cq,
         };
         loop {
-            let descriptor = core.queue_mut(queue).pop()?;
+            let taken = core.queue_mut(queue).pop()?;
             if let Some(cq) = cq
                 && let Some(cq) = self.cqs.get_mut(cq.0)
                 && (core.attributes.srq.is_none() || queue == Queue::Send)
             {
                 cq.release();
             }
-            if is_silent(&descriptor) {
-                core.reclaimed.push(descriptor);
+            if is_silent(&taken) {
+                core.reclaimed.push(taken.0);
                 continue;
             }
-            return Some(Completion::new(vi, queue, descriptor));
+            return Some(Completion::new(vi, queue, taken));
         }
     }
 
@@ -479,15 +480,6 @@ impl Nic {
     }
 }
 
-/// Clears the outcome of an earlier use.
-#[inline]
-fn prepare(work: &mut Work) {
-    work.status = Status::Success;
-    work.length = 0;
-    work.received_immediate = None;
-    work.done_op = work.op;
-}
-
 #[inline]
 fn check_send(work: &Work, core: &ViCore, max_segments: usize) -> Status {
     if work.segments.len() > max_segments {
@@ -547,9 +539,8 @@ fn check_segments(
 
 /// Whether nobody is to be told of it.
 #[inline]
-fn is_silent(descriptor: &Descriptor) -> bool {
-    let work = descriptor.work();
-    work.unsignalled && work.status.is_success()
+fn is_silent((descriptor, outcome): &(Descriptor, Outcome)) -> bool {
+    descriptor.work().unsignalled && outcome.status.is_success()
 }
 
 #[inline]

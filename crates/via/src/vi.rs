@@ -6,11 +6,11 @@
 use std::fmt;
 
 use crate::attributes::{RemoteAttributes, ViAttributes};
-use crate::descriptor::{Descriptor, Status};
+use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
 use crate::handle::Table;
 use crate::provider::{Endpoint, Submit};
-use crate::queue::WorkQueue;
+use crate::queue::{Outcome, WorkQueue};
 use crate::queues::{Fault, Queues};
 use crate::raw::Watch;
 use crate::srq::SrqCore;
@@ -71,6 +71,12 @@ pub(crate) struct ViCore {
     pub(crate) tag_mix: u64,
     /// Whether a queue reports to a completion queue.
     pub(crate) bound: bool,
+    /// Whether receives are this VI's own and reported by itself.
+    plain: bool,
+    /// The transport wants to be told of receives of this many bytes and more.
+    pub(crate) tell_from: u32,
+    /// Ledger index of the first receive of this connection.
+    first_receive: u32,
     /// Entries fetched from completion queues whose completions were not taken yet, per queue.
     pub(crate) owed: [u32; 2],
 }
@@ -114,6 +120,9 @@ impl ViCore {
             watch: Watch::NONE,
             tag_mix: tag_mix(&attributes),
             bound: attributes.send_cq.is_some() || attributes.recv_cq.is_some(),
+            plain: attributes.send_cq.is_none() && attributes.recv_cq.is_none() && attributes.srq.is_none(),
+            tell_from: u32::MAX,
+            first_receive: 0,
             owed: [0; 2],
             attributes,
         }
@@ -157,7 +166,6 @@ impl ViCore {
         if let (true, Status::Success, Some(endpoint)) = (ready, work.verdict, self.endpoint.as_mut()) {
             match endpoint.submit(work, index) {
                 Submit::Done => {
-                    work.length = work.total;
                     self.send.push_done(descriptor);
                     return None;
                 }
@@ -220,7 +228,15 @@ impl ViCore {
 
     /// Binds the transport; receives posted so far are told to it.
     pub(crate) fn bind(&mut self, mut endpoint: Box<dyn Endpoint>, remote: RemoteAttributes) {
-        self.recv.for_each_waiting(|work| endpoint.recv_posted(work));
+        self.first_receive = self.recv.cursor();
+        self.tell_from = endpoint.tell_receives_from();
+        let mut number = 0;
+        self.recv.for_each_waiting(|work| {
+            if work.total >= self.tell_from {
+                endpoint.recv_posted(work, number);
+            }
+            number += 1;
+        });
         self.endpoint = Some(endpoint);
         self.remote = Some(remote);
         self.state = ViState::Connected;
@@ -229,6 +245,7 @@ impl ViCore {
     /// Lets go of the transport and flushes both queues.
     pub(crate) fn unbind(&mut self, state: ViState) {
         self.watch = Watch::NONE;
+        self.tell_from = u32::MAX;
         if let Some(mut endpoint) = self.endpoint.take() {
             endpoint.close();
         }
@@ -244,6 +261,29 @@ impl ViCore {
             Queue::Send => &mut self.send,
             Queue::Receive => &mut self.recv,
         }
+    }
+
+    /// Tells the transport of a receive that was posted as number `index` of the ledger.
+    pub(crate) fn tell_receive(&mut self, index: u32) {
+        let number = index.wrapping_sub(self.first_receive);
+        if let (Some(endpoint), Some(work)) = (self.endpoint.as_mut(), self.recv.peek(index)) {
+            endpoint.recv_posted(work, number);
+        }
+    }
+
+    /// The shortest way for a message: from the transport into the descriptor that is next, and out to the caller.
+    #[inline]
+    pub(crate) fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
+        if !self.plain || self.send.waiting() > 0 {
+            return None;
+        }
+        let (Some(endpoint), Some(work)) = (self.endpoint.as_mut(), self.recv.fresh_head()) else {
+            return None;
+        };
+        let length = endpoint.take_small(work)?;
+        self.watch.forget();
+        let outcome = Outcome { op: Op::Receive, status: Status::Success, length, immediate: None };
+        Some((self.recv.pop_fresh()?, outcome))
     }
 
     /// Whether the send queue has something that progress may complete.

@@ -101,7 +101,9 @@ pub fn shm_delayed() -> Setup {
 /// The settings of shared-memory NICs that meet in `folder`.
 pub fn shm_config(folder: &Path) -> Config {
     // Nobody looks around by himself here: a wake-up that is lost shows.
-    Config { shm: ShmConfig { runtime_dir: Some(folder.to_owned()), longest_sleep: None, ..ShmConfig::default() } }
+    Config {
+        shm: ShmConfig { runtime_dir: Some(folder.to_owned()), longest_sleep: None, ..ShmConfig::default() },
+    }
 }
 
 fn shared(name: &'static str, change: impl Fn(&mut ShmConfig)) -> Setup {

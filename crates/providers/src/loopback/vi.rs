@@ -161,7 +161,11 @@ impl Endpoint for LoopbackVi {
         if pushed { Submit::Done } else { Submit::Busy }
     }
 
-    fn recv_posted(&mut self, _: &Work) {}
+    fn tell_receives_from(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn recv_posted(&mut self, _: &Work, _: u32) {}
 
     fn poll(&mut self, queues: &mut Queues<'_>) {
         self.progress(queues);

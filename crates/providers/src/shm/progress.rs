@@ -87,26 +87,41 @@ impl ShmVi {
     /// that; then nothing was done.
     #[inline]
     fn take_small(&mut self, queues: &mut Queues<'_>) -> bool {
-        let Some(len) = self.rx.small() else { return false };
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return false;
         }
-        let Some(work) = queues.next_recv() else { return false };
-        let [only] = work.segments.as_slice() else { return false };
-        if work.verdict != Status::Success || len > work.total {
+        if self.rx.small().is_none() {
             return false;
+        }
+        let Some(work) = queues.next_recv() else { return false };
+        let Some((len, _)) = self.take_word(work) else { return false };
+        queues.complete_recv(Op::Receive, Status::Success, len, None);
+        true
+    }
+
+    /// Takes a message of a word or less into the only segment of a descriptor: its length, and whether it was one of a
+    /// burst. None if it is not that; then nothing was done.
+    #[inline(always)]
+    pub(crate) fn take_word(&mut self, work: &Work) -> Option<(u32, bool)> {
+        let (len, burst) = self.rx.small()?;
+        let [only] = work.segments.as_slice() else { return None };
+        if work.verdict != Status::Success || len > work.total {
+            return None;
         }
         let word = self.rx.word();
         // SAFETY: the segment is valid while posted and holds len bytes, at most 8.
         unsafe { copy(only.addr, (&raw const word).cast::<u8>(), len as usize) };
         self.rx.pop(1);
-        self.tx.pause();
-        queues.complete_recv(Op::Receive, Status::Success, len, None);
+        if burst {
+            self.rx.fetch_ahead();
+        } else {
+            self.tx.pause();
+        }
         self.received += 1;
         if self.rx.tell(&self.inn.counts.consumed, false) {
             self.wake_waiting_sender();
         }
-        true
+        Some((len, burst))
     }
 
     /// Deals with the entry at the head of the ring.

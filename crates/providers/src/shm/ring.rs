@@ -309,14 +309,22 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
         (&self.slot(0).head, self.shape.lap(self.next))
     }
 
-    /// Length of the next message if it is there and is just a word or less of payload.
+    /// Length of the next message if it is there and is just a word or less of payload, and whether it is one of a
+    /// burst.
     #[inline]
-    pub(crate) fn small(&self) -> Option<u32> {
-        let word = self.slot(0).head.load(Ordering::Acquire) & !(u64::from(BURSTING) << 40);
+    pub(crate) fn small(&self) -> Option<(u32, bool)> {
+        let word = self.slot(0).head.load(Ordering::Acquire);
+        let burst = word & (u64::from(BURSTING) << 40);
         let plain = pack(Kind::Inline, 0, 0, self.shape.lap(self.next));
         // Everything but the length is the same, and the length is at most 8.
-        let len = word.wrapping_sub(plain);
-        (len <= 8).then_some(len as u32)
+        let len = (word ^ burst).wrapping_sub(plain);
+        (len <= 8).then_some((len as u32, burst != 0))
+    }
+
+    /// Asks for a line of a burst that is further on.
+    #[inline(always)]
+    pub(crate) fn fetch_ahead(&self) {
+        fetch_soon(self.slot(FETCH));
     }
 
     /// Immediate data and the spare number of the next message.

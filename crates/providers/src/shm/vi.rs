@@ -65,8 +65,7 @@ pub(crate) struct ShmVi {
     pub(crate) sent: u64,
     /// Receive descriptors the peer is known to have published.
     peer_recvs: u64,
-    /// Receive descriptors posted, published and used up on our side.
-    pub(crate) posted: u64,
+    /// Receive descriptors published and used up on our side.
     pub(crate) published: u64,
     pub(crate) received: u64,
     pub(crate) offered: VecDeque<Offered>,
@@ -140,7 +139,6 @@ impl ShmVi {
             peer_tag: tag_number(theirs.ptag),
             sent: 0,
             peer_recvs: 0,
-            posted: 0,
             published: 0,
             received: 0,
             offered: VecDeque::with_capacity(BOUNCES),
@@ -529,14 +527,25 @@ impl Endpoint for ShmVi {
         }
     }
 
-    #[inline]
-    fn recv_posted(&mut self, work: &Work) {
-        let index = self.posted;
-        self.posted += 1;
+    fn tell_receives_from(&self) -> u32 {
         // What fits into the ring is never pushed, so a buffer that takes no more need not be told of.
-        if work.total as usize > INLINE_BYTES {
-            self.publish_recv(index, work);
+        INLINE_BYTES as u32 + 1
+    }
+
+    fn recv_posted(&mut self, work: &Work, number: u32) {
+        // Those before it that have not been used up are less than 2^32.
+        let ahead = number.wrapping_sub(self.received as u32);
+        self.publish_recv(self.received + u64::from(ahead), work);
+    }
+
+    #[inline]
+    fn take_small(&mut self, work: &Work) -> Option<u32> {
+        if self.waiting || self.reliability == Reliability::ReliableReception {
+            return None;
         }
+        let (len, burst) = self.take_word(work)?;
+        self.idle = !burst;
+        Some(len)
     }
 
     #[inline]

@@ -227,8 +227,12 @@ impl Endpoint for HookedEndpoint {
         self.obey(verdict).unwrap_or_else(|| self.inner.submit_inline(bytes, immediate))
     }
 
-    fn recv_posted(&mut self, work: &Work) {
-        self.inner.recv_posted(work);
+    fn tell_receives_from(&self) -> u32 {
+        self.inner.tell_receives_from()
+    }
+
+    fn recv_posted(&mut self, work: &Work, number: u32) {
+        self.inner.recv_posted(work, number);
     }
 
     fn poll(&mut self, queues: &mut Queues<'_>) {
