@@ -54,6 +54,22 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { large(dst, src, len) }
 }
 
+/// Stores the first `len` bytes of a word at `dst`, in one go if it is a whole one.
+///
+/// # Safety
+/// `len` is at most 8, and `dst` as for [`copy`].
+#[inline(always)]
+pub unsafe fn store_word(dst: *mut u8, word: u64, len: usize) {
+    debug_assert!(len <= 8, "more than a word");
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    if len == 8 {
+        // SAFETY: the caller's promise.
+        return unsafe { x86::store(dst, word) };
+    }
+    // SAFETY: the caller's promise; the source is a word, and len is at most 8.
+    unsafe { copy(dst, (&raw const word).cast::<u8>(), len) }
+}
+
 /// Copies with a given kernel, or with the portable one if this CPU lacks it.
 ///
 /// # Safety

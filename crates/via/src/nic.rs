@@ -201,7 +201,7 @@ impl Nic {
         self.check_vi_attributes(&mut attributes)?;
         limit("VIs", self.vis.len(), self.attributes.max_vi)?;
         let (send_cq, recv_cq, srq) = (attributes.send_cq, attributes.recv_cq, attributes.srq);
-        let vi = Vi(self.vis.insert(ViCore::new(attributes)));
+        let vi = Vi(self.vis.insert(ViCore::new(attributes, self.attributes.max_inline)));
         for cq in [send_cq, recv_cq].into_iter().flatten() {
             self.cqs.get_mut(cq.0).expect("checked above").join(vi);
         }
@@ -259,7 +259,7 @@ impl Nic {
             return Err(Error::InvalidState { call: "set_vi_attributes", wanted: "idle", found: core.state });
         }
         let old = &core.attributes;
-        core.attributes = ViAttributes {
+        let changed = ViAttributes {
             send_depth: old.send_depth,
             recv_depth: old.recv_depth,
             send_cq: old.send_cq,
@@ -267,7 +267,7 @@ impl Nic {
             srq: old.srq,
             ..attributes
         };
-        core.tag_mix = crate::vi::tag_mix(&core.attributes);
+        core.set_attributes(changed, self.attributes.max_inline);
         Ok(())
     }
 

@@ -40,6 +40,16 @@ struct Entry {
     done: bool,
 }
 
+impl Entry {
+    #[inline(always)]
+    fn put(&mut self, descriptor: Descriptor) {
+        let old = self.descriptor.replace(descriptor);
+        debug_assert!(old.is_none(), "ring slot in use");
+        // Nothing is there to be dropped, which the compiler cannot know.
+        std::mem::forget(old);
+    }
+}
+
 impl WorkQueue {
     pub(crate) fn new(depth: usize) -> WorkQueue {
         let outcome = Outcome { op: Op::Send, status: Status::Success, length: 0, immediate: None };
@@ -73,8 +83,7 @@ impl WorkQueue {
     pub(crate) fn push(&mut self, descriptor: Descriptor) -> u32 {
         let index = self.tail;
         let slot = self.slot_mut(index);
-        debug_assert!(slot.descriptor.is_none(), "ring slot in use");
-        slot.descriptor = Some(descriptor);
+        slot.put(descriptor);
         slot.done = false;
         self.tail = index.wrapping_add(1);
         index
@@ -88,7 +97,7 @@ impl WorkQueue {
         let slot = self.slot_mut(index);
         let work = descriptor.work();
         slot.outcome = Outcome { op: work.op, status: Status::Success, length: work.total, immediate: None };
-        slot.descriptor = Some(descriptor);
+        slot.put(descriptor);
         slot.done = true;
         self.tail = index.wrapping_add(1);
         self.cursor = self.tail;
@@ -113,13 +122,13 @@ impl WorkQueue {
         slot.done = true;
     }
 
-    /// The oldest descriptor, if it is the one at the cursor: what comes next is for it, and nothing is done before it.
+    /// Whether nothing in the ledger was handed to the transport or done: what comes next is for the oldest descriptor.
     #[inline]
-    pub(crate) fn fresh_head(&mut self) -> Option<&mut Work> {
-        if self.head == self.cursor { self.at_cursor() } else { None }
+    pub(crate) fn nothing_done(&self) -> bool {
+        self.head == self.cursor
     }
 
-    /// Takes the descriptor that [`fresh_head`](Self::fresh_head) gave; its outcome is known to the caller.
+    /// Takes the descriptor at the cursor while [nothing is done](Self::nothing_done); the caller knows its outcome.
     #[inline]
     pub(crate) fn pop_fresh(&mut self) -> Option<Descriptor> {
         debug_assert!(self.head == self.cursor && self.head != self.tail, "no fresh head");

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::event::ErrorEvent;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
-use crate::transfer::Completion;
+use crate::poll::Completion;
 use crate::vi::{Queue, ViState};
 use crate::waiting::NicSleep;
 

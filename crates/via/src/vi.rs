@@ -67,12 +67,16 @@ pub(crate) struct ViCore {
     pub(crate) idle_polls: u32,
     /// What shows that something arrived, while nothing else is under way.
     pub(crate) watch: Watch,
-    /// The protection tag as part of a descriptor's stamp: what one tag allows, another need not.
-    pub(crate) tag_mix: u64,
+    /// The protection tag as part of the stamps of descriptors posted here: what one tag allows, another need not. The
+    /// stamps of sends and of receives are different.
+    pub(crate) send_mix: u64,
+    pub(crate) recv_mix: u64,
+    /// Most bytes that can be sent by value.
+    pub(crate) max_inline: usize,
     /// Whether a queue reports to a completion queue.
     pub(crate) bound: bool,
-    /// Whether receives are this VI's own and reported by itself.
-    plain: bool,
+    /// Whether neither completion queues nor a shared receive queue have a part in it.
+    pub(crate) plain: bool,
     /// The transport wants to be told of receives of this many bytes and more.
     pub(crate) tell_from: u32,
     /// Ledger index of the first receive of this connection.
@@ -89,8 +93,11 @@ pub(crate) struct Progress {
     pub(crate) received: u32,
 }
 
+/// Tells the stamps of receives from those of sends.
+const RECEIVE: u64 = 1 << 63;
+
 /// The tag's two words, far from the small numbers that stamps are.
-pub(crate) fn tag_mix(attributes: &ViAttributes) -> u64 {
+fn stamp_mix(attributes: &ViAttributes) -> u64 {
     let raw = attributes.ptag.raw();
     (u64::from(raw.generation) << 32 | u64::from(raw.index)) << 20
 }
@@ -104,8 +111,8 @@ impl Progress {
 }
 
 impl ViCore {
-    pub(crate) fn new(attributes: ViAttributes) -> ViCore {
-        ViCore {
+    pub(crate) fn new(attributes: ViAttributes, max_inline: usize) -> ViCore {
+        let mut core = ViCore {
             state: ViState::Idle,
             send: WorkQueue::new(attributes.send_depth),
             recv: WorkQueue::new(attributes.recv_depth),
@@ -118,14 +125,18 @@ impl ViCore {
             hot: false,
             idle_polls: 0,
             watch: Watch::NONE,
-            tag_mix: tag_mix(&attributes),
+            send_mix: 0,
+            recv_mix: 0,
+            max_inline: 0,
             bound: attributes.send_cq.is_some() || attributes.recv_cq.is_some(),
             plain: attributes.send_cq.is_none() && attributes.recv_cq.is_none() && attributes.srq.is_none(),
             tell_from: u32::MAX,
             first_receive: 0,
             owed: [0; 2],
-            attributes,
-        }
+            attributes: attributes.clone(),
+        };
+        core.set_attributes(attributes, max_inline);
+        core
     }
 
     /// Polls the endpoint and hands over waiting sends.
@@ -263,6 +274,26 @@ impl ViCore {
         }
     }
 
+    /// Whether a send can go to the transport at once, past the checks of whatever is unusual.
+    #[inline]
+    pub(crate) fn sends_straight(&self) -> bool {
+        self.plain && self.endpoint.is_some() && self.send.waiting() == 0 && !self.send.is_full()
+    }
+
+    /// Whether a receive only has to join the queue.
+    #[inline]
+    pub(crate) fn receives_straight(&self) -> bool {
+        self.plain && self.state != ViState::Error && !self.recv.is_full()
+    }
+
+    /// Takes over attributes that were changed while the VI was idle.
+    pub(crate) fn set_attributes(&mut self, attributes: ViAttributes, max_inline: usize) {
+        self.max_inline = max_inline.min(attributes.max_transfer_size as usize);
+        self.send_mix = stamp_mix(&attributes);
+        self.recv_mix = self.send_mix ^ RECEIVE;
+        self.attributes = attributes;
+    }
+
     /// Tells the transport of a receive that was posted as number `index` of the ledger.
     pub(crate) fn tell_receive(&mut self, index: u32) {
         let number = index.wrapping_sub(self.first_receive);
@@ -274,10 +305,10 @@ impl ViCore {
     /// The shortest way for a message: from the transport into the descriptor that is next, and out to the caller.
     #[inline]
     pub(crate) fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
-        if !self.plain || self.send.waiting() > 0 {
+        if self.send.waiting() > 0 {
             return None;
         }
-        let (Some(endpoint), Some(work)) = (self.endpoint.as_mut(), self.recv.fresh_head()) else {
+        let (Some(endpoint), Some(work)) = (self.endpoint.as_mut(), self.recv.at_cursor()) else {
             return None;
         };
         let length = endpoint.take_small(work)?;

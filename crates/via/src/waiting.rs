@@ -12,8 +12,8 @@ use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
+use crate::poll::Completion;
 use crate::provider::{FD_ARMED, PARKING, Signal, Sleeper};
-use crate::transfer::Completion;
 use crate::vi::{Queue, ViState};
 
 impl Nic {

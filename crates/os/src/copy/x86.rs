@@ -12,6 +12,16 @@ pub(super) const MID: usize = 128;
 /// The shortest copy that [`stream`] takes.
 pub(super) const STREAM_MIN: usize = 512;
 
+/// Stores one word.
+///
+/// # Safety
+/// As [`super::copy`], for 8 bytes at `dst`.
+#[inline(always)]
+pub(super) unsafe fn store(dst: *mut u8, word: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("mov [{d}], {w}", d = in(reg) dst, w = in(reg) word, options(nostack, preserves_flags)) };
+}
+
 /// Copies up to [`SMALL`] bytes: two or four loads, then as many stores, overlapping in the middle.
 ///
 /// # Safety

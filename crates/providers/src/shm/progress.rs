@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use viaduct_os::barrier;
-use viaduct_os::copy::copy;
+use viaduct_os::copy::{copy, store_word};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::raw::Watch;
@@ -110,7 +110,7 @@ impl ShmVi {
         }
         let word = self.rx.word();
         // SAFETY: the segment is valid while posted and holds len bytes, at most 8.
-        unsafe { copy(only.addr, (&raw const word).cast::<u8>(), len as usize) };
+        unsafe { store_word(only.addr, word, len as usize) };
         self.rx.pop(1);
         if burst {
             self.rx.fetch_ahead();

@@ -177,6 +177,12 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         self.run = 0;
     }
 
+    /// Whether one more fits, as far as is known.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.next - self.consumed < self.shape.slots()
+    }
+
     /// Whether `entries` more fit; asks the consumer's counter only when those known of do not suffice.
     #[inline]
     pub(crate) fn room(&mut self, entries: u64, consumed: &AtomicU64) -> Result<bool, Corrupt> {
@@ -242,11 +248,14 @@ pub(crate) struct Consumer<S> {
     shape: Shape,
     next: u64,
     told: u64,
+    /// Where it is worth to tell the producer what was used up: a quarter of the ring further.
+    tell_at: u64,
 }
 
 impl<S: Deref<Target = [Slot]>> Consumer<S> {
     pub(crate) fn new(slots: S) -> Consumer<S> {
-        Consumer { shape: Shape::of(&slots), slots, next: 0, told: 0 }
+        let shape = Shape::of(&slots);
+        Consumer { shape, slots, next: 0, told: 0, tell_at: shape.slots() / 4 }
     }
 
     /// How many entries are there, up to `most`. The look-ups do not depend on each other, so that the cache lines of
@@ -363,11 +372,11 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     /// Tells the producer what was used up, if that is worth a store (a quarter of the ring) or `now`.
     #[inline]
     pub(crate) fn tell(&mut self, consumed: &AtomicU64, now: bool) -> bool {
-        let fresh = self.next - self.told;
-        if fresh == 0 || (!now && fresh < self.shape.slots() / 4) {
+        if (!now && self.next < self.tell_at) || self.next == self.told {
             return false;
         }
         self.told = self.next;
+        self.tell_at = self.next + self.shape.slots() / 4;
         consumed.store(self.next, Ordering::Release);
         true
     }

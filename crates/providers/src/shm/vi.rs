@@ -445,6 +445,48 @@ impl ShmVi {
         Submit::Pending
     }
 
+    /// Sends a few bytes by value.
+    #[inline(never)]
+    fn submit_bytes(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
+        if !self.is_free() {
+            return Submit::Busy;
+        }
+        let mut words = [0u64; super::ring::INLINE_WORDS];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..chunk.len()].copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(eight);
+        }
+        if bytes.len() <= 8 {
+            if !self.room(1) {
+                return Submit::Busy;
+            }
+            let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+            self.tx.put_word(flags, bytes.len() as u32, immediate.unwrap_or(0), words[0]);
+            self.sent += 1;
+            self.published();
+            return Submit::Done;
+        }
+        let used = bytes.len().div_ceil(8);
+        if self.send_inline(&words[..used], bytes.len() as u32, immediate) {
+            Submit::Done
+        } else {
+            Submit::Busy
+        }
+    }
+
+    /// Whether messages may be sent: an operation at the peer's control thread keeps its place in the order.
+    #[inline]
+    fn is_free(&self) -> bool {
+        !self.broken && self.remote_ops.is_empty()
+    }
+
+    /// Whether one entry can be written at once.
+    #[inline]
+    fn sends_straight(&self) -> bool {
+        self.is_free() && self.tx.has_room()
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.broken || self.pair.is_dead()
     }
@@ -464,7 +506,7 @@ impl Endpoint for ShmVi {
     #[inline]
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
         // A dead peer is found out by the next poll, and everything is flushed.
-        if self.broken || !self.remote_ops.is_empty() {
+        if !self.is_free() {
             return Submit::Busy;
         }
         if work.op != Op::Send {
@@ -492,38 +534,14 @@ impl Endpoint for ShmVi {
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
-        if self.broken || !self.remote_ops.is_empty() {
-            return Submit::Busy;
-        }
-        if bytes.len() <= 8 {
-            if !self.room(1) {
-                return Submit::Busy;
+        match <[u8; 8]>::try_from(bytes) {
+            Ok(word) if immediate.is_none() && self.sends_straight() => {
+                self.tx.put_word(0, 8, 0, u64::from_ne_bytes(word));
+                self.sent += 1;
+                self.published();
+                Submit::Done
             }
-            let word = match <[u8; 8]>::try_from(bytes) {
-                Ok(word) => word,
-                Err(_) => {
-                    let mut word = [0; 8];
-                    word[..bytes.len()].copy_from_slice(bytes);
-                    word
-                }
-            };
-            let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
-            self.tx.put_word(flags, bytes.len() as u32, immediate.unwrap_or(0), u64::from_ne_bytes(word));
-            self.sent += 1;
-            self.published();
-            return Submit::Done;
-        }
-        let mut words = [0u64; super::ring::INLINE_WORDS];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_ne_bytes(eight);
-        }
-        let used = bytes.len().div_ceil(8);
-        if self.send_inline(&words[..used], bytes.len() as u32, immediate) {
-            Submit::Done
-        } else {
-            Submit::Busy
+            _ => self.submit_bytes(bytes, immediate),
         }
     }
 

@@ -1,0 +1,253 @@
+//! Polling: the completions of queues and completion queues. No allocation, no lock, no system call.
+//!
+//! A receive has a path of its own for what one waits for most: a small message goes from the transport into the
+//! descriptor that is next and out to the caller, past the ledger's outcome and the completion queue.
+
+use crate::counters::Counter;
+use crate::descriptor::{Descriptor, Op, Status};
+use crate::error::Error;
+use crate::handle::{Cq, Vi};
+use crate::nic::Nic;
+use crate::queue::Outcome;
+use crate::vi::Queue;
+
+/// A descriptor that came back, with everything there is to know about it.
+#[derive(Debug)]
+#[must_use = "the completion holds the descriptor and its buffers"]
+pub struct Completion {
+    /// The VI it was posted to.
+    pub vi: Vi,
+    /// Which of its queues.
+    pub queue: Queue,
+    /// What was done; for a receive whether a send or an RDMA write used it up.
+    pub op: Op,
+    /// How it ended.
+    pub status: Status,
+    /// Bytes moved.
+    pub length: u32,
+    /// Immediate data that arrived.
+    pub immediate: Option<u32>,
+    /// The descriptor, to be posted again or taken apart.
+    pub descriptor: Descriptor,
+}
+
+impl Completion {
+    #[inline]
+    fn new(vi: Vi, queue: Queue, (descriptor, outcome): (Descriptor, Outcome)) -> Completion {
+        let Outcome { op, status, length, immediate } = outcome;
+        Completion { vi, queue, op, status, length, immediate, descriptor }
+    }
+
+    /// The bytes received or read, copied out of the descriptor's first buffer.
+    pub fn data(&self) -> Vec<u8> {
+        // A peer's RDMA write may be longer than the buffer of the receive that tells of it.
+        let first = self.descriptor.buffers().first();
+        first.map(|b| b.to_vec(b.len().min(self.length as usize))).unwrap_or_default()
+    }
+}
+
+impl Nic {
+    /// The next completion of the send queue, if it is there.
+    #[inline]
+    pub fn poll_send(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
+        if !self.is_forked()
+            && let Some(core) = self.vis.get_mut(vi.0)
+            && core.plain
+            && let Some(taken) = core.send.pop()
+        {
+            if is_silent(&taken) {
+                core.reclaimed.push(taken.0);
+                return self.poll_queue::<false>(vi);
+            }
+            return Ok(Some(Completion::new(vi, Queue::Send, taken)));
+        }
+        self.poll_queue::<false>(vi)
+    }
+
+    /// The next completion of the receive queue, if it is there.
+    #[inline]
+    pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
+        // Nothing is there yet, or a small message for the descriptor that is next.
+        if !self.is_forked()
+            && !self.signal.has_events()
+            && let Some(core) = self.vis.get_mut(vi.0)
+            && core.plain
+            && core.recv.nothing_done()
+        {
+            if core.watch.is_quiet() && !self.signal.is_announced() {
+                return Ok(None);
+            }
+            if let Some(taken) = core.take_small() {
+                self.counters.add(Counter::Receives, 1);
+                return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
+            }
+        }
+        self.poll_queue::<true>(vi)
+    }
+
+    /// The next completion of any queue bound to a completion queue, if there is one.
+    #[inline]
+    pub fn poll_cq(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
+        loop {
+            let Some((vi, queue)) = self.next_entry(cq)? else { return Ok(None) };
+            if let Some(completion) = self.take_completion(vi, queue) {
+                return Ok(Some(completion));
+            }
+        }
+    }
+
+    /// Up to `most` completions at once.
+    pub fn poll_cq_batch(&mut self, cq: Cq, into: &mut Vec<Completion>, most: usize) -> Result<usize, Error> {
+        let before = into.len();
+        while into.len() - before < most {
+            match self.poll_cq(cq)? {
+                Some(completion) => into.push(completion),
+                None => break,
+            }
+        }
+        Ok(into.len() - before)
+    }
+
+    /// The next entry of a completion queue as VIA has it: which VI and which queue. The completion is then taken
+    /// with [`poll_send`](Self::poll_send) or [`poll_recv`](Self::poll_recv), which succeed at once.
+    #[inline]
+    pub fn poll_cq_entry(&mut self, cq: Cq) -> Result<Option<(Vi, Queue)>, Error> {
+        let entry = self.next_entry(cq)?;
+        if let Some((vi, queue)) = entry
+            && let Some(core) = self.vis.get_mut(vi.0)
+        {
+            core.owed[queue as usize] += 1;
+        }
+        Ok(entry)
+    }
+
+    #[inline]
+    fn next_entry(&mut self, cq: Cq) -> Result<Option<(Vi, Queue)>, Error> {
+        self.check_fork()?;
+        let core = self.cqs.get_mut(cq.0).ok_or(Error::InvalidHandle("completion queue"))?;
+        if let Some(entry) = core.pop() {
+            return Ok(Some(entry));
+        }
+        self.progress_cq(cq);
+        Ok(self.cqs.get_mut(cq.0).and_then(|c| c.pop()))
+    }
+
+    /// An unsignalled descriptor that is done, to be used again.
+    pub fn reclaim(&mut self, vi: Vi) -> Option<Descriptor> {
+        self.vis.get_mut(vi.0)?.reclaimed.pop()
+    }
+
+    /// The queue is known when this is compiled: one straight path for each.
+    #[inline(never)]
+    fn poll_queue<const RECEIVE: bool>(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
+        let queue = if RECEIVE { Queue::Receive } else { Queue::Send };
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
+        if self.signal.has_events() {
+            self.process_events();
+        }
+        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
+        if !core.queue_mut(queue).head_done() {
+            if core.watch.is_quiet() && !self.signal.is_announced() {
+                return Ok(None);
+            }
+            let progress = core.progress(&mut self.srqs);
+            if progress.received > 0 {
+                self.counters.add(Counter::Receives, u64::from(progress.received));
+            }
+            if core.bound || progress.is_unusual() {
+                self.after_progress(vi, progress);
+                return Ok(self.take_settled(vi, queue));
+            }
+        } else if core.bound {
+            return Ok(self.take_settled(vi, queue));
+        }
+        match core.queue_mut(queue).pop() {
+            None => Ok(None),
+            Some(taken) if !RECEIVE && is_silent(&taken) => {
+                core.reclaimed.push(taken.0);
+                Ok(self.take_settled(vi, queue))
+            }
+            Some(taken) => Ok(Some(Completion::new(vi, queue, taken))),
+        }
+    }
+
+    /// Takes a completion, and its entry in the completion queue with it.
+    fn take_settled(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
+        let completion = self.take_completion(vi, queue);
+        if completion.is_some() {
+            self.settle_entry(vi, queue);
+        }
+        completion
+    }
+
+    /// Whether the next completion of a queue is there, after some progress.
+    pub(crate) fn queue_ready(&mut self, vi: Vi, queue: Queue) -> Result<bool, Error> {
+        self.check_fork()?;
+        self.process_events();
+        self.progress_vi(vi);
+        let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        Ok(core.queue_mut(queue).head_done())
+    }
+
+    /// Whether a completion queue has an entry, after some progress.
+    pub(crate) fn cq_ready(&mut self, cq: Cq) -> Result<bool, Error> {
+        self.check_fork()?;
+        if self.cqs.get(cq.0).ok_or(Error::InvalidHandle("completion queue"))?.is_empty() {
+            self.progress_cq(cq);
+        }
+        Ok(self.cqs.get(cq.0).is_some_and(|c| !c.is_empty()))
+    }
+
+    /// A completion of a bound queue was taken directly: its entry was fetched before, or goes with it.
+    #[inline]
+    fn settle_entry(&mut self, vi: Vi, queue: Queue) {
+        let Some(cq) = self.bound_cq(vi, queue) else { return };
+        let Some(core) = self.vis.get_mut(vi.0) else { return };
+        let owed = &mut core.owed[queue as usize];
+        if *owed > 0 {
+            *owed -= 1;
+        } else if let Some(cq) = self.cqs.get_mut(cq.0) {
+            cq.forget(vi, queue);
+        }
+    }
+
+    fn bound_cq(&self, vi: Vi, queue: Queue) -> Option<Cq> {
+        let core = self.vis.get(vi.0)?;
+        match queue {
+            Queue::Send => core.attributes.send_cq,
+            Queue::Receive => core.attributes.recv_cq,
+        }
+    }
+
+    /// Takes the oldest completion of a queue; unsignalled successes are put aside.
+    #[inline]
+    fn take_completion(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
+        let core = self.vis.get_mut(vi.0)?;
+        let cq = match queue {
+            Queue::Send => core.attributes.send_cq,
+            Queue::Receive => core.attributes.recv_cq,
+        };
+        loop {
+            let taken = core.queue_mut(queue).pop()?;
+            if let Some(cq) = cq
+                && let Some(cq) = self.cqs.get_mut(cq.0)
+                && (core.attributes.srq.is_none() || queue == Queue::Send)
+            {
+                cq.release();
+            }
+            if is_silent(&taken) {
+                core.reclaimed.push(taken.0);
+                continue;
+            }
+            return Some(Completion::new(vi, queue, taken));
+        }
+    }
+}
+
+/// Whether nobody is to be told of it.
+#[inline]
+fn is_silent((descriptor, outcome): &(Descriptor, Outcome)) -> bool {
+    descriptor.work().unsignalled && outcome.status.is_success()
+}

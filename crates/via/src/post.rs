@@ -1,0 +1,303 @@
+//! Posting: descriptors enter the ledger and, if they can, leave for the transport at once. No allocation, no lock, no
+//! system call.
+//!
+//! What a descriptor's segments are allowed to be is checked once and remembered by a stamp, which says against which
+//! state of which NIC's regions, under which tag and for which queue. The usual post is a comparison of stamps.
+
+use crate::counters::{Counter, CounterSlot};
+use crate::descriptor::{Descriptor, Op, Status, Work};
+use crate::error::{Error, PostError};
+use crate::handle::{ProtectionTag, Srq, Vi};
+use crate::memory::{MemHandle, MemTable};
+use crate::nic::Nic;
+use crate::provider::Submit;
+use crate::queues::Fault;
+use crate::raw::{Locator, RawSegment};
+use crate::vi::{ViCore, ViState};
+
+/// A receive that nobody is told of could never be used.
+const SILENT_RECEIVE: &str = "a receive cannot be unsignalled";
+
+impl Nic {
+    /// Posts to the send queue: sends, RDMA and atomics.
+    #[inline]
+    pub fn post_send(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), PostError> {
+        // A send that was checked before, on a connection with nothing in its way.
+        let work = descriptor.work();
+        if !self.is_forked()
+            && let Some(core) = self.vis.get_mut(vi.0)
+            && core.sends_straight()
+            && work.stamp == self.mem.stamp() ^ core.send_mix
+            && work.total <= core.attributes.max_transfer_size
+            && work.op == Op::Send
+        {
+            self.counters.add(Counter::Sends, 1);
+            self.counters.add(Counter::BytesSent, u64::from(work.total));
+            if let Some(fault) = core.submit(descriptor) {
+                self.break_vi(vi, fault);
+            }
+            return Ok(());
+        }
+        self.post_send_checked(vi, descriptor)
+    }
+
+    #[inline(never)]
+    fn post_send_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
+        if self.is_forked() {
+            return Err(PostError { error: Error::Forked, descriptor });
+        }
+        let Some(core) = self.vis.get_mut(vi.0) else {
+            return Err(PostError { error: Error::InvalidHandle("VI"), descriptor });
+        };
+        if core.send.is_full() {
+            return Err(PostError { error: Error::QueueFull { depth: core.send.depth() }, descriptor });
+        }
+        let work = descriptor.work_mut();
+        if work.op == Op::Receive || work.op == Op::RemoteRdmaWrite {
+            let error = Error::InvalidParameter("a receive descriptor was posted to the send queue");
+            return Err(PostError { error, descriptor });
+        }
+        if let Some(cq) = core.attributes.send_cq {
+            let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
+            if !cq.reserve() {
+                return Err(PostError { error: Error::CqFull { capacity: cq.capacity() }, descriptor });
+            }
+        }
+        work.verdict = check_send(work, core, self.attributes.max_segments_per_desc);
+        if work.verdict != Status::Success {
+            work.stamp = 0;
+        } else if work.stamp != self.mem.stamp() ^ core.send_mix {
+            work.verdict = check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters);
+            work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.send_mix } else { 0 };
+        }
+        count_send(work, &self.counters);
+        if core.state != ViState::Connected {
+            core.send.push(descriptor);
+            core.send.flush();
+            self.settle(vi);
+            return Ok(());
+        }
+        let fault = core.submit(descriptor);
+        if core.bound {
+            self.settle_send(vi);
+        }
+        if let Some(fault) = fault {
+            self.settle_send(vi);
+            self.break_vi(vi, fault);
+        }
+        Ok(())
+    }
+
+    /// Posts to the receive queue.
+    #[inline]
+    pub fn post_recv(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), PostError> {
+        // A receive that was checked before, and that only its own queue has to know of.
+        if !self.is_forked()
+            && let Some(core) = self.vis.get_mut(vi.0)
+            && core.receives_straight()
+            && descriptor.work().stamp == self.mem.stamp() ^ core.recv_mix
+            && descriptor.work().total < core.tell_from
+        {
+            core.recv.push(descriptor);
+            return Ok(());
+        }
+        self.post_recv_checked(vi, descriptor)
+    }
+
+    #[inline(never)]
+    fn post_recv_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
+        if self.is_forked() {
+            return Err(PostError { error: Error::Forked, descriptor });
+        }
+        let Some(core) = self.vis.get_mut(vi.0) else {
+            return Err(PostError { error: Error::InvalidHandle("VI"), descriptor });
+        };
+        if core.recv.is_full() {
+            return Err(PostError { error: Error::QueueFull { depth: core.recv.depth() }, descriptor });
+        }
+        if core.attributes.srq.is_some() {
+            let error = Error::InvalidParameter("this VI receives from a shared receive queue");
+            return Err(PostError { error, descriptor });
+        }
+        let work = descriptor.work_mut();
+        if work.op != Op::Receive {
+            let error = Error::InvalidParameter("only receive descriptors go to the receive queue");
+            return Err(PostError { error, descriptor });
+        }
+        if work.unsignalled {
+            return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
+        }
+        if let Some(cq) = core.attributes.recv_cq {
+            let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
+            if !cq.reserve() {
+                return Err(PostError { error: Error::CqFull { capacity: cq.capacity() }, descriptor });
+            }
+        }
+        if work.stamp != self.mem.stamp() ^ core.recv_mix {
+            work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
+                Status::FormatError
+            } else {
+                check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters)
+            };
+            work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.recv_mix } else { 0 };
+        }
+        let tell = work.total >= core.tell_from;
+        let index = core.recv.push(descriptor);
+        if tell {
+            core.tell_receive(index);
+        }
+        if core.state == ViState::Error {
+            core.recv.flush();
+            self.settle(vi);
+        }
+        Ok(())
+    }
+
+    /// Posts to a shared receive queue.
+    pub fn post_srq(&mut self, srq: Srq, mut descriptor: Descriptor) -> Result<(), PostError> {
+        if self.is_forked() {
+            return Err(PostError { error: Error::Forked, descriptor });
+        }
+        let Some(core) = self.srqs.get_mut(srq.0) else {
+            return Err(PostError { error: Error::InvalidHandle("shared receive queue"), descriptor });
+        };
+        if core.is_full() {
+            return Err(PostError { error: Error::QueueFull { depth: core.depth() }, descriptor });
+        }
+        let work = descriptor.work_mut();
+        if work.op != Op::Receive {
+            let error = Error::InvalidParameter("only receive descriptors go to a shared receive queue");
+            return Err(PostError { error, descriptor });
+        }
+        if work.unsignalled {
+            return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
+        }
+        // The VI is not known yet: its tag is compared with this one when the descriptor is drawn.
+        let region = |s: &RawSegment| self.mem.get(s.handle);
+        let tag = work.segments.iter().find_map(region).map(|r| r.attributes.ptag);
+        work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
+            Status::FormatError
+        } else {
+            check_segments(work, tag, &self.mem, &self.counters)
+        };
+        work.stamp = 0;
+        core.post(descriptor, tag);
+        Ok(())
+    }
+
+    /// Sends a few bytes by value: no buffer, no descriptor, no completion.
+    #[inline]
+    pub fn send_inline(&mut self, vi: Vi, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
+        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
+        let Some(endpoint) = core.endpoint.as_mut() else { return Err(not_connected(core.state)) };
+        if bytes.len() > core.max_inline {
+            return Err(Error::Limit { what: "bytes sent inline", limit: core.max_inline as u64 });
+        }
+        if core.send.waiting() > 0 {
+            return Err(Error::Busy);
+        }
+        match endpoint.submit_inline(bytes, immediate) {
+            Submit::Done | Submit::Pending => {
+                self.counters.add(Counter::InlineSends, 1);
+                self.counters.add(Counter::BytesSent, bytes.len() as u64);
+                Ok(())
+            }
+            Submit::Busy => Err(Error::Busy),
+            Submit::Failed(_) => {
+                self.break_vi(vi, Fault::Lost);
+                Err(not_connected(ViState::Error))
+            }
+        }
+    }
+
+    /// Posts several descriptors; on the first refusal the rest is given back.
+    pub fn post_send_batch(
+        &mut self,
+        vi: Vi,
+        batch: impl IntoIterator<Item = Descriptor>,
+    ) -> Result<usize, (usize, PostError)> {
+        let mut posted = 0;
+        for descriptor in batch {
+            self.post_send(vi, descriptor).map_err(|e| (posted, e))?;
+            posted += 1;
+        }
+        Ok(posted)
+    }
+}
+
+#[cold]
+fn not_connected(found: ViState) -> Error {
+    Error::InvalidState { call: "send_inline", wanted: "connected", found }
+}
+
+#[inline]
+fn check_send(work: &Work, core: &ViCore, max_segments: usize) -> Status {
+    if work.segments.len() > max_segments {
+        return Status::FormatError;
+    }
+    if work.total > core.attributes.max_transfer_size {
+        return Status::LengthError;
+    }
+    if !work.op.is_rdma() {
+        return Status::Success;
+    }
+    if work.op.reads_remote() && (work.immediate.is_some() || !core.attributes.reliability.is_reliable()) {
+        return Status::FormatError;
+    }
+    if work.op.is_atomic() && (work.total != 8 || !work.remote.addr.is_multiple_of(8)) {
+        return Status::FormatError;
+    }
+    if work.remote.handle == MemHandle::NONE {
+        return Status::FormatError;
+    }
+    match &core.remote {
+        Some(r) if work.op == Op::RdmaWrite && !r.rdma_write => Status::RdmaProtectionError,
+        Some(r) if work.op == Op::RdmaRead && !r.rdma_read => Status::RdmaProtectionError,
+        Some(r) if work.op.is_atomic() && !(r.rdma_read && r.rdma_write) => Status::RdmaProtectionError,
+        _ => Status::Success,
+    }
+}
+
+/// Every segment inside its region, and the region under the VI's tag, if that is known.
+#[inline]
+fn check_segments(
+    work: &mut Work,
+    tag: Option<ProtectionTag>,
+    mem: &MemTable,
+    counters: &CounterSlot,
+) -> Status {
+    let single = work.segments.len() == 1;
+    work.locator = None;
+    for segment in &work.segments {
+        if segment.handle == MemHandle::NONE {
+            counters.add(Counter::ImplicitRegistrations, 1);
+            continue;
+        }
+        let Some(region) = mem.get(segment.handle) else { return Status::ProtectionError };
+        let addr = segment.addr as u64;
+        if !region.contains(addr, u64::from(segment.len)) || tag.is_some_and(|t| t != region.attributes.ptag)
+        {
+            return Status::ProtectionError;
+        }
+        if single && let Some(at) = region.locator {
+            let offset = at.offset + (addr - region.base);
+            work.locator = Some(Locator { slab: at.slab, offset });
+        }
+    }
+    Status::Success
+}
+
+#[inline]
+fn count_send(work: &Work, counters: &CounterSlot) {
+    let (ops, bytes) = match work.op {
+        Op::RdmaWrite => (Counter::RdmaWrites, Counter::BytesWritten),
+        Op::RdmaRead => (Counter::RdmaReads, Counter::BytesRead),
+        Op::CompareSwap | Op::FetchAdd => (Counter::Atomics, Counter::BytesWritten),
+        _ => (Counter::Sends, Counter::BytesSent),
+    };
+    counters.add(ops, 1);
+    counters.add(bytes, u64::from(work.total));
+}

@@ -1,0 +1,89 @@
+//! Progress: moving VIs on, announcing what is done to completion queues, and the end of connections.
+
+use crate::counters::Counter;
+use crate::event::{ErrorEvent, code_of};
+use crate::handle::Vi;
+use crate::nic::Nic;
+use crate::queues::Fault;
+use crate::vi::{Progress, Queue, ViState};
+
+impl Nic {
+    /// Moves one VI on.
+    #[inline]
+    pub(crate) fn progress_vi(&mut self, vi: Vi) -> u32 {
+        let Some(core) = self.vis.get_mut(vi.0) else { return 0 };
+        let progress = core.progress(&mut self.srqs);
+        if progress.received > 0 {
+            self.counters.add(Counter::Receives, u64::from(progress.received));
+        }
+        if core.bound || progress.is_unusual() {
+            self.after_progress(vi, progress);
+        }
+        progress.received
+    }
+
+    /// Announces what progress brought about, and deals with what went wrong.
+    pub(crate) fn after_progress(&mut self, vi: Vi, progress: Progress) {
+        let Progress { fault, dropped, .. } = progress;
+        self.settle(vi);
+        if dropped > 0 {
+            self.counters.add(Counter::Dropped, u64::from(dropped));
+            let code = crate::event::ErrorCode::ReceiveQueueEmpty;
+            (0..dropped).for_each(|_| self.errors.raise(ErrorEvent { vi, code }));
+        }
+        if let Some(fault) = fault {
+            self.break_vi(vi, fault);
+        }
+    }
+
+    /// Announces what is done in order to the completion queues.
+    #[inline]
+    pub(crate) fn settle(&mut self, vi: Vi) {
+        self.settle_send(vi);
+        let Some(core) = self.vis.get_mut(vi.0) else { return };
+        if let Some(cq) = core.attributes.recv_cq {
+            let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
+            while let Some(wanted) = core.recv.settle() {
+                if wanted {
+                    cq.push(vi, Queue::Receive);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn settle_send(&mut self, vi: Vi) {
+        let Some(core) = self.vis.get_mut(vi.0) else { return };
+        if let Some(cq) = core.attributes.send_cq {
+            let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
+            while let Some(wanted) = core.send.settle() {
+                if wanted {
+                    cq.push(vi, Queue::Send);
+                }
+            }
+            if !core.hot && core.sends_outstanding() {
+                // In both its completion queues: a hot VI is not announced, so neither may wait to be told.
+                self.heat(vi);
+            }
+        }
+    }
+
+    /// A connection broke: flush, error state, callback.
+    #[cold]
+    pub(crate) fn break_vi(&mut self, vi: Vi, fault: Fault) {
+        self.counters.add(Counter::Breaks, 1);
+        self.end_connection(vi, ViState::Error);
+        if let Some(code) = code_of(fault) {
+            self.errors.raise(ErrorEvent { vi, code });
+        }
+    }
+
+    /// Closes the endpoint, flushes and announces.
+    pub(crate) fn end_connection(&mut self, vi: Vi, state: ViState) {
+        let Some(core) = self.vis.get_mut(vi.0) else { return };
+        let unfinished = u64::from(core.send.not_done() + core.recv.not_done());
+        core.unbind(state);
+        self.counters.add(Counter::Flushed, unfinished);
+        self.settle(vi);
+    }
+}
