@@ -49,6 +49,8 @@ pub(super) struct Half {
     /// What the peer was last told about `received`.
     told: u64,
     scratch: Vec<u8>,
+    /// A receive that is posted again once the answer to its message is on its way.
+    spent: Option<Descriptor>,
     patience: Patience,
 }
 
@@ -90,6 +92,7 @@ impl Half {
             received: 0,
             told: 0,
             scratch: vec![0; variant.size],
+            spent: None,
             patience,
         })
     }
@@ -112,7 +115,8 @@ impl Half {
             }
         }
         if self.inline {
-            return self.send_small::<CHECK>(nic, seq);
+            self.send_small::<CHECK>(nic, seq)?;
+            return self.post_spent(nic);
         }
         let mut descriptor = match self.spare.pop() {
             Some(descriptor) => descriptor,
@@ -125,6 +129,7 @@ impl Half {
         nic.post_send(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))?;
         self.sent += 1;
         // Off the critical path: the message is on its way.
+        self.post_spent(nic)?;
         if let Some(done) = nic.poll_send(self.vi).map_err(|e| failure(self.layer, &e))? {
             self.spare.push(self.checked(done)?.descriptor);
         }
@@ -159,6 +164,7 @@ impl Half {
         nic: &mut Nic,
         seq: u64,
     ) -> Result<u64> {
+        self.post_spent(nic)?;
         let done = self.wait_recv(nic)?;
         let value = if CHECK {
             done.descriptor.buffers()[0].read(0, &mut self.scratch);
@@ -167,12 +173,26 @@ impl Half {
         } else {
             sum_buffer(&done.descriptor.buffers()[0], self.size)
         };
-        nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
         self.received += 1;
-        if STREAM && self.received - self.told >= (self.window / 4).max(1) {
+        if !STREAM {
+            // Another one is posted, so this one has time.
+            self.spent = Some(done.descriptor);
+            return Ok(value);
+        }
+        nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        if self.received - self.told >= (self.window / 4).max(1) {
             self.grant(nic)?;
         }
         Ok(value)
+    }
+
+    /// Posts the receive again that the last message of a ping-pong used.
+    #[inline(always)]
+    fn post_spent(&mut self, nic: &mut Nic) -> Result<()> {
+        match self.spent.take() {
+            Some(descriptor) => nic.post_recv(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error)),
+            None => Ok(()),
+        }
     }
 
     /// Tells the sender about everything received.
