@@ -124,7 +124,7 @@ pub(crate) fn entries_for(words: usize) -> u64 {
 /// Messages in a row that make a burst.
 const BURST: u32 = 4;
 /// Lines the consumer asks for behind the last entry of a burst.
-const FETCH: u64 = 4;
+const FETCH: u64 = 8;
 /// How far ahead of the producer lines are fetched for writing.
 const AHEAD: u64 = 8;
 
@@ -164,16 +164,19 @@ pub(crate) struct Producer<S> {
     consumed: u64,
     /// Messages written since [`pause`](Producer::pause).
     run: u32,
+    /// The run before that was a burst.
+    streaming: bool,
 }
 
 impl<S: Deref<Target = [Slot]>> Producer<S> {
     pub(crate) fn new(slots: S) -> Producer<S> {
-        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0, run: 0 }
+        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0, run: 0, streaming: false }
     }
 
-    /// Something came the other way: what was a burst, if it was one, is over.
+    /// Something came the other way: an answer, or a word between two parts of a stream.
     #[inline]
     pub(crate) fn pause(&mut self) {
+        self.streaming = self.run >= BURST;
         self.run = 0;
     }
 
@@ -207,7 +210,7 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         if flags != 0 {
             slot.body[0].store(u64::from(immediate), Ordering::Relaxed);
         }
-        let burst = self.run >= BURST;
+        let burst = self.streaming | (self.run >= BURST);
         let bursting = if burst { BURSTING } else { 0 };
         slot.head
             .store(pack(Kind::Inline, flags | bursting, len, self.shape.lap(self.next)), Ordering::Release);
