@@ -6,8 +6,9 @@
 
 use std::hint::black_box;
 
-use crate::error::Result;
-use crate::plan::{Motion, Run, Tally};
+use crate::error::{Error, Result};
+use crate::logp::{self, Train};
+use crate::plan::{Motion, Run, Tally, Variant};
 use crate::timer::Timer;
 
 /// One message at a time, as a layer moves it. Sizes and windows were fixed when the layer was opened.
@@ -43,43 +44,77 @@ pub(crate) trait End {
 pub(crate) struct Looped<W> {
     wire: W,
     motion: Motion,
+    train: Train,
     /// Messages sent and received so far, all slices together: the next sequence number.
     next: u64,
 }
 
 impl<W: Wire> Looped<W> {
     /// Wraps an open wire.
-    pub(crate) fn new(wire: W, motion: Motion) -> Looped<W> {
-        Looped { wire, motion, next: 1 }
+    pub(crate) fn new(wire: W, variant: &Variant) -> Looped<W> {
+        let train = Train { messages: variant.arg("train").max(1), pause_ns: variant.arg("pause") };
+        Looped { wire, motion: variant.motion, train, next: 1 }
+    }
+
+    fn lead_with<const CHECK: bool>(
+        &mut self,
+        run: &Run,
+        timer: &Timer,
+        samples: &mut Vec<u64>,
+    ) -> Result<Tally> {
+        let (wire, first) = (&mut self.wire, self.next);
+        self.next += run.count;
+        match self.motion {
+            Motion::PingPong => ping::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::Stream => push::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::Posts => logp::posts::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::Trains => logp::trains::<W, CHECK>(wire, (first, self.train), run, timer, samples),
+            Motion::Takes => logp::takes::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::OneWay => logp::departures::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::Calls => Err(no_loop()),
+        }
+    }
+
+    fn follow_with<const CHECK: bool>(&mut self, run: &Run) -> Result<Tally> {
+        let (wire, first) = (&mut self.wire, self.next);
+        self.next += run.count;
+        match self.motion {
+            Motion::PingPong | Motion::Takes => pong::<W, CHECK>(wire, first, run),
+            Motion::Stream => drain::<W, CHECK>(wire, first, run),
+            Motion::Posts => logp::take_trains::<W, CHECK>(wire, first, run, run.batch),
+            Motion::Trains => logp::take_trains::<W, CHECK>(wire, first, run, self.train.messages),
+            Motion::OneWay => logp::arrivals::<W, CHECK>(wire, first, run),
+            Motion::Calls => Err(no_loop()),
+        }
     }
 }
 
 impl<W: Wire> End for Looped<W> {
     fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
-        let first = self.next;
-        self.next += run.count;
-        match (self.motion, run.check) {
-            (Motion::PingPong, false) => ping::<W, false>(&mut self.wire, first, run, timer, samples),
-            (Motion::PingPong, true) => ping::<W, true>(&mut self.wire, first, run, timer, samples),
-            (Motion::Stream, false) => push::<W, false>(&mut self.wire, first, run, timer, samples),
-            (Motion::Stream, true) => push::<W, true>(&mut self.wire, first, run, timer, samples),
+        match run.check {
+            false => self.lead_with::<false>(run, timer, samples),
+            true => self.lead_with::<true>(run, timer, samples),
         }
     }
 
     fn follow(&mut self, run: &Run) -> Result<Tally> {
-        let first = self.next;
-        self.next += run.count;
-        match (self.motion, run.check) {
-            (Motion::PingPong, false) => pong::<W, false>(&mut self.wire, first, run),
-            (Motion::PingPong, true) => pong::<W, true>(&mut self.wire, first, run),
-            (Motion::Stream, false) => drain::<W, false>(&mut self.wire, first, run),
-            (Motion::Stream, true) => drain::<W, true>(&mut self.wire, first, run),
+        match run.check {
+            false => self.follow_with::<false>(run),
+            true => self.follow_with::<true>(run),
         }
     }
 }
 
+#[cold]
+fn no_loop() -> Error {
+    Error::usage(
+        "calls are timed by the case itself",
+        "this is a fault of the benchmark: it should have its own end",
+    )
+}
+
 /// Keeps what [`Wire::recv`] returned: faults of a validation pass, sums of a timed one.
-fn tally<const CHECK: bool>(total: u64) -> Tally {
+pub(crate) fn tally<const CHECK: bool>(total: u64) -> Tally {
     if CHECK {
         Tally { bad: total, ..Tally::default() }
     } else {
@@ -189,7 +224,8 @@ mod tests {
     }
 
     fn end(motion: Motion, corrupt: u64) -> Looped<Echo> {
-        Looped::new(Echo { message: [0; 24], corrupt, acknowledged: 0 }, motion)
+        let variant = crate::cases::shape(motion, 24, 4);
+        Looped::new(Echo { message: [0; 24], corrupt, acknowledged: 0 }, &variant)
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! probes disagree. The second process is started afresh several times within a point: which physical pages the buffers
 //! got can change a bandwidth by a factor of two, and stays the same as long as the processes live.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
@@ -58,6 +59,8 @@ pub(crate) struct Slice {
     pub(crate) median: f64,
     /// Exchanges in a sample.
     pub(crate) batch: u64,
+    /// Further numbers of the case.
+    pub(crate) extra: BTreeMap<String, f64>,
 }
 
 /// Measures all variants of `point`. `tick` is called after every slice with the share of the work done.
@@ -175,7 +178,10 @@ impl Bench<'_> {
         // Every buffer of the window is used at least twice, without moving gigabytes.
         let count = (16 << 20) / variant.size.max(1);
         let count = count.clamp(2 * variant.window + 3, (2 * variant.window + 3).max(1000)) as u64;
-        let run = Run { count, batch: 1, check: true };
+        let batch = if variant.motion == Motion::Posts { burst(variant) } else { 1 };
+        let whole = batch.max(variant.arg("train"));
+        let count = if variant.motion == Motion::OneWay { count.min(NOTES) } else { count };
+        let run = Run { count: count.next_multiple_of(whole), batch, check: true };
         let (led, followed) = session.run(index, &run, self.timer, &mut Vec::new())?;
         Ok(led.bad == 0 && followed.bad == 0)
     }
@@ -191,15 +197,31 @@ impl Bench<'_> {
         loop {
             let mut samples = Vec::new();
             let before = self.timer.ticks();
-            session.run(index, &Run { count, batch: 1, check: false }, self.timer, &mut samples)?;
+            let run = match variant.motion {
+                Motion::Posts => {
+                    Run { count: count.next_multiple_of(burst(variant)), batch: burst(variant), check: false }
+                }
+                Motion::Trains => {
+                    Run { count: count.next_multiple_of(variant.arg("train").max(1)), batch: 1, check: false }
+                }
+                Motion::OneWay => Run { count: count.min(NOTES), batch: 1, check: false },
+                _ => Run { count, batch: 1, check: false },
+            };
+            session.run(index, &run, self.timer, &mut samples)?;
             let whole = self.timer.to_ns(self.timer.ticks() - before);
             let times: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks)).collect();
             let sample = median(&times).unwrap_or(whole);
-            let messages = if variant.motion == Motion::PingPong { 1 } else { count };
+            let messages = if variant.motion == Motion::Stream { count } else { 1 };
+            let sample = match variant.motion {
+                // What a slice has room for is a matter of whole exchanges here.
+                Motion::Posts | Motion::Trains | Motion::Takes | Motion::OneWay => whole / count as f64,
+                _ => sample,
+            };
             if whole >= target / 2.0 {
                 per_message = per_message.min(sample / messages as f64);
             }
-            let long_enough = whole >= 0.8 * target || count >= 1 << 26;
+            let most = if variant.motion == Motion::OneWay { NOTES } else { 1 << 26 };
+            let long_enough = whole >= 0.8 * target || count >= most;
             if long_enough && start.elapsed() >= WARM_UP {
                 break;
             }
@@ -209,8 +231,20 @@ impl Bench<'_> {
         }
         let per_message = per_message.clamp(1.0, target);
         let count = (target / per_message).ceil().max(4.0) as u64;
-        if variant.motion == Motion::Stream {
-            return Ok(Run { count, batch: count, check: false });
+        match variant.motion {
+            Motion::Stream => return Ok(Run { count, batch: count, check: false }),
+            Motion::Posts => {
+                let batch = burst(variant);
+                return Ok(Run { count: (count / batch + 2) * batch, batch, check: false });
+            }
+            Motion::Trains => {
+                let length = variant.arg("train").max(1);
+                return Ok(Run { count: (count / length).clamp(4, 2000) * length, batch: 1, check: false });
+            }
+            Motion::Takes => return Ok(Run { count: count.clamp(64, 4000), batch: 1, check: false }),
+            // The notes of the other end have to fit into its answer.
+            Motion::OneWay => return Ok(Run { count: count.clamp(32, NOTES), batch: 1, check: false }),
+            Motion::PingPong | Motion::Calls => {}
         }
         // A clock reading may cost at most one percent of a sample.
         let batch = (100.0 * self.timer.cost_ns() / per_message).ceil().max(1.0) as u64;
@@ -223,16 +257,22 @@ impl Bench<'_> {
         let before = Probe::take(session, self.timer, one_core)?;
         let (switches, delay) = (host::involuntary_switches(), host::run_delay_ns());
         let start = self.timer.ticks();
-        let (_, followed) = session.run(index, run, self.timer, &mut samples)?;
+        let (led, followed) = session.run(index, run, self.timer, &mut samples)?;
         let whole = self.timer.to_ns(self.timer.ticks() - start);
         let delay = (host::run_delay_ns() - delay).max(followed.delay) as f64;
         let switches = host::involuntary_switches() - switches + followed.switches;
         let after = Probe::take(session, self.timer, one_core)?;
-        let messages = match self.point.variants[index].motion {
-            Motion::PingPong => 2 * run.batch,
-            Motion::Stream => run.count,
+        let motion = self.point.variants[index].motion;
+        let messages = motion.messages(run) as f64;
+        // Taken by the other end, or with one reading of the clock inside: see `logp`.
+        let samples = match motion {
+            Motion::OneWay => followed.samples.iter().zip(&samples).map(|(to, from)| to - from).collect(),
+            _ if samples.is_empty() => followed.samples,
+            _ => samples,
         };
-        let ns: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks) / messages as f64).collect();
+        let clock = if matches!(motion, Motion::OneWay | Motion::Takes) { self.timer.cost_ns() } else { 0.0 };
+        let time = |ticks: &u64| (self.timer.to_ns(*ticks) - clock).max(0.0) / messages;
+        let ns: Vec<f64> = samples.iter().map(time).collect();
         Ok(Slice {
             launch: self.launch,
             round: self.round,
@@ -245,6 +285,7 @@ impl Bench<'_> {
             median: median(&ns).unwrap_or(0.0),
             ns,
             batch: run.batch,
+            extra: led.extra.into_iter().chain(followed.extra).collect(),
         })
     }
 
@@ -257,6 +298,14 @@ impl Bench<'_> {
         !limit.last || elapsed > most || self.results.iter().all(enough)
     }
 }
+
+/// Posts of one burst: few enough that no queue fills up, many enough that reading the clock does not count.
+fn burst(variant: &Variant) -> u64 {
+    variant.window.clamp(1, 16) as u64
+}
+
+/// Most notes of the other end in one answer.
+const NOTES: u64 = 500;
 
 /// At least one placement has as many good slices as an interval needs.
 fn enough(result: &Measured) -> bool {
@@ -280,7 +329,7 @@ const REST: Duration = Duration::from_millis(3);
 /// Aimed length of a slice. Streams get longer ones, because filling and draining the window is part of the time.
 fn slice_ns(motion: Motion) -> f64 {
     match motion {
-        Motion::PingPong => 3e6,
-        Motion::Stream => 5e6,
+        Motion::Stream | Motion::Posts | Motion::Trains => 5e6,
+        Motion::PingPong | Motion::Takes | Motion::OneWay | Motion::Calls => 3e6,
     }
 }

@@ -27,10 +27,9 @@ pub(crate) fn pairs(context: &Context<'_>, results: &[Measured]) -> Vec<Pair> {
 fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {
     let (ratio, n) = ratio(context, a, b, placement)?;
     let noisy = line(context, a, placement).noisy || line(context, b, placement).noisy;
-    let differ = a.variant.connections != b.variant.connections;
+    let differ = a.variant.series != b.variant.series || a.variant.x != b.variant.x;
     let name = |result: &Measured| {
-        let layer = result.variant.layer;
-        if differ { format!("{layer}@{}", result.variant.connections) } else { layer.to_string() }
+        if differ { result.variant.label() } else { result.variant.layer.to_string() }
     };
     Some(Pair {
         schema: VERSION,

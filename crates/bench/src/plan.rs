@@ -3,6 +3,8 @@
 //! A [`Point`] is one message size of one case; its [`Variant`]s (layers, or numbers of connections) are measured
 //! interleaved. Plans are plain data, because the second process gets them as part of its orders.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use viaduct_providers::Config;
 
@@ -58,6 +60,54 @@ pub enum Motion {
     PingPong,
     /// Many messages one way, the last one acknowledged.
     Stream,
+    /// Bursts of messages one way on an idle connection: only the posts are timed (Os of LogP).
+    Posts,
+    /// Trains of messages one way, each answered once and timed as a whole (the other method of LogP).
+    Trains,
+    /// One message there and one back, which is waited for long enough that it has come: only taking it is timed (Or).
+    Takes,
+    /// One message each way, timed one way by the cycle counter that both cores share.
+    OneWay,
+    /// Calls that the case times itself; the other end does what the case says.
+    Calls,
+}
+
+impl Motion {
+    /// Messages under way at once are a part of it, so that credits are needed.
+    pub(crate) fn is_stream(self) -> bool {
+        matches!(self, Motion::Stream | Motion::Posts | Motion::Trains)
+    }
+
+    /// Messages (or calls) that a sample of `run` stands for.
+    pub(crate) fn messages(self, run: &Run) -> u64 {
+        match self {
+            Motion::PingPong => 2 * run.batch,
+            Motion::Stream => run.count,
+            Motion::Posts | Motion::Calls => run.batch,
+            Motion::Trains | Motion::Takes | Motion::OneWay => 1,
+        }
+    }
+}
+
+/// When the receive of a ping-pong is posted again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Repost {
+    /// After the answer is on its way; another receive is posted meanwhile.
+    #[default]
+    After,
+    /// Before the answer is sent, as in the thesis.
+    Before,
+}
+
+impl Repost {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Repost::After => "after",
+            Repost::Before => "before",
+        }
+    }
 }
 
 /// What the user asked for.
@@ -71,6 +121,10 @@ pub struct Settings {
     pub wait: Wait,
     /// How a provider's messages are sent.
     pub send: Send,
+    /// When the receive of a ping-pong is posted again.
+    pub repost: Repost,
+    /// Os, Or, g and L of every variant beside its own values.
+    pub logp: bool,
     /// The cores of the two ends.
     pub cpus: [usize; 2],
     /// Messages under way; `None` for the window of the case.
@@ -95,6 +149,8 @@ impl Settings {
             sizes: Vec::new(),
             wait: Wait::Poll,
             send: Send::Auto,
+            repost: Repost::After,
+            logp: false,
             cpus,
             window: None,
             connections: Vec::new(),
@@ -140,8 +196,16 @@ impl Point {
 /// One layer as it is opened for one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Variant {
+    /// The case, by which the other end knows what to open.
+    pub case: String,
     /// The layer.
     pub layer: Layer,
+    /// Which curve of the case this belongs to; empty if it has only one.
+    pub series: String,
+    /// Where on the axis of the case it lies, if it has one.
+    pub x: Option<f64>,
+    /// Numbers that the case gives to its own ends.
+    pub args: BTreeMap<String, u64>,
     /// How messages move.
     pub motion: Motion,
     /// Message size in bytes.
@@ -152,6 +216,8 @@ pub(crate) struct Variant {
     pub wait: Wait,
     /// How a provider's messages are sent.
     pub send: Send,
+    /// When the receive of a ping-pong is posted again.
+    pub repost: Repost,
     /// Connections open; one of them is used.
     pub connections: usize,
     /// Nagle's algorithm stays on (TCP only).
@@ -161,6 +227,35 @@ pub(crate) struct Variant {
 }
 
 impl Variant {
+    /// A number that the case has set; 0 if it has not.
+    pub(crate) fn arg(&self, name: &str) -> u64 {
+        self.args.get(name).copied().unwrap_or(0)
+    }
+
+    /// The same with a number set.
+    pub(crate) fn with(mut self, name: &str, value: u64) -> Variant {
+        self.args.insert(name.to_owned(), value);
+        self
+    }
+
+    /// The same as a point of a curve.
+    pub(crate) fn on(mut self, series: &str, x: Option<f64>) -> Variant {
+        (self.series, self.x) = (series.to_owned(), x);
+        self
+    }
+
+    /// What tells it from the other variants of a point: layer, curve, place on the axis.
+    pub(crate) fn label(&self) -> String {
+        let mut label = self.layer.to_string();
+        if !self.series.is_empty() {
+            label = format!("{label}/{}", self.series);
+        }
+        match self.x {
+            Some(x) => format!("{label}@{x}"),
+            None => label,
+        }
+    }
+
     fn arena_end(&self) -> usize {
         self.arena + self.layer.arena_len(self).next_multiple_of(4096)
     }
@@ -177,8 +272,8 @@ pub(crate) struct Run {
     pub(crate) check: bool,
 }
 
-/// What the receiving process saw of one slice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a process saw of one slice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     /// Groups of bytes that were wrong; only counted in a validation pass.
     pub(crate) bad: u64,
@@ -188,4 +283,8 @@ pub(crate) struct Tally {
     pub(crate) switches: u64,
     /// Nanoseconds that the process was ready to run but another one had the core.
     pub(crate) delay: u64,
+    /// Further numbers of the case, by name.
+    pub(crate) extra: BTreeMap<String, f64>,
+    /// Samples that this end took, in ticks: the timed end takes them unless it cannot know.
+    pub(crate) samples: Vec<u64>,
 }

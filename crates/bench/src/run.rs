@@ -60,19 +60,22 @@ fn run_pinned(
     // Drift of the machine must not look like an effect of the size.
     Rng::new(settings.seed).shuffle(&mut points);
     let total = points.len() as f64;
-    let (mut pairs, mut valid) = (Vec::new(), true);
+    let (mut pairs, mut derived, mut valid) = (Vec::new(), Vec::new(), true);
     for (index, point) in points.iter().enumerate() {
         let mut tick = |share: f64| {
             listener(Event::Progress { size: point.size, done: (index as f64 + share) / total });
         };
         tick(0.0);
         let results = measure::measure(point, settings, command, &timer, &mut tick)?;
-        for line in summary::measurements(&context, &results) {
+        let lines = summary::measurements(&context, &results);
+        derived.extend((case.derive)(&lines));
+        for line in lines {
             valid &= line.valid;
             listener(Event::Line(Line::Measurement(Box::new(line))));
         }
         pairs.extend(pairing::pairs(&context, &results));
     }
+    derived.into_iter().for_each(|line| listener(Event::Line(line)));
     pairs.sort_by_key(|pair| pair.size);
     pairs.into_iter().for_each(|pair| listener(Event::Line(Line::Pair(pair))));
     Ok(valid)

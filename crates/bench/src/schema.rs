@@ -83,6 +83,18 @@ pub struct Measurement {
     pub window: usize,
     /// Connections open while one was used.
     pub connections: usize,
+    /// Which curve of the case; empty if it has only one.
+    #[serde(default)]
+    pub series: String,
+    /// What `x` counts: connections, segments, queues and so on; empty if only the size varies.
+    #[serde(default)]
+    pub axis: String,
+    /// Where on that axis this lies.
+    #[serde(default)]
+    pub x: Option<f64>,
+    /// Further medians of the case by name: shares, CPU time, misses.
+    #[serde(default)]
+    pub extra: BTreeMap<String, f64>,
     /// Slices left out: their two probes disagreed or a core was taken away.
     pub dropped: usize,
     /// Cost of reading the clock once, in nanoseconds.
@@ -108,7 +120,7 @@ pub struct Pair {
     pub case: String,
     /// Message size in bytes.
     pub size: usize,
-    /// Name of the layer above the line; `name@n` when the two differ in their number of connections.
+    /// Name of the layer above the line; `layer/series@x` when the two differ in more than the layer.
     pub a: String,
     /// Name of the layer below the line.
     pub b: String,
@@ -176,6 +188,10 @@ pub(crate) mod tests {
             wait: "poll".into(),
             window: 1,
             connections: 1,
+            series: String::new(),
+            axis: String::new(),
+            x: None,
+            extra: BTreeMap::new(),
             dropped: 2,
             timer_ns: 24.0,
             steal: 0.0,

@@ -91,8 +91,18 @@ pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placemen
         probe_ns: median(&probes),
         gap: slices.iter().map(|s| s.gap).fold(0.0, f64::max),
         dropped: dropped(result),
+        extra: extra(&slices),
         ..blank(context, result)
     }
+}
+
+/// Medians of the further numbers of the slices.
+fn extra(slices: &[&Slice]) -> BTreeMap<String, f64> {
+    let mut all: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (name, value) in slices.iter().flat_map(|slice| &slice.extra) {
+        all.entry(name.clone()).or_default().push(*value);
+    }
+    all.into_iter().filter_map(|(name, values)| Some((name, median(&values)?))).collect()
 }
 
 /// What the median and its interval are taken over: the medians of the launches if there are enough of them, for they
@@ -157,6 +167,10 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         wait: variant.wait.name().into(),
         window: variant.window,
         connections: variant.connections,
+        series: variant.series.clone(),
+        axis: case.axis.into(),
+        x: variant.x,
+        extra: BTreeMap::new(),
         dropped: 0,
         timer_ns: *timer_ns,
         steal: result.steal,
@@ -179,6 +193,8 @@ fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
     }
     if variant.layer.provider().is_some() {
         config.insert("send".into(), variant.send.name().into());
+        config.insert("repost".into(), variant.repost.name().into());
+        config.extend(variant.args.iter().map(|(name, value)| (name.clone(), value.to_string())));
         let defaults = Config::default();
         for knob in KNOBS {
             let value = (knob.show)(&settings.providers);
@@ -208,6 +224,7 @@ pub(crate) mod tests {
             ns: vec![*ns; 3],
             median: *ns,
             batch: 20,
+            extra: BTreeMap::new(),
         };
         ns.iter().enumerate().map(slice).collect()
     }

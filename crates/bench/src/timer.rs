@@ -30,6 +30,11 @@ impl Timer {
         self.calibration.ns(ticks)
     }
 
+    /// Ticks in so many nanoseconds.
+    pub fn to_ticks(&self, ns: f64) -> u64 {
+        (ns / self.to_ns(1 << 20) * f64::from(1 << 20)) as u64
+    }
+
     /// What one reading costs, in nanoseconds.
     pub fn cost_ns(&self) -> f64 {
         self.cost_ns

@@ -85,6 +85,12 @@ pub(crate) struct BenchArgs {
     /// How a provider's messages are sent
     #[arg(long, value_enum, default_value_t)]
     pub(crate) send: SendArg,
+    /// When the receive of a ping-pong is posted again
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) repost: RepostArg,
+    /// Os, Or, g and L beside the values of the case, so that one sees which side pays
+    #[arg(long)]
+    pub(crate) logp: bool,
     /// Cores of the two processes; twice the same to share one [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1..=2)]
     pub(crate) cpus: Vec<usize>,
@@ -165,6 +171,16 @@ pub(crate) enum SendArg {
     Auto,
     /// All by descriptor, with a completion each
     Descriptor,
+}
+
+/// When the receive of a ping-pong is posted again.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum RepostArg {
+    /// Once the answer is on its way
+    #[default]
+    After,
+    /// Before the answer is sent, as in the thesis
+    Before,
 }
 
 fn case_names() -> PossibleValuesParser {

@@ -60,6 +60,39 @@ viaduct_kit::isolated! { limit 300;
     }
 }
 
+viaduct_kit::isolated! { limit 120;
+    fn a_peer_that_never_reads_is_cut_off() {
+        let _watchdog = Watchdog::arm(LIMIT, "a peer that never reads");
+        let door = Door::open();
+        let letter = door.letter();
+        let memory = resident();
+        // Questions with an answer each: for a slab that is not there, and for memory through a lane that is not.
+        for (kind, a, b) in [(2_u32, 1_u32, 0xffff_fff0_u64), (4, 77, 4 << 32), (4, 77, 2 << 32)] {
+            let channel = door.knock();
+            say(&channel, &letter.bytes, &letter.enclosed());
+            assert_eq!(answer(&channel), Answer::Said(ACCEPT));
+            let mut note = letter.bytes[..8].to_vec();
+            note.extend(kind.to_ne_bytes());
+            note.extend(a.to_ne_bytes());
+            [b, 5, 0, 0, 0, 0].iter().for_each(|word| note.extend(word.to_ne_bytes()));
+            // Until the door is shut; the watchdog would tell if it never were.
+            let mut asked = 0_u64;
+            loop {
+                match channel.send(&note, &[]) {
+                    Ok(true) => asked += 1,
+                    Ok(false) => std::thread::yield_now(),
+                    Err(_) => break,
+                }
+            }
+            eprintln!("kind {kind}: cut off after {asked} questions");
+            assert!(asked > 10_000, "{asked} are not many yet");
+            door.serves();
+        }
+        let grown = resident().saturating_sub(memory);
+        assert!(grown < 128 << 20, "{grown} bytes more than before");
+    }
+}
+
 /// Bytes of memory in use.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();

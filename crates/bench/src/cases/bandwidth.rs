@@ -1,7 +1,8 @@
 //! Bandwidth: many messages one way, a few of them under way at a time, every byte read by the receiver.
 
-use crate::cases::{Case, shape, variants};
+use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
+use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings};
 
 pub(super) const CASE: Case = Case {
@@ -15,6 +16,10 @@ pub(super) const CASE: Case = Case {
     timed: "a stream from the first post to the acknowledgement of the last message; the receiver reads every byte \
             inside that time (MB = 10^6 bytes)",
     window: 4,
+    axis: "",
+    references: true,
+    via: plain,
+    derive: nothing,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

@@ -1,8 +1,9 @@
 //! Connections: latency on one connection while many others are open and idle.
 
-use crate::cases::{Case, shape, variants};
+use crate::cases::{Case, nothing, shape, variants};
 use crate::error::{Error, Result};
 use crate::layers::Layer;
+use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings, Variant};
 
 pub(super) const CASE: Case = Case {
@@ -15,6 +16,10 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "ping-pong on one connection, one way = half of the round trip, with the others open and idle",
     window: 1,
+    axis: "connections",
+    references: true,
+    via: plain,
+    derive: nothing,
 };
 
 const COUNTS: &[usize] = &[1, 2, 16, 128, 1024];
@@ -30,7 +35,11 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let point = |size: &usize| {
         let shape = shape(Motion::PingPong, *size, CASE.window);
         let of_count = |count: &usize| {
-            variants(settings, &settings.layers, &Variant { connections: *count, ..shape.clone() })
+            variants(
+                settings,
+                &settings.layers,
+                &Variant { connections: *count, x: Some(*count as f64), ..shape.clone() },
+            )
         };
         Point { size: *size, variants: counts.iter().flat_map(of_count).collect() }
     };

@@ -1,8 +1,9 @@
 //! Latency: one message there, one back; half of the round trip.
 
-use crate::cases::{Case, shape, variants, with_extra};
+use crate::cases::{Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::Layer;
+use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings, Wait};
 
 pub(super) const CASE: Case = Case {
@@ -16,6 +17,10 @@ pub(super) const CASE: Case = Case {
     timed: "ping-pong of one message, one way = half of the round trip; short round trips are timed in batches, and \
             the percentiles are then of batch means",
     window: 1,
+    axis: "",
+    references: true,
+    via: plain,
+    derive: nothing,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

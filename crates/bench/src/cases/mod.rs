@@ -3,16 +3,22 @@
 mod bandwidth;
 mod connections;
 mod latency;
+mod logp;
 mod rate;
+
+use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layers::Layer;
-use crate::plan::{Motion, Point, Send, Settings, Variant, Wait};
+use crate::layers::via::Place;
+use crate::loops::End;
+use crate::plan::{Motion, Point, Repost, Send, Settings, Variant, Wait};
+use crate::schema::{Line, Measurement};
 use crate::size;
 
 /// Every case.
-pub const ALL: &[&Case] = &[&latency::CASE, &bandwidth::CASE, &rate::CASE, &connections::CASE];
+pub const ALL: &[&Case] = &[&latency::CASE, &bandwidth::CASE, &logp::CASE, &connections::CASE, &rate::CASE];
 
 /// One benchmark.
 #[derive(Debug)]
@@ -35,6 +41,19 @@ pub struct Case {
     pub(crate) timed: &'static str,
     /// Messages under way unless told otherwise.
     pub(crate) window: usize,
+    /// What the numbers on the axis of the case are; empty if only the size varies.
+    pub axis: &'static str,
+    /// The reference layers (sockets, raw, copy) have it too.
+    pub(crate) references: bool,
+    /// Builds one end on a provider.
+    pub(crate) via: fn(Place) -> Result<Box<dyn End>>,
+    /// Values that follow from the measured ones: further lines of the result.
+    pub(crate) derive: fn(&[Measurement]) -> Vec<Line>,
+}
+
+/// Nothing follows.
+pub(crate) fn nothing(_: &[Measurement]) -> Vec<Line> {
+    Vec::new()
 }
 
 impl Case {
@@ -59,7 +78,11 @@ impl Case {
             return Err(Error::usage("a window, launch or connection count of 0", "use at least 1"));
         }
         let sizes = if settings.sizes.is_empty() { self.sizes } else { &settings.sizes };
-        let points: Vec<Point> = (self.points)(settings, sizes)?.into_iter().map(Point::lay_out).collect();
+        let mut points = (self.points)(settings, sizes)?;
+        for variant in points.iter_mut().flat_map(|point| &mut point.variants) {
+            variant.case = self.name.into();
+        }
+        let points: Vec<Point> = points.into_iter().map(Point::lay_out).collect();
         for point in &points {
             check_memory(point)?;
             for variant in &point.variants {
@@ -94,6 +117,12 @@ impl Case {
                     .into(),
                 Send::Descriptor => "Viaduct sends every message by descriptor and reaps its completion.".into(),
             });
+            lines.push(match settings.repost {
+                Repost::After => "In a ping-pong it posts its receive again once the answer is on its way (--repost before \
+                                  is the order of the thesis)."
+                    .into(),
+                Repost::Before => "In a ping-pong it posts its receive again before it answers.".into(),
+            });
         }
         lines
     }
@@ -105,6 +134,7 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
         layer: *layer,
         wait: layer.wait(settings.wait),
         send: settings.send,
+        repost: settings.repost,
         nagle: shape.nagle && *layer == Layer::Tcp || *layer == Layer::TcpNagle,
         ..shape.clone()
     };
@@ -114,12 +144,17 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
 /// A variant to fill in.
 pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
     Variant {
+        case: String::new(),
         layer: Layer::Raw,
+        series: String::new(),
+        x: None,
+        args: BTreeMap::new(),
         motion,
         size,
         window,
         wait: Wait::Poll,
         send: Send::Auto,
+        repost: Repost::After,
         connections: 1,
         nagle: false,
         arena: 0,
@@ -151,23 +186,29 @@ fn check_cpus(settings: &Settings) -> Result<()> {
 
 fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<()> {
     let layer = variant.layer;
+    if !case.references && layer.provider().is_none() {
+        return Err(Error::usage(
+            format!("layer `{layer}` has no {}", case.name),
+            "this case is about what VIA offers; measure a provider",
+        ));
+    }
     if settings.one_core() && variant.wait == Wait::Poll {
         return Err(Error::usage(
             format!("layer `{layer}` would spin while the other process waits for the same core"),
             "with one core for both use --wait block and layers that can sleep: unix, tcp, or a provider",
         ));
     }
-    if layer == Layer::Copy && variant.motion == Motion::PingPong {
+    if layer == Layer::Copy && !variant.motion.is_stream() {
         return Err(Error::usage(
             format!("layer `copy` has no {}", case.name),
             "the limit for latency is layer `raw`",
         ));
     }
-    if layer == Layer::Raw && variant.motion == Motion::Stream && variant.wait == Wait::Block {
+    if layer == Layer::Raw && variant.motion.is_stream() && variant.wait == Wait::Block {
         return Err(Error::usage("layer `raw` only streams with --wait poll", "leave --wait out"));
     }
     let stream = !matches!(layer, Layer::Raw) && layer.provider().is_none();
-    if variant.size == 0 && (stream || variant.motion == Motion::Stream) {
+    if variant.size == 0 && (stream || variant.motion.is_stream()) {
         return Err(Error::usage(
             format!("messages of 0 bytes cannot be measured with `{}` on `{layer}`", case.name),
             "use --sizes 1 or more",

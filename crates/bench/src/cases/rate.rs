@@ -1,8 +1,9 @@
 //! Rate: small messages one way, many of them under way at a time.
 
-use crate::cases::{Case, shape, variants, with_extra};
+use crate::cases::{Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::Layer;
+use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings, Variant};
 
 pub(super) const CASE: Case = Case {
@@ -16,6 +17,10 @@ pub(super) const CASE: Case = Case {
     timed: "a stream of messages with a window, from the first post to the acknowledgement of the last; tcp has \
             Nagle's algorithm on, which is its faster mode here",
     window: 64,
+    axis: "",
+    references: true,
+    via: plain,
+    derive: nothing,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

@@ -21,11 +21,11 @@ pub(super) fn arena_len(variant: &Variant) -> usize {
 }
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
-    Ok(Box::new(OpenDoor(Box::new(Looped::new(Copy::new(variant, control), variant.motion)))))
+    Ok(Box::new(OpenDoor(Box::new(Looped::new(Copy::new(variant, control), variant)))))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn End>> {
-    Ok(Box::new(Looped::new(Copy::new(variant, control), variant.motion)))
+    Ok(Box::new(Looped::new(Copy::new(variant, control), variant)))
 }
 
 fn buffer_len(size: usize) -> usize {

@@ -16,7 +16,7 @@ use viaduct_via::{Buffer, Completion, Descriptor, MemAttributes, Nic, Protection
 use crate::control::Patience;
 use crate::error::{Error, Result};
 use crate::pattern;
-use crate::plan::{Motion, Send, Variant, Wait};
+use crate::plan::{Repost, Send, Variant, Wait};
 use crate::raw::sum_buffer;
 
 /// Receives that the sender of a stream keeps posted for credits; at most seven can be under way.
@@ -24,7 +24,7 @@ const CREDITS: usize = 16;
 
 /// Which end of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     /// Starts and measures.
     Lead,
     /// Answers.
@@ -32,12 +32,13 @@ pub(super) enum Side {
 }
 
 /// One VI with everything that is posted to it.
-pub(super) struct Half {
+pub(crate) struct Half {
     vi: Vi,
     layer: &'static str,
     size: usize,
     window: u64,
     block: bool,
+    repost: Repost,
     /// Messages are small enough to be sent by value, without a descriptor.
     inline: bool,
     /// Send descriptors that are not posted.
@@ -56,7 +57,7 @@ pub(super) struct Half {
 
 impl Half {
     /// Creates a VI with its buffers and posts its receives; it is not connected yet.
-    pub(super) fn create(
+    pub(crate) fn create(
         nic: &mut Nic,
         tag: ProtectionTag,
         variant: &Variant,
@@ -65,10 +66,10 @@ impl Half {
     ) -> Result<Half> {
         let layer = variant.layer.name();
         let failed = |e: viaduct_via::Error| failure(layer, &e);
-        let (receives, receive_size) = match (variant.motion, side) {
-            (Motion::PingPong, _) => (2, variant.size),
-            (Motion::Stream, Side::Lead) => (CREDITS, 8),
-            (Motion::Stream, Side::Follow) => (variant.window, variant.size),
+        let (receives, receive_size) = match (variant.motion.is_stream(), side) {
+            (false, _) => (2, variant.size),
+            (true, Side::Lead) => (CREDITS, 8),
+            (true, Side::Follow) => (variant.window, variant.size),
         };
         let sends = variant.window + 1;
         let vi = nic.create_vi(ViAttributes::new(tag).depth(sends.max(receives) + 1)).map_err(failed)?;
@@ -85,6 +86,7 @@ impl Half {
             size: variant.size,
             window: variant.window as u64,
             block: variant.wait == Wait::Block,
+            repost: variant.repost,
             inline: variant.send == Send::Auto && variant.size <= nic.attributes().max_inline,
             spare: spare.collect(),
             sent: 0,
@@ -98,13 +100,13 @@ impl Half {
     }
 
     /// Its VI.
-    pub(super) fn vi(&self) -> Vi {
+    pub(crate) fn vi(&self) -> Vi {
         self.vi
     }
 
     /// Posts message `seq`. With `STREAM` it first waits until the peer has a buffer for it.
     #[inline(always)]
-    pub(super) fn send<const STREAM: bool, const CHECK: bool>(
+    pub(crate) fn send<const STREAM: bool, const CHECK: bool>(
         &mut self,
         nic: &mut Nic,
         seq: u64,
@@ -159,7 +161,7 @@ impl Half {
 
     /// Waits for message `seq`, reads it and posts its buffer again.
     #[inline(always)]
-    pub(super) fn recv<const STREAM: bool, const CHECK: bool>(
+    pub(crate) fn recv<const STREAM: bool, const CHECK: bool>(
         &mut self,
         nic: &mut Nic,
         seq: u64,
@@ -177,6 +179,9 @@ impl Half {
         if !STREAM {
             // Another one is posted, so this one has time.
             self.spent = Some(done.descriptor);
+            if self.repost == Repost::Before {
+                self.post_spent(nic)?;
+            }
             return Ok(value);
         }
         nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
@@ -196,7 +201,7 @@ impl Half {
     }
 
     /// Tells the sender about everything received.
-    pub(super) fn acknowledge(&mut self, nic: &mut Nic) -> Result<()> {
+    pub(crate) fn acknowledge(&mut self, nic: &mut Nic) -> Result<()> {
         while self.told != self.received {
             self.grant(nic)?;
         }
@@ -204,7 +209,7 @@ impl Half {
     }
 
     /// Waits until the receiver has told us about everything sent.
-    pub(super) fn wait_acknowledged(&mut self, nic: &mut Nic) -> Result<()> {
+    pub(crate) fn wait_acknowledged(&mut self, nic: &mut Nic) -> Result<()> {
         while self.granted != self.sent {
             self.take_grant(nic)?;
         }
@@ -276,7 +281,7 @@ impl Half {
 
 /// What a VIA call said, as an error of this crate.
 #[cold]
-pub(super) fn failure(layer: &'static str, error: &viaduct_via::Error) -> Error {
+pub(crate) fn failure(layer: &'static str, error: &viaduct_via::Error) -> Error {
     Error::layer(layer, error.to_string(), "")
 }
 

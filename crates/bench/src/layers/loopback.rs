@@ -9,7 +9,7 @@ use std::time::Duration;
 use viaduct_via::{NetAddress, Nic};
 
 use crate::control::Control;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layers::half::{Half, Side, failure};
 use crate::layers::{Door, OpenDoor, via};
 use crate::loops::End;
@@ -22,6 +22,12 @@ pub(super) fn listen(_variant: &Variant, _control: &Rc<Control>) -> Result<Box<d
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn End>> {
     let layer = variant.layer.name();
+    if !matches!(variant.motion, Motion::PingPong | Motion::Stream) {
+        return Err(Error::usage(
+            format!("layer `{layer}` has both ends in one process, which case `{}` cannot use", variant.case),
+            "use --provider shm",
+        ));
+    }
     let (mut nic, tag) = via::open(variant, control)?;
     let address = NetAddress::local("bench").map_err(|e| failure(layer, &e))?;
     let listener = nic.listen(&address, 1).map_err(|e| failure(layer, &e))?;
@@ -76,8 +82,8 @@ impl End for Loop {
         let total = match (self.motion, run.check) {
             (Motion::PingPong, false) => self.bounce::<false>(run, timer, samples)?,
             (Motion::PingPong, true) => self.bounce::<true>(run, timer, samples)?,
-            (Motion::Stream, false) => self.stream::<false>(run, timer, samples)?,
-            (Motion::Stream, true) => self.stream::<true>(run, timer, samples)?,
+            (_, false) => self.stream::<false>(run, timer, samples)?,
+            (_, true) => self.stream::<true>(run, timer, samples)?,
         };
         self.next += run.count;
         Ok(if run.check {

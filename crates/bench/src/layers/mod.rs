@@ -12,13 +12,13 @@
 //! `Wire`, one line in [`ALL`], one arm in `listen`, `connect` and `arena_len`.
 
 mod copy;
-mod half;
+pub(crate) mod half;
 mod loopback;
 mod raw;
 mod socket;
 mod tcp;
 mod unix;
-mod via;
+pub(crate) mod via;
 
 use std::fmt;
 use std::rc::Rc;

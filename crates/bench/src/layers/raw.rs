@@ -14,16 +14,16 @@ use crate::error::Result;
 use crate::layers::{Door, OpenDoor};
 use crate::loops::{End, Looped, Wire};
 use crate::pattern;
-use crate::plan::{Motion, Variant, Wait};
+use crate::plan::{Variant, Wait};
 use crate::raw::{Block, Word};
 
 /// Lines apart that the prefetcher does not fetch together.
 const APART: usize = 128;
 
 pub(super) fn arena_len(variant: &Variant) -> usize {
-    match variant.motion {
-        Motion::PingPong => 2 * line_len(variant.size),
-        Motion::Stream => 2 * APART + variant.window * slot_len(variant.size),
+    match variant.motion.is_stream() {
+        false => 2 * line_len(variant.size),
+        true => 2 * APART + variant.window * slot_len(variant.size),
     }
 }
 
@@ -36,14 +36,10 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dy
 }
 
 fn open(variant: &Variant, control: &Rc<Control>, side: usize) -> Box<dyn End> {
-    match (variant.motion, variant.wait) {
-        (Motion::PingPong, Wait::Poll) => {
-            Box::new(Looped::new(Line::<false>::new(variant, control, side), variant.motion))
-        }
-        (Motion::PingPong, Wait::Block) => {
-            Box::new(Looped::new(Line::<true>::new(variant, control, side), variant.motion))
-        }
-        (Motion::Stream, _) => Box::new(Looped::new(Ring::new(variant, control), variant.motion)),
+    match (variant.motion.is_stream(), variant.wait) {
+        (false, Wait::Poll) => Box::new(Looped::new(Line::<false>::new(variant, control, side), variant)),
+        (false, Wait::Block) => Box::new(Looped::new(Line::<true>::new(variant, control, side), variant)),
+        (true, _) => Box::new(Looped::new(Ring::new(variant, control), variant)),
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -
         let stream = TcpStream::connect(address).map_err(Error::os(format!("connecting to {address}")))?;
         sockets.push(prepare(stream, variant)?);
     }
-    Ok(Box::new(Looped::new(Socket::new(variant, sockets, control.patience()), variant.motion)))
+    Ok(Box::new(Looped::new(Socket::new(variant, sockets, control.patience()), variant)))
 }
 
 struct Listening {
@@ -47,7 +47,7 @@ impl Door for Listening {
             let (stream, _) = self.listener.accept().map_err(Error::os("accepting a TCP connection"))?;
             sockets.push(prepare(stream, &self.variant)?);
         }
-        Ok(Box::new(Looped::new(Socket::new(&self.variant, sockets, self.patience), self.variant.motion)))
+        Ok(Box::new(Looped::new(Socket::new(&self.variant, sockets, self.patience), &self.variant)))
     }
 }
 

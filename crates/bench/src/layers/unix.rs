@@ -29,7 +29,7 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> R
         let stream = UnixStream::connect_addr(&address).map_err(Error::os("connecting to a Unix socket"))?;
         sockets.push(prepare(stream, variant)?);
     }
-    Ok(Box::new(Looped::new(Socket::new(variant, sockets, control.patience()), variant.motion)))
+    Ok(Box::new(Looped::new(Socket::new(variant, sockets, control.patience()), variant)))
 }
 
 struct Listening {
@@ -50,7 +50,7 @@ impl Door for Listening {
             let (stream, _) = self.listener.accept().map_err(Error::os("accepting a Unix connection"))?;
             sockets.push(prepare(stream, &self.variant)?);
         }
-        Ok(Box::new(Looped::new(Socket::new(&self.variant, sockets, self.patience), self.variant.motion)))
+        Ok(Box::new(Looped::new(Socket::new(&self.variant, sockets, self.patience), &self.variant)))
     }
 }
 

@@ -1,17 +1,21 @@
-//! `shm`: Viaduct between two processes, through the same calls that a program makes.
+//! Viaduct between two processes, through the same calls that a program makes.
+//!
+//! Both processes open a NIC and meet at an address; what is built on it (which VIs, which queues, which loop) is up to
+//! the case: it gets a [`Place`] on either side and connects its VIs in the same order.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use viaduct_via::{Listener, NetAddress, Nic, ProtectionTag};
+use viaduct_via::{Listener, NetAddress, Nic, ProtectionTag, Vi};
 
+use crate::cases::Case;
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
 use crate::layers::Door;
 use crate::layers::half::{Half, Side, failure};
 use crate::loops::{End, Looped, Wire};
-use crate::plan::{Motion, Variant};
+use crate::plan::Variant;
 
 /// Both processes are ours and alive, so a connection that takes longer has failed.
 const CONNECT_TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
@@ -23,27 +27,34 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
     let address = NetAddress::local(&name).map_err(|e| failure(layer, &e))?;
     let (mut nic, tag) = open(variant, control)?;
     let listener = nic.listen(&address, 16).map_err(|e| failure(layer, &e))?;
-    Ok(Box::new(Listening {
+    let place = Place {
         nic,
         tag,
-        listener,
-        name,
+        side: Side::Follow,
         variant: variant.clone(),
         patience: control.patience(),
-    }))
+        control: control.clone(),
+        way: Way::Answer(listener),
+    };
+    Ok(Box::new(Listening { place, name }))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> Result<Box<dyn End>> {
-    let layer = variant.layer.name();
-    let address: NetAddress = name.parse().map_err(|e| failure(layer, &e))?;
-    let (mut nic, tag) = open(variant, control)?;
-    let mut halves = Vec::with_capacity(variant.connections);
-    for _ in 0..variant.connections {
-        let half = Half::create(&mut nic, tag, variant, Side::Lead, control.patience())?;
-        nic.connect_request(half.vi(), &address, CONNECT_TIMEOUT).map_err(|e| failure(layer, &e))?;
-        halves.push(half);
-    }
-    Ok(end(nic, halves, variant))
+    let address: NetAddress = name.parse().map_err(|e| failure(variant.layer.name(), &e))?;
+    let (nic, tag) = open(variant, control)?;
+    build(Place {
+        nic,
+        tag,
+        side: Side::Lead,
+        variant: variant.clone(),
+        patience: control.patience(),
+        control: control.clone(),
+        way: Way::Call(address),
+    })
+}
+
+fn build(place: Place) -> Result<Box<dyn End>> {
+    (Case::find(&place.variant.case)?.via)(place)
 }
 
 /// Opens a NIC on the variant's provider, with a protection tag.
@@ -63,13 +74,50 @@ pub(super) fn open(variant: &Variant, control: &Control) -> Result<(Nic, Protect
     Ok((nic, tag))
 }
 
+/// One side of a variant on a provider: an open NIC, and the way to the other side.
+pub(crate) struct Place {
+    pub(crate) nic: Nic,
+    pub(crate) tag: ProtectionTag,
+    pub(crate) side: Side,
+    pub(crate) variant: Variant,
+    pub(crate) patience: Patience,
+    pub(crate) control: Rc<Control>,
+    way: Way,
+}
+
+enum Way {
+    Call(NetAddress),
+    Answer(Listener),
+}
+
+impl Place {
+    /// Connects a VI with the one that the other side joins with as its next; hands over a few bytes and gets some.
+    pub(crate) fn join(&mut self, vi: Vi, ours: &[u8]) -> Result<Vec<u8>> {
+        let layer = self.variant.layer.name();
+        let failed = |e: viaduct_via::Error| failure(layer, &e);
+        match &self.way {
+            Way::Call(address) => {
+                self.nic.connect_start(vi, None, address, ours, CONNECT_TIMEOUT).map_err(failed)?;
+                Ok(self.nic.connect_finish(vi).map_err(failed)?.private_data)
+            }
+            Way::Answer(listener) => {
+                let request = self.nic.wait_listener(*listener, CONNECT_TIMEOUT).map_err(failed)?;
+                let theirs = request.remote().private_data.clone();
+                self.nic.accept_with(request, vi, ours).map_err(|(e, _)| failed(e))?;
+                Ok(theirs)
+            }
+        }
+    }
+
+    /// What a VIA call said, as an error of this crate.
+    pub(crate) fn failed(&self, error: &viaduct_via::Error) -> Error {
+        failure(self.variant.layer.name(), error)
+    }
+}
+
 struct Listening {
-    nic: Nic,
-    tag: ProtectionTag,
-    listener: Listener,
+    place: Place,
     name: String,
-    variant: Variant,
-    patience: Patience,
 }
 
 impl Door for Listening {
@@ -78,31 +126,26 @@ impl Door for Listening {
     }
 
     fn accept(self: Box<Self>) -> Result<Box<dyn End>> {
-        let Listening { mut nic, tag, listener, variant, patience, .. } = *self;
-        let layer = variant.layer.name();
-        let mut halves = Vec::with_capacity(variant.connections);
-        for _ in 0..variant.connections {
-            let half = Half::create(&mut nic, tag, &variant, Side::Follow, patience.clone())?;
-            let request = nic.wait_listener(listener, CONNECT_TIMEOUT).map_err(|e| failure(layer, &e))?;
-            nic.accept(request, half.vi()).map_err(|(e, _)| failure(layer, &e))?;
-            halves.push(half);
-        }
-        nic.unlisten(listener).map_err(|e| failure(layer, &e))?;
-        Ok(end(nic, halves, &variant))
+        build(self.place)
     }
 }
 
-/// The last VI is used, the others stay connected and idle.
-fn end(nic: Nic, mut halves: Vec<Half>, variant: &Variant) -> Box<dyn End> {
-    let half = halves.pop().expect("at least one connection");
-    match variant.motion {
-        Motion::PingPong => {
-            Box::new(Looped::new(Connected::<false> { half, _idle: halves, nic }, variant.motion))
-        }
-        Motion::Stream => {
-            Box::new(Looped::new(Connected::<true> { half, _idle: halves, nic }, variant.motion))
-        }
+/// The plain end: as many connections as asked for, of which the last one is used and the others stay idle.
+pub(crate) fn plain(mut place: Place) -> Result<Box<dyn End>> {
+    let mut halves = Vec::with_capacity(place.variant.connections);
+    for _ in 0..place.variant.connections {
+        let half =
+            Half::create(&mut place.nic, place.tag, &place.variant, place.side, place.patience.clone())?;
+        place.join(half.vi(), &[])?;
+        halves.push(half);
     }
+    let half = halves.pop().expect("at least one connection");
+    let Place { nic, variant, .. } = place;
+    Ok(if variant.motion.is_stream() {
+        Box::new(Looped::new(Connected::<true> { half, _idle: halves, nic }, &variant))
+    } else {
+        Box::new(Looped::new(Connected::<false> { half, _idle: halves, nic }, &variant))
+    })
 }
 
 struct Connected<const STREAM: bool> {

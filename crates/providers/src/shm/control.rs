@@ -131,7 +131,7 @@ pub(crate) fn run(core: &Arc<Core>) {
                 _ => {}
             }
         }
-        core.flush_all();
+        core.serve_all();
         core.overdue();
         core.retry_peers();
     }
@@ -179,16 +179,25 @@ impl Core {
         }
     }
 
-    /// Sends what the channels had no room for before.
-    fn flush_all(&self) {
-        let backed_up: Vec<Arc<Pair>> =
-            lock(&self.control).pairs.values().filter(|p| p.is_backed_up()).cloned().collect();
-        backed_up.iter().for_each(|pair| self.flush(pair));
+    /// Sends what the channels had no room for before, and ends pairs that cannot go on.
+    fn serve_all(self: &Arc<Core>) {
+        let pairs: Vec<Arc<Pair>> =
+            lock(&self.control).pairs.values().filter(|p| p.has_work()).cloned().collect();
+        for pair in pairs {
+            self.flush(&pair);
+            if pair.is_broken() {
+                self.peer_gone(&pair);
+            }
+        }
     }
 
     /// Sends what waited, and has the thread woken when there is room for the rest.
     fn flush(&self, pair: &Pair) {
-        let more = pair.flush();
+        if !pair.flush() && self.send_pieces(pair) {
+            // The others have their turn first.
+            self.wake.signal();
+        }
+        let more = pair.is_backed_up();
         if pair.wants_room.swap(more, Ordering::Relaxed) != more {
             let interest = if more { Interest::Both } else { Interest::Read };
             let _ = self.epoll.modify(&pair.channel, token(CHANNEL, pair.id), interest);

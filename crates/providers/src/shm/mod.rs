@@ -26,6 +26,7 @@ mod lane;
 mod map;
 mod mem;
 mod nic;
+mod outbox;
 mod pair;
 mod progress;
 mod rdma;

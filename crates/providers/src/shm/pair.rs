@@ -1,6 +1,7 @@
 //! A pair: everything two connected NICs share, however many connections they have.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -15,6 +16,8 @@ use zerocopy::IntoBytes;
 
 use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
 use super::lane::Lanes;
+use super::outbox::{Broken, Message, Outbox};
+use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
 use super::wire::{Hello, Note, WANT_DIRECTORY, note};
 
@@ -48,7 +51,11 @@ pub(crate) struct Pair {
     /// Outcomes of operations the peer carries out for us, by operation number: those we asked for and no others.
     pub(crate) replies: Mutex<HashMap<u64, Reply>>,
     /// Messages the channel had no room for.
-    outbox: Mutex<VecDeque<Message>>,
+    outbox: Mutex<Outbox>,
+    /// What the peer reads from our memory through us, and has not got yet.
+    pub(crate) reads: Mutex<Reads>,
+    /// The channel is of no use any more: the control thread ends the pair.
+    broken: AtomicBool,
     /// Whether the control thread watches for room.
     pub(crate) wants_room: AtomicBool,
     /// Wakes the control thread.
@@ -72,19 +79,6 @@ pub(crate) struct Reply {
     pub(crate) status: u8,
     pub(crate) payload: Vec<u8>,
     pub(crate) complete: bool,
-}
-
-/// A message on its way to the peer, with a segment to hand over.
-struct Message {
-    bytes: Vec<u8>,
-    segment: Option<Arc<Segment>>,
-}
-
-impl Message {
-    fn send(&self, channel: &Channel) -> Result<bool, OsError> {
-        let fd = self.segment.as_ref().and_then(|s| s.fd());
-        channel.send(&self.bytes, fd.as_slice())
-    }
 }
 
 /// The descriptors that come with a request or its answer.
@@ -151,7 +145,9 @@ impl Pair {
             directory: chunks,
             absent: Mutex::new([Absent::Unasked; CHUNKS]),
             replies: Mutex::new(HashMap::new()),
-            outbox: Mutex::new(VecDeque::new()),
+            outbox: Mutex::new(Outbox::default()),
+            reads: Mutex::new(Reads::default()),
+            broken: AtomicBool::new(false),
             wants_room: AtomicBool::new(false),
             wake,
             channel,
@@ -176,48 +172,57 @@ impl Pair {
     /// Sends a note, now or when the channel has room.
     pub(crate) fn send(&self, note: &Note, payload: &[u8]) {
         let bytes = if payload.is_empty() { note.as_bytes().to_vec() } else { note.with(payload) };
-        self.post(Message { bytes, segment: None });
+        self.post(Message { bytes, segment: None, counts: note.kind != note::RDMA });
     }
 
     /// Sends a note with a segment, now or when the channel has room.
     pub(crate) fn send_segment(&self, note: &Note, segment: Option<Arc<Segment>>) {
-        self.post(Message { bytes: note.as_bytes().to_vec(), segment });
+        self.post(Message { bytes: note.as_bytes().to_vec(), segment, counts: true });
     }
 
     fn post(&self, message: Message) {
-        let mut outbox = lock(&self.outbox);
-        if outbox.is_empty() {
-            match message.send(&self.channel) {
-                Ok(true) => return,
-                Ok(false) => {}
-                // The peer is gone; its death is noticed elsewhere.
-                Err(_) => return,
-            }
+        match lock(&self.outbox).post(message, &self.channel) {
+            Ok(false) => {}
+            // The control thread sends the rest.
+            Ok(true) => self.wake.signal(),
+            Err(why) => self.break_off(&why),
         }
-        outbox.push_back(message);
-        // The control thread sends the rest.
-        self.wake.signal();
     }
 
     /// Sends what waited. Whether something still waits.
     pub(crate) fn flush(&self) -> bool {
-        let mut outbox = lock(&self.outbox);
-        while let Some(message) = outbox.front() {
-            match message.send(&self.channel) {
-                Ok(true) => drop(outbox.pop_front()),
-                Ok(false) => return true,
-                Err(_) => {
-                    outbox.clear();
-                    return false;
-                }
-            }
-        }
-        false
+        let flushed = lock(&self.outbox).flush(&self.channel);
+        flushed.unwrap_or_else(|why| {
+            self.break_off(&why);
+            false
+        })
     }
 
     /// Whether messages wait for room in the channel.
     pub(crate) fn is_backed_up(&self) -> bool {
         !lock(&self.outbox).is_empty()
+    }
+
+    /// Whether the control thread has something to send, or an end to make.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_broken() || self.is_backed_up() || !lock(&self.reads).is_empty()
+    }
+
+    /// Whether the pair is to be ended.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    /// Notes are lost from here on, so the connections end. The control thread does it: we may be anywhere.
+    pub(crate) fn break_off(&self, why: &Broken) {
+        match why {
+            Broken::Unread => tracing::warn!("process {}: too many notes unread, cut off", self.pid),
+            // The peer is gone, which is noticed elsewhere, when what it sent before is read.
+            Broken::Channel(e) if is_hangup(e) => return,
+            Broken::Channel(e) => tracing::warn!("process {}: a note could not be sent: {e}", self.pid),
+        }
+        self.broken.store(true, Ordering::Release);
+        self.wake.signal();
     }
 
     /// Looks up a region of the peer.
@@ -277,6 +282,11 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(crate) fn rustix_uid() -> u32 {
     viaduct_os::process::effective_uid()
+}
+
+fn is_hangup(error: &OsError) -> bool {
+    let gone = |kind| matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
+    matches!(error, OsError::Sys { source, .. } if gone(source.kind()))
 }
 
 /// Whether the kernel lets us read the number the peer says stands in its memory.

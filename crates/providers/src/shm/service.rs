@@ -1,6 +1,7 @@
 //! What the control thread does for peers: it hands out segments, notes that a lane is free, and carries out RDMA on
 //! private memory that the peer cannot reach itself.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -12,8 +13,33 @@ use viaduct_via::{Counter, MemHandle, Status, raw};
 
 use super::lane::LaneId;
 use super::nic::Core;
+use super::outbox::{Broken, MOST_OWED};
 use super::pair::{MAX_SEGMENT, Pair, lock};
 use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
+
+/// Pieces of what peers read that are sent in one turn, so that nobody else waits for long.
+const PIECES: usize = 64;
+
+/// Reads of a peer that are under way. Their bytes are copied when the channel has room for them: a peer that asks for
+/// a gigabyte and does not fetch it costs no memory.
+#[derive(Default)]
+pub(crate) struct Reads(VecDeque<Read>);
+
+impl Reads {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// One of them.
+struct Read {
+    number: u64,
+    lane: LaneId,
+    handle: MemHandle,
+    address: u64,
+    len: u64,
+    done: u64,
+}
 
 impl Core {
     /// Deals with one note. False if the peer broke the protocol.
@@ -85,6 +111,9 @@ impl Core {
         let lane = LaneId { ours: !theirs, slab: n.a, offset: n.b as u32 };
         let handle = MemHandle::from_number((n.e >> 32) as u32);
         let len = u64::from(n.e as u32);
+        if op == 2 {
+            return read_later(pair, Read { number: n.c, lane, handle, address: n.d, len, done: 0 });
+        }
         let rights = lock(&self.lanes).get(&(pair.id, lane)).map(|l| (l.tag, l.rdma_write, l.rdma_read));
         let mut answer = Note::new(note::RDMA_DONE);
         answer.c = n.c;
@@ -112,10 +141,6 @@ impl Core {
                 }
                 refuse(Status::Success)
             }
-            2 if read => {
-                send_pieces(pair, n.c, memory, len as usize);
-                true
-            }
             3 | 4 if read && write && len == 8 && n.d.is_multiple_of(8) => {
                 // SAFETY: eight aligned bytes of registered memory, kept by the lock on the directory.
                 let old = unsafe {
@@ -127,9 +152,55 @@ impl Core {
                 pair.send(&answer, &old.to_ne_bytes());
                 true
             }
-            1..=4 => refuse(Status::RdmaProtectionError),
+            1 | 3 | 4 => refuse(Status::RdmaProtectionError),
             _ => false,
         }
+    }
+
+    /// Sends what a peer reads, in turn, as far as the channel has room. Whether it could go on at once.
+    pub(crate) fn send_pieces(&self, pair: &Pair) -> bool {
+        for _ in 0..PIECES {
+            if pair.is_backed_up() || pair.is_broken() {
+                return false;
+            }
+            let Some(mut read) = lock(&pair.reads).0.pop_front() else { return false };
+            if !self.send_piece(pair, &mut read) {
+                lock(&pair.reads).0.push_back(read);
+            }
+            point("service.rdma-piece");
+        }
+        !lock(&pair.reads).0.is_empty()
+    }
+
+    /// Sends the next piece. Whether it was the last.
+    fn send_piece(&self, pair: &Pair, read: &mut Read) -> bool {
+        let mut answer = Note::new(note::RDMA_DONE);
+        answer.c = read.number;
+        answer.e = read.done;
+        answer.f = 1;
+        let rights = lock(&self.lanes).get(&(pair.id, read.lane)).map(|l| (l.tag, l.rdma_read));
+        let Some((tag, may_read)) = rights else {
+            answer.d = Status::TransportError as u64;
+            pair.send(&answer, &[]);
+            return true;
+        };
+        // Held while we copy, so that the region cannot be withdrawn meanwhile; it may have been between two pieces.
+        let directory = lock(&self.directory);
+        let found =
+            directory.find(read.handle).filter(|f| f.tag == tag && f.contains(read.address, read.len));
+        if !found.is_some_and(|f| f.read && may_read) {
+            answer.d = Status::RdmaProtectionError as u64;
+            pair.send(&answer, &[]);
+            return true;
+        }
+        let len = (read.len - read.done).min(PIECE as u64);
+        let mut piece = vec![0u8; len as usize];
+        // SAFETY: the range is registered memory of this process, kept by the lock on the directory.
+        unsafe { copy(piece.as_mut_ptr(), (read.address + read.done) as *const u8, piece.len()) };
+        read.done += len;
+        answer.f = u64::from(read.done == read.len);
+        pair.send(&answer, &piece);
+        read.done == read.len
     }
 
     /// A peer has carried out an operation of ours, or a piece of it.
@@ -150,23 +221,13 @@ impl Core {
     }
 }
 
-/// Sends registered memory in pieces.
-fn send_pieces(pair: &Pair, number: u64, memory: *const u8, len: usize) {
-    let mut piece = vec![0u8; PIECE.min(len)];
-    let mut done = 0;
-    loop {
-        let n = (len - done).min(PIECE);
-        // SAFETY: the caller keeps the registered range; n bytes fit into the piece.
-        unsafe { copy(piece.as_mut_ptr(), memory.add(done), n) };
-        let mut answer = Note::new(note::RDMA_DONE);
-        answer.c = number;
-        answer.e = done as u64;
-        answer.f = u64::from(done + n == len);
-        pair.send(&answer, &piece[..n]);
-        point("service.rdma-piece");
-        done += n;
-        if done == len {
-            return;
-        }
+/// Puts a read in line. A peer has one under way on each of its connections.
+fn read_later(pair: &Pair, read: Read) -> bool {
+    let mut reads = lock(&pair.reads);
+    reads.0.push_back(read);
+    if reads.0.len() > MOST_OWED / size_of::<Read>() {
+        reads.0.clear();
+        pair.break_off(&Broken::Unread);
     }
+    true
 }

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use viaduct_bench::schema::Line;
-use viaduct_bench::{Case, Event, Layer, PeerCommand, Send, Settings, Wait, cases, layers, size};
+use viaduct_bench::{Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size};
 
-use crate::cli::{BenchArgs, Format, SendArg, WaitArg};
+use crate::cli::{BenchArgs, Format, RepostArg, SendArg, WaitArg};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::{results, table};
@@ -82,6 +82,11 @@ fn settings(args: &BenchArgs) -> Result<Settings> {
         SendArg::Auto => Send::Auto,
         SendArg::Descriptor => Send::Descriptor,
     };
+    settings.repost = match args.repost {
+        RepostArg::After => Repost::After,
+        RepostArg::Before => Repost::Before,
+    };
+    settings.logp = args.logp;
     settings.window = args.window;
     settings.connections.clone_from(&args.connections);
     settings.time = if args.quick { args.time / 5.0 } else { args.time };

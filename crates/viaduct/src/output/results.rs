@@ -115,10 +115,17 @@ fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -
     ]
 }
 
-/// The layer, with the number of connections if that is what varies.
+/// The layer, with curve and place on the axis if those vary.
 fn label(line: &Measurement, all: &[&Measurement]) -> String {
-    let varies = all.iter().any(|other| other.connections != line.connections);
-    if varies { format!("{}@{}", line.layer, line.connections) } else { line.layer.clone() }
+    let varies = all.iter().any(|other| other.series != line.series || other.x != line.x);
+    let mut label = line.layer.clone();
+    if varies && !line.series.is_empty() {
+        label = format!("{label}/{}", line.series);
+    }
+    match line.x.filter(|_| varies) {
+        Some(x) => format!("{label}@{x}"),
+        None => label,
+    }
 }
 
 type Column = (&'static str, fn(&Measurement) -> String);

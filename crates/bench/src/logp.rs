@@ -1,0 +1,160 @@
+//! The loops of LogP: what a post costs, what taking a message costs, how long it is on its way, and trains of messages.
+//!
+//! Two methods that know nothing of each other (thesis, section 3.3, and netgauge): *direct*, where the posts of a burst
+//! and the taking of a message that has surely come are timed by themselves, and *trains*, where only whole exchanges
+//! are timed: n messages with a pause d between them, answered once. From those follow
+//! g = (T(n,0) - T(1,0)) / (n-1) and Os = (T(n,d) - T(1,0)) / (n-1) - d; the pauses are left out of T(n,d) as they
+//! really were, so d drops out. The way itself is timed by the cycle counter,
+//! which the cores of one host share.
+
+use crate::error::Result;
+use crate::loops::{Wire, tally};
+use crate::plan::{Run, Tally};
+use crate::timer::Timer;
+
+/// A train: so many messages, with so many nanoseconds between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Train {
+    pub(crate) messages: u64,
+    pub(crate) pause_ns: u64,
+}
+
+/// Bursts of `run.batch` posts on an idle connection; only the posts are timed.
+pub(crate) fn posts<W: Wire, const CHECK: bool>(
+    wire: &mut W,
+    first: u64,
+    run: &Run,
+    timer: &Timer,
+    samples: &mut Vec<u64>,
+) -> Result<Tally> {
+    let mut seq = first;
+    for burst in 0..run.count / run.batch {
+        let before = timer.ticks();
+        for _ in 0..run.batch {
+            wire.send::<CHECK>(seq)?;
+            seq += 1;
+        }
+        let after = timer.ticks();
+        wire.flush()?;
+        wire.wait_acknowledged()?;
+        if burst > 0 {
+            samples.push(after - before);
+        }
+    }
+    Ok(Tally::default())
+}
+
+/// Trains of messages; each is timed from its first post to the answer, without its pauses.
+pub(crate) fn trains<W: Wire, const CHECK: bool>(
+    wire: &mut W,
+    (first, train): (u64, Train),
+    run: &Run,
+    timer: &Timer,
+    samples: &mut Vec<u64>,
+) -> Result<Tally> {
+    let pause = timer.to_ticks(train.pause_ns as f64);
+    let mut seq = first;
+    for number in 0..run.count / train.messages {
+        let before = timer.ticks();
+        let mut paused = 0;
+        for sent in 0..train.messages {
+            if sent > 0 && pause > 0 {
+                let start = timer.ticks();
+                let mut now = start;
+                while now < start + pause {
+                    now = timer.ticks();
+                }
+                paused += now - start;
+            }
+            wire.send::<CHECK>(seq)?;
+            seq += 1;
+        }
+        wire.flush()?;
+        wire.wait_acknowledged()?;
+        if number > 0 {
+            samples.push(timer.ticks() - before - paused);
+        }
+    }
+    Ok(Tally::default())
+}
+
+/// The other end of bursts and trains: takes so many at a time and says so.
+pub(crate) fn take_trains<W: Wire, const CHECK: bool>(
+    wire: &mut W,
+    first: u64,
+    run: &Run,
+    length: u64,
+) -> Result<Tally> {
+    let mut total = 0u64;
+    let mut seq = first;
+    for _ in 0..run.count / length {
+        for _ in 0..length {
+            total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
+            seq += 1;
+        }
+        wire.acknowledge()?;
+    }
+    Ok(tally::<CHECK>(total))
+}
+
+/// Ping-pongs in which the answer is waited for so long that it has come: only taking it is timed.
+pub(crate) fn takes<W: Wire, const CHECK: bool>(
+    wire: &mut W,
+    first: u64,
+    run: &Run,
+    timer: &Timer,
+    samples: &mut Vec<u64>,
+) -> Result<Tally> {
+    let mut total = 0u64;
+    // What a whole exchange takes is found out first; between one and a half and four times that is long enough.
+    let mut round_trip = u64::MAX;
+    for number in 0..run.count {
+        let seq = first + number;
+        let start = timer.ticks();
+        wire.send::<CHECK>(seq)?;
+        if number < WARM {
+            total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
+            round_trip = round_trip.min(timer.ticks() - start);
+            continue;
+        }
+        let pause = 3 * round_trip.max(timer.to_ticks(200.0));
+        while timer.ticks() < start + pause {}
+        let before = timer.ticks();
+        total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
+        samples.push(timer.ticks() - before);
+    }
+    Ok(tally::<CHECK>(total))
+}
+
+/// Exchanges at the start of a slice of [`takes`] that are not samples.
+pub(crate) const WARM: u64 = 8;
+
+/// Ping-pongs in which both ends note the time: when a message was about to be sent, and when it was taken. The notes
+/// of the other end come back with its tally.
+pub(crate) fn departures<W: Wire, const CHECK: bool>(
+    wire: &mut W,
+    first: u64,
+    run: &Run,
+    timer: &Timer,
+    samples: &mut Vec<u64>,
+) -> Result<Tally> {
+    let mut total = 0u64;
+    for seq in first..first + run.count {
+        samples.push(timer.ticks());
+        wire.send::<CHECK>(seq)?;
+        total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
+    }
+    Ok(tally::<CHECK>(total))
+}
+
+/// The other end of [`departures`].
+pub(crate) fn arrivals<W: Wire, const CHECK: bool>(wire: &mut W, first: u64, run: &Run) -> Result<Tally> {
+    let mut total = 0u64;
+    let mut samples = Vec::with_capacity(run.count as usize);
+    for seq in first..first + run.count {
+        total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
+        samples.push(viaduct_os::clock::Tsc::cycles());
+        wire.send::<CHECK>(seq)?;
+    }
+    Ok(Tally { samples, ..tally::<CHECK>(total) })
+}

@@ -1,0 +1,133 @@
+//! Notes the channel of a pair had no room for.
+//!
+//! A peer that never reads must not make us keep notes for ever, and none may be lost: beyond a bound the pair is
+//! broken, as if the peer were gone. What our own RDMA operations put here is not counted. They are as many as there
+//! are connections and as long as their descriptors: the owner's doing, not the peer's.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use viaduct_os::error::OsError;
+use viaduct_os::fdpass::Channel;
+use viaduct_os::segment::Segment;
+
+/// Bytes a peer may leave unread. One that plays by the rules is owed an answer and a DETACH for each of its
+/// connections at the most, which is 12 MiB with 65,536 of them.
+pub(crate) const MOST_OWED: usize = 16 << 20;
+
+/// A message on its way to the peer, with a segment to hand over.
+pub(crate) struct Message {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) segment: Option<Arc<Segment>>,
+    /// Whether the peer had a part in it, so that it counts.
+    pub(crate) counts: bool,
+}
+
+impl Message {
+    fn send(&self, channel: &Channel) -> Result<bool, OsError> {
+        let fd = self.segment.as_ref().and_then(|s| s.fd());
+        channel.send(&self.bytes, fd.as_slice())
+    }
+
+    fn cost(&self) -> usize {
+        if self.counts { self.bytes.len() + size_of::<Message>() } else { 0 }
+    }
+}
+
+/// Why no more notes can be sent.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// The peer left too much unread.
+    Unread,
+    /// The channel failed.
+    Channel(OsError),
+}
+
+/// What waits for room.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    waiting: VecDeque<Message>,
+    owed: usize,
+    /// Nothing is sent any more; the pair is about to end.
+    shut: bool,
+}
+
+impl Outbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Sends a message, now or when there is room. Whether it has to wait.
+    pub(crate) fn post(&mut self, message: Message, channel: &Channel) -> Result<bool, Broken> {
+        if self.shut {
+            return Ok(false);
+        }
+        if self.waiting.is_empty() {
+            match message.send(channel) {
+                Ok(true) => return Ok(false),
+                Ok(false) => {}
+                Err(e) => return Err(self.shut(Broken::Channel(e))),
+            }
+        }
+        self.owed += message.cost();
+        if self.owed > MOST_OWED {
+            return Err(self.shut(Broken::Unread));
+        }
+        self.waiting.push_back(message);
+        Ok(true)
+    }
+
+    /// Sends what waited. Whether something still waits.
+    pub(crate) fn flush(&mut self, channel: &Channel) -> Result<bool, Broken> {
+        while let Some(message) = self.waiting.front() {
+            match message.send(channel) {
+                Ok(true) => {
+                    self.owed -= message.cost();
+                    self.waiting.pop_front();
+                }
+                Ok(false) => return Ok(true),
+                Err(e) => return Err(self.shut(Broken::Channel(e))),
+            }
+        }
+        Ok(false)
+    }
+
+    fn shut(&mut self, why: Broken) -> Broken {
+        *self = Outbox { shut: true, ..Outbox::default() };
+        why
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use viaduct_os::fdpass::Recv;
+
+    fn message(len: usize, counts: bool) -> Message {
+        Message { bytes: vec![7; len], segment: None, counts }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
+    fn what_waits_is_sent_in_order_and_too_much_is_an_end() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut outbox = Outbox::default();
+        let mut posted = 0;
+        while !outbox.post(message(1 + posted % 1_000, true), &ours).unwrap() || posted < 5_000 {
+            posted += 1;
+        }
+        let (mut buffer, mut fds) = (vec![0; 2_000], Vec::new());
+        for n in 0..=posted {
+            outbox.flush(&ours).unwrap();
+            assert_eq!(theirs.recv(&mut buffer, &mut fds, 0).unwrap(), Recv::Message(1 + n % 1_000));
+        }
+        assert!(outbox.is_empty() && outbox.owed == 0);
+        // Our own operations are not the peer's fault.
+        for _ in 0..2 * MOST_OWED / 32_768 {
+            outbox.post(message(32_768, false), &ours).unwrap();
+        }
+        let end = (0..).find_map(|_| outbox.post(message(32_768, true), &ours).err());
+        assert!(matches!(end, Some(Broken::Unread)));
+        assert!(outbox.is_empty() && matches!(outbox.post(message(1, true), &ours), Ok(false)));
+    }
+}
