@@ -21,15 +21,16 @@ pub(super) const CASE: Case = Case {
     timed: "Os: a post, in bursts of 16 on an idle connection; Or: taking a message that has come; g: the time between \
             messages of a stream; one-way: from just before the post to just after the taking, by the shared cycle \
             counter; L = one-way - Os - Or. Os-train and g-train come from whole trains of messages alone",
-    window: 16,
+    window: 64,
     axis: "",
     references: true,
     via: plain,
     derive,
 };
 
-/// Messages of the long trains.
-const TRAIN: u64 = 12;
+/// Messages of the long trains: without pauses enough for a plateau, with pauses fewer.
+const TRAIN: u64 = 48;
+const PAUSED: u64 = 9;
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let point = |size: &usize| {
@@ -42,7 +43,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             variants(settings, &settings.layers, &shape(motion, *size, window).on(series, None))
         };
         // A pause must be longer than a whole exchange, or the train would run into its own answer.
-        let pause = 20_000 + *size as u64;
+        let pause = 2_000 + *size as u64 / 2;
         let train = |messages, pause, series: &str| {
             let with = |v: Variant| v.with("train", messages).with("pause", pause);
             of(Motion::Trains, series).into_iter().map(with).collect::<Vec<_>>()
@@ -55,7 +56,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             of(Motion::OneWay, "one-way"),
             train(1, 0, "train-1"),
             train(TRAIN, 0, "train-n"),
-            train(TRAIN, pause, "train-d"),
+            train(PAUSED, pause, "train-d"),
         ];
         Point { size: *size, variants: all.into_iter().flatten().collect() }
     };
@@ -95,11 +96,11 @@ pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
             Some(value)
         };
         let l = add("L", value("one-way").zip(value("Os")).zip(value("Or")).map(|((t, os), or)| t - os - or));
-        let per_message = |long: &str| Some((value(long)? - value("train-1")?) / (TRAIN - 1) as f64);
-        let pause =
-            line("train-d").and_then(|l| l.config.get("pause")?.parse::<f64>().ok()).map(|ns| ns / 1e3);
-        let os = add("Os-train", per_message("train-d").zip(pause).map(|(t, d)| t - d));
-        let g = add("g-train", per_message("train-n"));
+        let per_message = |long: &str, n: u64| Some((value(long)? - value("train-1")?) / (n - 1) as f64);
+        // Each pause has one reading of the clock that is not part of it.
+        let clock = line("train-d").map_or(0.0, |l| l.timer_ns / 1e3);
+        let os = add("Os-train", per_message("train-d", PAUSED).map(|t| t - clock));
+        let g = add("g-train", per_message("train-n", TRAIN));
         let sum = value("Os").zip(value("Or")).zip(l).map(|((os, or), l)| os + or + l);
         let noisy = ["latency", "Os", "Or", "g", "one-way"].iter().any(|s| line(s).is_none_or(|l| l.noisy));
         for (a, b, ratio) in [
