@@ -7,6 +7,7 @@
 //!   tests/stop.rs       a peer stops and goes on               stopped is not dead
 //!   tests/hostile.rs    a peer writes garbage                  a clean error, and nobody else is concerned
 //!   tests/handshake.rs  strangers at the socket                the same, before there is a connection
+//!   tests/crowd.rs      too many at the socket                 whoever means it gets through
 //!   tests/notes.rs      strangers after the handshake          the same
 //!   tests/fork.rs       a process forks in the middle          the parent's pages, the parent's connections
 //!   tests/limits.rs     descriptors and memory run out         a typed error, and it works again after relief

@@ -29,8 +29,13 @@ pub(crate) const PROCESS: u64 = 4;
 
 /// A connection that says nothing for this long during set-up is dropped.
 const HANDSHAKE_DEADLINE_NS: u64 = 5_000_000_000;
-/// How often a peer that is not there yet is tried again.
-const PEER_RETRY: Duration = Duration::from_millis(1);
+/// Connections at once from which nothing has come yet. One more, and the oldest of them goes: an eighth of the
+/// descriptors a process usually has, and as many as the kernel lets wait at a socket.
+const MOST_SILENT: usize = 128;
+/// Connections accepted in one turn, so that a crowd at the door does not keep the others waiting.
+const ACCEPTS: usize = 64;
+/// How often a peer that is not there yet, or a server that has no room, is tried again.
+const RETRY: Duration = Duration::from_millis(1);
 
 /// State of connection set-up.
 #[derive(Default)]
@@ -43,6 +48,8 @@ pub(crate) struct Control {
     /// Channels beside the first one that a peer may use too.
     pub(crate) extra: HashMap<u64, (Channel, Arc<Pair>)>,
     pub(crate) wants: Vec<PeerWant>,
+    /// Requests of ours that found no room at the server's socket: tried again until they are given up.
+    pub(crate) calls: Vec<Call>,
 }
 
 /// A listening address.
@@ -80,6 +87,15 @@ pub(crate) enum Stage {
     Asking { vi: Vi, remote: NetAddress, attributes: RemoteAttributes, peer: bool },
 }
 
+/// A request of ours.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) vi: Vi,
+    pub(crate) from: NetAddress,
+    pub(crate) remote: NetAddress,
+    pub(crate) attributes: RemoteAttributes,
+}
+
 /// A peer-to-peer request of ours.
 pub(crate) struct PeerWant {
     pub(crate) vi: Vi,
@@ -101,6 +117,19 @@ impl Control {
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    fn is_silent(&self, handshake: u64) -> bool {
+        self.handshakes.get(&handshake).is_some_and(|h| matches!(h.stage, Stage::Fresh { .. }))
+    }
+
+    /// The one that has been silent for longest, if there are too many.
+    fn one_too_many(&self) -> Option<u64> {
+        if self.handshakes.len() <= MOST_SILENT {
+            return None;
+        }
+        let silent = || self.handshakes.keys().copied().filter(|id| self.is_silent(*id));
+        if silent().count() > MOST_SILENT { silent().min() } else { None }
     }
 }
 
@@ -124,7 +153,7 @@ pub(crate) fn run(core: &Arc<Core>) {
             let (kind, id) = (event.token & 7, event.token >> 3);
             match kind {
                 WAKE => drop(core.wake.drain()),
-                SOCKET => core.incoming(id),
+                SOCKET => core.incoming(id, &mut buffer),
                 HANDSHAKE => core.handshake(id, &mut buffer),
                 CHANNEL => core.channel(id, &mut buffer),
                 PROCESS => core.process_died(id),
@@ -134,6 +163,7 @@ pub(crate) fn run(core: &Arc<Core>) {
         core.serve_all();
         core.overdue();
         core.retry_peers();
+        core.retry_calls();
     }
 }
 
@@ -141,17 +171,17 @@ impl Core {
     /// How long the thread may sleep.
     fn next_timeout(&self) -> Option<Duration> {
         let control = lock(&self.control);
-        if control.wants.iter().any(|w| !w.waits() && !w.trying) {
-            return Some(PEER_RETRY);
+        if !control.calls.is_empty() || control.wants.iter().any(|w| !w.waits() && !w.trying) {
+            return Some(RETRY);
         }
         let first = control.handshakes.values().filter_map(|h| h.deadline).min()?;
         Some(Duration::from_nanos(first.saturating_sub(clock::now_ns()).max(1_000_000)))
     }
 
-    /// Accepts what has come to a listening socket.
-    fn incoming(self: &Arc<Core>, socket: u64) {
-        let mut control = lock(&self.control);
-        loop {
+    /// Accepts what has come to a listening socket; what is left is told of again.
+    fn incoming(self: &Arc<Core>, socket: u64, buffer: &mut [u8]) {
+        for _ in 0..ACCEPTS {
+            let mut control = lock(&self.control);
             let Some(s) = control.sockets.get(&socket) else { return };
             let channel = match s.listener.accept() {
                 Ok(Some(channel)) => channel,
@@ -176,6 +206,15 @@ impl Core {
             point("control.watched");
             let deadline = Some(clock::now_ns() + HANDSHAKE_DEADLINE_NS);
             control.handshakes.insert(id, Handshake { channel, deadline, stage: Stage::Fresh { socket } });
+            let one_too_many = control.one_too_many();
+            drop(control);
+            if let Some(oldest) = one_too_many {
+                // It may have spoken, and not been heard yet.
+                self.handshake(oldest, buffer);
+                if lock(&self.control).is_silent(oldest) {
+                    self.drop_handshake(oldest);
+                }
+            }
         }
     }
 
@@ -230,7 +269,13 @@ impl Core {
                     }
                 }
                 Ok(Recv::WouldBlock) => return,
-                Ok(Recv::Closed) | Err(_) => {
+                Ok(Recv::Closed) => {
+                    self.peer_gone(&pair);
+                    return;
+                }
+                Err(e) => {
+                    // The note is lost, and perhaps an answer somebody waits for: better an end than half a pair.
+                    tracing::warn!("process {}: a note could not be taken, cut off: {e}", pair.pid);
                     self.peer_gone(&pair);
                     return;
                 }
@@ -304,6 +349,7 @@ impl Core {
         }
         control.events.clear();
         control.wants.clear();
+        control.calls.clear();
         lock(&self.lanes).clear();
     }
 }

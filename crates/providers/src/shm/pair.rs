@@ -284,7 +284,8 @@ pub(crate) fn rustix_uid() -> u32 {
     viaduct_os::process::effective_uid()
 }
 
-fn is_hangup(error: &OsError) -> bool {
+/// Whether a message could not be sent because the other end is gone.
+pub(crate) fn is_hangup(error: &OsError) -> bool {
     let gone = |kind| matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
     matches!(error, OsError::Sys { source, .. } if gone(source.kind()))
 }

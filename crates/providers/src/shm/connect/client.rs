@@ -15,12 +15,22 @@ use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 use zerocopy::IntoBytes;
 
 use crate::mismatch;
-use crate::shm::control::{HANDSHAKE, Handshake, Stage, token};
+use crate::shm::control::{Call, HANDSHAKE, Handshake, Stage, token};
 use crate::shm::lane::LaneId;
 use crate::shm::nic::Core;
-use crate::shm::pair::{MAX_SEGMENT, Passed, lock};
+use crate::shm::pair::{MAX_SEGMENT, Passed, is_hangup, lock};
 use crate::shm::vi::{Lane, ShmVi};
 use crate::shm::wire::{Hello, hello};
+
+/// Which try it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    First,
+    /// Of a call that found no room before.
+    Again,
+    /// Of a peer that may not be there yet.
+    Peer,
+}
 
 impl Core {
     pub(crate) fn request(
@@ -32,8 +42,14 @@ impl Core {
     ) -> Result<(), Error> {
         let anonymous = || NetAddress::local(&format!("nic-{:02x}{:02x}", self.uid[0], self.uid[1]));
         let from = local.cloned().map_or_else(anonymous, Ok)?;
-        match self.connect(vi, &from, remote, ours, false) {
-            Ok(()) => Ok(()),
+        let call = Call { vi, from, remote: remote.clone(), attributes: ours.clone() };
+        match self.connect(&call, How::First) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                lock(&self.control).calls.push(call);
+                self.wake.signal();
+                Ok(())
+            }
             Err(error @ Error::NoMatch(_)) => {
                 // An answer, not a failure of the call: it is told like every other answer.
                 lock(&self.control).events.push_back(Event::Refused { vi, error });
@@ -44,12 +60,29 @@ impl Core {
         }
     }
 
+    /// Tries the servers again whose sockets had no room.
+    pub(crate) fn retry_calls(self: &Arc<Core>) {
+        let calls = lock(&self.control).calls.clone();
+        for call in calls {
+            let Err(error) = self.connect(&call, How::Again) else { continue };
+            let mut control = lock(&self.control);
+            let before = control.calls.len();
+            control.calls.retain(|c| c.vi != call.vi);
+            if control.calls.len() < before {
+                control.events.push_back(Event::Refused { vi: call.vi, error });
+                drop(control);
+                self.tell();
+            }
+        }
+    }
+
     pub(crate) fn cancel(self: &Arc<Core>, vi: Vi) {
         point("cancel");
         let mut control = lock(&self.control);
         let waiting: Vec<NetAddress> =
             control.wants.iter().filter(|w| w.vi == vi && w.waits()).map(|w| w.local.clone()).collect();
         control.wants.retain(|w| w.vi != vi);
+        control.calls.retain(|c| c.vi != vi);
         for address in waiting {
             if let Some(socket) = control.sockets.values_mut().find(|s| s.address == address) {
                 socket.peers -= 1;
@@ -69,31 +102,39 @@ impl Core {
         );
     }
 
-    /// Client: calls and asks.
-    pub(super) fn connect(
-        self: &Arc<Core>,
-        vi: Vi,
-        from: &NetAddress,
-        remote: &NetAddress,
-        ours: &RemoteAttributes,
-        peer: bool,
-    ) -> Result<(), Error> {
+    /// Calls and asks. False if the server has no room for one more connection now, or did not hear us out.
+    pub(super) fn connect(self: &Arc<Core>, call: &Call, how: How) -> Result<bool, Error> {
+        let Call { vi, from, remote, attributes } = call;
         point("request.before-connect");
-        let channel = Channel::connect(&self.path(remote)).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::WouldBlock => {
-                Error::NoMatch(remote.to_string())
-            }
-            _ => Error::Os(OsError::sys("connect", e)),
-        })?;
+        let channel = match Channel::connect(&self.path(remote)) {
+            Ok(channel) => channel,
+            Err(e) => match e.kind() {
+                io::ErrorKind::WouldBlock => return Ok(false),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    return Err(Error::NoMatch(remote.to_string()));
+                }
+                _ => return Err(Error::Os(OsError::sys("connect", e))),
+            },
+        };
         point("request.connected");
+        let peer = how == How::Peer;
         let mut hello = Hello::new(if peer { hello::PEER_REQUEST } else { hello::REQUEST }, self.uid);
         hello.uid_address = self.uid_copy.as_ptr() as u64;
         hello.vi_index = vi.raw().index;
         hello.set_addresses(remote, from);
-        hello.set_attributes(ours);
+        hello.set_attributes(attributes);
         hello.set_direct(self.config.direct);
         hello.set_asymmetric(barrier::asymmetric());
         let mut control = lock(&self.control);
+        let wanted = match how {
+            How::First => true,
+            How::Again => control.calls.iter().any(|c| c.vi == *vi && c.remote == *remote),
+            How::Peer => control.wants.iter().any(|w| w.vi == *vi && w.remote == *remote),
+        };
+        if !wanted {
+            // Given up meanwhile.
+            return Ok(true);
+        }
         let id = control.number();
         self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
         point("request.before-send");
@@ -101,11 +142,16 @@ impl Core {
         point("request.sent");
         if !matches!(sent, Ok(true)) {
             let _ = self.epoll.del(&channel);
-            return sent.and(Err(Error::NoMatch(remote.to_string())));
+            return match sent {
+                // It took us for one of those who say nothing.
+                Err(Error::Os(e)) if is_hangup(&e) => Ok(false),
+                sent => sent.and(Err(Error::NoMatch(remote.to_string()))),
+            };
         }
-        let stage = Stage::Asking { vi, remote: remote.clone(), attributes: ours.clone(), peer };
+        control.calls.retain(|c| c.vi != *vi);
+        let stage = Stage::Asking { vi: *vi, remote: remote.clone(), attributes: attributes.clone(), peer };
         control.handshakes.insert(id, Handshake { channel, deadline: None, stage });
-        Ok(())
+        Ok(true)
     }
 
     /// Client: the answer has come.

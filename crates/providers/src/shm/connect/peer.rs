@@ -7,8 +7,9 @@ use viaduct_os::point::point;
 use viaduct_via::provider::Event;
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 
+use super::client::How;
 use crate::mismatch;
-use crate::shm::control::{PeerWant, SOCKET, Socket, token};
+use crate::shm::control::{Call, PeerWant, SOCKET, Socket, token};
 use crate::shm::nic::Core;
 use crate::shm::pair::{Passed, lock};
 use crate::shm::wire::{Hello, hello};
@@ -48,18 +49,19 @@ impl Core {
 
     /// Tries the peers that were not there yet.
     pub(crate) fn retry_peers(self: &Arc<Core>) {
-        let missing: Vec<(Vi, NetAddress, NetAddress, RemoteAttributes)> = {
+        let missing: Vec<Call> = {
             let mut control = lock(&self.control);
             let idle = control.wants.iter_mut().filter(|w| !w.waits() && !w.trying);
             idle.map(|w| {
                 w.trying = true;
-                (w.vi, w.local.clone(), w.remote.clone(), w.attributes.clone())
+                let (from, remote) = (w.local.clone(), w.remote.clone());
+                Call { vi: w.vi, from, remote, attributes: w.attributes.clone() }
             })
             .collect()
         };
-        for (vi, local, remote, attributes) in missing {
-            if self.connect(vi, &local, &remote, &attributes, true).is_err() {
-                self.peer_not_there(vi);
+        for call in missing {
+            if !matches!(self.connect(&call, How::Peer), Ok(true)) {
+                self.peer_not_there(call.vi);
             }
         }
     }
