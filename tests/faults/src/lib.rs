@@ -11,6 +11,7 @@
 //!   tests/notes.rs      strangers after the handshake          the same
 //!   tests/fork.rs       a process forks in the middle          the parent's pages, the parent's connections
 //!   tests/limits.rs     descriptors and memory run out         a typed error, and it works again after relief
+//!   tests/mapping.rs    a peer's segment cannot be mapped      the same
 //!   tests/folders.rs    the run-time folder is full, foreign   the same
 //!   tests/channel.rs    control messages find no room          they wait and go on
 //!   tests/notices.rs    a peer dies, however one waits         the wait ends
@@ -35,6 +36,7 @@ pub mod door;
 pub mod footprint;
 pub mod forking;
 pub mod frozen;
+pub mod heard;
 pub mod ledger;
 pub mod node;
 pub mod plan;

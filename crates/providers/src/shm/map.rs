@@ -6,8 +6,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use viaduct_os::clock;
 use viaduct_os::segment::Segment;
+
+/// A slab that could not be mapped is not asked for again for this long: memory does not come back in a moment, and
+/// there are slower ways that need no mapping.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a look-up gave.
 pub(crate) enum Lookup {
@@ -17,8 +23,17 @@ pub(crate) enum Lookup {
     Ask,
     /// It is not, but has been asked for.
     Asked,
+    /// It is not to be had.
+    Never(Why),
+}
+
+/// Why a slab is not to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
     /// The peer has no such slab.
     Gone,
+    /// It has come, and could not be mapped here.
+    Failed,
 }
 
 /// The cache of one NIC, over all its peers.
@@ -26,6 +41,8 @@ pub(crate) struct MapCache {
     mapped: HashMap<(u64, u32), Mapping>,
     asked: HashSet<(u64, u32)>,
     gone: HashSet<(u64, u32)>,
+    /// Until when those that could not be mapped are left alone.
+    failed: HashMap<(u64, u32), u64>,
     capacity: usize,
     clock: u64,
     pub(crate) evictions: u64,
@@ -42,6 +59,7 @@ impl MapCache {
             mapped: HashMap::new(),
             asked: HashSet::new(),
             gone: HashSet::new(),
+            failed: HashMap::new(),
             capacity,
             clock: 0,
             evictions: 0,
@@ -56,7 +74,14 @@ impl MapCache {
             return Lookup::Mapped(m.segment.clone());
         }
         if self.gone.contains(&(pair, slab)) {
-            return Lookup::Gone;
+            return Lookup::Never(Why::Gone);
+        }
+        if let Some(until) = self.failed.get(&(pair, slab)) {
+            // Told at least once, however late somebody looks; then it may be asked for again.
+            if *until <= clock::now_ns() {
+                self.failed.remove(&(pair, slab));
+            }
+            return Lookup::Never(Why::Failed);
         }
         if self.asked.insert((pair, slab)) { Lookup::Ask } else { Lookup::Asked }
     }
@@ -81,9 +106,11 @@ impl MapCache {
         self.mapped.insert((pair, slab), Mapping { segment, used: self.clock });
     }
 
-    /// The question could not be sent; it may be asked again.
-    pub(crate) fn unasked(&mut self, pair: u64, slab: u32) {
-        self.asked.remove(&(pair, slab));
+    /// The segment has come and could not be mapped.
+    pub(crate) fn fail(&mut self, pair: u64, slab: u32) {
+        if self.asked.remove(&(pair, slab)) {
+            self.failed.insert((pair, slab), clock::now_ns() + PAUSE.as_nanos() as u64);
+        }
     }
 
     /// A peer is gone.
@@ -91,6 +118,7 @@ impl MapCache {
         self.mapped.retain(|(p, _), _| *p != pair);
         self.asked.retain(|(p, _)| *p != pair);
         self.gone.retain(|(p, _)| *p != pair);
+        self.failed.retain(|(p, _), _| *p != pair);
     }
 }
 
@@ -118,9 +146,22 @@ mod tests {
         assert!(matches!(cache.find(1, 1), Lookup::Mapped(_)));
         assert!(matches!(cache.find(1, 2), Lookup::Ask));
         cache.insert(1, 2, None);
-        assert!(matches!(cache.find(1, 2), Lookup::Gone));
+        assert!(matches!(cache.find(1, 2), Lookup::Never(Why::Gone)));
         cache.forget(1);
         assert!(matches!(cache.find(1, 1), Lookup::Ask));
         assert!(matches!(cache.find(2, 1), Lookup::Mapped(_)));
+    }
+    #[test]
+    fn what_could_not_be_mapped_is_told_and_not_asked_for_at_once() {
+        let mut cache = MapCache::new(2);
+        cache.fail(1, 1);
+        assert!(matches!(cache.find(1, 1), Lookup::Ask), "nobody had asked");
+        cache.fail(1, 1);
+        assert!(matches!(cache.find(1, 1), Lookup::Never(Why::Failed)));
+        assert!(matches!(cache.find(1, 1), Lookup::Never(Why::Failed)));
+        // Later: told once more, then asked for.
+        cache.failed.insert((1, 1), 0);
+        assert!(matches!(cache.find(1, 1), Lookup::Never(Why::Failed)));
+        assert!(matches!(cache.find(1, 1), Lookup::Ask));
     }
 }

@@ -12,7 +12,7 @@ use viaduct_os::fdpass::Channel;
 use viaduct_os::segment::Segment;
 
 /// Bytes a peer may leave unread. One that plays by the rules is owed an answer and a DETACH for each of its
-/// connections at the most, which is 12 MiB with 65,536 of them.
+/// connections at the most, which is 13 MiB with 65,536 of them.
 pub(crate) const MOST_OWED: usize = 16 << 20;
 
 /// A message on its way to the peer, with a segment to hand over.

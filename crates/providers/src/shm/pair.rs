@@ -28,6 +28,8 @@ pub(crate) enum Directed {
     Unknown,
     /// That part of the directory is on its way.
     Asked,
+    /// It has come, and could not be mapped here.
+    Failed,
 }
 
 /// Our view of a peer NIC.
@@ -69,6 +71,8 @@ enum Absent {
     Asked,
     /// The peer has said that there is no such part; asked again if somebody else wants it.
     Missing,
+    /// It could not be mapped; asked for again likewise.
+    Failed,
 }
 
 /// Outcome of an operation the peer carried out for us.
@@ -248,6 +252,10 @@ impl Pair {
                 absent[chunk] = Absent::Unasked;
                 Directed::Unknown
             }
+            Absent::Failed => {
+                absent[chunk] = Absent::Unasked;
+                Directed::Failed
+            }
             Absent::Unasked => {
                 let mut ask = Note::new(note::WANT);
                 ask.a = WANT_DIRECTORY;
@@ -259,20 +267,28 @@ impl Pair {
         }
     }
 
-    /// A part of the directory has come, or there is no such part (then it may be asked for again).
-    pub(crate) fn set_directory(&self, chunk: usize, fd: Option<OwnedFd>) {
-        let Some(slot) = self.directory.get(chunk) else { return };
-        let opened = fd.map(|fd| Segment::open(fd, Access::ReadOnly, 1 << 30));
-        let absent = match opened {
+    /// A part of the directory has come, or there is no such part (then it may be asked for again). False if it is no
+    /// directory.
+    pub(crate) fn set_directory(&self, chunk: usize, fd: Option<OwnedFd>) -> bool {
+        let Some(slot) = self.directory.get(chunk) else { return true };
+        let mut absent = lock(&self.absent);
+        // What nobody asked for, or came twice, is ignored.
+        if absent[chunk] != Absent::Asked || slot.get().is_some() {
+            return true;
+        }
+        absent[chunk] = match fd.map(|fd| Segment::open(fd, Access::ReadOnly, 1 << 30)) {
             Some(Ok(segment)) => {
-                // What nobody asked for, or came twice, is ignored.
                 let _ = slot.set(Entries::of(&Arc::new(segment)));
                 Absent::Asked
             }
-            Some(Err(_)) => Absent::Unasked,
+            Some(Err(OsError::BadSegment(_))) => return false,
+            Some(Err(e)) => {
+                tracing::warn!("directory of process {} could not be mapped: {e}", self.pid);
+                Absent::Failed
+            }
             None => Absent::Missing,
         };
-        lock(&self.absent)[chunk] = absent;
+        true
     }
 }
 

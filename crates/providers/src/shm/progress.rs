@@ -9,6 +9,7 @@ use viaduct_os::segment::Segment;
 use viaduct_via::raw::Watch;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
+use super::map::Why;
 use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS};
 use super::shared::RECVS;
 use super::sync::Ordering;
@@ -184,16 +185,17 @@ impl ShmVi {
     fn pull(&mut self, head: Head, immediate: Option<u32>, queues: &mut Queues<'_>) -> Step {
         let (slab, offset, len) = (self.rx.numbers().1, self.rx.word(), u64::from(head.len));
         let segment = match self.source_segment(slab) {
-            Some(Ok(segment)) => segment,
-            Some(Err(())) => {
+            Ok(Some(segment)) => segment,
+            Ok(None) => {
                 // On its way; from the dead it never comes.
                 if self.pair.is_dead() {
                     queues.broken(Fault::Lost);
                 }
                 return Step::Stop;
             }
-            None => {
-                queues.broken(Fault::Protocol);
+            Err(why) => {
+                // Without the memory to map it in, the message cannot be had: no fault of the peer's.
+                queues.broken(if why == Why::Failed { Fault::Lost } else { Fault::Protocol });
                 return Step::Stop;
             }
         };
@@ -423,18 +425,18 @@ impl ShmVi {
         }
     }
 
-    fn source_segment(&mut self, slab: u32) -> Option<Result<Arc<Segment>, ()>> {
+    fn source_segment(&mut self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
         if let Some((id, segment)) = &self.source
             && *id == slab
         {
             self.core.counters.add(viaduct_via::Counter::MapHits, 1);
-            return Some(Ok(segment.clone()));
+            return Ok(Some(segment.clone()));
         }
         let found = self.map(slab)?;
-        if let Ok(segment) = &found {
+        if let Some(segment) = &found {
             self.source = Some((slab, segment.clone()));
         }
-        Some(found)
+        Ok(found)
     }
 }
 

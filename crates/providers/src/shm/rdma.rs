@@ -10,6 +10,7 @@ use viaduct_via::provider::Submit;
 use viaduct_via::{Counter, Op, Queues, Status, Work, raw};
 
 use super::directory::Found;
+use super::map::Why;
 use super::pair::{Directed, Reply, lock};
 use super::progress::{each_part, gather_piece};
 use super::vi::ShmVi;
@@ -71,6 +72,7 @@ impl ShmVi {
             Directed::Found(found) => found,
             Directed::Asked => return Ok(None),
             Directed::Unknown => return Err(Status::RdmaProtectionError),
+            Directed::Failed => return Err(Status::TransportError),
         };
         let rights = match work.op {
             Op::RdmaWrite => found.write,
@@ -86,12 +88,13 @@ impl ShmVi {
     /// Works on the peer's memory through a mapping of it.
     fn mapped(&mut self, work: &mut Work, found: &Found, place: (u32, u64)) -> Submit {
         let segment = match self.target_segment(place.0) {
-            Some(Ok(segment)) => segment,
-            Some(Err(())) => {
+            Ok(Some(segment)) => segment,
+            Ok(None) => {
                 self.set_waiting();
                 return Submit::Busy;
             }
-            None => return Submit::Failed(Status::RdmaProtectionError),
+            Err(Why::Gone) => return Submit::Failed(Status::RdmaProtectionError),
+            Err(Why::Failed) => return Submit::Failed(Status::TransportError),
         };
         let offset = place.1.checked_add(work.remote.addr - found.base);
         let end = offset.and_then(|o| o.checked_add(u64::from(work.total)));

@@ -92,12 +92,16 @@ impl Core {
                         maps.insert(pair.id, slab, Some(Arc::new(segment)));
                     }
                     Some(Err(OsError::BadSegment(_))) => return false,
-                    Some(Err(_)) => maps.unasked(pair.id, slab),
+                    Some(Err(e)) => {
+                        tracing::warn!("slab {slab} of process {} could not be mapped: {e}", pair.pid);
+                        maps.fail(pair.id, slab);
+                    }
                     None => maps.insert(pair.id, slab, None),
                 }
                 self.counters.add(Counter::MapEvictions, maps.evictions - before);
             }
-            WANT_DIRECTORY => pair.set_directory(n.b as usize, fd),
+            WANT_DIRECTORY if !pair.set_directory(n.b as usize, fd) => return false,
+            WANT_DIRECTORY => {}
             _ => return false,
         }
         point("service.taken-in");

@@ -16,7 +16,7 @@ use super::bounce::{BOUNCE, BOUNCES};
 use super::directory::tag_number;
 use super::doorbell::BITS;
 use super::lane::LaneId;
-use super::map::Lookup;
+use super::map::{Lookup, Why};
 use super::nic::{Core, LaneRecord, wait_while_busy};
 use super::pair::{Pair, lock};
 use super::progress::{gather_word, gather_words, push_into};
@@ -298,9 +298,9 @@ impl ShmVi {
             return Some(true);
         }
         let segment = match self.target_segment(slab) {
-            Some(Ok(segment)) => segment,
-            Some(Err(())) => return Some(false),
-            None => return None,
+            Ok(Some(segment)) => segment,
+            Ok(None) => return Some(false),
+            Err(_) => return None,
         };
         let end = offset.checked_add(u64::from(work.total));
         if end.is_none_or(|end| end > segment.len() as u64) {
@@ -322,30 +322,30 @@ impl ShmVi {
         Some(true)
     }
 
-    /// The peer's slab: mapped, on its way (`Err`), or not to be had (`None`).
-    pub(crate) fn target_segment(&mut self, slab: u32) -> Option<Result<Arc<Segment>, ()>> {
+    /// The peer's slab: mapped, on its way (`None`), or not to be had.
+    pub(crate) fn target_segment(&mut self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
         if let Some((id, segment)) = &self.target
             && *id == slab
         {
             self.core.counters.add(Counter::MapHits, 1);
-            return Some(Ok(segment.clone()));
+            return Ok(Some(segment.clone()));
         }
         let found = self.map(slab)?;
-        if let Ok(segment) = &found {
+        if let Some(segment) = &found {
             self.target = Some((slab, segment.clone()));
         }
-        Some(found)
+        Ok(found)
     }
 
     /// Looks the slab up in the NIC's mapping cache and asks the peer for it if need be.
-    pub(crate) fn map(&mut self, slab: u32) -> Option<Result<Arc<Segment>, ()>> {
+    pub(crate) fn map(&mut self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
         let found = lock(&self.core.maps).find(self.pair.id, slab);
         match found {
             Lookup::Mapped(segment) => {
                 self.core.counters.add(Counter::MapHits, 1);
-                Some(Ok(segment))
+                Ok(Some(segment))
             }
-            Lookup::Asked => Some(Err(())),
+            Lookup::Asked => Ok(None),
             Lookup::Ask => {
                 self.core.counters.add(Counter::MapMisses, 1);
                 let mut ask = Note::new(note::WANT);
@@ -354,9 +354,9 @@ impl ShmVi {
                 point("map.before-ask");
                 self.pair.send(&ask, &[]);
                 point("map.asked");
-                Some(Err(()))
+                Ok(None)
             }
-            Lookup::Gone => None,
+            Lookup::Never(why) => Err(why),
         }
     }
 
