@@ -125,6 +125,8 @@ pub struct Settings {
     pub repost: Repost,
     /// Os, Or, g and L of every variant beside its own values.
     pub logp: bool,
+    /// A first impression: cases leave out most places of their axes and most sizes.
+    pub quick: bool,
     /// The cores of the two ends.
     pub cpus: [usize; 2],
     /// Messages under way; `None` for the window of the case.
@@ -151,6 +153,7 @@ impl Settings {
             send: Send::Auto,
             repost: Repost::After,
             logp: false,
+            quick: false,
             cpus,
             window: None,
             connections: Vec::new(),

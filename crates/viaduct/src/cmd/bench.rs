@@ -87,6 +87,7 @@ fn settings(args: &BenchArgs) -> Result<Settings> {
         RepostArg::Before => Repost::Before,
     };
     settings.logp = args.logp;
+    settings.quick = args.quick;
     settings.window = args.window;
     settings.connections.clone_from(&args.connections);
     settings.time = if args.quick { args.time / 5.0 } else { args.time };
