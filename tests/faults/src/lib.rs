@@ -15,6 +15,7 @@
 //!   tests/folders.rs    the run-time folder is full, foreign   the same
 //!   tests/channel.rs    control messages find no room          they wait and go on
 //!   tests/notices.rs    a peer dies, however one waits         the wait ends
+//!   tests/realtime.rs   an owner spins under SCHED_FIFO        it gives way to the threads it waits for
 //!   tests/idle.rs       nothing happens                        no CPU
 //!   tests/data_path.rs  post and poll                          no system call, no allocation
 //!   tests/many.rs       a thousand connections                 they fit

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use viaduct_os::barrier;
 use viaduct_os::point::point;
@@ -27,6 +28,11 @@ use super::ring::{
 use super::shared::{Direction, NicPage, RECVS, Slots, View, direction};
 use super::sync::Ordering;
 use super::wire::{Note, WANT_SLAB, note};
+
+/// Tries for a mapping that is on its way after which the owner sleeps for a moment.
+const TRIES: u32 = 1024;
+/// How long: enough for a control thread to deal with a note.
+const MOMENT: Duration = Duration::from_micros(50);
 
 /// Where a connection's shared memory lies.
 pub(crate) struct Lane {
@@ -89,6 +95,8 @@ pub(crate) struct ShmVi {
     /// The peer's slabs used last, for sending and for receiving.
     target: Option<(u32, Arc<Segment>)>,
     pub(crate) source: Option<(u32, Arc<Segment>)>,
+    /// Tries for a mapping that was on its way.
+    in_vain: u32,
     pub(crate) remote_ops: VecDeque<RemoteOp>,
     pub(crate) broken: bool,
     /// The last look found the ring empty.
@@ -154,6 +162,7 @@ impl ShmVi {
             starved: false,
             target: None,
             source: None,
+            in_vain: 0,
             remote_ops: VecDeque::new(),
             broken: false,
             idle: true,
@@ -173,8 +182,14 @@ impl ShmVi {
             self.ring_doorbell();
         }
         if !self.peer_page.bell.is_awake() {
-            self.pair.ring();
+            self.wake_peer();
         }
+    }
+
+    #[cold]
+    pub(crate) fn wake_peer(&self) {
+        self.core.counters.add(Counter::Wakes, 1);
+        self.pair.ring();
     }
 
     #[cold]
@@ -345,7 +360,10 @@ impl ShmVi {
                 self.core.counters.add(Counter::MapHits, 1);
                 Ok(Some(segment))
             }
-            Lookup::Asked => Ok(None),
+            Lookup::Asked => {
+                self.give_way();
+                Ok(None)
+            }
             Lookup::Ask => {
                 self.core.counters.add(Counter::MapMisses, 1);
                 let mut ask = Note::new(note::WANT);
@@ -357,6 +375,16 @@ impl ShmVi {
                 Ok(None)
             }
             Lookup::Never(why) => Err(why),
+        }
+    }
+
+    /// A mapping comes by way of two control threads. An owner that polls under a real-time policy may leave them no
+    /// CPU, and to yield would give way to its equals only.
+    #[cold]
+    fn give_way(&mut self) {
+        self.in_vain = self.in_vain.wrapping_add(1);
+        if self.in_vain.is_multiple_of(TRIES) {
+            std::thread::sleep(MOMENT);
         }
     }
 
