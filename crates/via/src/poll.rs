@@ -79,6 +79,7 @@ impl Nic {
             }
             if let Some(taken) = core.take_small() {
                 self.counters.add(Counter::Receives, 1);
+                self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
                 return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
             }
         }
@@ -155,6 +156,7 @@ impl Nic {
             let progress = core.progress(&mut self.srqs);
             if progress.received > 0 {
                 self.counters.add(Counter::Receives, u64::from(progress.received));
+                self.counters.add(Counter::BytesReceived, progress.received_bytes);
             }
             if core.bound || progress.is_unusual() {
                 self.after_progress(vi, progress);

@@ -15,6 +15,7 @@ impl Nic {
         let progress = core.progress(&mut self.srqs);
         if progress.received > 0 {
             self.counters.add(Counter::Receives, u64::from(progress.received));
+            self.counters.add(Counter::BytesReceived, progress.received_bytes);
         }
         if core.bound || progress.is_unusual() {
             self.after_progress(vi, progress);

@@ -35,6 +35,7 @@ pub struct Queues<'a> {
     pub(crate) fault: Option<Fault>,
     pub(crate) dropped: u32,
     pub(crate) received: u32,
+    pub(crate) received_bytes: u64,
     pub(crate) watch: Watch,
 }
 
@@ -62,6 +63,7 @@ impl Queues<'_> {
     pub fn complete_recv(&mut self, op: Op, status: Status, length: u32, immediate: Option<u32>) {
         self.recv.finish_cursor(Outcome { op, status, length, immediate });
         self.received += 1;
+        self.received_bytes += u64::from(length);
     }
 
     /// Completes a send-queue descriptor that was pending.

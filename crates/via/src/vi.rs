@@ -91,6 +91,7 @@ pub(crate) struct Progress {
     pub(crate) fault: Option<Fault>,
     pub(crate) dropped: u32,
     pub(crate) received: u32,
+    pub(crate) received_bytes: u64,
 }
 
 /// Tells the stamps of receives from those of sends.
@@ -156,11 +157,13 @@ impl ViCore {
             fault: None,
             dropped: 0,
             received: 0,
+            received_bytes: 0,
             watch: Watch::NONE,
         };
         endpoint.poll(&mut queues);
         self.watch = queues.watch;
-        let mut result = Progress { fault: queues.fault, dropped: queues.dropped, received: queues.received };
+        let Queues { fault, dropped, received, received_bytes, .. } = queues;
+        let mut result = Progress { fault, dropped, received, received_bytes };
         if self.send.waiting() > 0 && result.fault.is_none() {
             self.watch = Watch::NONE;
             result.fault = self.pump();

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use viaduct_bench::cases;
 
-/// User-level networking: programs on one machine or a cluster reach each other's memory directly.
+/// User-level networking: programs reach each other's memory directly, without the kernel on the data path.
 #[derive(Debug, Parser)]
 #[command(name = "viaduct", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {

@@ -84,6 +84,8 @@ pub fn a_nic_keeps_counters(mut w: World) {
     assert_eq!((of(&w.a, Counter::BytesRead), of(&w.a, Counter::Connects)), (8, 1));
     assert_eq!((of(&w.a, Counter::Disconnects), of(&w.b, Counter::Breaks)), (1, 1));
     assert!(of(&w.b, Counter::Receives) >= 1 && of(&w.b, Counter::Flushed) >= 2);
+    let (sent, received) = (of(&w.a, Counter::BytesSent), of(&w.b, Counter::BytesReceived));
+    assert!(received == sent || received == 30, "{received} of {sent} bytes");
 }
 
 /// The tracing hook tells what passed, in order.

@@ -298,7 +298,7 @@ impl ShmVi {
         barrier::light();
         if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
             self.rx.tell(&self.inn.counts.consumed, empty);
-            self.pair.ring();
+            self.wake_peer();
         }
     }
 
@@ -307,7 +307,7 @@ impl ShmVi {
     fn wake_waiting_sender(&self) {
         barrier::light();
         if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
-            self.pair.ring();
+            self.wake_peer();
         }
     }
 
