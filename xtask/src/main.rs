@@ -1,19 +1,21 @@
-//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri`.
+//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions`.
 //!
 //! ```text
-//!  main       arguments
-//!  lint       formatting, clippy, docs, house checks      \
-//!  test       packages, build, suites                      >  rows  ->  summary: table, skipped tests, counts
-//!  suites     the table of suites, one line each          /
-//!  ordinary   the built tests again as an ordinary user
-//!  step       runs one command, passes its output on, counts (tally), ends it if it hangs
-//!  house/     the checks that no compiler makes: layers, sizes, unsafe, words, manifests
+//!  main           arguments
+//!  lint           formatting, clippy, docs, house checks      \
+//!  test           packages, build, suites                      >  rows  ->  summary: table, skipped tests, counts
+//!  suites         the table of suites, one line each          /
+//!  ordinary       the built tests again as an ordinary user
+//!  instructions/  what the operations of the data path cost in instructions, against baselines
+//!  step           runs one command, passes its output on, counts (tally), ends it if it hangs
+//!  house/         the checks that no compiler makes: layers, sizes, unsafe, words, manifests
 //! ```
 //!
 //! Progress goes to standard error, with the time since the start; the summary goes to standard output and ends with
 //! a line of counts: `N passed, M failed, K skipped`.
 
 mod house;
+mod instructions;
 mod lint;
 mod ordinary;
 mod packages;
@@ -55,6 +57,12 @@ enum Chore {
     Loom(TestArguments),
     /// The packages that ask for it, under the interpreter that finds undefined behaviour
     Miri(TestArguments),
+    /// The instructions that operations of the data path take, counted by callgrind, against their baselines
+    Instructions {
+        /// Write the counts as the new baselines
+        #[arg(long)]
+        renew: bool,
+    },
 }
 
 #[derive(Args)]
@@ -76,6 +84,7 @@ fn main() -> Result<ExitCode> {
     std::env::set_current_dir(&workspace.root)?;
     let rows = match chore {
         Chore::CheckHouse => return house::check_and_report(&workspace).map(exit_code),
+        Chore::Instructions { renew } => return instructions::run(&workspace, renew).map(exit_code),
         Chore::Lint => lint::run(&workspace)?,
         Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,
         Chore::Loom(arguments) => test::run(&workspace, &wanted(arguments, Some("loom")))?,
