@@ -17,8 +17,9 @@ use crate::vi::{Queue, ViCore};
 
 /// Most VIs polled without being asked, unless their sends are under way.
 const HOT_MAX: usize = 4;
-/// Polls without an arrival after which a hot VI cools when the queue has more VIs than fit.
-const COOL_AFTER: u32 = 512;
+/// Full looks without an arrival after which a hot VI cools when the queue has more VIs than fit. While nothing else
+/// is under way only one poll in [`SCRUB_EVERY`] is a full look.
+const COOL_AFTER: u32 = 16;
 /// One cold VI is looked at every so many polls.
 const SCRUB_EVERY: u32 = 64;
 
@@ -183,11 +184,27 @@ impl CqCore {
         self.cooling.push((vi, signal.barriers_begun()));
     }
 
+    /// Whether some member is not polled without being asked.
+    #[inline]
+    pub(crate) fn has_cold(&self) -> bool {
+        self.hot.len() < self.members.len()
+    }
+
+    /// Counts a poll that looks at hot VIs only: whether the next one has to look further.
+    #[inline]
+    pub(crate) fn is_scrub_due(&mut self) -> bool {
+        if self.polls.wrapping_add(1).is_multiple_of(SCRUB_EVERY) {
+            return true;
+        }
+        self.polls = self.polls.wrapping_add(1);
+        false
+    }
+
     /// Every so often, a cold VI to look at, in case its peer missed the flag.
     #[inline]
     pub(crate) fn scrub(&mut self) -> Option<Vi> {
         self.polls = self.polls.wrapping_add(1);
-        if !self.polls.is_multiple_of(SCRUB_EVERY) || self.hot.len() == self.members.len() {
+        if !self.polls.is_multiple_of(SCRUB_EVERY) || !self.has_cold() {
             return None;
         }
         self.scrub = (self.scrub + 1) % self.members.len();

@@ -5,9 +5,10 @@
 //! state of which NIC's regions, under which tag and for which queue. The usual post is a comparison of stamps.
 
 use crate::counters::{Counter, CounterSlot};
+use crate::cq::CqCore;
 use crate::descriptor::{Descriptor, Op, Status, Work};
 use crate::error::{Error, PostError};
-use crate::handle::{ProtectionTag, Srq, Vi};
+use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
 use crate::memory::{MemHandle, MemTable};
 use crate::nic::Nic;
 use crate::provider::Submit;
@@ -30,10 +31,15 @@ impl Nic {
             && work.stamp == self.mem.stamp() ^ core.send_mix
             && work.total <= core.attributes.max_transfer_size
             && work.op == Op::Send
+            && reserve(&mut self.cqs, core.attributes.send_cq)
         {
             self.counters.add(Counter::Sends, 1);
             self.counters.add(Counter::BytesSent, u64::from(work.total));
-            if let Some(fault) = core.submit(descriptor) {
+            let fault = core.submit(descriptor);
+            if core.attributes.send_cq.is_some() {
+                self.settle_send(vi);
+            }
+            if let Some(fault) = fault {
                 self.break_vi(vi, fault);
             }
             return Ok(());
@@ -97,6 +103,7 @@ impl Nic {
             && core.receives_straight()
             && descriptor.work().stamp == self.mem.stamp() ^ core.recv_mix
             && descriptor.work().total < core.tell_from
+            && reserve(&mut self.cqs, core.attributes.recv_cq)
         {
             core.recv.push(descriptor);
             return Ok(());
@@ -225,6 +232,15 @@ impl Nic {
             posted += 1;
         }
         Ok(posted)
+    }
+}
+
+/// Reserves an entry in the completion queue of a descriptor, if it has one. False if there is none left.
+#[inline]
+fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> bool {
+    match cq {
+        None => true,
+        Some(cq) => cqs.get_mut(cq.0).is_some_and(CqCore::reserve),
     }
 }
 

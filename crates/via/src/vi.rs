@@ -75,6 +75,8 @@ pub(crate) struct ViCore {
     pub(crate) max_inline: usize,
     /// Whether a queue reports to a completion queue.
     pub(crate) bound: bool,
+    /// Whether receives are not drawn from a shared receive queue.
+    pub(crate) own_receives: bool,
     /// Whether neither completion queues nor a shared receive queue have a part in it.
     pub(crate) plain: bool,
     /// The transport wants to be told of receives of this many bytes and more.
@@ -130,6 +132,7 @@ impl ViCore {
             recv_mix: 0,
             max_inline: 0,
             bound: attributes.send_cq.is_some() || attributes.recv_cq.is_some(),
+            own_receives: attributes.srq.is_none(),
             plain: attributes.send_cq.is_none() && attributes.recv_cq.is_none() && attributes.srq.is_none(),
             tell_from: u32::MAX,
             first_receive: 0,
@@ -280,13 +283,13 @@ impl ViCore {
     /// Whether a send can go to the transport at once, past the checks of whatever is unusual.
     #[inline]
     pub(crate) fn sends_straight(&self) -> bool {
-        self.plain && self.endpoint.is_some() && self.send.waiting() == 0 && !self.send.is_full()
+        self.endpoint.is_some() && self.send.waiting() == 0 && !self.send.is_full()
     }
 
     /// Whether a receive only has to join the queue.
     #[inline]
     pub(crate) fn receives_straight(&self) -> bool {
-        self.plain && self.state != ViState::Error && !self.recv.is_full()
+        self.own_receives && self.state != ViState::Error && !self.recv.is_full()
     }
 
     /// Takes over attributes that were changed while the VI was idle.

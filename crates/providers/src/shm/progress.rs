@@ -10,7 +10,7 @@ use viaduct_via::raw::Watch;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
 use super::map::Why;
-use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS};
+use super::ring::{BURSTING, CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS};
 use super::shared::RECVS;
 use super::sync::Ordering;
 use super::vi::{Offered, ShmVi};
@@ -123,6 +123,33 @@ impl ShmVi {
             self.wake_waiting_sender();
         }
         Some((len, burst))
+    }
+
+    /// The same for what is longer than a word and still inside the ring, without immediate data.
+    #[inline(never)]
+    pub(crate) fn take_words(&mut self, work: &Work) -> Option<u32> {
+        let head = self.rx.peek().ok()??;
+        let plain = head.kind == Kind::Inline && head.flags & !BURSTING == 0;
+        let [only] = work.segments.as_slice() else { return None };
+        if !plain
+            || work.verdict != Status::Success
+            || head.len > work.total
+            || head.len as usize > INLINE_BYTES
+        {
+            return None;
+        }
+        let used = (head.len as usize).div_ceil(8);
+        let mut words = [0u64; INLINE_WORDS];
+        self.rx.words(&mut words[..used]);
+        // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
+        unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
+        self.rx.pop(used);
+        self.tx.pause();
+        self.received += 1;
+        if self.rx.tell(&self.inn.counts.consumed, false) {
+            self.wake_waiting_sender();
+        }
+        Some(head.len)
     }
 
     /// Deals with the entry at the head of the ring.

@@ -13,6 +13,8 @@ use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Submit};
 use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Status, Vi, Work};
 
+use zerocopy::IntoBytes;
+
 use super::bounce::{BOUNCE, BOUNCES};
 use super::directory::tag_number;
 use super::doorbell::BITS;
@@ -480,11 +482,8 @@ impl ShmVi {
             return Submit::Busy;
         }
         let mut words = [0u64; super::ring::INLINE_WORDS];
-        for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_ne_bytes(eight);
-        }
+        let Some(room) = words.as_mut_bytes().get_mut(..bytes.len()) else { return Submit::Busy };
+        room.copy_from_slice(bytes);
         if bytes.len() <= 8 {
             if !self.room(1) {
                 return Submit::Busy;
@@ -589,9 +588,13 @@ impl Endpoint for ShmVi {
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return None;
         }
-        let (len, burst) = self.take_word(work)?;
-        self.idle = !burst;
-        Some(len)
+        match self.take_word(work) {
+            Some((len, burst)) => {
+                self.idle = !burst;
+                Some(len)
+            }
+            None => self.take_words(work),
+        }
     }
 
     #[inline]
