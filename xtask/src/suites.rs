@@ -1,5 +1,6 @@
 //! The table of suites. To add one: write a function that plans it, and add a line to [`SUITES`].
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
@@ -79,17 +80,26 @@ fn loom(context: &Context) -> Result<Plan> {
     }
     let flags = [std::env::var("RUSTFLAGS").unwrap_or_default(), "--cfg loom".to_owned()].join(" ");
     let preemptions = if context.wanted.full { "3" } else { "2" };
-    let step = |package: &str, target: &str| {
-        let fixed = ["test", "--release", "--package", package, "--test", target, "--"];
-        Step::cargo(fixed.into_iter().chain(context.wanted.filter.as_deref()))
+    let step = |package: &str, targets: &[&str]| {
+        let fixed = ["test", "--release", "--no-fail-fast", "--package", package];
+        let tests = targets.iter().flat_map(|target| ["--test", *target]);
+        let filter = ["--"].into_iter().chain(context.wanted.filter.as_deref());
+        Step::cargo(fixed.into_iter().chain(tests).chain(filter))
             .env("RUSTFLAGS", flags.trim())
+            // Optimising over crates takes longer here than it saves.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
             .env("CARGO_TARGET_DIR", context.workspace.target_directory.join("loom"))
             .env(
                 "LOOM_MAX_PREEMPTIONS",
                 std::env::var("LOOM_MAX_PREEMPTIONS").as_deref().unwrap_or(preemptions),
             )
     };
-    Ok(Plan::Run(targets.iter().map(|(package, target)| step(&package.name, &target.name)).collect()))
+    let mut by_package: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (package, target) in &targets {
+        by_package.entry(&package.name).or_default().push(&target.name);
+    }
+    Ok(Plan::Run(by_package.iter().map(|(package, targets)| step(package, targets)).collect()))
 }
 
 /// Packages ask for Miri in their manifest: `[package.metadata.xtask]`, `miri = ["--lib"]`.
@@ -174,8 +184,8 @@ mod tests {
         };
         let arguments: Vec<_> =
             steps[0].command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        let wish = ["test", "--release", "--package", "viaduct-os", "--test", "loom_ring", "--", "ring"];
-        assert_eq!(arguments, wish);
+        let wish = "test --release --no-fail-fast --package viaduct-os --test loom_ring -- ring";
+        assert_eq!(arguments.join(" "), wish);
         workspace.packages.clear();
         let plan = loom(&Context { workspace: &workspace, wanted: &wanted }).unwrap();
         assert!(matches!(plan, Plan::NotYet(_)));

@@ -1,7 +1,7 @@
 //! The calls that are counted: callgrind collects while one of these is on the stack, and at no other time.
 //!
-//! They are found by the start of their names, `count_this_`, and must stay functions of their own. Each costs the two
-//! or three instructions of a call in a program.
+//! They are found by the start of their names, `count_this_`, and must stay functions of their own. A count contains
+//! what such a function adds: up to some tens of instructions that set up the call and hand its result on.
 
 use viaduct_via::{Completion, Cq, Descriptor, Error, Nic, PostError, Vi};
 
