@@ -1,7 +1,7 @@
 //! Short runs of every case with the reference layers: valid data, the promised JSON, no process left behind.
 //! No test looks at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -217,4 +217,36 @@ fn every_case_on_the_shm_provider() {
     assert_eq!(check(&lines, "latency"), set(&["shm", "tcp"]));
     let lines = bench(&["connections", "--wait", "block", "--connections", "1,100"]);
     assert_eq!(check(&lines, "connections"), set(&["shm"]));
+}
+
+/// Runs a case on the shm provider with few places and checks which curves it has, and where on its axis they lie.
+fn curves(case: &str, args: &[&str], axis: &str, expected: &[(&str, &[f64])]) -> Vec<Value> {
+    let lines = bench(&[&[case, "--quick"], args].concat());
+    assert_eq!(check(&lines, case), set(&["shm"]), "{case}");
+    let measured: Vec<Value> = lines.into_iter().filter(|line| line.get("ratio").is_none()).collect();
+    let mut seen: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for line in &measured {
+        assert_eq!(line["axis"], axis, "{line}");
+        // Places are whole numbers, and no place at all is one too.
+        let places = seen.entry(line["series"].as_str().unwrap()).or_default();
+        places.extend(line["x"].as_f64().map(|x| x as u64));
+    }
+    let wanted = expected.iter().map(|(name, places)| (*name, places.iter().map(|x| *x as u64).collect()));
+    assert_eq!(seen, wanted.collect(), "{case}");
+    measured
+}
+
+#[test]
+fn rdma_by_operation() {
+    if two_cores() {
+        let small: &[(&str, &[f64])] =
+            &[("write", &[]), ("write-imm", &[]), ("read", &[]), ("fetch-add", &[]), ("compare-swap", &[])];
+        curves("rdma", &["--sizes", "8"], "", small);
+        curves("rdma", &["--sizes", "1000,64K"], "", &small[..3]);
+        let streams: &[(&str, &[f64])] = &[("write", &[]), ("read", &[])];
+        curves("rdma-stream", &["--sizes", "8,4K,100000"], "", streams);
+        for window in ["1", "3", "100"] {
+            curves("rdma-stream", &["--sizes", "64", "--window", window], "", streams);
+        }
+    }
 }

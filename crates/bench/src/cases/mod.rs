@@ -5,6 +5,8 @@ mod connections;
 mod latency;
 mod logp;
 mod rate;
+mod rdma;
+mod rdma_stream;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +20,15 @@ use crate::schema::{Line, Measurement};
 use crate::size;
 
 /// Every case.
-pub const ALL: &[&Case] = &[&latency::CASE, &bandwidth::CASE, &logp::CASE, &connections::CASE, &rate::CASE];
+pub const ALL: &[&Case] = &[
+    &latency::CASE,
+    &bandwidth::CASE,
+    &logp::CASE,
+    &connections::CASE,
+    &rate::CASE,
+    &rdma::CASE,
+    &rdma_stream::CASE,
+];
 
 /// One benchmark.
 #[derive(Debug)]
