@@ -250,3 +250,24 @@ fn rdma_by_operation() {
         }
     }
 }
+
+#[test]
+fn calls_that_move_no_data() {
+    if two_cores() {
+        let (plain, regions): (&[f64], &[f64]) = (&[], &[4096.0, 100_000.0]);
+        let expected = [
+            ("open", plain),
+            ("create-vi", plain),
+            ("create-cq", plain),
+            ("connect", plain),
+            ("connect-first", plain),
+            ("register", regions),
+            ("deregister", regions),
+            ("alloc", regions),
+        ];
+        for line in curves("calls", &["--sizes", "4K,100000"], "bytes", &expected) {
+            let extra = line["extra"].as_object().unwrap();
+            assert!(extra.len() == 1 && extra.values().all(|us| us.as_f64().unwrap() >= 0.0), "{line}");
+        }
+    }
+}

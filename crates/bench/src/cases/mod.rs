@@ -1,6 +1,7 @@
 //! The benchmark cases. To add one: a file here with a [`Case`] in it, and one line in [`ALL`].
 
 mod bandwidth;
+mod calls;
 mod connections;
 mod latency;
 mod logp;
@@ -28,6 +29,7 @@ pub const ALL: &[&Case] = &[
     &rate::CASE,
     &rdma::CASE,
     &rdma_stream::CASE,
+    &calls::CASE,
 ];
 
 /// One benchmark.
