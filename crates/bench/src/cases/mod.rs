@@ -1,10 +1,12 @@
 //! The benchmark cases. To add one: a file here with a [`Case`] in it, and one line in [`ALL`].
 
 mod bandwidth;
+mod bidirectional;
 mod calls;
 mod connections;
 mod latency;
 mod logp;
+mod pairs;
 mod rate;
 mod rdma;
 mod rdma_stream;
@@ -30,6 +32,8 @@ pub const ALL: &[&Case] = &[
     &rdma::CASE,
     &rdma_stream::CASE,
     &calls::CASE,
+    &bidirectional::CASE,
+    &pairs::CASE,
 ];
 
 /// One benchmark.
