@@ -271,3 +271,23 @@ fn calls_that_move_no_data() {
         }
     }
 }
+
+#[test]
+fn both_ways_and_several_connections() {
+    if two_cores() {
+        curves("bidirectional", &["--sizes", "8,4K,100000"], "", &[("", &[])]);
+        curves("bidirectional", &["--sizes", "64", "--window", "1"], "", &[("", &[])]);
+        let lines = curves("pairs", &["--sizes", "64,64K"], "pairs", &[("", &[1.0, 2.0, 4.0])]);
+        assert!(lines.iter().all(|line| line["connections"].as_f64() == line["x"].as_f64()));
+    }
+}
+
+#[test]
+fn three_levels_of_reliability() {
+    if two_cores() {
+        let levels: &[(&str, &[f64])] = &[("unreliable", &[]), ("delivery", &[]), ("reception", &[])];
+        let lines = curves("reliability", &["--sizes", "8,64K"], "", levels);
+        let used: BTreeSet<_> = lines.iter().map(|l| l["config"]["level"].as_str().unwrap()).collect();
+        assert_eq!(used.len(), 3, "each curve has its own level");
+    }
+}

@@ -10,6 +10,7 @@ mod pairs;
 mod rate;
 mod rdma;
 mod rdma_stream;
+mod reliability;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ pub const ALL: &[&Case] = &[
     &calls::CASE,
     &bidirectional::CASE,
     &pairs::CASE,
+    &reliability::CASE,
 ];
 
 /// One benchmark.
