@@ -291,3 +291,9 @@ fn three_levels_of_reliability() {
         assert_eq!(used.len(), 3, "each curve has its own level");
     }
 }
+
+#[test]
+fn waking_up_after_a_pause() {
+    let lines = curves("wakeup", &["--wait", "block"], "idle_us", &[("", &[1.0, 100.0, 10_000.0])]);
+    assert!(lines.iter().all(|line| line["wait"] == "block"));
+}

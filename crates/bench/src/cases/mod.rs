@@ -11,6 +11,7 @@ mod rate;
 mod rdma;
 mod rdma_stream;
 mod reliability;
+mod wakeup;
 
 use std::collections::BTreeMap;
 
@@ -36,6 +37,7 @@ pub const ALL: &[&Case] = &[
     &bidirectional::CASE,
     &pairs::CASE,
     &reliability::CASE,
+    &wakeup::CASE,
 ];
 
 /// One benchmark.
