@@ -297,3 +297,18 @@ fn waking_up_after_a_pause() {
     let lines = curves("wakeup", &["--wait", "block"], "idle_us", &[("", &[1.0, 100.0, 10_000.0])]);
     assert!(lines.iter().all(|line| line["wait"] == "block"));
 }
+
+#[test]
+fn processor_time_of_both_sides() {
+    if two_cores() {
+        let expected: &[(&str, &[f64])] =
+            &[("sender", &[]), ("receiver", &[]), ("sender-block", &[]), ("receiver-block", &[])];
+        for line in curves("cpu", &["--sizes", "64,64K"], "", expected) {
+            let extra = &line["extra"];
+            assert!(extra["ns_per_byte"].as_f64().unwrap() > 0.0, "{line}");
+            assert!(extra["others_us"].as_f64().unwrap() >= 0.0, "{line}");
+            let blocks = line["series"].as_str().unwrap().ends_with("-block");
+            assert_eq!(line["wait"], if blocks { "block" } else { "poll" });
+        }
+    }
+}

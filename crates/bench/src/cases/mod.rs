@@ -4,6 +4,7 @@ mod bandwidth;
 mod bidirectional;
 mod calls;
 mod connections;
+mod cpu;
 mod latency;
 mod logp;
 mod pairs;
@@ -38,6 +39,7 @@ pub const ALL: &[&Case] = &[
     &pairs::CASE,
     &reliability::CASE,
     &wakeup::CASE,
+    &cpu::CASE,
 ];
 
 /// One benchmark.
