@@ -312,3 +312,18 @@ fn processor_time_of_both_sides() {
         }
     }
 }
+
+#[test]
+fn messages_by_the_clock() {
+    if two_cores() {
+        for line in curves("load", &[], "percent", &[("", &[10.0, 50.0, 90.0])]) {
+            let value = |name: &str| line[name].as_f64().unwrap();
+            assert!(value("samples") >= 1000.0 && line["batch"] == 1, "every message is a sample: {line}");
+            assert!(value("p90") <= value("p99") && value("p999") <= value("max"), "{line}");
+            let rate = |name: &str| line["extra"][name].as_f64().unwrap();
+            let share = rate("offered_mmsg") / rate("peak_mmsg") * 100.0;
+            // Both are medians over slices of one launch, so their quotient is exact.
+            assert!((share - value("x")).abs() < 1.0, "{line}");
+        }
+    }
+}

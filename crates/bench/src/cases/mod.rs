@@ -6,6 +6,7 @@ mod calls;
 mod connections;
 mod cpu;
 mod latency;
+mod load;
 mod logp;
 mod pairs;
 mod rate;
@@ -40,6 +41,7 @@ pub const ALL: &[&Case] = &[
     &reliability::CASE,
     &wakeup::CASE,
     &cpu::CASE,
+    &load::CASE,
 ];
 
 /// One benchmark.
