@@ -175,6 +175,11 @@ impl Bench<'_> {
 
     /// Sends patterned messages through the same loops as the timed slices and checks every byte.
     fn validate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<bool> {
+        if let Some(run) = set_by_case(variant) {
+            let run = Run { check: true, ..run };
+            let (led, followed) = session.run(index, &run, self.timer, &mut Vec::new())?;
+            return Ok(led.bad == 0 && followed.bad == 0);
+        }
         // Every buffer of the window is used at least twice, without moving gigabytes.
         let count = (16 << 20) / variant.size.max(1);
         let count = count.clamp(2 * variant.window + 3, (2 * variant.window + 3).max(1000)) as u64;
@@ -189,6 +194,10 @@ impl Bench<'_> {
     /// Warms up and finds how many messages make a slice, and how many exchanges a sample. A fresh TCP connection needs
     /// the warm-up most: in its first milliseconds it is several times slower than later.
     fn calibrate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<Run> {
+        if let Some(run) = set_by_case(variant) {
+            session.run(index, &run, self.timer, &mut Vec::new())?;
+            return Ok(run);
+        }
         let target = slice_ns(variant.motion);
         let mut count = self.runs[index].map_or(4, |run| run.count);
         // The fastest run counts, or a pause during calibration would make every slice too short.
@@ -297,6 +306,12 @@ impl Bench<'_> {
         let most = limit.budget * 3 + Duration::from_secs(2);
         !limit.last || elapsed > most || self.results.iter().all(enough)
     }
+}
+
+/// A slice whose length the case has set: of calls that take long, or whose samples are not the time they take.
+fn set_by_case(variant: &Variant) -> Option<Run> {
+    let (count, batch) = (variant.arg("count"), variant.arg("batch").max(1));
+    (count > 0).then_some(Run { count, batch, check: false })
 }
 
 /// Posts of one burst: few enough that no queue fills up, many enough that reading the clock does not count.

@@ -164,6 +164,16 @@ impl Settings {
         }
     }
 
+    /// Sizes of a case in a quick run, unless the user has named some.
+    pub(crate) fn quickly<'a>(&self, sizes: &'a [usize], quick: &'a [usize]) -> &'a [usize] {
+        if self.quick && self.sizes.is_empty() { quick } else { sizes }
+    }
+
+    /// Places on the axis of a case: all, or in a quick run some.
+    pub(crate) fn places<'a>(&self, all: &'a [u64], quick: &'a [u64]) -> &'a [u64] {
+        if self.quick { quick } else { all }
+    }
+
     /// Both ends share one core.
     pub fn one_core(&self) -> bool {
         self.cpus[0] == self.cpus[1]

@@ -122,6 +122,15 @@ pub(crate) fn sum_buffer(buffer: &Buffer, len: usize) -> u64 {
     sum(unsafe { &buffer.as_slice()[..len] })
 }
 
+/// Reads `len` bytes from `start` of a buffer in place that the peer writes by RDMA.
+#[inline(always)]
+pub(crate) fn sum_lent(buffer: &Buffer, start: usize, len: usize) -> u64 {
+    let bytes = &buffer.atomics()[start..start + len];
+    // SAFETY: in range. Both ends are this program and take turns: whoever calls this has seen the last word of a
+    // write, and the peer writes these bytes again only after our answer.
+    unsafe { sum_at(bytes.as_ptr().cast(), len) }
+}
+
 fn place(segment: &Segment, offset: usize, len: usize) -> NonNull<u8> {
     assert!(offset <= segment.len() && len <= segment.len() - offset, "{offset}+{len} outside the segment");
     let start = NonNull::new(segment.as_ptr()).expect("a mapping is never at address 0");

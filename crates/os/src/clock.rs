@@ -12,6 +12,18 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Nanoseconds of CPU time that the calling thread has used.
+pub fn thread_cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
+/// Nanoseconds of CPU time that all threads of this process have used.
+pub fn process_cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
 /// What reading [`now_ns`] costs, in nanoseconds: the least of many tries, as interruptions only add.
 pub fn timer_cost_ns() -> f64 {
     const READS: u32 = 200;
@@ -90,6 +102,21 @@ fn counter() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_time_is_that_of_the_thread_and_of_all() {
+        let spend = |ns: u64| {
+            let before = thread_cpu_ns();
+            while thread_cpu_ns() - before < ns {}
+        };
+        let (thread, process) = (thread_cpu_ns(), process_cpu_ns());
+        std::thread::spawn(move || spend(5_000_000)).join().unwrap();
+        let others = process_cpu_ns() - process;
+        assert!(others >= 5_000_000, "{others}");
+        spend(1_000_000);
+        let (thread, process) = (thread_cpu_ns() - thread, process_cpu_ns() - process);
+        assert!(thread >= 1_000_000 && process >= 6_000_000, "{thread} {process}");
+    }
 
     #[test]
     fn the_clock_does_not_run_backwards() {

@@ -1,7 +1,7 @@
 //! Short runs of every case with the reference layers: valid data, the promised JSON, no process left behind.
 //! No test looks at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -217,4 +217,113 @@ fn every_case_on_the_shm_provider() {
     assert_eq!(check(&lines, "latency"), set(&["shm", "tcp"]));
     let lines = bench(&["connections", "--wait", "block", "--connections", "1,100"]);
     assert_eq!(check(&lines, "connections"), set(&["shm"]));
+}
+
+/// Runs a case on the shm provider with few places and checks which curves it has, and where on its axis they lie.
+fn curves(case: &str, args: &[&str], axis: &str, expected: &[(&str, &[f64])]) -> Vec<Value> {
+    let lines = bench(&[&[case, "--quick"], args].concat());
+    assert_eq!(check(&lines, case), set(&["shm"]), "{case}");
+    let measured: Vec<Value> = lines.into_iter().filter(|line| line.get("ratio").is_none()).collect();
+    let mut seen: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for line in &measured {
+        assert_eq!(line["axis"], axis, "{line}");
+        // Places are whole numbers, and no place at all is one too.
+        let places = seen.entry(line["series"].as_str().unwrap()).or_default();
+        places.extend(line["x"].as_f64().map(|x| x as u64));
+    }
+    let wanted = expected.iter().map(|(name, places)| (*name, places.iter().map(|x| *x as u64).collect()));
+    assert_eq!(seen, wanted.collect(), "{case}");
+    measured
+}
+
+#[test]
+fn rdma_by_operation() {
+    if two_cores() {
+        let small: &[(&str, &[f64])] =
+            &[("write", &[]), ("write-imm", &[]), ("read", &[]), ("fetch-add", &[]), ("compare-swap", &[])];
+        curves("rdma", &["--sizes", "8"], "", small);
+        curves("rdma", &["--sizes", "1000,64K"], "", &small[..3]);
+        let streams: &[(&str, &[f64])] = &[("write", &[]), ("read", &[])];
+        curves("rdma-stream", &["--sizes", "8,4K,100000"], "", streams);
+        for window in ["1", "3", "100"] {
+            curves("rdma-stream", &["--sizes", "64", "--window", window], "", streams);
+        }
+    }
+}
+
+#[test]
+fn calls_that_move_no_data() {
+    if two_cores() {
+        let (plain, regions): (&[f64], &[f64]) = (&[], &[4096.0, 100_000.0]);
+        let expected = [
+            ("open", plain),
+            ("create-vi", plain),
+            ("create-cq", plain),
+            ("connect", plain),
+            ("connect-first", plain),
+            ("register", regions),
+            ("deregister", regions),
+            ("alloc", regions),
+        ];
+        for line in curves("calls", &["--sizes", "4K,100000"], "bytes", &expected) {
+            let extra = line["extra"].as_object().unwrap();
+            assert!(extra.len() == 1 && extra.values().all(|us| us.as_f64().unwrap() >= 0.0), "{line}");
+        }
+    }
+}
+
+#[test]
+fn both_ways_and_several_connections() {
+    if two_cores() {
+        curves("bidirectional", &["--sizes", "8,4K,100000"], "", &[("", &[])]);
+        curves("bidirectional", &["--sizes", "64", "--window", "1"], "", &[("", &[])]);
+        let lines = curves("pairs", &["--sizes", "64,64K"], "pairs", &[("", &[1.0, 2.0, 4.0])]);
+        assert!(lines.iter().all(|line| line["connections"].as_f64() == line["x"].as_f64()));
+    }
+}
+
+#[test]
+fn three_levels_of_reliability() {
+    if two_cores() {
+        let levels: &[(&str, &[f64])] = &[("unreliable", &[]), ("delivery", &[]), ("reception", &[])];
+        let lines = curves("reliability", &["--sizes", "8,64K"], "", levels);
+        let used: BTreeSet<_> = lines.iter().map(|l| l["config"]["level"].as_str().unwrap()).collect();
+        assert_eq!(used.len(), 3, "each curve has its own level");
+    }
+}
+
+#[test]
+fn waking_up_after_a_pause() {
+    let lines = curves("wakeup", &["--wait", "block"], "idle_us", &[("", &[1.0, 100.0, 10_000.0])]);
+    assert!(lines.iter().all(|line| line["wait"] == "block"));
+}
+
+#[test]
+fn processor_time_of_both_sides() {
+    if two_cores() {
+        let expected: &[(&str, &[f64])] =
+            &[("sender", &[]), ("receiver", &[]), ("sender-block", &[]), ("receiver-block", &[])];
+        for line in curves("cpu", &["--sizes", "64,64K"], "", expected) {
+            let extra = &line["extra"];
+            assert!(extra["ns_per_byte"].as_f64().unwrap() > 0.0, "{line}");
+            assert!(extra["others_us"].as_f64().unwrap() >= 0.0, "{line}");
+            let blocks = line["series"].as_str().unwrap().ends_with("-block");
+            assert_eq!(line["wait"], if blocks { "block" } else { "poll" });
+        }
+    }
+}
+
+#[test]
+fn messages_by_the_clock() {
+    if two_cores() {
+        for line in curves("load", &[], "percent", &[("", &[10.0, 50.0, 90.0])]) {
+            let value = |name: &str| line[name].as_f64().unwrap();
+            assert!(value("samples") >= 1000.0 && line["batch"] == 1, "every message is a sample: {line}");
+            assert!(value("p90") <= value("p99") && value("p999") <= value("max"), "{line}");
+            let rate = |name: &str| line["extra"][name].as_f64().unwrap();
+            let share = rate("offered_mmsg") / rate("peak_mmsg") * 100.0;
+            // Both are medians over slices of one launch, so their quotient is exact.
+            assert!((share - value("x")).abs() < 1.0, "{line}");
+        }
+    }
 }

@@ -1,10 +1,19 @@
 //! The benchmark cases. To add one: a file here with a [`Case`] in it, and one line in [`ALL`].
 
 mod bandwidth;
+mod bidirectional;
+mod calls;
 mod connections;
+mod cpu;
 mod latency;
+mod load;
 mod logp;
+mod pairs;
 mod rate;
+mod rdma;
+mod rdma_stream;
+mod reliability;
+mod wakeup;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +27,22 @@ use crate::schema::{Line, Measurement};
 use crate::size;
 
 /// Every case.
-pub const ALL: &[&Case] = &[&latency::CASE, &bandwidth::CASE, &logp::CASE, &connections::CASE, &rate::CASE];
+pub const ALL: &[&Case] = &[
+    &latency::CASE,
+    &bandwidth::CASE,
+    &logp::CASE,
+    &connections::CASE,
+    &rate::CASE,
+    &rdma::CASE,
+    &rdma_stream::CASE,
+    &calls::CASE,
+    &bidirectional::CASE,
+    &pairs::CASE,
+    &reliability::CASE,
+    &wakeup::CASE,
+    &cpu::CASE,
+    &load::CASE,
+];
 
 /// One benchmark.
 #[derive(Debug)]

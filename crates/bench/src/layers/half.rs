@@ -11,7 +11,9 @@
 use std::hint::spin_loop;
 use std::time::Duration;
 
-use viaduct_via::{Buffer, Completion, Descriptor, MemAttributes, Nic, ProtectionTag, Vi, ViAttributes};
+use viaduct_via::{
+    Buffer, Completion, Descriptor, MemAttributes, Nic, ProtectionTag, Reliability, Vi, ViAttributes,
+};
 
 use crate::control::Patience;
 use crate::error::{Error, Result};
@@ -72,7 +74,11 @@ impl Half {
             (true, Side::Follow) => (variant.window, variant.size),
         };
         let sends = variant.window + 1;
-        let vi = nic.create_vi(ViAttributes::new(tag).depth(sends.max(receives) + 1)).map_err(failed)?;
+        let attributes = ViAttributes::new(tag).depth(sends.max(receives) + 1);
+        // A case may name a level; 0 is none, and stands for the usual one.
+        let level = Reliability::from_number(variant.arg("level") as u8);
+        let attributes = level.into_iter().fold(attributes, ViAttributes::reliability);
+        let vi = nic.create_vi(attributes).map_err(failed)?;
         for buffer in buffers(nic, tag, receives, receive_size).map_err(failed)? {
             let descriptor = Descriptor::new(viaduct_via::Op::Receive).segment_range(buffer, 0..receive_size);
             nic.post_recv(vi, descriptor).map_err(|e| failure(layer, &e.error))?;
@@ -168,6 +174,28 @@ impl Half {
     ) -> Result<u64> {
         self.post_spent(nic)?;
         let done = self.wait_recv(nic)?;
+        self.taken::<STREAM, CHECK>(nic, seq, done)
+    }
+
+    /// Takes message `seq` of a stream if it has come, and posts its buffer again.
+    #[inline(always)]
+    pub(crate) fn try_recv<const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<Option<u64>> {
+        match nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
+            None => Ok(None),
+            Some(done) => {
+                let done = self.checked(done)?;
+                self.taken::<true, CHECK>(nic, seq, done).map(Some)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn taken<const STREAM: bool, const CHECK: bool>(
+        &mut self,
+        nic: &mut Nic,
+        seq: u64,
+        done: Completion,
+    ) -> Result<u64> {
         let value = if CHECK {
             done.descriptor.buffers()[0].read(0, &mut self.scratch);
             let short = u64::from(done.length as usize != self.size);
@@ -230,6 +258,23 @@ impl Half {
     #[inline(always)]
     fn take_grant(&mut self, nic: &mut Nic) -> Result<()> {
         let done = self.wait_recv(nic)?;
+        self.granted_by(nic, done)
+    }
+
+    /// Whether the peer has a buffer for another message; looks for credits, does not wait for them.
+    #[inline(always)]
+    pub(crate) fn has_room(&mut self, nic: &mut Nic) -> Result<bool> {
+        if self.sent - self.granted == self.window
+            && let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))?
+        {
+            let done = self.checked(done)?;
+            self.granted_by(nic, done)?;
+        }
+        Ok(self.sent - self.granted < self.window)
+    }
+
+    #[inline(always)]
+    fn granted_by(&mut self, nic: &mut Nic, done: Completion) -> Result<()> {
         let mut count = [0; 8];
         done.descriptor.buffers()[0].read(0, &mut count);
         self.granted = u64::from_le_bytes(count);

@@ -1,0 +1,254 @@
+//! RDMA: reaching into another process' memory without its help, one operation at a time.
+//!
+//! A write is a ping-pong without receives: the peer looks at the last word of its own memory and answers with a write
+//! of its own. With immediate data the peer takes a completion instead. A read and the atomics have no peer that
+//! answers; they are timed from the post to the completion.
+
+use viaduct_via::{Descriptor, Op};
+
+use crate::cases::{Case, nothing, shape, variants};
+use crate::error::{Error, Result};
+use crate::layers::lent::Lent;
+use crate::layers::via::Place;
+use crate::loops::{End, Looped, Wire, tally};
+use crate::pattern;
+use crate::plan::{Motion, Point, Run, Settings, Tally, Variant, Wait};
+use crate::raw::{sum_buffer, sum_lent};
+use crate::timer::Timer;
+
+pub(super) const CASE: Case = Case {
+    name: "rdma",
+    about: "how long it takes to write, read or change memory of another process",
+    unit: "us",
+    lower_is_better: true,
+    sizes: &[8, 64, 1 << 10, 4 << 10, 64 << 10],
+    value: |ns, _| ns / 1e3,
+    points,
+    timed: "write: a ping-pong in which each end spins on the last word of its memory; write-imm: the same, told by a \
+            completion; both one way = half of the round trip. read, fetch-add, compare-swap: from the post to the \
+            completion, the bytes read included; the other process does nothing",
+    window: 1,
+    axis: "",
+    references: false,
+    via: end,
+    derive: nothing,
+};
+
+const QUICK: &[usize] = &[8, 4 << 10];
+
+fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    let point = |size: &usize| {
+        check_size(*size)?;
+        let of = |series: &str| {
+            let motion = if series.starts_with("write") { Motion::PingPong } else { Motion::Calls };
+            let shape = shape(motion, *size, CASE.window).on(series, None);
+            variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
+        };
+        // Atomics work on one word, whatever the size.
+        let atomics: &[&str] = if *size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
+        let series = ["write", "write-imm", "read"].iter().chain(atomics);
+        Ok(Point { size: *size, variants: series.flat_map(|series| of(series)).collect() })
+    };
+    settings.quickly(sizes, QUICK).iter().map(point).collect()
+}
+
+/// The last word of a write tells that all of it is there, so there has to be one.
+pub(super) fn check_size(size: usize) -> Result<()> {
+    if size > 0 && size.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(Error::usage(
+        format!("an RDMA write of {size} bytes does not end in a whole word"),
+        "use --sizes 8 or other multiples of 8",
+    ))
+}
+
+/// Memory does not wake anybody up, so whoever watches it spins.
+pub(super) fn polling(variant: Variant) -> Variant {
+    Variant { wait: Wait::Poll, ..variant }
+}
+
+fn end(mut place: Place) -> Result<Box<dyn End>> {
+    let variant = place.variant.clone();
+    let size = variant.size;
+    let mut lent = Lent::join(&mut place, size, 4)?;
+    let op = match variant.series.as_str() {
+        "write" | "write-imm" => {
+            let spare = lent.descriptors(&mut place, Op::RdmaWrite, 2, size)?;
+            let immediate = variant.series == "write-imm";
+            let writes = Writes { place, lent, spare, spent: None, immediate, scratch: vec![0; size] };
+            return Ok(Box::new(Looped::new(writes, &variant)));
+        }
+        "read" => Op::RdmaRead,
+        "fetch-add" => Op::FetchAdd,
+        _ => Op::CompareSwap,
+    };
+    let mut scratch = vec![0; size];
+    if op == Op::RdmaRead {
+        pattern::fill(&mut scratch, READ_SEQ);
+        lent.own.write(0, &scratch);
+    }
+    let spare = match op {
+        Op::RdmaRead => lent.descriptors(&mut place, op, 1, size)?,
+        _ => atomics(&mut place, &lent, op)?,
+    };
+    Ok(Box::new(OneSided { place, lent, op, spare, done: 0, scratch }))
+}
+
+/// The pattern in the memory that is read.
+const READ_SEQ: u64 = 11;
+
+/// One that adds 1; or two of which one swaps 0 for 1 and the other 1 for 0.
+fn atomics(place: &mut Place, lent: &Lent, op: Op) -> Result<Vec<Descriptor>> {
+    // Exactly one word is what comes back.
+    let word = |d: Descriptor| d.into_buffer().split_at(8).0;
+    let old = lent.descriptors(place, op, 2, 8)?.into_iter().map(word);
+    let there = lent.there(0);
+    Ok(match op {
+        Op::FetchAdd => old.take(1).map(|old| Descriptor::fetch_add(old, there, 1)).collect(),
+        _ => old
+            .zip([(1, 0), (0, 1)])
+            .map(|(old, (expected, new))| Descriptor::compare_swap(old, there, expected, new))
+            .collect(),
+    })
+}
+
+/// Writes there and back.
+struct Writes {
+    place: Place,
+    lent: Lent,
+    spare: Vec<Descriptor>,
+    /// A receive that is posted again once the answer is on its way.
+    spent: Option<Descriptor>,
+    immediate: bool,
+    scratch: Vec<u8>,
+}
+
+impl Wire for Writes {
+    #[inline(always)]
+    fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
+        let nic = &mut self.place.nic;
+        let mut descriptor = match self.spare.pop() {
+            Some(descriptor) => descriptor,
+            None => self.lent.reap(nic)?,
+        };
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+            descriptor.write(0, 0, &self.scratch);
+        }
+        if self.immediate {
+            descriptor.set_immediate(Some(seq as u32));
+        } else {
+            descriptor.write(0, self.scratch.len() - 8, &seq.to_le_bytes());
+        }
+        self.lent.post(nic, descriptor)?;
+        if let Some(spent) = self.spent.take() {
+            self.lent.repost(nic, spent)?;
+        }
+        if let Some(descriptor) = self.lent.done(nic)? {
+            self.spare.push(descriptor);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn recv<const CHECK: bool>(&mut self, seq: u64) -> Result<u64> {
+        let (nic, size) = (&mut self.place.nic, self.scratch.len());
+        let mut bad = 0;
+        let mut told = 0;
+        if self.immediate {
+            let done = self.lent.immediate(nic)?;
+            bad = u64::from(done.immediate != Some(seq as u32) || done.length as usize != size);
+            self.spent = Some(done.descriptor);
+        } else {
+            self.lent.watch(nic, size - 8, &mut self.spare, |word| word == seq)?;
+            told = 8;
+        }
+        if !CHECK {
+            return Ok(sum_lent(&self.lent.own, 0, size));
+        }
+        self.lent.own.read(0, &mut self.scratch);
+        Ok(bad + pattern::mismatches(&self.scratch[..size - told], seq))
+    }
+
+    fn acknowledge(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait_acknowledged(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads and atomics.
+struct OneSided {
+    place: Place,
+    lent: Lent,
+    op: Op,
+    spare: Vec<Descriptor>,
+    /// Operations so far, by which the word that atomics change is known.
+    done: u64,
+    scratch: Vec<u8>,
+}
+
+impl OneSided {
+    /// One operation; returns the number of faults, or a number that depends on every byte.
+    #[inline(always)]
+    fn once<const CHECK: bool>(&mut self) -> Result<u64> {
+        let nic = &mut self.place.nic;
+        let mut descriptor = self.spare.pop().expect("one operation is under way at a time");
+        if CHECK && self.op == Op::RdmaRead {
+            self.scratch.fill(0);
+            descriptor.write(0, 0, &self.scratch);
+        }
+        self.lent.post(nic, descriptor)?;
+        let back = self.lent.reap(nic)?;
+        let buffer = &back.buffers()[0];
+        let value = match (self.op, CHECK) {
+            (Op::RdmaRead, false) => sum_buffer(buffer, self.scratch.len()),
+            (Op::RdmaRead, true) => {
+                buffer.read(0, &mut self.scratch);
+                pattern::mismatches(&self.scratch, READ_SEQ)
+            }
+            (_, false) => sum_buffer(buffer, 8),
+            (_, true) => u64::from(sum_buffer(buffer, 8) != self.word()),
+        };
+        self.done += 1;
+        // The two that swap take turns.
+        self.spare.insert(0, back);
+        Ok(value)
+    }
+
+    /// What the word in the peer's memory is after the operations so far.
+    fn word(&self) -> u64 {
+        if self.op == Op::FetchAdd { self.done } else { self.done % 2 }
+    }
+
+    fn run<const CHECK: bool>(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
+        let mut total = 0u64;
+        for _ in 0..run.count / run.batch {
+            let before = timer.ticks();
+            for _ in 0..run.batch {
+                total = total.wrapping_add(self.once::<CHECK>()?);
+            }
+            samples.push(timer.ticks() - before);
+        }
+        Ok(tally::<CHECK>(total))
+    }
+}
+
+impl End for OneSided {
+    fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
+        if run.check { self.run::<true>(run, timer, samples) } else { self.run::<false>(run, timer, samples) }
+    }
+
+    fn follow(&mut self, run: &Run) -> Result<Tally> {
+        self.done += run.count / run.batch * run.batch;
+        if run.check && self.op.is_atomic() {
+            // What the first process was told must also be so here.
+            let value = self.word();
+            self.lent.watch(&mut self.place.nic, 0, &mut Vec::new(), |word| word == value)?;
+        }
+        Ok(Tally::default())
+    }
+}

@@ -1,0 +1,170 @@
+//! One VI whose peer reaches into this process' memory: what the cases about RDMA are made of.
+//!
+//! Each end lends the other a block of shareable memory and learns where the other's block lies when they connect. No
+//! receive is needed for an RDMA write or read; those with immediate data use one up, so a few stay posted.
+
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+
+use viaduct_via::{
+    Buffer, Completion, Descriptor, MemAttributes, MemHandle, Nic, Op, RemoteAddress, Vi, ViAttributes,
+};
+
+use crate::control::Patience;
+use crate::error::{Error, Result};
+use crate::layers::half::failure;
+use crate::layers::via::Place;
+
+/// Receives that stay posted for immediate data.
+const RECEIVES: usize = 4;
+
+/// A connected VI, the memory lent to its peer, and the memory that the peer lends.
+pub(crate) struct Lent {
+    pub(crate) vi: Vi,
+    /// What the peer writes and reads.
+    pub(crate) own: Buffer,
+    there: RemoteAddress,
+    layer: &'static str,
+    /// Posted and not yet seen to be done.
+    under_way: usize,
+    patience: Patience,
+}
+
+impl Lent {
+    /// Makes a VI, lends `len` bytes and connects; `depth` operations may be under way at once.
+    pub(crate) fn join(place: &mut Place, len: usize, depth: usize) -> Result<Lent> {
+        let layer = place.variant.layer.name();
+        let failed = |e: viaduct_via::Error| failure(layer, &e);
+        let own = place.nic.alloc(len.max(8), MemAttributes::remote(place.tag)).map_err(failed)?;
+        let attributes = ViAttributes::new(place.tag).depth(depth.max(RECEIVES) + 1);
+        let vi = place.nic.create_vi(attributes).map_err(failed)?;
+        for _ in 0..RECEIVES {
+            let refused = |e: viaduct_via::PostError| failure(layer, &e.error);
+            place.nic.post_recv(vi, Descriptor::recv_empty()).map_err(refused)?;
+        }
+        let here = own.remote(0);
+        let mut letter = here.addr.to_le_bytes().to_vec();
+        letter.extend(here.handle.number().to_le_bytes());
+        let there = place_in(&place.join(vi, &letter)?)
+            .ok_or_else(|| Error::layer(layer, "the other end lent no memory", ""))?;
+        let patience = place.patience.clone();
+        Ok(Lent { vi, own, there, layer, under_way: 0, patience })
+    }
+
+    /// Byte `offset` of the memory that the peer lends.
+    pub(crate) fn there(&self, offset: usize) -> RemoteAddress {
+        self.there.offset(offset as u64)
+    }
+
+    /// `count` descriptors for `op`, each with `size` bytes of memory that no peer reaches, aimed at the start of what
+    /// the peer lends.
+    pub(crate) fn descriptors(
+        &self,
+        place: &mut Place,
+        op: Op,
+        count: usize,
+        size: usize,
+    ) -> Result<Vec<Descriptor>> {
+        let stride = size.next_multiple_of(if size >= 4096 { 4096 } else { 64 });
+        let memory = place.nic.alloc(stride * count, MemAttributes::local(place.tag));
+        let pieces = memory.map_err(|e| failure(self.layer, &e))?.chunks(stride).into_iter();
+        Ok(pieces.map(|b| Descriptor::new(op).segment_range(b, 0..size).remote(self.there)).collect())
+    }
+
+    /// Posts an operation.
+    #[inline(always)]
+    pub(crate) fn post(&mut self, nic: &mut Nic, descriptor: Descriptor) -> Result<()> {
+        nic.post_send(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// An operation that is done, if there is one.
+    #[inline(always)]
+    pub(crate) fn done(&mut self, nic: &mut Nic) -> Result<Option<Descriptor>> {
+        if self.under_way == 0 {
+            return Ok(None);
+        }
+        let Some(done) = nic.poll_send(self.vi).map_err(|e| failure(self.layer, &e))? else {
+            return Ok(None);
+        };
+        self.under_way -= 1;
+        Ok(Some(self.checked(done)?.descriptor))
+    }
+
+    /// Waits until the next operation is done.
+    #[inline(always)]
+    pub(crate) fn reap(&mut self, nic: &mut Nic) -> Result<Descriptor> {
+        let mut turns = 0u32;
+        loop {
+            if let Some(descriptor) = self.done(nic)? {
+                return Ok(descriptor);
+            }
+            self.pause(&mut turns)?;
+        }
+    }
+
+    /// Waits until the word at `offset`, which the peer writes, is as wanted; finished operations go to `spare`.
+    #[inline(always)]
+    pub(crate) fn watch(
+        &mut self,
+        nic: &mut Nic,
+        offset: usize,
+        spare: &mut Vec<Descriptor>,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Result<()> {
+        let mut turns = 0u32;
+        while !wanted(self.own.word(offset).load(Ordering::Acquire)) {
+            // An own operation may still need this process, for instance to map the peer's memory.
+            if let Some(descriptor) = self.done(nic)? {
+                spare.push(descriptor);
+            }
+            self.pause(&mut turns)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until immediate data have come.
+    #[inline(always)]
+    pub(crate) fn immediate(&mut self, nic: &mut Nic) -> Result<Completion> {
+        let mut turns = 0u32;
+        loop {
+            if let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
+                return self.checked(done);
+            }
+            self.pause(&mut turns)?;
+        }
+    }
+
+    /// Posts a receive again.
+    #[inline(always)]
+    pub(crate) fn repost(&mut self, nic: &mut Nic, descriptor: Descriptor) -> Result<()> {
+        nic.post_recv(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))
+    }
+
+    #[inline(always)]
+    fn pause(&self, turns: &mut u32) -> Result<()> {
+        spin_loop();
+        *turns = turns.wrapping_add(1);
+        if turns.is_multiple_of(1 << 16) {
+            self.patience.check("waiting for an RDMA operation")
+        } else {
+            Ok(())
+        }
+    }
+
+    #[inline(always)]
+    fn checked(&self, done: Completion) -> Result<Completion> {
+        if done.status.is_success() {
+            Ok(done)
+        } else {
+            Err(Error::layer(self.layer, done.status.to_string(), ""))
+        }
+    }
+}
+
+fn place_in(letter: &[u8]) -> Option<RemoteAddress> {
+    let addr = u64::from_le_bytes(letter.get(..8)?.try_into().ok()?);
+    let handle = u32::from_le_bytes(letter.get(8..12)?.try_into().ok()?);
+    Some(RemoteAddress { addr, handle: MemHandle::from_number(handle) })
+}
