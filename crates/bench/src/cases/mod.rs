@@ -5,6 +5,7 @@ mod connections;
 mod latency;
 mod logp;
 mod rate;
+mod segments;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use crate::schema::{Line, Measurement};
 use crate::size;
 
 /// Every case.
-pub const ALL: &[&Case] = &[&latency::CASE, &bandwidth::CASE, &logp::CASE, &connections::CASE, &rate::CASE];
+pub const ALL: &[&Case] =
+    &[&latency::CASE, &bandwidth::CASE, &logp::CASE, &connections::CASE, &segments::CASE, &rate::CASE];
 
 /// One benchmark.
 #[derive(Debug)]
@@ -110,7 +112,8 @@ impl Case {
              layer was first checked with patterned data; the receiver reads every byte."
                 .into(),
         );
-        if settings.layers.iter().any(|layer| layer.provider().is_some()) {
+        // What a case of its own sends and how is part of `timed`.
+        if self.references && settings.layers.iter().any(|layer| layer.provider().is_some()) {
             lines.push(match settings.send {
                 Send::Auto => "Viaduct sends messages up to its inline limit by value, without descriptor and completion \
                                (--send descriptor measures descriptors); it receives into posted descriptors."
@@ -139,6 +142,12 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
         ..shape.clone()
     };
     layers.iter().map(variant).collect()
+}
+
+/// The same for a case that sends nothing by value, whatever the settings say.
+pub(crate) fn by_descriptor(settings: &Settings, shape: &Variant) -> Vec<Variant> {
+    let all = variants(settings, &settings.layers, shape).into_iter();
+    all.map(|variant| Variant { send: Send::Descriptor, ..variant }).collect()
 }
 
 /// A variant to fill in.
@@ -190,6 +199,12 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
         return Err(Error::usage(
             format!("layer `{layer}` has no {}", case.name),
             "this case is about what VIA offers; measure a provider",
+        ));
+    }
+    if !case.references && layer == Layer::Loopback {
+        return Err(Error::usage(
+            format!("layer `{layer}` has both ends in one process, which case `{}` cannot use", case.name),
+            "use --provider shm",
         ));
     }
     if settings.one_core() && variant.wait == Wait::Poll {

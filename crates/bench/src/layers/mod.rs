@@ -16,6 +16,8 @@ pub(crate) mod half;
 mod loopback;
 mod raw;
 mod socket;
+pub(crate) mod stock;
+pub(crate) mod stocked;
 mod tcp;
 mod unix;
 pub(crate) mod via;
