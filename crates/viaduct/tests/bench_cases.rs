@@ -65,6 +65,16 @@ fn messages_in_pieces() {
 }
 
 #[test]
+fn completion_queues() {
+    if two_cores() {
+        let lines = bench("cq", &["--connections", "1,9"]);
+        assert_eq!(curves(&lines), expected(&[("queue", "queues", &[1, 9]), ("cq", "queues", &[1, 9])]));
+        let lines = bench("cq", &["--connections", "70", "--wait", "block", "--sizes", "8,4K"]);
+        assert_eq!(curves(&lines), expected(&[("queue", "queues", &[70]), ("cq", "queues", &[70])]));
+    }
+}
+
+#[test]
 fn a_case_about_via_refuses_what_has_none() {
     for (layer, hint) in [("tcp", "measure a provider"), ("loopback", "use --provider shm")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));

@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod connections;
+mod cq;
 mod latency;
 mod logp;
 mod rate;
@@ -19,8 +20,15 @@ use crate::schema::{Line, Measurement};
 use crate::size;
 
 /// Every case.
-pub const ALL: &[&Case] =
-    &[&latency::CASE, &bandwidth::CASE, &logp::CASE, &connections::CASE, &segments::CASE, &rate::CASE];
+pub const ALL: &[&Case] = &[
+    &latency::CASE,
+    &bandwidth::CASE,
+    &logp::CASE,
+    &connections::CASE,
+    &segments::CASE,
+    &cq::CASE,
+    &rate::CASE,
+];
 
 /// One benchmark.
 #[derive(Debug)]
