@@ -75,6 +75,31 @@ fn completion_queues() {
 }
 
 #[test]
+fn other_buffers_for_each_message() {
+    if two_cores() {
+        let lines = bench("buffers", &["--quick"]);
+        let curve = |series, axis, places| (series, axis, places);
+        assert_eq!(
+            curves(&lines),
+            expected(&[
+                curve("same", "", &[0][..]),
+                curve("new", "", &[0]),
+                curve("register", "", &[0]),
+                curve("implicit", "", &[0]),
+                curve("cache", "reuse %", &[0, 50, 100]),
+                curve("pool", "pages", &[1024]),
+                curve("pool-shuffled", "pages", &[1024]),
+            ])
+        );
+        for line in lines.iter().filter(|line| line["series"] == "cache") {
+            let (asked, found) = (line["x"].as_f64().unwrap(), line["extra"]["reuse"].as_f64().unwrap());
+            assert!((asked - found).abs() < 5.0, "asked for {asked} %, found {found} %");
+        }
+        bench("buffers", &["--quick", "--sizes", "1,20000"]);
+    }
+}
+
+#[test]
 fn a_case_about_via_refuses_what_has_none() {
     for (layer, hint) in [("tcp", "measure a provider"), ("loopback", "use --provider shm")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));

@@ -1,6 +1,7 @@
 //! The benchmark cases. To add one: a file here with a [`Case`] in it, and one line in [`ALL`].
 
 mod bandwidth;
+mod buffers;
 mod connections;
 mod cq;
 mod latency;
@@ -25,6 +26,7 @@ pub const ALL: &[&Case] = &[
     &bandwidth::CASE,
     &logp::CASE,
     &connections::CASE,
+    &buffers::CASE,
     &segments::CASE,
     &cq::CASE,
     &rate::CASE,
@@ -164,6 +166,7 @@ pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
         case: String::new(),
         layer: Layer::Raw,
         series: String::new(),
+        axis: String::new(),
         x: None,
         args: BTreeMap::new(),
         motion,

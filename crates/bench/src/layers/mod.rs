@@ -13,6 +13,7 @@
 
 mod copy;
 pub(crate) mod half;
+pub(crate) mod heap;
 mod loopback;
 mod raw;
 mod socket;
