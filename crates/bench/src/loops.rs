@@ -28,6 +28,10 @@ pub(crate) trait Wire {
     fn acknowledge(&mut self) -> Result<()>;
     /// Waits for that.
     fn wait_acknowledged(&mut self) -> Result<()>;
+    /// A slice begins; not part of the timed region.
+    fn begin(&mut self) {}
+    /// A slice has ended: adds further numbers of the case, and in a validation pass what is wrong with them.
+    fn finish(&mut self, _run: &Run, _tally: &mut Tally) {}
 }
 
 /// One end of an open layer.
@@ -91,17 +95,23 @@ impl<W: Wire> Looped<W> {
 
 impl<W: Wire> End for Looped<W> {
     fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
-        match run.check {
+        self.wire.begin();
+        let mut tally = match run.check {
             false => self.lead_with::<false>(run, timer, samples),
             true => self.lead_with::<true>(run, timer, samples),
-        }
+        }?;
+        self.wire.finish(run, &mut tally);
+        Ok(tally)
     }
 
     fn follow(&mut self, run: &Run) -> Result<Tally> {
-        match run.check {
+        self.wire.begin();
+        let mut tally = match run.check {
             false => self.follow_with::<false>(run),
             true => self.follow_with::<true>(run),
-        }
+        }?;
+        self.wire.finish(run, &mut tally);
+        Ok(tally)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ratios of like with like: every ordered pair of variants, in every placement that both were seen in.
+//! Ratios of like with like: every ordered pair of variants that share a curve or a place on the axis, in every
+//! placement that both were seen in.
 //!
 //! The blocks that are compared are, in order of preference: the launches that both have (independent of each other, so
 //! the interval is honest), the rounds that both have (some tens of milliseconds apart, so the machine was the same), or
@@ -7,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::measure::{Measured, Slice, WANTED};
+use crate::plan::Variant;
 use crate::probe::Placement;
 use crate::schema::{Pair, VERSION};
 use crate::stats::Ratio;
@@ -16,12 +18,18 @@ use crate::summary::{Context, counted, launch_medians, line, reported};
 pub(crate) fn pairs(context: &Context<'_>, results: &[Measured]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for a in results.iter().filter(|r| r.valid) {
-        for b in results.iter().filter(|r| r.valid && !std::ptr::eq(*r, a)) {
+        let others = results.iter().filter(|r| r.valid && !std::ptr::eq(*r, a));
+        for b in others.filter(|b| comparable(&a.variant, &b.variant)) {
             let common = reported(a).into_iter().filter(|placement| reported(b).contains(placement));
             pairs.extend(common.filter_map(|placement| pair(context, a, b, placement)));
         }
     }
     pairs
+}
+
+/// On one curve, or at one place of the axis (or off it): other pairs say nothing, and there would be thousands.
+fn comparable(a: &Variant, b: &Variant) -> bool {
+    a.series == b.series || a.x == b.x || a.x.is_none() || b.x.is_none()
 }
 
 fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {

@@ -215,7 +215,9 @@ pub(crate) struct Variant {
     pub layer: Layer,
     /// Which curve of the case this belongs to; empty if it has only one.
     pub series: String,
-    /// Where on the axis of the case it lies, if it has one.
+    /// What the numbers on its axis are, where this curve has another one than the case.
+    pub axis: String,
+    /// Where on the axis it lies, if there is one.
     pub x: Option<f64>,
     /// Numbers that the case gives to its own ends.
     pub args: BTreeMap<String, u64>,

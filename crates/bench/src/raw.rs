@@ -131,6 +131,13 @@ pub(crate) fn sum_lent(buffer: &Buffer, start: usize, len: usize) -> u64 {
     unsafe { sum_at(bytes.as_ptr().cast(), len) }
 }
 
+/// The same for `len` bytes from `start` on.
+#[inline(always)]
+pub(crate) fn sum_part(buffer: &Buffer, start: usize, len: usize) -> u64 {
+    // SAFETY: as in `sum_buffer`.
+    sum(unsafe { &buffer.as_slice()[start..start + len] })
+}
+
 fn place(segment: &Segment, offset: usize, len: usize) -> NonNull<u8> {
     assert!(offset <= segment.len() && len <= segment.len() - offset, "{offset}+{len} outside the segment");
     let start = NonNull::new(segment.as_ptr()).expect("a mapping is never at address 0");

@@ -168,7 +168,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         window: variant.window,
         connections: variant.connections,
         series: variant.series.clone(),
-        axis: case.axis.into(),
+        axis: if variant.axis.is_empty() { case.axis.into() } else { variant.axis.clone() },
         x: variant.x,
         extra: BTreeMap::new(),
         dropped: 0,

@@ -97,7 +97,7 @@ pub(crate) struct BenchArgs {
     /// Messages under way at once [default: by case]
     #[arg(long)]
     pub(crate) window: Option<usize>,
-    /// Numbers of open connections (case `connections`)
+    /// Numbers of open connections (cases `connections` and `cq`)
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     pub(crate) connections: Vec<usize>,
     /// Seconds for each layer at each size

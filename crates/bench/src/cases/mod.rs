@@ -2,9 +2,11 @@
 
 mod bandwidth;
 mod bidirectional;
+mod buffers;
 mod calls;
 mod connections;
 mod cpu;
+mod cq;
 mod latency;
 mod load;
 mod logp;
@@ -13,6 +15,7 @@ mod rate;
 mod rdma;
 mod rdma_stream;
 mod reliability;
+mod segments;
 mod wakeup;
 
 use std::collections::BTreeMap;
@@ -31,17 +34,20 @@ pub const ALL: &[&Case] = &[
     &latency::CASE,
     &bandwidth::CASE,
     &logp::CASE,
+    &buffers::CASE,
     &connections::CASE,
+    &segments::CASE,
+    &cq::CASE,
     &rate::CASE,
-    &rdma::CASE,
-    &rdma_stream::CASE,
-    &calls::CASE,
     &bidirectional::CASE,
     &pairs::CASE,
+    &rdma::CASE,
+    &rdma_stream::CASE,
     &reliability::CASE,
-    &wakeup::CASE,
     &cpu::CASE,
+    &wakeup::CASE,
     &load::CASE,
+    &calls::CASE,
 ];
 
 /// One benchmark.
@@ -134,7 +140,8 @@ impl Case {
              layer was first checked with patterned data; the receiver reads every byte."
                 .into(),
         );
-        if settings.layers.iter().any(|layer| layer.provider().is_some()) {
+        // What a case of its own sends and how is part of `timed`.
+        if self.references && settings.layers.iter().any(|layer| layer.provider().is_some()) {
             lines.push(match settings.send {
                 Send::Auto => "Viaduct sends messages up to its inline limit by value, without descriptor and completion \
                                (--send descriptor measures descriptors); it receives into posted descriptors."
@@ -165,12 +172,19 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
     layers.iter().map(variant).collect()
 }
 
+/// The same for a case that sends nothing by value, whatever the settings say.
+pub(crate) fn by_descriptor(settings: &Settings, shape: &Variant) -> Vec<Variant> {
+    let all = variants(settings, &settings.layers, shape).into_iter();
+    all.map(|variant| Variant { send: Send::Descriptor, ..variant }).collect()
+}
+
 /// A variant to fill in.
 pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
     Variant {
         case: String::new(),
         layer: Layer::Raw,
         series: String::new(),
+        axis: String::new(),
         x: None,
         args: BTreeMap::new(),
         motion,
@@ -214,6 +228,12 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
         return Err(Error::usage(
             format!("layer `{layer}` has no {}", case.name),
             "this case is about what VIA offers; measure a provider",
+        ));
+    }
+    if !case.references && layer == Layer::Loopback {
+        return Err(Error::usage(
+            format!("layer `{layer}` has both ends in one process, which case `{}` cannot use", case.name),
+            "use --provider shm",
         ));
     }
     if settings.one_core() && variant.wait == Wait::Poll {

@@ -22,7 +22,7 @@ use crate::plan::{Repost, Send, Variant, Wait};
 use crate::raw::sum_buffer;
 
 /// Receives that the sender of a stream keeps posted for credits; at most seven can be under way.
-const CREDITS: usize = 16;
+pub(crate) const CREDITS: usize = 16;
 
 /// Which end of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

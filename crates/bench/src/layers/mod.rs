@@ -13,10 +13,13 @@
 
 mod copy;
 pub(crate) mod half;
+pub(crate) mod heap;
 pub(crate) mod lent;
 mod loopback;
 mod raw;
 mod socket;
+pub(crate) mod stock;
+pub(crate) mod stocked;
 mod tcp;
 mod unix;
 pub(crate) mod via;

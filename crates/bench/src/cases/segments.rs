@@ -1,0 +1,168 @@
+//! Segments (thesis, section 3.7, figure 3.10): messages whose bytes lie in pieces, a page apart.
+//!
+//! The NIC may gather them when it sends, scatter them when it receives, or both; the rival is a program that copies
+//! the pieces into one buffer itself, and out of it at the other end.
+
+use viaduct_via::{Completion, Descriptor, Error as ViaError, Nic, Op};
+
+use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::error::Result;
+use crate::layers::stock::{Pool, Stock, cuts, descriptors, stride, wrong};
+use crate::layers::stocked::{Needs, stocked};
+use crate::layers::via::Place;
+use crate::loops::End;
+use crate::pattern;
+use crate::plan::{Motion, Point, Settings};
+use crate::raw::sum;
+
+pub(super) const CASE: Case = Case {
+    name: "segments",
+    about: "what it costs that a message lies in pieces, gathered and scattered by the NIC or packed by the program",
+    unit: "us",
+    lower_is_better: true,
+    sizes: &[64, 1024, 4096, 64 << 10],
+    value: |ns, _| ns / 1e3,
+    points,
+    timed: "ping-pong of one message by descriptor, one way = half of the round trip. Its pieces lie a page apart: gather \
+            sends from them, scatter receives into them, both does both; pack copies them into one buffer before the \
+            send and out of one after the receive",
+    window: 1,
+    axis: "segments",
+    references: false,
+    via: build,
+    derive: nothing,
+};
+
+const PLACES: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
+/// Away from the size of the thesis, and for a first impression.
+const FEWER: &[usize] = &[1, 4, 16, 64];
+const FEWEST: &[usize] = &[1, 16];
+
+/// Name, pieces at the sender, pieces at the receiver, copied by the program.
+const SERIES: &[(&str, bool, bool, bool)] = &[
+    ("gather", true, false, false),
+    ("scatter", false, true, false),
+    ("both", true, true, false),
+    ("pack", false, false, true),
+];
+
+fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    let quick = settings.quick && settings.sizes.is_empty();
+    let sizes = if quick { &[4096] } else { sizes };
+    let point = |size: &usize| {
+        let places = match size {
+            _ if settings.quick => FEWEST,
+            1024 => PLACES,
+            _ => FEWER,
+        };
+        let mut all = Vec::new();
+        // A piece has at least one byte.
+        for segments in places.iter().filter(|segments| **segments <= (*size).max(1)) {
+            for (series, gather, scatter, pack) in SERIES {
+                let shape = shape(Motion::PingPong, *size, CASE.window)
+                    .on(series, Some(*segments as f64))
+                    .with("segments", *segments as u64)
+                    .with("gather", u64::from(*gather))
+                    .with("scatter", u64::from(*scatter))
+                    .with("pack", u64::from(*pack));
+                all.extend(by_descriptor(settings, &shape));
+            }
+        }
+        Point { size: *size, variants: all }
+    };
+    Ok(sizes.iter().map(point).collect())
+}
+
+fn build(mut place: Place) -> Result<Box<dyn End>> {
+    let (size, segments) = (place.variant.size, place.variant.arg("segments").max(1) as usize);
+    let needs = Needs::of(&place.variant, place.side);
+    let pieces = |apart: &str| if place.variant.arg(apart) == 1 { segments } else { 1 };
+    let (out, inn) = ((size, pieces("gather")), (size, pieces("scatter")));
+    // One more than are posted: the answer may be sent before the last completion is seen.
+    let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, out);
+    let sends = sends.map_err(|e| place.failed(&e))?;
+    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, needs.receives, inn);
+    let receives = receives.map_err(|e| place.failed(&e))?;
+    let pool = Pool::new(sends, receives, size, true);
+    if place.variant.arg("pack") == 1 {
+        return stocked(place, Packed::new(pool, size, segments), None);
+    }
+    stocked(place, pool, None)
+}
+
+/// The program packs: its pieces lie in memory of its own.
+struct Packed {
+    pool: Pool,
+    /// Start in the message, start in the memory, length.
+    cuts: Vec<(usize, usize, usize)>,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+impl Packed {
+    fn new(pool: Pool, size: usize, segments: usize) -> Packed {
+        let stride = stride(size, segments);
+        let cut = |(index, (start, len))| (start, index * stride, len);
+        let memory = vec![1; stride * segments];
+        Packed {
+            pool,
+            cuts: cuts(size, segments).enumerate().map(cut).collect(),
+            from: memory.clone(),
+            to: memory,
+            scratch: vec![0; size],
+        }
+    }
+}
+
+impl Stock for Packed {
+    #[inline(always)]
+    fn outgoing<const CHECK: bool>(
+        &mut self,
+        nic: &mut Nic,
+        seq: u64,
+    ) -> std::result::Result<Option<Descriptor>, ViaError> {
+        // What is sent in a validation pass are the pieces, so that the copying is checked as well.
+        let Some(mut descriptor) = self.pool.outgoing::<false>(nic, seq)? else { return Ok(None) };
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+            for (start, at, len) in &self.cuts {
+                self.from[*at..at + len].copy_from_slice(&self.scratch[*start..start + len]);
+            }
+        }
+        for (start, at, len) in &self.cuts {
+            descriptor.write(0, *start, &self.from[*at..at + len]);
+        }
+        Ok(Some(descriptor))
+    }
+
+    #[inline(always)]
+    fn returned(&mut self, nic: &mut Nic, descriptor: Descriptor) -> std::result::Result<(), ViaError> {
+        self.pool.returned(nic, descriptor)
+    }
+
+    #[inline(always)]
+    fn incoming(
+        &mut self,
+        nic: &mut Nic,
+        used: Option<Descriptor>,
+    ) -> std::result::Result<Descriptor, ViaError> {
+        self.pool.incoming(nic, used)
+    }
+
+    #[inline(always)]
+    fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
+        let buffer = &done.descriptor.buffers()[0];
+        for (start, at, len) in &self.cuts {
+            buffer.read(*start, &mut self.to[*at..at + len]);
+        }
+        if !CHECK {
+            let pieces = self.cuts.iter().map(|(_, at, len)| sum(&self.to[*at..at + len]));
+            return pieces.fold(0, u64::wrapping_add);
+        }
+        for (start, at, len) in &self.cuts {
+            self.scratch[*start..start + len].copy_from_slice(&self.to[*at..at + len]);
+        }
+        wrong(&self.scratch, done, seq)
+    }
+}

@@ -1,0 +1,181 @@
+//! Where the messages of a case lie: the memory behind an end of [`Stocked`](super::stocked::Stocked).
+//!
+//! Thesis, sections 3.4, 3.7 and 3.8: other buffers for each message, messages in pieces, and plain buffers whose
+//! completions are taken in another way. A [`Stock`] hands out descriptors and takes them back; it never posts or polls.
+//! The plain latency path does without it (`half.rs`).
+
+use std::collections::VecDeque;
+
+use viaduct_via::{Buffer, Completion, Descriptor, Error, MemAttributes, Nic, Op, ProtectionTag};
+
+use crate::pattern;
+use crate::plan::{Run, Tally};
+use crate::raw::sum_buffer;
+
+/// Memory and descriptors of one end.
+pub(crate) trait Stock {
+    /// A descriptor that holds message `seq`; `None` while all of them are under way.
+    fn outgoing<const CHECK: bool>(&mut self, nic: &mut Nic, seq: u64) -> Result<Option<Descriptor>, Error>;
+    /// A sent one has come back.
+    fn returned(&mut self, nic: &mut Nic, descriptor: Descriptor) -> Result<(), Error>;
+    /// The next receive to post, in place of `used`, which has been read.
+    fn incoming(&mut self, nic: &mut Nic, used: Option<Descriptor>) -> Result<Descriptor, Error>;
+    /// Reads every byte of message `seq`; counts what is wrong with it if `CHECK`.
+    fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64;
+    /// A slice begins.
+    fn begin(&mut self, _nic: &Nic) {}
+    /// A slice of `sent` messages from here has ended: adds what the case proves itself with.
+    fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
+}
+
+/// Descriptors made beforehand, over registered memory that the provider can share.
+pub(crate) struct Pool {
+    sends: VecDeque<Descriptor>,
+    receives: VecDeque<Descriptor>,
+    /// The descriptor used last is used again: its memory is still in the cache.
+    same: bool,
+    scratch: Vec<u8>,
+}
+
+impl Pool {
+    /// A pool of these, used in turn; or again and again the same if `same`.
+    pub(crate) fn new(sends: Vec<Descriptor>, receives: Vec<Descriptor>, size: usize, same: bool) -> Pool {
+        Pool { sends: sends.into(), receives: receives.into(), same, scratch: vec![0; size] }
+    }
+}
+
+impl Stock for Pool {
+    #[inline(always)]
+    fn outgoing<const CHECK: bool>(&mut self, _: &mut Nic, seq: u64) -> Result<Option<Descriptor>, Error> {
+        let Some(mut descriptor) = self.sends.pop_front() else { return Ok(None) };
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+            write_pieces(&mut descriptor, &self.scratch);
+        }
+        Ok(Some(descriptor))
+    }
+
+    #[inline(always)]
+    fn returned(&mut self, _: &mut Nic, descriptor: Descriptor) -> Result<(), Error> {
+        if self.same {
+            self.sends.push_front(descriptor);
+        } else {
+            self.sends.push_back(descriptor);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn incoming(&mut self, _: &mut Nic, used: Option<Descriptor>) -> Result<Descriptor, Error> {
+        match used {
+            Some(used) if self.same => return Ok(used),
+            used => self.receives.extend(used),
+        }
+        self.receives.pop_front().ok_or(Error::InvalidParameter("more receives than the pool has"))
+    }
+
+    #[inline(always)]
+    fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
+        if !CHECK {
+            return sum_pieces(&done.descriptor);
+        }
+        self.scratch.fill(0);
+        read_pieces(&done.descriptor, &mut self.scratch);
+        wrong(&self.scratch, done, seq)
+    }
+}
+
+/// `count` descriptors of `op` for messages of `size` bytes in `segments` pieces, cut as [`cuts`] says and a [`stride`]
+/// apart. Every page is touched.
+pub(crate) fn descriptors(
+    nic: &mut Nic,
+    tag: ProtectionTag,
+    op: Op,
+    count: usize,
+    (size, segments): (usize, usize),
+) -> Result<Vec<Descriptor>, Error> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let stride = stride(size, segments);
+    let mut memory = nic.alloc(stride * segments * count, MemAttributes::local(tag))?;
+    touch(&mut memory);
+    let mut pieces = memory.chunks(stride).into_iter();
+    let descriptor = |_| {
+        cuts(size, segments).fold(Descriptor::new(op), |descriptor, (_, len)| match pieces.next() {
+            Some(piece) => descriptor.segment_range(piece, 0..len),
+            None => descriptor,
+        })
+    };
+    Ok((0..count).map(descriptor).collect())
+}
+
+/// Start and length of every piece of a message of `size` bytes in `segments` pieces.
+pub(crate) fn cuts(size: usize, segments: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..segments).map(move |i| {
+        let start = size * i / segments;
+        (start, size * (i + 1) / segments - start)
+    })
+}
+
+/// From piece to piece: whole pages, and never right behind each other.
+pub(crate) fn stride(size: usize, segments: usize) -> usize {
+    match segments {
+        1 => size.max(1).next_multiple_of(4096),
+        _ => (size.div_ceil(segments) + 1).next_multiple_of(4096),
+    }
+}
+
+/// Groups of bytes of a received message that are wrong, and whether its length is.
+pub(crate) fn wrong(bytes: &[u8], done: &Completion, seq: u64) -> u64 {
+    pattern::mismatches(bytes, seq) + u64::from(done.length as usize != bytes.len())
+}
+
+fn write_pieces(descriptor: &mut Descriptor, bytes: &[u8]) {
+    let mut at = 0;
+    for index in 0..descriptor.buffers().len() {
+        let len = descriptor.work().segments[index].len as usize;
+        descriptor.write(index, 0, &bytes[at..at + len]);
+        at += len;
+    }
+}
+
+fn read_pieces(descriptor: &Descriptor, bytes: &mut [u8]) {
+    let mut at = 0;
+    for (buffer, segment) in descriptor.buffers().iter().zip(&descriptor.work().segments) {
+        buffer.read(0, &mut bytes[at..at + segment.len as usize]);
+        at += segment.len as usize;
+    }
+}
+
+#[inline(always)]
+fn sum_pieces(descriptor: &Descriptor) -> u64 {
+    let pieces = descriptor.buffers().iter().zip(&descriptor.work().segments);
+    pieces.fold(0, |sum, (buffer, piece)| sum.wrapping_add(sum_buffer(buffer, piece.len as usize)))
+}
+
+/// Writes to every page, so that no timed message meets one that is not there yet.
+fn touch(memory: &mut Buffer) {
+    for page in (0..memory.len()).step_by(4096) {
+        memory.write(page, &[0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_the_message_without_a_gap() {
+        for (size, segments) in [(1024, 1), (1024, 64), (64, 64), (100, 64), (65_536, 16), (7, 3)] {
+            let mut end = 0;
+            for (start, len) in cuts(size, segments) {
+                assert_eq!(start, end);
+                assert!(len > 0 && len < stride(size, segments).max(size + 1), "{size} in {segments}");
+                end += len;
+            }
+            assert_eq!((end, cuts(size, segments).count()), (size, segments));
+        }
+        assert_eq!((stride(65_536, 16), stride(4096, 1), stride(1024, 4)), (8192, 4096, 4096));
+    }
+}

@@ -1,0 +1,110 @@
+//! Short runs of the cases about what VIA offers: valid data, every promised curve, and what each proves itself with.
+//! No test looks at a time.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Runs a short benchmark on the shm provider and gives its measured lines, all of them valid.
+fn bench(case: &str, args: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(["bench", case, "--time", "0.02", "--launches", "1", "--format", "json"]).args(args);
+    let output =
+        command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{case} {args:?}: {talk}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).expect("one object a line"));
+    let lines: Vec<Value> = lines.filter(|line: &Value| line.get("ratio").is_none()).collect();
+    for line in &lines {
+        assert_eq!(
+            (&line["case"], &line["layer"], &line["valid"]),
+            (&case.into(), &"shm".into(), &true.into())
+        );
+        assert!(line["p50"].is_f64(), "{line}");
+    }
+    lines
+}
+
+/// Every curve with the places on its axis, and what the axis is.
+fn curves(lines: &[Value]) -> BTreeSet<(String, String, u64)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let place = |line: &Value| line["x"].as_f64().unwrap_or(0.0) as u64;
+    lines.iter().map(|line| (text(&line["series"]), text(&line["axis"]), place(line))).collect()
+}
+
+fn expected(curves: &[(&str, &str, &[u64])]) -> BTreeSet<(String, String, u64)> {
+    let places = |(series, axis, places): &(&str, &str, &[u64])| {
+        let of = |x: &u64| ((*series).to_owned(), (*axis).to_owned(), *x);
+        places.iter().map(of).collect::<Vec<_>>()
+    };
+    curves.iter().flat_map(places).collect()
+}
+
+/// Layers that spin need a core for each process.
+fn two_cores() -> bool {
+    let enough = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
+    if !enough {
+        eprintln!("skipped: needs two cores");
+    }
+    enough
+}
+
+#[test]
+fn messages_in_pieces() {
+    if two_cores() {
+        let of = |places: &'static [u64]| {
+            expected(&["gather", "scatter", "both", "pack"].map(|series| (series, "segments", places)))
+        };
+        // No more pieces than bytes.
+        assert_eq!(curves(&bench("segments", &["--sizes", "20"])), of(&[1, 4, 16]));
+        assert_eq!(curves(&bench("segments", &["--sizes", "5000", "--wait", "block"])), of(&[1, 4, 16, 64]));
+        assert_eq!(curves(&bench("segments", &["--quick"])), of(&[1, 16]));
+    }
+}
+
+#[test]
+fn completion_queues() {
+    if two_cores() {
+        let lines = bench("cq", &["--connections", "1,9"]);
+        assert_eq!(curves(&lines), expected(&[("queue", "queues", &[1, 9]), ("cq", "queues", &[1, 9])]));
+        let lines = bench("cq", &["--connections", "70", "--wait", "block", "--sizes", "8,4K"]);
+        assert_eq!(curves(&lines), expected(&[("queue", "queues", &[70]), ("cq", "queues", &[70])]));
+    }
+}
+
+#[test]
+fn other_buffers_for_each_message() {
+    if two_cores() {
+        let lines = bench("buffers", &["--quick"]);
+        let curve = |series, axis, places| (series, axis, places);
+        assert_eq!(
+            curves(&lines),
+            expected(&[
+                curve("same", "", &[0][..]),
+                curve("new", "", &[0]),
+                curve("register", "", &[0]),
+                curve("implicit", "", &[0]),
+                curve("cache", "reuse %", &[0, 50, 100]),
+                curve("pool", "pages", &[1024]),
+                curve("pool-shuffled", "pages", &[1024]),
+            ])
+        );
+        for line in lines.iter().filter(|line| line["series"] == "cache") {
+            let (asked, found) = (line["x"].as_f64().unwrap(), line["extra"]["reuse"].as_f64().unwrap());
+            assert!((asked - found).abs() < 5.0, "asked for {asked} %, found {found} %");
+        }
+        bench("buffers", &["--quick", "--sizes", "1,20000"]);
+    }
+}
+
+#[test]
+fn a_case_about_via_refuses_what_has_none() {
+    for (layer, hint) in [("tcp", "measure a provider"), ("loopback", "use --provider shm")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        let output = command.args(["bench", "segments", "--layer", layer]).output().unwrap();
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && talk.contains(hint), "{talk}");
+    }
+}
