@@ -46,6 +46,7 @@ pub mod schema;
 mod session;
 pub mod size;
 pub mod stats;
+pub mod suite;
 mod summary;
 mod timer;
 

@@ -303,7 +303,11 @@ impl Bench<'_> {
         if elapsed < limit.budget {
             return false;
         }
-        let most = limit.budget * 3 + Duration::from_secs(2);
+        let most = if self.settings.quick {
+            limit.budget + Duration::from_millis(300)
+        } else {
+            limit.budget * 3 + Duration::from_secs(2)
+        };
         !limit.last || elapsed > most || self.results.iter().all(enough)
     }
 }

@@ -1,5 +1,7 @@
 //! Arguments of every verb, as typed.
 
+use std::path::PathBuf;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use viaduct_bench::cases;
@@ -64,7 +66,7 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; `list` says what there is
+    /// What to measure; `list` says what there is, `all` measures everything
     #[arg(value_parser = case_names())]
     pub(crate) case: String,
     /// Provider of the layer that is measured first
@@ -114,7 +116,10 @@ pub(crate) struct BenchArgs {
     pub(crate) seed: u64,
     /// How results are written
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: BenchFormat,
+    /// Also write the JSON lines to this file, each as soon as it is known; `viaduct report` reads it
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -153,6 +158,31 @@ pub(crate) enum Format {
     Csv,
 }
 
+/// How benchmark results are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchFormat {
+    /// For people
+    #[default]
+    Table,
+    /// One object a line
+    Json,
+    /// Comma-separated, with a heading
+    Csv,
+    /// Two columns like those of the OSU benchmarks, a block for each layer
+    Osu,
+}
+
+impl BenchFormat {
+    /// For lists, which have no columns of sizes.
+    pub(crate) fn plain(self) -> Format {
+        match self {
+            BenchFormat::Table | BenchFormat::Osu => Format::Table,
+            BenchFormat::Json => Format::Json,
+            BenchFormat::Csv => Format::Csv,
+        }
+    }
+}
+
 /// How receivers wait.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum WaitArg {
@@ -184,7 +214,7 @@ pub(crate) enum RepostArg {
 }
 
 fn case_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["list"]))
+    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "list"]))
 }
 
 const BENCH_HELP: &str = "\
@@ -192,6 +222,7 @@ Examples:
   viaduct bench latency --compare raw,unix,tcp
   viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
+  viaduct bench all --quick -o results.jsonl
   viaduct bench list";
 
 #[cfg(test)]

@@ -219,6 +219,77 @@ fn every_case_on_the_shm_provider() {
     assert_eq!(check(&lines, "connections"), set(&["shm"]));
 }
 
+#[test]
+fn the_whole_suite_in_a_hurry() {
+    if !two_cores() {
+        return;
+    }
+    let folder = viaduct_kit::tempdir::TempDir::new("results");
+    let file = folder.path().join("results.jsonl");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(["bench", "all", "--quick", "--format", "json", "-o"]).arg(&file);
+    let output = command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().unwrap();
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{talk}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), printed, "the file has what was printed");
+    let lines: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: BTreeSet<&str> = lines.iter().map(|line| line["case"].as_str().unwrap()).collect();
+    let wanted: BTreeSet<&str> = viaduct_bench::cases::ALL.iter().map(|case| case.name).collect();
+    assert_eq!(seen, wanted);
+    let values = lines.iter().filter(|line| line.get("ratio").is_none());
+    assert!(values.clone().count() > 20 && values.clone().all(|line| line["valid"] == true));
+}
+
+#[test]
+fn an_interrupted_run_keeps_whole_lines() {
+    let folder = viaduct_kit::tempdir::TempDir::new("results");
+    let file = folder.path().join("results.jsonl");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(["bench", "latency", "--layer", "tcp", "--time", "0.05", "--launches", "1"]);
+    // Many sizes, so that it is still at work when the first of them are known.
+    let sizes: Vec<String> = (1..2000).map(|n| n.to_string()).collect();
+    command.args(["--sizes", &sizes.join(","), "-o"]).arg(&file).stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let known = || std::fs::read_to_string(&file).unwrap_or_default();
+    while known().lines().count() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    assert!(!child.wait().unwrap().success());
+    assert!(known().ends_with('\n'));
+    for line in known().lines() {
+        assert_eq!(serde_json::from_str::<Value>(line).expect("a whole line")["case"], "latency");
+    }
+}
+
+#[test]
+fn columns_as_osu_has_them() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args([
+        "bench",
+        "latency",
+        "--layer",
+        "tcp",
+        "--sizes",
+        "64,8",
+        "--time",
+        "0.05",
+        "--launches",
+        "1",
+    ]);
+    let output = command.args(["--format", "osu"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("# Size") && text.contains("Latency (us)"), "{text}");
+    let sizes =
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next());
+    let sizes: BTreeSet<&str> = sizes.collect();
+    assert_eq!(sizes, BTreeSet::from(["8", "64"]));
+}
+
 /// Runs a case on the shm provider with few places and checks which curves it has, and where on its axis they lie.
 fn curves(case: &str, args: &[&str], axis: &str, expected: &[(&str, &[f64])]) -> Vec<Value> {
     let lines = bench(&[&[case, "--quick"], args].concat());

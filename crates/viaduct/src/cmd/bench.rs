@@ -7,48 +7,69 @@ use anyhow::{Context, Result};
 use viaduct_bench::schema::Line;
 use viaduct_bench::{Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size};
 
-use crate::cli::{BenchArgs, Format, RepostArg, SendArg, WaitArg};
+use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
+use crate::cmd::all;
 use crate::knobs;
 use crate::output::progress::Progress;
-use crate::output::{results, table};
+use crate::output::sink::Sink;
+use crate::output::{osu, results, table};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
-    if args.case == "list" {
-        return list(args.format);
+    match args.case.as_str() {
+        "list" => return list(args.format.plain()),
+        "all" => return all::run(args),
+        _ => {}
     }
     let case = Case::find(&args.case)?;
     let settings = settings(args)?;
-    let (lines, valid) = measure(case, &settings, args.format == Format::Json)?;
-    match args.format {
-        Format::Json => {}
-        Format::Csv => results::csv(&lines)?,
-        Format::Table => results::table(case, &settings, &lines)?,
-    }
+    let mut sink = Sink::open(args)?;
+    let (lines, valid) = measure(case, &settings, &mut sink)?;
+    show(args.format, true, case, &settings, &lines)?;
     if !valid {
         writeln!(io::stderr(), "a layer did not deliver its data intact; no number is given for it")?;
     }
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Runs a case with a progress bar; prints lines at once if `print`.
-pub(crate) fn measure(case: &Case, settings: &Settings, print: bool) -> Result<(Vec<Line>, bool)> {
-    let program = std::env::current_exe().context("finding the program to start as the second process")?;
-    let command = PeerCommand { program, args: vec!["bench-peer".into()] };
+/// Prints what was not printed while it was measured; columns have their heading only the `first` time.
+pub(crate) fn show(
+    format: BenchFormat,
+    first: bool,
+    case: &Case,
+    settings: &Settings,
+    lines: &[Line],
+) -> io::Result<()> {
+    match format {
+        BenchFormat::Json => Ok(()),
+        BenchFormat::Csv => results::csv(lines, first),
+        BenchFormat::Osu => osu::print(case, lines),
+        BenchFormat::Table => results::table(case, settings, lines),
+    }
+}
+
+/// Runs a case with a progress bar; `sink` gets every line at once.
+pub(crate) fn measure(case: &Case, settings: &Settings, sink: &mut Sink) -> Result<(Vec<Line>, bool)> {
     let mut progress = Progress::new(case.name);
-    let (mut lines, mut printed) = (Vec::new(), Ok(()));
-    let valid = viaduct_bench::run(case, settings, &command, &mut |event| match event {
+    let (mut lines, mut written) = (Vec::new(), Ok(()));
+    let valid = viaduct_bench::run(case, settings, &peer_command()?, &mut |event| match event {
         Event::Progress { size: bytes, done } => progress.show(&size::show(bytes), done),
         Event::Line(line) => {
-            if print && printed.is_ok() {
-                printed = writeln!(io::stdout(), "{}", line.to_json());
+            if written.is_ok() {
+                written = sink.put(&line);
             }
             lines.push(line);
         }
         _ => {}
-    })?;
+    });
     progress.clear();
-    printed?;
-    Ok((lines, valid))
+    written?;
+    Ok((lines, valid?))
+}
+
+/// This program again, as the second process.
+fn peer_command() -> Result<PeerCommand> {
+    let program = std::env::current_exe().context("finding the program to start as the second process")?;
+    Ok(PeerCommand { program, args: vec!["bench-peer".into()] })
 }
 
 /// The two cores to use unless told otherwise: the first two this process may run on.
@@ -58,7 +79,8 @@ pub(crate) fn default_cpus() -> [usize; 2] {
     [first, allowed.get(1).copied().unwrap_or(first)]
 }
 
-fn settings(args: &BenchArgs) -> Result<Settings> {
+/// What the words of the command line ask for.
+pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
     let first = args.layer.as_deref().unwrap_or(&args.provider);
     let mut chosen: Vec<Layer> = vec![first.parse()?];
     for name in &args.compare {

@@ -1,5 +1,6 @@
 //! One file for each verb.
 
+pub(crate) mod all;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;

@@ -14,6 +14,7 @@ use viaduct_bench::{Case, Layer, PeerCommand, Settings, demo, size};
 use crate::cli::{Format, TourArgs, TourPeerArgs};
 use crate::cmd::{bench, info};
 use crate::knobs;
+use crate::output::sink::Sink;
 use crate::output::{results, table};
 
 pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
@@ -76,7 +77,7 @@ impl Chapter {
             settings.layers.retain(|layer| !matches!(layer, Layer::Raw | Layer::Copy));
             settings.wait = viaduct_bench::Wait::Block;
         }
-        let (lines, valid) = bench::measure(case, &settings, false)?;
+        let (lines, valid) = bench::measure(case, &settings, &mut Sink::default())?;
         results::table(case, &settings, &lines)?;
         let pairs = lines.into_iter().filter_map(|line| match line {
             Line::Pair(pair) => Some(pair),

@@ -1,5 +1,7 @@
 //! How results reach people and programs.
 
+pub(crate) mod osu;
 pub(crate) mod progress;
 pub(crate) mod results;
+pub(crate) mod sink;
 pub(crate) mod table;

@@ -37,11 +37,13 @@ pub(crate) fn draw(case: &Case, first: &str, lines: &[&Measurement], pairs: &[&P
     table::draw(&heads, &rows, &[0, 3, 4, 5, 6, 7])
 }
 
-/// Prints one line for each measurement.
-pub(crate) fn csv(lines: &[Line]) -> io::Result<()> {
+/// Prints one line for each measurement, below a `heading` if wanted.
+pub(crate) fn csv(lines: &[Line], heading: bool) -> io::Result<()> {
     let (measurements, _) = split(lines);
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", COLUMNS.map(|(name, _)| name).join(","))?;
+    if heading {
+        writeln!(out, "{}", COLUMNS.map(|(name, _)| name).join(","))?;
+    }
     for line in measurements {
         writeln!(out, "{}", table::csv_row(COLUMNS.map(|(_, cell)| cell(line))))?;
     }
@@ -130,7 +132,7 @@ fn label(line: &Measurement, all: &[&Measurement]) -> String {
 
 type Column = (&'static str, fn(&Measurement) -> String);
 
-const COLUMNS: [Column; 27] = [
+const COLUMNS: [Column; 30] = [
     ("case", |m| m.case.clone()),
     ("layer", |m| m.layer.clone()),
     ("provider", |m| m.provider.clone().unwrap_or_default()),
@@ -158,6 +160,9 @@ const COLUMNS: [Column; 27] = [
     ("window", |m| m.window.to_string()),
     ("connections", |m| m.connections.to_string()),
     ("dropped", |m| m.dropped.to_string()),
+    ("series", |m| m.series.clone()),
+    ("axis", |m| m.axis.clone()),
+    ("x", |m| cell(m.x)),
 ];
 
 fn cell(value: Option<f64>) -> String {
