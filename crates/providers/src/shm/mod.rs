@@ -31,6 +31,7 @@ mod pair;
 mod progress;
 mod rdma;
 pub(crate) mod ring;
+mod send;
 mod service;
 mod shared;
 mod sync;

@@ -1,40 +1,26 @@
-//! An endpoint: one VI's end of a lane, and how a message is handed over.
-//!
-//! In order of preference a message travels inside the ring, is pushed into the receive buffer the peer has posted, is
-//! offered for the peer to pull out of our shareable memory, or goes through bounce buffers from which it is pulled.
+//! An endpoint: one VI's end of a lane. How a message is handed over is in `send.rs`, how one is taken in `progress.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use viaduct_os::barrier;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Submit};
-use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Status, Vi, Work};
+use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
 
-use zerocopy::IntoBytes;
-
-use super::bounce::{BOUNCE, BOUNCES};
+use super::bounce::BOUNCES;
 use super::directory::tag_number;
 use super::doorbell::BITS;
 use super::lane::LaneId;
-use super::map::{Lookup, Why};
 use super::nic::{Core, LaneRecord, wait_while_busy};
 use super::pair::{Pair, lock};
-use super::progress::{gather_word, gather_words, push_into};
+use super::progress::{gather_word, gather_words};
 use super::rdma::RemoteOp;
-use super::ring::{
-    CONTINUES, Consumer, HAS_IMMEDIATE, Head, INLINE_BYTES, Kind, Producer, USERS, entries_for,
-};
-use super::shared::{Direction, NicPage, RECVS, Slots, View, direction};
+use super::ring::{Consumer, HAS_IMMEDIATE, INLINE_BYTES, Producer, entries_for};
+use super::shared::{Direction, NicPage, Slots, View, direction};
 use super::sync::Ordering;
-use super::wire::{Note, WANT_SLAB, note};
-
-/// Tries for a mapping that is on its way after which the owner sleeps for a moment.
-const TRIES: u32 = 1024;
-/// How long: enough for a control thread to deal with a note.
-const MOMENT: Duration = Duration::from_micros(50);
+use super::wire::{Note, note};
 
 /// Where a connection's shared memory lies.
 pub(crate) struct Lane {
@@ -72,7 +58,7 @@ pub(crate) struct ShmVi {
     /// Messages sent that use up a receive descriptor.
     pub(crate) sent: u64,
     /// Receive descriptors the peer is known to have published.
-    peer_recvs: u64,
+    pub(crate) peer_recvs: u64,
     /// Receive descriptors published and used up on our side.
     pub(crate) published: u64,
     pub(crate) received: u64,
@@ -86,19 +72,19 @@ pub(crate) struct ShmVi {
     /// Messages the peer has said are done.
     pub(crate) acknowledged: u64,
     /// How much of a message in pieces was sent: ledger index, bytes.
-    partial: Option<(u32, u32)>,
+    pub(crate) partial: Option<(u32, u32)>,
     /// How much of a message in pieces has come.
     pub(crate) filled: u32,
     pub(crate) pulled: u64,
-    busy: u32,
+    pub(crate) busy: u32,
     pub(crate) waiting: bool,
     /// The ring had no room for what was to be sent last.
     pub(crate) starved: bool,
     /// The peer's slabs used last, for sending and for receiving.
-    target: Option<(u32, Arc<Segment>)>,
+    pub(crate) target: Option<(u32, Arc<Segment>)>,
     pub(crate) source: Option<(u32, Arc<Segment>)>,
     /// Tries for a mapping that was on its way.
-    in_vain: u32,
+    pub(crate) in_vain: u32,
     pub(crate) remote_ops: VecDeque<RemoteOp>,
     pub(crate) broken: bool,
     /// The last look found the ring empty.
@@ -247,264 +233,9 @@ impl ShmVi {
         self.out.tx.waiting.store(0, Ordering::Relaxed);
     }
 
-    fn send_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {
-        if !self.room(entries_for(words.len())) {
-            return false;
-        }
-        let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
-        point("inline.before");
-        self.tx.put(Head { kind: Kind::Inline, flags, len }, immediate.unwrap_or(0), 0, words);
-        self.sent += 1;
-        point("inline.put");
-        self.published();
-        point("inline.rung");
-        true
-    }
-
-    fn send_large(&mut self, work: &mut Work, index: u32) -> Submit {
-        if self.partial.is_none_or(|(i, _)| i != index) {
-            if !self.room(1) {
-                return Submit::Busy;
-            }
-            match self.push(work) {
-                Some(true) => return self.handed_over(work, index),
-                Some(false) => return Submit::Busy,
-                None => {}
-            }
-            if let Some(at) = work.locator.filter(|_| self.pair.direct) {
-                point("pull.before-offer");
-                self.put_large(Kind::Pull, USERS, work.total, work.immediate, at.slab, &[at.offset]);
-                self.core.counters.add(Counter::PulledCopies, 1);
-                self.offers += 1;
-                self.offered.push_back(Offered::Whole(index, work.total, self.sent - 1));
-                point("pull.offered");
-                self.set_waiting();
-                return Submit::Pending;
-            }
-            self.partial = Some((index, 0));
-        }
-        self.send_pieces(work, index)
-    }
-
-    /// Copies the message into the receive buffer it will meet. None if that buffer cannot be reached.
-    fn push(&mut self, work: &Work) -> Option<bool> {
-        if !self.pair.direct || !self.reliability.is_reliable() {
-            return None;
-        }
-        if self.sent >= self.peer_recvs {
-            let told = self.out.counts.receives.load(Ordering::Acquire);
-            if told < self.peer_recvs || told.saturating_sub(self.sent) > RECVS as u64 {
-                self.broken = true;
-                return Some(false);
-            }
-            self.peer_recvs = told;
-            if self.sent >= told {
-                return None;
-            }
-        }
-        let posted = &self.out.posted[(self.sent % RECVS as u64) as usize];
-        let place = posted.place.load(Ordering::Relaxed);
-        let offset = posted.offset.load(Ordering::Relaxed);
-        let (len, slab) = (place as u32, (place >> 32) as u32);
-        if slab == u32::MAX {
-            return None;
-        }
-        if work.total > len {
-            // Not copied: the receiver finds it too long for its descriptor and says so.
-            self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
-            return Some(true);
-        }
-        let segment = match self.target_segment(slab) {
-            Ok(Some(segment)) => segment,
-            Ok(None) => return Some(false),
-            Err(_) => return None,
-        };
-        let end = offset.checked_add(u64::from(work.total));
-        if end.is_none_or(|end| end > segment.len() as u64) {
-            self.broken = true;
-            return Some(false);
-        }
-        point("push.before");
-        if !self.enter_copy() {
-            self.leave_copy();
-            return Some(false);
-        }
-        point("push.entered");
-        push_into(&segment, offset as usize, work);
-        point("push.copied");
-        self.leave_copy();
-        point("push.left");
-        self.core.counters.add(Counter::DirectCopies, 1);
-        self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
-        Some(true)
-    }
-
-    /// The peer's slab: mapped, on its way (`None`), or not to be had.
-    pub(crate) fn target_segment(&mut self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
-        if let Some((id, segment)) = &self.target
-            && *id == slab
-        {
-            self.core.counters.add(Counter::MapHits, 1);
-            return Ok(Some(segment.clone()));
-        }
-        let found = self.map(slab)?;
-        if let Some(segment) = &found {
-            self.target = Some((slab, segment.clone()));
-        }
-        Ok(found)
-    }
-
-    /// Looks the slab up in the NIC's mapping cache and asks the peer for it if need be.
-    pub(crate) fn map(&mut self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
-        let found = lock(&self.core.maps).find(self.pair.id, slab);
-        match found {
-            Lookup::Mapped(segment) => {
-                self.core.counters.add(Counter::MapHits, 1);
-                Ok(Some(segment))
-            }
-            Lookup::Asked => {
-                self.give_way();
-                Ok(None)
-            }
-            Lookup::Ask => {
-                self.core.counters.add(Counter::MapMisses, 1);
-                let mut ask = Note::new(note::WANT);
-                ask.a = WANT_SLAB;
-                ask.b = u64::from(slab);
-                point("map.before-ask");
-                self.pair.send(&ask, &[]);
-                point("map.asked");
-                Ok(None)
-            }
-            Lookup::Never(why) => Err(why),
-        }
-    }
-
-    /// A mapping comes by way of two control threads. An owner that polls under a real-time policy may leave them no
-    /// CPU, and to yield would give way to its equals only.
-    #[cold]
-    fn give_way(&mut self) {
-        self.in_vain = self.in_vain.wrapping_add(1);
-        if self.in_vain.is_multiple_of(TRIES) {
-            std::thread::sleep(MOMENT);
-        }
-    }
-
-    /// Says that we are about to copy into the peer's memory. Whether the peer still lets us.
-    pub(crate) fn enter_copy(&mut self) -> bool {
-        self.busy = self.busy.wrapping_add(1);
-        // Release: a peer that waits for the copy before this one may see this word in place of the last one's.
-        self.out.tx.busy.store(self.busy, Ordering::Release);
-        // The peer raises its flag, runs a barrier on every CPU, then looks at busy: one of us sees the other.
-        barrier::light();
-        self.out.flags.closed.load(Ordering::Acquire) == 0
-    }
-
-    pub(crate) fn leave_copy(&mut self) {
-        self.busy = self.busy.wrapping_add(1);
-        self.out.tx.busy.store(self.busy, Ordering::Release);
-    }
-
-    fn put_large(
-        &mut self,
-        kind: Kind,
-        flags: u8,
-        len: u32,
-        immediate: Option<u32>,
-        slab: u32,
-        words: &[u64],
-    ) {
-        let flags = flags | if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
-        self.tx.put(Head { kind, flags, len }, immediate.unwrap_or(0), slab, words);
-        self.sent += u64::from(flags & CONTINUES == 0);
-        point("large.put");
-        self.published();
-    }
-
-    /// An RDMA write with immediate data is done; this uses up a receive descriptor of the peer.
-    pub(crate) fn put_written(&mut self, total: u32, immediate: u32) {
-        self.put_large(Kind::Written, 0, total, Some(immediate), 0, &[]);
-    }
-
-    /// Sends the rest of a message through bounce buffers, as far as there are some.
-    fn send_pieces(&mut self, work: &mut Work, index: u32) -> Submit {
-        let mut done = self.partial.map_or(0, |(_, done)| done);
-        while done < work.total {
-            if !self.room(1) {
-                self.partial = Some((index, done));
-                return Submit::Busy;
-            }
-            let taken = lock(&self.core.bounce).take(&self.pair, &self.out, self.offers + 1);
-            let Ok(taken) = taken else {
-                tracing::warn!("no memory for bounce buffers");
-                return Submit::Failed(Status::TransportError);
-            };
-            let Some((slab, offset, memory)) = taken else {
-                self.partial = Some((index, done));
-                self.set_waiting();
-                return Submit::Busy;
-            };
-            let len = (work.total - done).min(BOUNCE as u32);
-            point("bounce.taken");
-            super::progress::gather_piece(work, done, memory, len);
-            point("bounce.filled");
-            done += len;
-            let (flags, immediate) = if done < work.total { (CONTINUES, None) } else { (0, work.immediate) };
-            self.offers += 1;
-            match self.offered.back_mut() {
-                Some(Offered::Pieces(n)) => *n += 1,
-                _ => self.offered.push_back(Offered::Pieces(1)),
-            }
-            self.put_large(Kind::Pull, flags, len, immediate, slab, &[offset]);
-            point("bounce.offered");
-        }
-        self.core.counters.add(Counter::StagedCopies, 1);
-        self.partial = None;
-        self.set_waiting();
-        self.handed_over(work, index)
-    }
-
-    /// The message is on its way: done, or done when the peer says so.
-    #[inline]
-    fn handed_over(&mut self, work: &Work, index: u32) -> Submit {
-        if self.reliability != Reliability::ReliableReception {
-            return Submit::Done;
-        }
-        self.awaited.push_back((index, work.total, self.sent - 1));
-        self.set_waiting();
-        Submit::Pending
-    }
-
-    /// Sends a few bytes by value.
-    #[inline(never)]
-    fn submit_bytes(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
-        if !self.is_free() {
-            return Submit::Busy;
-        }
-        let mut words = [0u64; super::ring::INLINE_WORDS];
-        let Some(room) = words.as_mut_bytes().get_mut(..bytes.len()) else { return Submit::Busy };
-        room.copy_from_slice(bytes);
-        if bytes.len() <= 8 {
-            if !self.room(1) {
-                return Submit::Busy;
-            }
-            let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
-            self.tx.put_word(flags, bytes.len() as u32, immediate.unwrap_or(0), words[0]);
-            self.sent += 1;
-            self.published();
-            return Submit::Done;
-        }
-        let used = bytes.len().div_ceil(8);
-        if self.send_inline(&words[..used], bytes.len() as u32, immediate) {
-            Submit::Done
-        } else {
-            Submit::Busy
-        }
-    }
-
     /// Whether messages may be sent: an operation at the peer's control thread keeps its place in the order.
     #[inline]
-    fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         !self.broken && self.remote_ops.is_empty()
     }
 
@@ -516,16 +247,6 @@ impl ShmVi {
 
     pub(crate) fn is_over(&self) -> bool {
         self.broken || self.pair.is_dead()
-    }
-
-    /// Completions for RDMA with immediate data at the reliable-reception level.
-    pub(crate) fn await_written(&mut self, index: u32, total: u32) -> Submit {
-        if self.reliability != Reliability::ReliableReception {
-            return Submit::Done;
-        }
-        self.awaited.push_back((index, total, self.sent - 1));
-        self.set_waiting();
-        Submit::Pending
     }
 }
 
