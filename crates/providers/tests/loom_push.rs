@@ -2,7 +2,7 @@
 //! buffer, while the owner of the buffer closes the connection and uses the buffer again.
 //!
 //! `ShmVi` cannot be had without a kernel; what follows are the steps of `enter_copy`, `leave_copy` and `close`
-//! (`src/shm/vi.rs`), `wait_while_busy` (`src/shm/nic.rs`) and `pull` (`src/shm/progress.rs`), in their order and with
+//! (`src/shm/send.rs`), `wait_while_busy` (`src/shm/nic.rs`) and `pull` (`src/shm/progress.rs`), in their order and with
 //! their orderings. Keep them in step.
 #![cfg(loom)]
 
