@@ -327,3 +327,16 @@ fn messages_by_the_clock() {
         }
     }
 }
+
+#[test]
+fn computing_meanwhile() {
+    if two_cores() {
+        for line in curves("overlap", &["--sizes", "64,64K"], "", &[("send", &[]), ("read", &[])]) {
+            let share = line["p50"].as_f64().unwrap();
+            assert!((0.0..=100.001).contains(&share), "{line}");
+            let extra = |name: &str| line["extra"][name].as_f64().unwrap();
+            // Computing takes as long as the transfer alone, so all of it takes no less.
+            assert!(extra("whole_us") >= extra("transfer_us") - 0.001 && extra("post_us") > 0.0, "{line}");
+        }
+    }
+}

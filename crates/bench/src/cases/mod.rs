@@ -8,6 +8,7 @@ mod cpu;
 mod latency;
 mod load;
 mod logp;
+mod overlap;
 mod pairs;
 mod rate;
 mod rdma;
@@ -42,6 +43,7 @@ pub const ALL: &[&Case] = &[
     &wakeup::CASE,
     &cpu::CASE,
     &load::CASE,
+    &overlap::CASE,
 ];
 
 /// One benchmark.
