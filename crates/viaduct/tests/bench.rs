@@ -340,3 +340,9 @@ fn computing_meanwhile() {
         }
     }
 }
+
+#[test]
+fn a_peer_that_is_killed() {
+    let expected: &[(&str, &[f64])] = &[("detect", &[]), ("flush", &[]), ("reconnect", &[])];
+    curves("failure", &["--wait", "block"], "", expected);
+}

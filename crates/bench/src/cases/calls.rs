@@ -153,7 +153,7 @@ fn span(timer: &Timer, start: u64) -> u64 {
 }
 
 /// The other process has no part in it.
-struct Idle;
+pub(super) struct Idle;
 
 impl End for Idle {
     fn lead(&mut self, _: &Run, _: &Timer, _: &mut Vec<u64>) -> Result<Tally> {

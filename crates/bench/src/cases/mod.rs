@@ -5,6 +5,7 @@ mod bidirectional;
 mod calls;
 mod connections;
 mod cpu;
+mod failure;
 mod latency;
 mod load;
 mod logp;
@@ -44,6 +45,7 @@ pub const ALL: &[&Case] = &[
     &cpu::CASE,
     &load::CASE,
     &overlap::CASE,
+    &failure::CASE,
 ];
 
 /// One benchmark.
