@@ -9,6 +9,7 @@
 use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, Op};
 
+use crate::cases::rdma::spins;
 use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
@@ -44,6 +45,7 @@ const QUICK: &[u64] = &[10, 50, 90];
 const MOST: u64 = 20_000;
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
     let point = |size: &usize| {
         let of = |percent: &u64| {

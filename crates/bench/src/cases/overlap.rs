@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::polling;
+use crate::cases::rdma::{polling, spins};
 use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Half;
@@ -43,6 +43,7 @@ pub(super) const CASE: Case = Case {
 const QUICK: &[usize] = &[4 << 10, 64 << 10];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    spins(settings, CASE.name)?;
     let point = |size: &usize| {
         let size = (*size).max(1);
         let count = if size > 64 << 10 { 32 } else { 128 };
