@@ -5,9 +5,10 @@
 //! with its parent.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use viaduct_providers::Config;
 use viaduct_via::{Descriptor, MemAttributes, NetAddress, Nic, ViAttributes};
 
@@ -45,7 +46,7 @@ impl Standby {
         let child = start.spawn().map_err(Error::os("starting a process that stands by"))?;
         let mut standby = Standby { child, address };
         let mut line = String::new();
-        if let Some(output) = standby.child.stdout.take() {
+        if let Some(output) = standby.child.stdout.take().filter(speaks) {
             BufReader::new(output).read_line(&mut line).map_err(Error::os("waiting for a fresh process"))?;
         }
         if line.trim_end() != READY {
@@ -65,6 +66,12 @@ impl Drop for Standby {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Waits until a fresh process has something to say, or has ended; not for ever.
+fn speaks(output: &ChildStdout) -> bool {
+    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+    poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
 /// Body of the hidden verb.
