@@ -1,4 +1,4 @@
-//! Calls: what it costs to set up rather than to move data (section 12 of the benchmark plan: the non-data group).
+//! Calls: what it costs to set up rather than to move data (the non-data group of VIBe).
 //!
 //! Each call is timed in short batches, and what undoes it is timed apart: as a number beside the other
 //! (`close_us`, `destroy_us`, `disconnect_us`, `free_us`), for registering as a curve of its own. Connecting needs the

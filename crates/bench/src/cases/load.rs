@@ -1,5 +1,4 @@
-//! Load: how late messages come when they are sent by the clock, at a share of the highest rate (section 9, rule 7 of
-//! the benchmark plan).
+//! Load: how late messages come when they are sent by the clock, at a share of the highest rate.
 //!
 //! A ping-pong sends nothing while it waits, so one stall spoils one sample and hides all that would have been sent
 //! meanwhile. Here the schedule is fixed beforehand and a message counts from the moment at which it was due, whether
