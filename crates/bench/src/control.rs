@@ -21,6 +21,7 @@ use viaduct_providers::Config;
 
 use crate::error::{Error, Result};
 use crate::raw::{Block, Word};
+use crate::session::PeerCommand;
 
 /// Where the arena starts.
 pub(crate) const ARENA: usize = 64 << 10;
@@ -58,6 +59,8 @@ pub(crate) struct Control {
     peer: OnceCell<Rc<OwnedFd>>,
     /// Settings with which layers open their providers.
     providers: Config,
+    /// How further processes are started; only the parent knows.
+    standby: OnceCell<(PeerCommand, usize)>,
 }
 
 impl Control {
@@ -97,6 +100,7 @@ impl Control {
             one_core,
             peer: OnceCell::new(),
             providers,
+            standby: OnceCell::new(),
         }
     }
 
@@ -108,6 +112,16 @@ impl Control {
     /// Settings of the providers.
     pub(crate) fn providers(&self) -> &Config {
         &self.providers
+    }
+
+    /// Remembers how processes are started, and on which core, for cases that need more than one.
+    pub(crate) fn remember(&self, command: PeerCommand, cpu: usize) {
+        let _ = self.standby.set((command, cpu));
+    }
+
+    /// How processes are started, and on which core; `None` in the second process.
+    pub(crate) fn command(&self) -> Option<&(PeerCommand, usize)> {
+        self.standby.get()
     }
 
     /// A descriptor to pass on.

@@ -34,6 +34,10 @@ fn comparable(a: &Variant, b: &Variant) -> bool {
 
 fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {
     let (ratio, n) = ratio(context, a, b, placement)?;
+    // What can be nothing at all, a share for instance, may have no ratio.
+    if ratio.value <= 0.0 || !ratio.ci95.iter().all(|bound| bound.is_finite()) {
+        return None;
+    }
     let noisy = line(context, a, placement).noisy || line(context, b, placement).noisy;
     let differ = a.variant.series != b.variant.series || a.variant.x != b.variant.x;
     let name = |result: &Measured| {
@@ -115,6 +119,21 @@ mod tests {
         with_context(|context| {
             let pairs = pairs(context, &[shm, raw]);
             assert_eq!((pairs[0].ratio, pairs[0].n), (0.08 / 0.05, 8));
+        });
+    }
+
+    #[test]
+    fn nothing_has_no_ratio() {
+        let some = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
+        let none = measured(Layer::Shm, vec![slices(Placement::Near, false, &[0.0; 6])]);
+        with_context(|context| assert!(pairs(context, &[none, some]).is_empty()));
+        // The median is something, but the interval reaches nothing.
+        let some = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 7])]);
+        let mixed = [0.0, 0.0, 0.0, 9.0, 9.0, 9.0, 9.0];
+        let mixed = measured(Layer::Shm, vec![slices(Placement::Near, false, &mixed)]);
+        with_context(|context| {
+            let pairs = pairs(context, &[mixed, some]);
+            assert!(pairs.iter().all(|pair| pair.ci95.iter().all(|bound| bound.is_finite())), "{pairs:?}");
         });
     }
 

@@ -18,6 +18,18 @@ use crate::orders::{Answer, Order};
 /// Body of the hidden verb. `parent` is the process that must not die before us; `providers` must be the settings that
 /// the parent has.
 pub fn serve(cpu: usize, one_core: bool, parent: u32, providers: Config) -> Result<()> {
+    die_with(parent)?;
+    let fd =
+        std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::os("taking the control segment"))?;
+    let control = Rc::new(Control::adopt(fd, one_core, providers)?);
+    let mut peer = Peer { control, doors: Vec::new(), ends: Vec::new(), before: (0, 0) };
+    let pinned =
+        viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning the peer process to core {cpu}")));
+    peer.serve(pinned)
+}
+
+/// Has the kernel kill this process when `parent`, which started it, is gone.
+pub(crate) fn die_with(parent: u32) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(Error::os("asking to die with the parent"))?;
     if getppid().map(Pid::as_raw_pid) != i32::try_from(parent).ok() {
@@ -26,13 +38,7 @@ pub fn serve(cpu: usize, one_core: bool, parent: u32, providers: Config) -> Resu
             "`bench-peer` is started by `viaduct bench` itself",
         ));
     }
-    let fd =
-        std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::os("taking the control segment"))?;
-    let control = Rc::new(Control::adopt(fd, one_core, providers)?);
-    let mut peer = Peer { control, doors: Vec::new(), ends: Vec::new(), before: (0, 0) };
-    let pinned =
-        viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning the peer process to core {cpu}")));
-    peer.serve(pinned)
+    Ok(())
 }
 
 struct Peer {

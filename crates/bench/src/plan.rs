@@ -303,3 +303,63 @@ pub(crate) struct Tally {
     /// Samples that this end took, in ticks: the timed end takes them unless it cannot know.
     pub(crate) samples: Vec<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::cases::{ALL, Case};
+
+    /// Sizes and labels of everything that a case would measure on the shm provider.
+    fn planned(case: &Case, quick: bool) -> Vec<(usize, String)> {
+        let cpus = viaduct_os::cpu::allowed();
+        let mut settings = Settings::new(vec![Layer::Shm], [cpus[0], cpus[1]]);
+        settings.quick = quick;
+        let points = case.plan(&settings).unwrap();
+        assert!(points.iter().all(|point| !point.variants.is_empty()), "{}", case.name);
+        let variants = points.iter().flat_map(|point| &point.variants);
+        variants.map(|variant| (variant.size, variant.label())).collect()
+    }
+
+    #[test]
+    fn every_case_plans_each_variant_once_and_less_in_a_hurry() {
+        if viaduct_os::cpu::count() < 2 {
+            return eprintln!("skipped: needs two cores");
+        }
+        for case in ALL {
+            let all = planned(case, false);
+            let few = planned(case, true);
+            let (all_set, few_set): (BTreeSet<_>, BTreeSet<_>) = (all.iter().collect(), few.iter().collect());
+            assert_eq!((all.len(), few.len()), (all_set.len(), few_set.len()), "{}: one twice", case.name);
+            assert!(few_set.is_subset(&all_set) && !few.is_empty(), "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn what_spins_on_memory_refuses_one_core() {
+        let cpu = viaduct_os::cpu::allowed()[0];
+        let mut settings = Settings::new(vec![Layer::Shm], [cpu, cpu]);
+        settings.wait = Wait::Block;
+        for (name, fits) in
+            [("rdma", false), ("bidirectional", false), ("load", false), ("pairs", true), ("cpu", true)]
+        {
+            let plan = Case::find(name).unwrap().plan(&settings);
+            assert_eq!(plan.is_ok(), fits, "{name}");
+            if let Err(error) = plan {
+                assert!(error.is_usage() && error.hint().unwrap().contains("--cpus 0,1"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_that_rdma_cannot_watch_are_refused() {
+        let cpus = viaduct_os::cpu::allowed();
+        let mut settings = Settings::new(vec![Layer::Shm], [cpus[0], *cpus.last().unwrap()]);
+        for (size, fits) in [(8, true), (0, false), (12, false)] {
+            settings.sizes = vec![size];
+            let plan = Case::find("rdma-stream").unwrap().plan(&settings);
+            assert_eq!(plan.is_ok(), fits && cpus.len() > 1, "{size}");
+        }
+    }
+}

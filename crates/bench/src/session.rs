@@ -61,6 +61,7 @@ impl Session {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(Error::os("watching the peer process"))?;
         let watch = pidfd.try_clone().map_err(Error::os("watching the peer process"))?;
         control.watch(watch);
+        control.remember(command.clone(), settings.cpus[1]);
         Ok(Session { control, child, pidfd, orders: 0, probes: 0, ends: Vec::new() })
     }
 

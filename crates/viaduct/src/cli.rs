@@ -136,6 +136,11 @@ pub(crate) struct PeerArgs {
     pub(crate) parent: u32,
     #[arg(long)]
     pub(crate) one_core: bool,
+    /// Wait for a connection at this address instead of taking orders
+    #[arg(long, requires = "provider")]
+    pub(crate) standby: Option<String>,
+    #[arg(long)]
+    pub(crate) provider: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 //!
 //! One connection for each direction; each process sends when there is room and takes what has come, in turns.
 
-use crate::cases::rdma::polling;
+use crate::cases::rdma::{polling, spins};
 use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
@@ -32,6 +32,7 @@ pub(super) const CASE: Case = Case {
 const QUICK: &[usize] = &[4 << 10, 64 << 10];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
     let point = |size: &usize| {
         let shape = shape(Motion::Stream, *size, window);

@@ -1,4 +1,4 @@
-//! Calls: what it costs to set up rather than to move data (section 12 of the benchmark plan: the non-data group).
+//! Calls: what it costs to set up rather than to move data (the non-data group of VIBe).
 //!
 //! Each call is timed in short batches, and what undoes it is timed apart: as a number beside the other
 //! (`close_us`, `destroy_us`, `disconnect_us`, `free_us`), for registering as a curve of its own. Connecting needs the
@@ -56,10 +56,11 @@ fn points(settings: &Settings, _: &[usize]) -> Result<Vec<Point>> {
     let named: Vec<u64> = settings.sizes.iter().map(|size| (*size).max(1) as u64).collect();
     let regions = if named.is_empty() { settings.places(REGIONS, QUICK) } else { &named };
     for bytes in regions {
-        let (count, batch) = if *bytes > 1 << 20 { (2, 1) } else { (64, 8) };
-        for series in ["register", "deregister", "alloc"] {
-            all.extend(of(series, Some(*bytes), count, batch));
-        }
+        // Each call of a batch has memory of its own, and fresh memory takes its time.
+        let (count, batch, fresh) = if *bytes > 1 << 20 { (16, 1, 2) } else { (64, 8, 64) };
+        all.extend(of("register", Some(*bytes), count, batch));
+        all.extend(of("deregister", Some(*bytes), count, batch));
+        all.extend(of("alloc", Some(*bytes), fresh, batch));
     }
     Ok(vec![Point { size: 0, variants: all }])
 }
@@ -153,7 +154,7 @@ fn span(timer: &Timer, start: u64) -> u64 {
 }
 
 /// The other process has no part in it.
-struct Idle;
+pub(super) struct Idle;
 
 impl End for Idle {
     fn lead(&mut self, _: &Run, _: &Timer, _: &mut Vec<u64>) -> Result<Tally> {
@@ -282,9 +283,10 @@ impl Call for Registered {
 fn faults(buffers: &mut [Buffer], bytes: usize, place: &Place) -> u64 {
     let wanted = MemAttributes::remote(place.tag);
     let wrong = |buffer: &mut Buffer| {
+        let mut last = [0];
         buffer.write(bytes - 1, &[7]);
-        let held = buffer.len() == bytes && buffer.to_vec(bytes)[bytes - 1] == 7;
-        !held || place.nic.query_mem(buffer.handle()).ok() != Some(wanted)
+        buffer.read(bytes - 1, &mut last);
+        buffer.len() != bytes || last != [7] || place.nic.query_mem(buffer.handle()).ok() != Some(wanted)
     };
     buffers.iter_mut().map(|buffer| u64::from(wrong(buffer))).sum()
 }

@@ -1,5 +1,4 @@
-//! Load: how late messages come when they are sent by the clock, at a share of the highest rate (section 9, rule 7 of
-//! the benchmark plan).
+//! Load: how late messages come when they are sent by the clock, at a share of the highest rate.
 //!
 //! A ping-pong sends nothing while it waits, so one stall spoils one sample and hides all that would have been sent
 //! meanwhile. Here the schedule is fixed beforehand and a message counts from the moment at which it was due, whether
@@ -9,6 +8,7 @@
 use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, Op};
 
+use crate::cases::rdma::spins;
 use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
@@ -44,6 +44,7 @@ const QUICK: &[u64] = &[10, 50, 90];
 const MOST: u64 = 20_000;
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
     let point = |size: &usize| {
         let of = |percent: &u64| {

@@ -7,9 +7,11 @@ mod calls;
 mod connections;
 mod cpu;
 mod cq;
+mod failure;
 mod latency;
 mod load;
 mod logp;
+mod overlap;
 mod pairs;
 mod rate;
 mod rdma;
@@ -48,6 +50,8 @@ pub const ALL: &[&Case] = &[
     &wakeup::CASE,
     &load::CASE,
     &calls::CASE,
+    &overlap::CASE,
+    &failure::CASE,
 ];
 
 /// One benchmark.

@@ -28,7 +28,7 @@ pub(super) const CASE: Case = Case {
 };
 
 const COUNTS: &[u64] = &[1, 2, 4];
-const QUICK: &[usize] = &[64, 64 << 10];
+const QUICK: &[usize] = &[64 << 10];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let window = settings.window.unwrap_or(CASE.window);

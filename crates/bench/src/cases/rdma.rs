@@ -4,6 +4,8 @@
 //! of its own. With immediate data the peer takes a completion instead. A read and the atomics have no peer that
 //! answers; they are timed from the post to the completion.
 
+mod fresh;
+
 use viaduct_via::{Descriptor, Op};
 
 use crate::cases::{Case, nothing, shape, variants};
@@ -26,7 +28,8 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "write: a ping-pong in which each end spins on the last word of its memory; write-imm: the same, told by a \
             completion; both one way = half of the round trip. read, fetch-add, compare-swap: from the post to the \
-            completion, the bytes read included; the other process does nothing",
+            completion, until the bytes are read; the other process does nothing, so from the second time on this \
+            processor has them in its cache. read-fresh: the other process has changed every byte just before",
     window: 1,
     axis: "",
     references: false,
@@ -36,17 +39,22 @@ pub(super) const CASE: Case = Case {
 
 const QUICK: &[usize] = &[8, 4 << 10];
 
+/// Reads of freshly written memory in a slice: each needs the other process, so their samples do not tell how many fit.
+const FRESH: u64 = 400;
+
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    spins(settings, CASE.name)?;
     let point = |size: &usize| {
         check_size(*size)?;
         let of = |series: &str| {
             let motion = if series.starts_with("write") { Motion::PingPong } else { Motion::Calls };
             let shape = shape(motion, *size, CASE.window).on(series, None);
+            let shape = if series == "read-fresh" { shape.with("count", FRESH) } else { shape };
             variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
         };
         // Atomics work on one word, whatever the size.
         let atomics: &[&str] = if *size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
-        let series = ["write", "write-imm", "read"].iter().chain(atomics);
+        let series = ["write", "write-imm", "read", "read-fresh"].iter().chain(atomics);
         Ok(Point { size: *size, variants: series.flat_map(|series| of(series)).collect() })
     };
     settings.quickly(sizes, QUICK).iter().map(point).collect()
@@ -63,6 +71,17 @@ pub(super) fn check_size(size: usize) -> Result<()> {
     ))
 }
 
+/// Both ends spin, so each needs a core.
+pub(super) fn spins(settings: &Settings, case: &str) -> Result<()> {
+    if !settings.one_core() {
+        return Ok(());
+    }
+    Err(Error::usage(
+        format!("both processes of `{case}` spin, and one core cannot run both"),
+        "give each its own core: --cpus 0,1",
+    ))
+}
+
 /// Memory does not wake anybody up, so whoever watches it spins.
 pub(super) fn polling(variant: Variant) -> Variant {
     Variant { wait: Wait::Poll, ..variant }
@@ -70,6 +89,9 @@ pub(super) fn polling(variant: Variant) -> Variant {
 
 fn end(mut place: Place) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
+    if variant.series == "read-fresh" {
+        return fresh::end(place);
+    }
     let size = variant.size;
     let mut lent = Lent::join(&mut place, size, 4)?;
     let op = match variant.series.as_str() {

@@ -5,7 +5,7 @@
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::{check_size, polling};
+use crate::cases::rdma::{check_size, polling, spins};
 use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::lent::Lent;
@@ -26,7 +26,8 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "write: from the first post until the target has seen and read every byte of the last, with a window that \
             the target gives back by writes of its own; read: from the first post until the reader has read every byte \
-            of the last (MB = 10^6 bytes)",
+            of the last; nobody writes there meanwhile, so what fits into this processor's cache comes from it (MB = \
+            10^6 bytes)",
     window: 4,
     axis: "",
     references: false,
@@ -37,6 +38,7 @@ pub(super) const CASE: Case = Case {
 const QUICK: &[usize] = &[4 << 10, 64 << 10];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
+    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
     let point = |size: &usize| {
         check_size(*size)?;

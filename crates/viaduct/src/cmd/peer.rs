@@ -8,6 +8,11 @@ use crate::cli::PeerArgs;
 use crate::knobs;
 
 pub(crate) fn run(args: &PeerArgs) -> Result<ExitCode> {
+    if let (Some(address), Some(provider)) = (&args.standby, &args.provider) {
+        let providers = knobs::from_environment()?;
+        viaduct_bench::serve_standby(args.cpu, args.parent, provider, address, &providers)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     viaduct_bench::serve_peer(args.cpu, args.one_core, args.parent, knobs::from_environment()?)?;
     Ok(ExitCode::SUCCESS)
 }
