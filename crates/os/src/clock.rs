@@ -12,6 +12,12 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Nanoseconds of CPU time that the calling thread has used.
+pub fn thread_cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
 /// What reading [`now_ns`] costs, in nanoseconds: the least of many tries, as interruptions only add.
 pub fn timer_cost_ns() -> f64 {
     const READS: u32 = 200;

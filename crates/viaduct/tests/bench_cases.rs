@@ -86,7 +86,7 @@ fn other_buffers_for_each_message() {
                 curve("new", "", &[0]),
                 curve("register", "", &[0]),
                 curve("implicit", "", &[0]),
-                curve("cache", "reuse %", &[0, 50, 100]),
+                curve("cache", "reuse %", &[50]),
                 curve("pool", "pages", &[1024]),
                 curve("pool-shuffled", "pages", &[1024]),
             ])
@@ -95,7 +95,24 @@ fn other_buffers_for_each_message() {
             let (asked, found) = (line["x"].as_f64().unwrap(), line["extra"]["reuse"].as_f64().unwrap());
             assert!((asked - found).abs() < 5.0, "asked for {asked} %, found {found} %");
         }
-        bench("buffers", &["--quick", "--sizes", "1,20000"]);
+        bench("buffers", &["--quick", "--sizes", "20000"]);
+    }
+}
+
+#[test]
+fn blocking_receives() {
+    let spins = ("spin", "spin_us", &[0, 50][..]);
+    let mut runs = vec![(vec!["--quick", "--cpus", "0,0"], expected(&[spins]))];
+    if two_cores() {
+        runs.push((vec!["--quick", "--sizes", "8,4K"], expected(&[spins, ("poll", "spin_us", &[0])])));
+    }
+    for (args, curves_expected) in runs {
+        let lines = bench("blocking", &args);
+        assert_eq!(curves(&lines), curves_expected);
+        for line in &lines {
+            assert!(line["extra"]["cpu_us"].as_f64().unwrap() > 0.0, "{line}");
+            assert_eq!(line["wait"], if line["series"] == "poll" { "poll" } else { "block" });
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The benchmark cases. To add one: a file here with a [`Case`] in it, and one line in [`ALL`].
 
 mod bandwidth;
+mod blocking;
 mod buffers;
 mod connections;
 mod cq;
@@ -27,6 +28,7 @@ pub const ALL: &[&Case] = &[
     &logp::CASE,
     &connections::CASE,
     &buffers::CASE,
+    &blocking::CASE,
     &segments::CASE,
     &cq::CASE,
     &rate::CASE,
