@@ -281,7 +281,9 @@ impl Bench<'_> {
             placement: if before.placement == after.placement { before.placement } else { Placement::Mixed },
             probe_ns: before.ns.zip(after.ns).map(|(a, b)| (a + b) / 2.0),
             // Two processes on one core take it from each other all the time.
-            disturbed: !one_core && (switches > 0 || delay > DELAY_LIMIT * whole)
+            disturbed: !one_core
+                && !self.point.variants[index].helped()
+                && (switches > 0 || delay > DELAY_LIMIT * whole)
                 || before.gap.max(after.gap) > GAP_LIMIT,
             gap: before.gap.max(after.gap),
             median: median(&ns).unwrap_or(0.0),

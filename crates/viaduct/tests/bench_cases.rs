@@ -117,6 +117,21 @@ fn blocking_receives() {
 }
 
 #[test]
+fn targets_in_and_out_of_the_mapping_cache() {
+    if two_cores() {
+        for case in ["translation", "translation-stream"] {
+            let lines = bench(case, &["--quick"]);
+            assert_eq!(curves(&lines), expected(&["hit", "stride", "miss"].map(|s| (s, "", &[0][..]))));
+            for line in &lines {
+                let rate = line["extra"]["miss_rate"].as_f64().unwrap();
+                let right = if line["series"] == "miss" { rate > 0.95 } else { rate < 0.05 };
+                assert!(right && line["config"]["map-cache"] == "4", "{line}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_case_about_via_refuses_what_has_none() {
     for (layer, hint) in [("tcp", "measure a provider"), ("loopback", "use --provider shm")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));

@@ -9,6 +9,8 @@ mod latency;
 mod logp;
 mod rate;
 mod segments;
+mod translation;
+mod translation_stream;
 
 use std::collections::BTreeMap;
 
@@ -31,6 +33,8 @@ pub const ALL: &[&Case] = &[
     &blocking::CASE,
     &segments::CASE,
     &cq::CASE,
+    &translation::CASE,
+    &translation_stream::CASE,
     &rate::CASE,
 ];
 
