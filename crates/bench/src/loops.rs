@@ -31,7 +31,9 @@ pub(crate) trait Wire {
     /// A slice begins; not part of the timed region.
     fn begin(&mut self) {}
     /// A slice has ended: adds further numbers of the case, and in a validation pass what is wrong with them.
-    fn finish(&mut self, _run: &Run, _tally: &mut Tally) {}
+    fn finish(&mut self, _run: &Run, _tally: &mut Tally) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One end of an open layer.
@@ -100,7 +102,7 @@ impl<W: Wire> End for Looped<W> {
             false => self.lead_with::<false>(run, timer, samples),
             true => self.lead_with::<true>(run, timer, samples),
         }?;
-        self.wire.finish(run, &mut tally);
+        self.wire.finish(run, &mut tally)?;
         Ok(tally)
     }
 
@@ -110,7 +112,7 @@ impl<W: Wire> End for Looped<W> {
             false => self.follow_with::<false>(run),
             true => self.follow_with::<true>(run),
         }?;
-        self.wire.finish(run, &mut tally);
+        self.wire.finish(run, &mut tally)?;
         Ok(tally)
     }
 }

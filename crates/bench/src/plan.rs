@@ -259,6 +259,11 @@ impl Variant {
         self
     }
 
+    /// Other threads of the two processes have work to do meanwhile: that they take the cores is no disturbance.
+    pub(crate) fn helped(&self) -> bool {
+        self.arg("helped") == 1
+    }
+
     /// What tells it from the other variants of a point: layer, curve, place on the axis.
     pub(crate) fn label(&self) -> String {
         let mut label = self.layer.to_string();

@@ -86,7 +86,7 @@ fn other_buffers_for_each_message() {
                 curve("new", "", &[0]),
                 curve("register", "", &[0]),
                 curve("implicit", "", &[0]),
-                curve("cache", "reuse %", &[0, 50, 100]),
+                curve("cache", "reuse %", &[50]),
                 curve("pool", "pages", &[1024]),
                 curve("pool-shuffled", "pages", &[1024]),
             ])
@@ -95,7 +95,39 @@ fn other_buffers_for_each_message() {
             let (asked, found) = (line["x"].as_f64().unwrap(), line["extra"]["reuse"].as_f64().unwrap());
             assert!((asked - found).abs() < 5.0, "asked for {asked} %, found {found} %");
         }
-        bench("buffers", &["--quick", "--sizes", "1,20000"]);
+        bench("buffers", &["--quick", "--sizes", "20000"]);
+    }
+}
+
+#[test]
+fn blocking_receives() {
+    let spins = ("spin", "spin_us", &[0, 50][..]);
+    let mut runs = vec![(vec!["--quick", "--cpus", "0,0"], expected(&[spins]))];
+    if two_cores() {
+        runs.push((vec!["--quick", "--sizes", "8,4K"], expected(&[spins, ("poll", "spin_us", &[0])])));
+    }
+    for (args, curves_expected) in runs {
+        let lines = bench("blocking", &args);
+        assert_eq!(curves(&lines), curves_expected);
+        for line in &lines {
+            assert!(line["extra"]["cpu_us"].as_f64().unwrap() > 0.0, "{line}");
+            assert_eq!(line["wait"], if line["series"] == "poll" { "poll" } else { "block" });
+        }
+    }
+}
+
+#[test]
+fn targets_in_and_out_of_the_mapping_cache() {
+    if two_cores() {
+        for case in ["translation", "translation-stream"] {
+            let lines = bench(case, &["--quick"]);
+            assert_eq!(curves(&lines), expected(&["hit", "stride", "miss"].map(|s| (s, "", &[0][..]))));
+            for line in &lines {
+                let rate = line["extra"]["miss_rate"].as_f64().unwrap();
+                let right = if line["series"] == "miss" { rate > 0.95 } else { rate < 0.05 };
+                assert!(right && line["config"]["map-cache"] == "4", "{line}");
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod bidirectional;
+mod blocking;
 mod buffers;
 mod calls;
 mod connections;
@@ -18,6 +19,8 @@ mod rdma;
 mod rdma_stream;
 mod reliability;
 mod segments;
+mod translation;
+mod translation_stream;
 mod wakeup;
 
 use std::collections::BTreeMap;
@@ -38,8 +41,11 @@ pub const ALL: &[&Case] = &[
     &logp::CASE,
     &buffers::CASE,
     &connections::CASE,
+    &blocking::CASE,
     &segments::CASE,
     &cq::CASE,
+    &translation::CASE,
+    &translation_stream::CASE,
     &rate::CASE,
     &bidirectional::CASE,
     &pairs::CASE,

@@ -160,6 +160,8 @@ struct Stocked<S, const STREAM: bool> {
     window: u64,
     repost: Repost,
     sent: u64,
+    /// Sends whose completion has not been taken.
+    under_way: u64,
     /// Messages for which the peer has posted a buffer again.
     granted: u64,
     received: u64,
@@ -181,6 +183,7 @@ impl<S: Stock, const STREAM: bool> Stocked<S, STREAM> {
             window: variant.window as u64,
             repost: variant.repost,
             sent: 0,
+            under_way: 0,
             granted: 0,
             received: 0,
             told: 0,
@@ -196,6 +199,7 @@ impl<S: Stock, const STREAM: bool> Stocked<S, STREAM> {
             self.early.push_back(done);
             return Ok(());
         }
+        self.under_way -= 1;
         let layer = self.line.layer;
         self.stock.returned(&mut self.line.nic, done.descriptor).map_err(|e| failure(layer, &e))
     }
@@ -272,6 +276,7 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
         };
         self.line.nic.post_send(self.line.vi, descriptor).map_err(|e| failure(layer, &e.error))?;
         self.sent += 1;
+        self.under_way += 1;
         // Off the critical path: the message is on its way.
         if !STREAM {
             self.replace_spent()?;
@@ -324,7 +329,13 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
         self.stock.begin(&self.line.nic);
     }
 
-    fn finish(&mut self, run: &Run, tally: &mut Tally) {
+    fn finish(&mut self, run: &Run, tally: &mut Tally) -> Result<()> {
+        // The last message may still wait for something; nobody looks after it between slices.
+        while self.under_way > 0 {
+            let done = self.line.wait(Queue::Send)?;
+            self.take_back(done)?;
+        }
         self.stock.finish(&self.line.nic, run, self.sent - self.before, tally);
+        Ok(())
     }
 }

@@ -61,7 +61,11 @@ fn build(place: Place) -> Result<Box<dyn End>> {
 pub(super) fn open(variant: &Variant, control: &Control) -> Result<(Nic, ProtectionTag)> {
     let layer = variant.layer.name();
     let name = variant.layer.provider().unwrap_or(layer);
-    let provider = viaduct_providers::open(name, control.providers()).map_err(|e| failure(layer, &e))?;
+    let mut config = control.providers().clone();
+    if let Some(slabs) = variant.args.get("map-cache") {
+        config.shm.map_cache = *slabs as usize;
+    }
+    let provider = viaduct_providers::open(name, &config).map_err(|e| failure(layer, &e))?;
     let mut nic = Nic::open(provider).map_err(|e| failure(layer, &e))?;
     let limit = nic.attributes().max_transfer_size;
     if u32::try_from(variant.size).is_err() || variant.size as u32 > limit {
