@@ -40,6 +40,7 @@ mod plan;
 mod probe;
 #[allow(unsafe_code)]
 mod raw;
+pub mod report;
 mod rng;
 mod run;
 pub mod schema;

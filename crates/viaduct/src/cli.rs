@@ -25,6 +25,9 @@ pub(crate) enum Verb {
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// A page with charts from result files, or what changed between two
+    #[command(after_help = REPORT_HELP)]
+    Report(ReportArgs),
     /// Counters of every Viaduct process on this host
     Stat(StatArgs),
     /// Completion script for a shell
@@ -123,6 +126,19 @@ pub(crate) struct BenchArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Result files of `bench -o`; `-` for standard input
+    #[arg(required = true)]
+    pub(crate) results: Vec<PathBuf>,
+    /// The page to write; `-` for standard output
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+    /// Compare the second file with the first, and mark what changed for sure
+    #[arg(long)]
+    pub(crate) compare: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
@@ -216,6 +232,11 @@ pub(crate) enum RepostArg {
 fn case_names() -> PossibleValuesParser {
     PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "list"]))
 }
+
+const REPORT_HELP: &str = "\
+Examples:
+  viaduct bench all --quick -o results.jsonl && viaduct report results.jsonl -o report.html
+  viaduct report before.jsonl after.jsonl --compare -o changes.html";
 
 const BENCH_HELP: &str = "\
 Examples:
