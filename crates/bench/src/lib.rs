@@ -41,6 +41,7 @@ mod probe;
 #[allow(unsafe_code)]
 mod raw;
 pub mod report;
+pub mod rivals;
 mod rng;
 mod run;
 pub mod schema;

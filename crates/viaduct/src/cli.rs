@@ -1,5 +1,6 @@
 //! Arguments of every verb, as typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -35,6 +36,9 @@ pub(crate) enum Verb {
     /// The second process of a benchmark; started by `bench` itself
     #[command(hide = true)]
     BenchPeer(PeerArgs),
+    /// Becomes another program that ends with us; started by `bench rivals` itself
+    #[command(hide = true)]
+    BenchTool(ToolArgs),
     /// The second process of the tour; started by `tour` itself
     #[command(hide = true)]
     TourPeer(TourPeerArgs),
@@ -69,7 +73,7 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; `list` says what there is, `all` measures everything
+    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools
     #[arg(value_parser = case_names())]
     pub(crate) case: String,
     /// Provider of the layer that is measured first
@@ -155,6 +159,16 @@ pub(crate) struct PeerArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ToolArgs {
+    #[arg(long)]
+    pub(crate) parent: u32,
+    #[arg(long)]
+    pub(crate) cpu: Option<usize>,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TourPeerArgs {
     #[arg(long)]
     pub(crate) provider: String,
@@ -230,7 +244,7 @@ pub(crate) enum RepostArg {
 }
 
 fn case_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "list"]))
+    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "list"]))
 }
 
 const REPORT_HELP: &str = "\
@@ -244,6 +258,7 @@ Examples:
   viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
+  viaduct bench rivals
   viaduct bench list";
 
 #[cfg(test)]

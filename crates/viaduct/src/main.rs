@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Verb::Stat(args) => cmd::stat::run(&args),
         Verb::Completions(args) => cmd::completions::run(&args),
         Verb::BenchPeer(args) => cmd::peer::run(&args),
+        Verb::BenchTool(args) => cmd::rivals::tool(&args),
         Verb::TourPeer(args) => cmd::tour::peer(&args),
     };
     match done {

@@ -7,5 +7,6 @@ pub(crate) mod config;
 pub(crate) mod info;
 pub(crate) mod peer;
 pub(crate) mod report;
+pub(crate) mod rivals;
 pub(crate) mod stat;
 pub(crate) mod tour;
