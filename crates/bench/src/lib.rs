@@ -40,6 +40,8 @@ mod plan;
 mod probe;
 #[allow(unsafe_code)]
 mod raw;
+pub mod report;
+pub mod rivals;
 mod rng;
 mod run;
 pub mod schema;

@@ -1,5 +1,6 @@
 //! Arguments of every verb, as typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -25,6 +26,9 @@ pub(crate) enum Verb {
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(BenchArgs),
+    /// A page with charts from result files, or what changed between two
+    #[command(after_help = REPORT_HELP)]
+    Report(ReportArgs),
     /// Counters of every Viaduct process on this host
     Stat(StatArgs),
     /// Completion script for a shell
@@ -32,6 +36,9 @@ pub(crate) enum Verb {
     /// The second process of a benchmark; started by `bench` itself
     #[command(hide = true)]
     BenchPeer(PeerArgs),
+    /// Becomes another program that ends with us; started by `bench rivals` itself
+    #[command(hide = true)]
+    BenchTool(ToolArgs),
     /// The second process of the tour; started by `tour` itself
     #[command(hide = true)]
     TourPeer(TourPeerArgs),
@@ -66,7 +73,7 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; `list` says what there is, `all` measures everything
+    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools
     #[arg(value_parser = case_names())]
     pub(crate) case: String,
     /// Provider of the layer that is measured first
@@ -123,6 +130,19 @@ pub(crate) struct BenchArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// Result files of `bench -o`; `-` for standard input
+    #[arg(required = true)]
+    pub(crate) results: Vec<PathBuf>,
+    /// The page to write; `-` for standard output
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+    /// Compare the second file with the first, and mark what changed for sure
+    #[arg(long)]
+    pub(crate) compare: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: clap_complete::Shell,
@@ -141,6 +161,16 @@ pub(crate) struct PeerArgs {
     pub(crate) standby: Option<String>,
     #[arg(long)]
     pub(crate) provider: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ToolArgs {
+    #[arg(long)]
+    pub(crate) parent: u32,
+    #[arg(long)]
+    pub(crate) cpu: Option<usize>,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -219,8 +249,13 @@ pub(crate) enum RepostArg {
 }
 
 fn case_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "list"]))
+    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "list"]))
 }
+
+const REPORT_HELP: &str = "\
+Examples:
+  viaduct bench all --quick -o results.jsonl && viaduct report results.jsonl -o report.html
+  viaduct report before.jsonl after.jsonl --compare -o changes.html";
 
 const BENCH_HELP: &str = "\
 Examples:
@@ -228,6 +263,7 @@ Examples:
   viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
+  viaduct bench rivals
   viaduct bench list";
 
 #[cfg(test)]

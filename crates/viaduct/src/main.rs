@@ -24,9 +24,11 @@ fn main() -> ExitCode {
         Verb::Info(args) => cmd::info::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
         Verb::Bench(args) => cmd::bench::run(&args),
+        Verb::Report(args) => cmd::report::run(&args),
         Verb::Stat(args) => cmd::stat::run(&args),
         Verb::Completions(args) => cmd::completions::run(&args),
         Verb::BenchPeer(args) => cmd::peer::run(&args),
+        Verb::BenchTool(args) => cmd::rivals::tool(&args),
         Verb::TourPeer(args) => cmd::tour::peer(&args),
     };
     match done {

@@ -71,3 +71,7 @@ pub mod rdma {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/when-things-break.md")]
 pub mod when_things_break {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/benchmarks.md")]
+pub mod benchmarks {}

@@ -8,7 +8,7 @@ use viaduct_bench::schema::Line;
 use viaduct_bench::{Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size};
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
-use crate::cmd::all;
+use crate::cmd::{all, rivals};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::sink::Sink;
@@ -18,6 +18,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     match args.case.as_str() {
         "list" => return list(args.format.plain()),
         "all" => return all::run(args),
+        "rivals" => return rivals::run(args),
         _ => {}
     }
     let case = Case::find(&args.case)?;
@@ -67,7 +68,7 @@ pub(crate) fn measure(case: &Case, settings: &Settings, sink: &mut Sink) -> Resu
 }
 
 /// This program again, as the second process.
-fn peer_command() -> Result<PeerCommand> {
+pub(crate) fn peer_command() -> Result<PeerCommand> {
     let program = std::env::current_exe().context("finding the program to start as the second process")?;
     Ok(PeerCommand { program, args: vec!["bench-peer".into()] })
 }

@@ -6,5 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod info;
 pub(crate) mod peer;
+pub(crate) mod report;
+pub(crate) mod rivals;
 pub(crate) mod stat;
 pub(crate) mod tour;

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+pub(crate) use viaduct_bench::report::digits;
 use viaduct_bench::schema::{Line, Measurement, Pair};
 use viaduct_bench::{Case, Settings, size};
 
@@ -60,13 +61,6 @@ pub(crate) fn split(lines: &[Line]) -> (Vec<&Measurement>, Vec<&Pair>) {
         }
     }
     (measurements, pairs)
-}
-
-/// Three significant digits: more would be a claim that no interval here supports.
-pub(crate) fn digits(value: f64) -> String {
-    let decimals =
-        if value == 0.0 { 0 } else { (2 - value.abs().log10().floor() as i32).clamp(0, 6) as usize };
-    format!("{value:.decimals$}")
 }
 
 /// Breaks text at spaces.
@@ -177,11 +171,5 @@ mod tests {
     fn text_is_wrapped_at_spaces() {
         assert_eq!(wrap("aa bb cc", 5), ["aa bb", "cc"]);
         assert_eq!(wrap("longer-than-the-width x", 5), ["longer-than-the-width", "x"]);
-    }
-
-    #[test]
-    fn three_significant_digits() {
-        let shown = [0.0, 0.0553, 1.0, 24.71, 199.6, 6123.4].map(digits);
-        assert_eq!(shown, ["0", "0.0553", "1.00", "24.7", "200", "6123"]);
     }
 }

@@ -1,0 +1,215 @@
+//! The page as a whole: every figure is there, the SVG is well-formed, and nothing comes from outside.
+
+use std::collections::BTreeMap;
+
+use super::{Results, compare, page};
+use crate::schema::Measurement;
+use crate::schema::tests::sample;
+
+const FIGURES: [&str; 13] = [
+    "fig-3-1",
+    "fig-3-2",
+    "fig-3-3",
+    "fig-3-4",
+    "table-3-1",
+    "fig-3-5",
+    "fig-3-6",
+    "fig-3-7",
+    "fig-3-8",
+    "fig-3-9",
+    "fig-3-10",
+    "fig-3-11",
+    "fig-7",
+];
+
+fn line(case: &str, unit: &str, layer: &str, series: &str, size: usize, p50: f64) -> Measurement {
+    Measurement {
+        case: case.into(),
+        unit: unit.into(),
+        layer: layer.into(),
+        series: series.into(),
+        size,
+        p50: Some(p50),
+        ci95: Some([p50 * 0.95, p50 * 1.05]),
+        ..sample()
+    }
+}
+
+fn on(axis: &str, x: f64, line: Measurement) -> Measurement {
+    Measurement { axis: axis.into(), x: Some(x), ..line }
+}
+
+/// Something for every figure, and two cases that nobody knows.
+fn full() -> Results {
+    let mut lines = Vec::new();
+    for size in [4, 64, 1024, 32 << 10] {
+        let s = size as f64;
+        for (layer, factor) in [("shm", 1.0), ("tcp", 200.0)] {
+            lines.push(line("latency", "us", layer, "", size, factor * (0.1 + s / 1e4)));
+            lines.push(line("bandwidth", "MB/s", layer, "", size, s * 100.0 / factor));
+            for (series, value) in [("latency", 0.12), ("Os", 0.02), ("Or", 0.03), ("g", 0.05), ("L", 0.06)] {
+                lines.push(line("logp", "us", layer, series, size, factor * value));
+            }
+        }
+        for (series, value) in [("same", 0.1), ("new", 0.15), ("register", 2.0)] {
+            lines.push(line("buffers", "us", "shm", series, size, value));
+        }
+        for (series, value) in [("hit", 0.1), ("stride", 0.3), ("miss", 20.0)] {
+            let mut one = line("translation", "us", "shm", series, size, value);
+            one.extra = BTreeMap::from([("miss_rate".into(), 1.0)]);
+            lines.push(one);
+            lines.push(line("translation-stream", "MB/s", "shm", series, size, s / value));
+        }
+        lines.push(line("blocking", "us", "shm", "poll", size, 0.1));
+        for spin in [0.0, 5.0, 100.0] {
+            lines.push(on("spin_us", spin, line("blocking", "us", "shm", "spin", size, 20.0 - spin / 10.0)));
+        }
+    }
+    for n in [1.0, 16.0, 1024.0] {
+        lines.push(on("connections", n, line("connections", "us", "shm", "", 16, 0.1)));
+        lines.push(on("queues", n, line("cq", "us", "shm", "queue", 8, 0.1)));
+        lines.push(on("queues", n, line("cq", "us", "shm", "cq", 8, 0.11)));
+        for series in ["gather", "pack"] {
+            lines.push(on("segments", n, line("segments", "us", "shm", series, 1024, 0.1 + n / 100.0)));
+        }
+        lines.push(on("weather", n, line("unheard-of", "storms", "shm", "", 8, n)));
+    }
+    lines.push(line("single", "us", "shm", "detect <b>", 0, 5.0));
+    lines[0].noisy = true;
+    Results { name: "results.jsonl".into(), measurements: lines, pairs: Vec::new() }
+}
+
+#[test]
+fn every_figure_is_there_and_has_its_data() {
+    let html = page(&full(), None);
+    for id in FIGURES.iter().copied().chain(["case-unheard-of", "case-single", "case-buffers"]) {
+        let section = section(&html, id);
+        assert!(!section.contains("No data"), "{id} has no data");
+        assert!(section.contains("<svg class=\"chart\"") || id == "table-3-1", "{id} has no chart");
+        assert!(section.contains("<table>") || id == "fig-3-5", "{id} has no table");
+        assert!(section.matches("<p>").count() >= 1, "{id} says nothing");
+    }
+}
+
+#[test]
+fn the_papers_values_stand_beside_ours() {
+    let html = page(&full(), None);
+    for (id, words) in [
+        ("fig-3-1", &["cLAN VIA, 2000", "Berkeley VIA, 2000"][..]),
+        ("fig-3-3", &["M-VIA, 2000", "GM, 2000"]),
+        ("table-3-1", &["33.2", "20.6", "13.7"]),
+        ("fig-3-11", &["Berkeley VIA, 2000: 4"]),
+        ("fig-7", &["roughly 64"]),
+    ] {
+        let section = section(&html, id);
+        assert!(words.iter().all(|word| section.contains(word)), "{id}");
+    }
+    // Of large messages, so not there.
+    assert!(!section(&html, "fig-3-4").contains("87.5"));
+}
+
+#[test]
+fn a_figure_without_data_names_its_command() {
+    let few = Results { measurements: vec![line("latency", "us", "shm", "", 8, 0.1)], ..full() };
+    let html = page(&few, None);
+    assert!(!section(&html, "fig-3-1").contains("No data"));
+    for (id, command) in [
+        ("fig-3-3", "viaduct bench bandwidth"),
+        ("fig-3-11", "viaduct bench cq"),
+        ("fig-7", "viaduct bench translation"),
+    ] {
+        let section = section(&html, id);
+        assert!(section.contains("No data") && section.contains(command), "{section}");
+    }
+}
+
+#[test]
+fn nothing_comes_from_outside_and_no_script_runs() {
+    let html = page(&full(), None).to_lowercase();
+    for word in
+        ["http:", "https:", "//cdn", "<script", "javascript:", "@import", "url(", "<link", "<img", "onload="]
+    {
+        assert!(!html.contains(word), "{word}");
+    }
+    assert!(html.contains("prefers-color-scheme: dark") && html.contains("@media print"));
+}
+
+#[test]
+fn the_page_is_well_formed_and_labels_stay_text() {
+    let results = full();
+    for html in [page(&results, None), page(&results, Some(&compare(&results, &results)))] {
+        well_formed(&html);
+        assert!(html.contains("detect &lt;b&gt;"));
+    }
+}
+
+#[test]
+fn noisy_points_are_marked_in_chart_and_table() {
+    let html = page(&full(), None);
+    let section = section(&html, "fig-3-1");
+    assert!(
+        section.contains(" noisy\"")
+            && section.contains("title=\"noisy\"")
+            && section.contains("1 of 8 points")
+    );
+}
+
+#[test]
+fn a_comparison_marks_what_changed() {
+    let old = full();
+    let mut new = full();
+    let changed = new.measurements.iter_mut().find(|l| l.case == "bandwidth").unwrap();
+    (changed.p50, changed.ci95) = (changed.p50.map(|v| v * 2.0), changed.ci95.map(|c| c.map(|v| v * 2.0)));
+    let html = page(&new, Some(&compare(&old, &new)));
+    let section = section(&html, "comparison");
+    assert_eq!(section.matches("<td class=\"better\">").count(), 1, "{section}");
+    assert_eq!(section.matches("<td class=\"worse\">").count(), 0);
+}
+
+#[test]
+fn sentences_say_what_the_numbers_say() {
+    let html = page(&full(), None);
+    let latency = section(&html, "fig-3-1");
+    assert!(latency.contains("it is better than tcp by 200 times"), "{latency}");
+    let connections = section(&html, "fig-3-8");
+    assert!(connections.contains("no sure difference"), "{connections}");
+    let logp = section(&html, "table-3-1");
+    assert!(
+        logp.contains("Os + Or + L = 0.110 us, the latency measured by itself is 0.120 us (-8 %)"),
+        "{logp}"
+    );
+}
+
+fn section<'a>(html: &'a str, id: &str) -> &'a str {
+    let start = html.find(&format!("<section id=\"{id}\">")).unwrap_or_else(|| panic!("no {id}"));
+    &html[start..start + html[start..].find("</section>").expect("it ends")]
+}
+
+/// Every tag that opens closes, in order; attributes are quoted; no bare ampersand.
+fn well_formed(html: &str) {
+    const VOID: [&str; 2] = ["meta", "!DOCTYPE"];
+    let style = html.find("<style>").unwrap()..html.find("</style>").unwrap();
+    let html = format!("{}{}", &html[..style.start + 7], &html[style.end..]);
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html.as_str();
+    while let Some(start) = rest.find('<') {
+        let text = &rest[..start];
+        for (at, _) in text.match_indices('&') {
+            let known = ["&amp;", "&lt;", "&gt;", "&quot;"].iter().any(|name| text[at..].starts_with(name));
+            assert!(known, "bare ampersand in {text}");
+        }
+        let end = start + rest[start..].find('>').expect("a tag ends");
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        assert!(tag.matches('"').count() % 2 == 0 && !tag.contains('<'), "{tag}");
+        let drawn = ["path", "rect", "text", "svg"].iter().any(|shape| tag.starts_with(shape));
+        assert!(!drawn || !(tag.contains("NaN") || tag.contains("inf")), "not a number: {tag}");
+        let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}> closes nothing");
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}

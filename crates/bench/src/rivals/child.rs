@@ -1,0 +1,136 @@
+//! Outside programs under our thumb: started on a core, waited for with a limit, gone when we are.
+//!
+//! They know nothing of us, so a hidden verb of our own stands before them: it pins itself, asks the kernel to be killed
+//! when its parent dies, and becomes the tool.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+use crate::error::{Error, Result};
+
+/// How the hidden verb is called.
+#[derive(Clone, Debug)]
+pub struct Launcher {
+    /// This program.
+    pub program: PathBuf,
+    /// Its verb; `--parent PID`, perhaps `--cpu N`, and `-- TOOL ARGS` are added.
+    pub args: Vec<OsString>,
+}
+
+impl Launcher {
+    /// Starts `tool`, pinned to `cpu` if it does not pin itself.
+    pub(crate) fn start(&self, cpu: Option<usize>, tool: &Path, args: &[String]) -> Result<Running> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).arg("--parent").arg(std::process::id().to_string());
+        if let Some(cpu) = cpu {
+            command.arg("--cpu").arg(cpu.to_string());
+        }
+        command.arg("--").arg(tool).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = command.spawn().map_err(Error::os(format!("starting {}", tool.display())))?;
+        Ok(Running { child, name: tool.file_name().unwrap_or_default().to_string_lossy().into_owned() })
+    }
+
+    /// Runs `tool` to its end and gives what it printed.
+    pub(crate) fn whole(
+        &self,
+        cpu: Option<usize>,
+        tool: &Path,
+        args: &[String],
+        limit: Duration,
+    ) -> Result<String> {
+        self.start(cpu, tool, args)?.finish(limit)
+    }
+
+    /// Runs a server on one core and a client on the other; the client's words count. A client that comes before its
+    /// server is ready is sent again.
+    pub(crate) fn pair(
+        &self,
+        tool: &Path,
+        cpus: [usize; 2],
+        server: &[String],
+        client: &[String],
+        limit: Duration,
+    ) -> Result<String> {
+        let mut patience = Duration::from_millis(300);
+        let mut last = None;
+        for _ in 0..4 {
+            let _server = self.start(Some(cpus[1]), tool, server)?;
+            thread::sleep(patience);
+            match self.whole(Some(cpus[0]), tool, client, limit) {
+                Ok(words) => return Ok(words),
+                Err(error) => last = Some(error),
+            }
+            patience *= 2;
+        }
+        Err(last.unwrap_or_else(|| failed("tool", "was never started")))
+    }
+}
+
+/// A tool at work; killed when dropped.
+pub(crate) struct Running {
+    child: Child,
+    name: String,
+}
+
+impl Running {
+    fn finish(mut self, limit: Duration) -> Result<String> {
+        let end = Instant::now() + limit;
+        let status = loop {
+            match self.child.try_wait().map_err(Error::os(format!("waiting for {}", self.name)))? {
+                Some(status) => break status,
+                None if Instant::now() > end => {
+                    return Err(failed(&self.name, &format!("did not end within {} s", limit.as_secs())));
+                }
+                // Seldom: it shares the core with what is measured.
+                None => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut words = Vec::new();
+        if let Some(mut out) = self.child.stdout.take() {
+            out.read_to_end(&mut words).map_err(Error::os(format!("reading from {}", self.name)))?;
+        }
+        if !status.success() {
+            return Err(failed(&self.name, &format!("ended with {status}")));
+        }
+        Ok(String::from_utf8_lossy(&words).into_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Already gone is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Something went wrong with a tool.
+pub(crate) fn failed(tool: &str, what: &str) -> Error {
+    Error::usage(format!("{tool} {what}"), "run it by hand to see why")
+}
+
+/// Body of the hidden verb: becomes the tool. Returns only if that is impossible.
+pub fn exec_tool(cpu: Option<usize>, parent: u32, command: &[OsString]) -> Error {
+    let [tool, args @ ..] = command else { return failed("the tool", "has no name") };
+    if let Some(cpu) = cpu
+        && let Err(error) = viaduct_os::cpu::pin(cpu)
+    {
+        return Error::os(format!("pinning a tool to core {cpu}"))(error);
+    }
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return Error::os("asking to die with the parent")(error);
+    }
+    if getppid().map(Pid::as_raw_pid) != i32::try_from(parent).ok() {
+        return failed("the parent process", "is gone");
+    }
+    let error = Command::new(tool).args(args).exec();
+    Error::os(format!("becoming {}", tool.to_string_lossy()))(error)
+}

@@ -1,0 +1,71 @@
+//! `viaduct report RESULTS.. -o report.html`: a page from result files; with `--compare`, what changed between two.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use viaduct_bench::Error;
+use viaduct_bench::report::{self, Comparison, Results, Verdict};
+
+use crate::cli::ReportArgs;
+
+pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
+    let files: Vec<Results> = args.results.iter().map(|path| load(path)).collect::<Result<_>>()?;
+    let (results, comparison) = match (&files[..], args.compare) {
+        ([old, new], true) => (new.clone(), Some(report::compare(old, new))),
+        (files, true) => {
+            let what = format!("--compare takes two result files, not {}", files.len());
+            return Err(
+                Error::usage(what, "viaduct report old.jsonl new.jsonl --compare -o report.html").into()
+            );
+        }
+        (files, false) => (files.iter().cloned().reduce(Results::join).unwrap_or_default(), None),
+    };
+    let page = report::page(&results, comparison.as_ref());
+    if args.output.as_os_str() == "-" {
+        io::stdout().lock().write_all(page.as_bytes())?;
+    } else {
+        fs::write(&args.output, &page).with_context(|| format!("writing {}", args.output.display()))?;
+    }
+    let mut err = io::stderr().lock();
+    let missing = page.matches("<p class=\"missing\">").count();
+    let figures = page.matches("<section id=").count();
+    write!(err, "{}: {} points, {figures} figures", args.output.display(), results.measurements.len())?;
+    match missing {
+        0 => writeln!(err)?,
+        _ => writeln!(err, ", {missing} of them without data; the page says which commands make them")?,
+    }
+    comparison.iter().try_for_each(|comparison| tell(comparison, &mut err))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(path: &Path) -> Result<Results> {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let doing = || format!("reading {}", path.display());
+    let bytes = if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes).with_context(doing)?;
+        bytes
+    } else {
+        fs::read(path).with_context(doing)?
+    };
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let what = format!("{name} is not text");
+        Error::usage(what, "result files are made by: viaduct bench all --quick -o results.jsonl")
+    })?;
+    Ok(report::read(&name, &text)?)
+}
+
+fn tell(comparison: &Comparison, err: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        err,
+        "{} points in both: {} better, {} worse, {} not sure; {} in one file only",
+        comparison.changes.len(),
+        comparison.count(Verdict::Better),
+        comparison.count(Verdict::Worse),
+        comparison.count(Verdict::Unknown),
+        comparison.unmatched
+    )
+}

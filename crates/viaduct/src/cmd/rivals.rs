@@ -1,0 +1,142 @@
+//! `viaduct bench rivals`: other people's tools beside our own values, on the same two cores in the same run.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use viaduct_bench::report::digits;
+use viaduct_bench::rivals::{self, Ground, Heard, Launcher, Rival, WANTS, Want};
+use viaduct_bench::schema::{Line, Measurement};
+use viaduct_bench::{Error, size};
+
+use crate::cli::{BenchArgs, BenchFormat, ToolArgs};
+use crate::cmd::bench;
+use crate::output::progress::Progress;
+use crate::output::sink::Sink;
+use crate::output::{results, table};
+
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
+    let settings = bench::settings(args)?;
+    if settings.one_core() {
+        let hint = "give two with --cpus 0,1";
+        return Err(
+            Error::usage("most of these tools spin, so they need a core for each process", hint).into()
+        );
+    }
+    let command = bench::peer_command()?;
+    let launcher = Launcher { program: command.program.clone(), args: vec!["bench-tool".into()] };
+    let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    let folder = Folder::new()?;
+    let time = Duration::from_secs_f64(settings.time);
+    let ground =
+        Ground { launcher: &launcher, cpus: settings.cpus, path: &path, folder: folder.0.clone(), time };
+    let mut sink = Sink::open(args)?;
+    let rounds = if args.quick { 1 } else { 6 };
+    let (mut lines, mut talk, mut written) = (Vec::new(), Vec::new(), Ok(()));
+    let mut progress = Progress::new("rivals");
+    let mut heard = 0.0;
+    let steps = (WANTS.len() + rounds * rivals::ALL.len()) as f64;
+    let done = rivals::run(&ground, &settings, &command, rounds, &mut |event| match event {
+        Heard::At(name) => {
+            progress.show(name, heard / steps);
+            heard += 1.0;
+        }
+        Heard::Line(line) => {
+            let line = Line::Measurement(line);
+            if written.is_ok() {
+                written = sink.put(&line);
+            }
+            lines.push(line);
+        }
+        Heard::Failed(name, why) => talk.push(format!("{name}: {why}")),
+    });
+    progress.clear();
+    written?;
+    done?;
+    match args.format {
+        BenchFormat::Json => {}
+        BenchFormat::Csv => results::csv(&lines, true)?,
+        BenchFormat::Table | BenchFormat::Osu => print(&lines, &ground)?,
+    }
+    let mut err = io::stderr().lock();
+    for rival in rivals::ALL {
+        let missing = ground.missing(rival);
+        if !missing.is_empty() {
+            writeln!(err, "missing: {} ({}); {}", rival.name, missing.join(", "), rival.install)?;
+        }
+    }
+    talk.iter().try_for_each(|line| writeln!(err, "failed: {line}"))?;
+    let valid = lines.iter().all(|line| !matches!(line, Line::Measurement(line) if !line.valid));
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Body of the hidden verb that stands before a tool.
+pub(crate) fn tool(args: &ToolArgs) -> Result<ExitCode> {
+    Err(rivals::exec_tool(args.cpu, args.parent, &args.command).into())
+}
+
+/// One row for each tool, one column for each question.
+fn print(lines: &[Line], ground: &Ground<'_>) -> io::Result<()> {
+    let (measurements, _) = results::split(lines);
+    let mut names: Vec<&str> = Vec::new();
+    for line in &measurements {
+        if !names.contains(&line.layer.as_str()) {
+            names.push(&line.layer);
+        }
+    }
+    let row = |name: &&str| {
+        let known = rivals::ALL.iter().find(|rival| format!("rival:{}", rival.name) == **name);
+        let cell = |want| cell(&measurements, name, want);
+        let about = known
+            .map_or("ours: every byte checked first, and read by the receiver", |rival: &&Rival| rival.about);
+        [(*name).to_owned(), cell(WANTS[0]), cell(WANTS[1]), cell(WANTS[2]), about.to_owned()]
+    };
+    let rows: Vec<[String; 5]> = names.iter().map(row).collect();
+    let [a, b] = ground.cpus;
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
+        "# Medians on cores {a} and {b}; latency one way, MB = 10^6 bytes; another size in brackets."
+    )?;
+    writeln!(
+        out,
+        "# Ours came first, then the tools by turns. Each measures by its own rules: read the last column.\n"
+    )?;
+    let heads = ["tool", "8 B us", "64K MB/s", "1M MB/s", "what it does"];
+    writeln!(out, "{}", table::draw(&heads, &rows, &[1, 2, 3]))
+}
+
+fn cell(lines: &[&Measurement], name: &str, want: Want) -> String {
+    let (case, bytes) = match want {
+        Want::Latency(bytes) => ("rivals-latency", bytes),
+        Want::Bandwidth(bytes) => ("rivals-bandwidth", bytes),
+    };
+    // Tools with limits take the nearest size.
+    let near = |line: &&&Measurement| line.size / 2 <= bytes && bytes / 2 <= line.size;
+    let found = lines.iter().filter(|line| line.layer == name && line.case == case).find(near);
+    match found.and_then(|line| Some((line.size, line.p50?))) {
+        Some((size, value)) if size == bytes => digits(value),
+        Some((bytes, value)) => format!("{} ({})", digits(value), size::show(bytes)),
+        None => "-".into(),
+    }
+}
+
+/// A folder of our own that is gone afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        let path = std::env::temp_dir().join(format!("viaduct-rivals-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
