@@ -27,9 +27,11 @@ pub(crate) fn pairs(context: &Context<'_>, results: &[Measured]) -> Vec<Pair> {
     pairs
 }
 
-/// On one curve, or at one place of the axis (or off it): other pairs say nothing, and there would be thousands.
+/// On one curve, or at one place of the axis (or off it), and the same part of a message: other pairs say nothing, and
+/// there would be thousands.
 fn comparable(a: &Variant, b: &Variant) -> bool {
-    a.series == b.series || a.x == b.x || a.x.is_none() || b.x.is_none()
+    let placed = a.series == b.series || a.x == b.x || a.x.is_none() || b.x.is_none();
+    placed && a.arg("part") == b.arg("part")
 }
 
 fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<Pair> {

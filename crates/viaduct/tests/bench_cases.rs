@@ -132,6 +132,51 @@ fn targets_in_and_out_of_the_mapping_cache() {
 }
 
 #[test]
+fn every_ping_pong_can_be_taken_apart() {
+    if !two_cores() {
+        return;
+    }
+    let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+    for (case, args, series) in [
+        ("latency", &["--sizes", "8,4K"][..], &[""][..]),
+        ("connections", &["--connections", "3"], &[""]),
+        ("cq", &["--connections", "5"], &["queue", "cq"]),
+        ("buffers", &["--quick"], &["same", "new", "register", "implicit", "cache", "pool", "pool-shuffled"]),
+        ("blocking", &["--quick"], &["poll", "spin"]),
+        ("segments", &["--quick"], &["gather", "scatter", "both", "pack"]),
+        ("translation", &["--quick"], &["hit", "stride", "miss"]),
+    ] {
+        let lines = bench(case, &[args, &["--logp"]].concat());
+        let found: BTreeSet<String> = lines.iter().map(|line| text(line, "series")).collect();
+        for whole in series {
+            let prefix = if whole.is_empty() { String::new() } else { format!("{whole}:") };
+            assert!(found.contains(*whole), "{case}: {found:?}");
+            for part in ["Os", "Or", "g", "one-way"] {
+                assert!(
+                    found.contains(&format!("{prefix}{part}")),
+                    "{case}, {whole}: no {part} in {found:?}"
+                );
+            }
+        }
+        // L is there wherever the three it follows from were measured in one placement.
+        for way in lines.iter().filter(|line| text(line, "series").ends_with("one-way")) {
+            let of = |part: &str| {
+                let wanted = text(way, "series").replace("one-way", part);
+                let like = |line: &&Value| {
+                    text(line, "series") == wanted
+                        && ["x", "size", "placement"].iter().all(|field| line[field] == way[field])
+                };
+                lines.iter().find(like).map(|line| line["p50"].as_f64().unwrap())
+            };
+            if let (Some(os), Some(or)) = (of("Os"), of("Or")) {
+                let left = way["p50"].as_f64().unwrap() - os - or;
+                assert!((of("L").expect("an L") - left).abs() < 1e-6, "{way}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_case_about_via_refuses_what_has_none() {
     for (layer, hint) in [("tcp", "measure a provider"), ("loopback", "use --provider shm")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));

@@ -18,6 +18,7 @@ pub(super) const CASE: Case = Case {
     window: 4,
     axis: "",
     references: true,
+    logp: false,
     via: plain,
     derive: nothing,
 };

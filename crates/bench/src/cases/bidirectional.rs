@@ -27,6 +27,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const QUICK: &[usize] = &[4 << 10, 64 << 10];

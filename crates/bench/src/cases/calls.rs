@@ -34,6 +34,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const REGIONS: &[u64] = &[4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];

@@ -18,6 +18,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "connections",
     references: true,
+    logp: true,
     via: plain,
     derive: nothing,
 };

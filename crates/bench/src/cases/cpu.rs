@@ -32,6 +32,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

@@ -28,6 +28,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "queues",
     references: false,
+    logp: true,
     via: build,
     derive: nothing,
 };

@@ -37,6 +37,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const SERIES: [&str; 3] = ["detect", "flush", "reconnect"];

@@ -19,6 +19,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: true,
+    logp: true,
     via: plain,
     derive: nothing,
 };

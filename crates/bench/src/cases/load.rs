@@ -35,6 +35,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const PERCENT: &[u64] = &[10, 20, 30, 40, 50, 60, 70, 80, 90];

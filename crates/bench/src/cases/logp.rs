@@ -24,6 +24,7 @@ pub(super) const CASE: Case = Case {
     window: 64,
     axis: "",
     references: true,
+    logp: false,
     via: plain,
     derive,
 };
@@ -78,21 +79,7 @@ pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
         let value = |series: &str| line(series).and_then(|l| l.p50);
         let mut add = |series: &str, value: Option<f64>| -> Option<f64> {
             let (of, value) = (line("latency")?, value?);
-            let (p50, ns) = (Some(value), Some(value * 1e3));
-            let series = series.to_owned();
-            derived.push(Line::Measurement(Box::new(Measurement {
-                series,
-                p50,
-                ns_per_message: ns,
-                ci95: None,
-                min: None,
-                p90: None,
-                p99: None,
-                p999: None,
-                max: None,
-                samples: 0,
-                ..of.clone()
-            })));
+            derived.push(self::derived(of, series, value));
             Some(value)
         };
         let l = add("L", value("one-way").zip(value("Os")).zip(value("Or")).map(|((t, os), or)| t - os - or));
@@ -125,4 +112,21 @@ pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
         }
     }
     derived
+}
+
+/// A value that follows from others, beside the line `of`, in microseconds.
+pub(crate) fn derived(of: &Measurement, series: &str, value: f64) -> Line {
+    Line::Measurement(Box::new(Measurement {
+        series: series.to_owned(),
+        p50: Some(value),
+        ns_per_message: Some(value * 1e3),
+        ci95: None,
+        min: None,
+        p90: None,
+        p99: None,
+        p999: None,
+        max: None,
+        samples: 0,
+        ..of.clone()
+    }))
 }

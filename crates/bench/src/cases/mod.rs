@@ -14,6 +14,7 @@ mod load;
 mod logp;
 mod overlap;
 mod pairs;
+pub(crate) mod parts;
 mod rate;
 mod rdma;
 mod rdma_stream;
@@ -85,6 +86,8 @@ pub struct Case {
     pub axis: &'static str,
     /// The reference layers (sockets, raw, copy) have it too.
     pub(crate) references: bool,
+    /// It is one of ping-pongs whose ends also work as streams, so that `--logp` can take them apart.
+    pub logp: bool,
     /// Builds one end on a provider.
     pub(crate) via: fn(Place) -> Result<Box<dyn End>>,
     /// Values that follow from the measured ones: further lines of the result.
@@ -119,6 +122,9 @@ impl Case {
         }
         let sizes = if settings.sizes.is_empty() { self.sizes } else { &settings.sizes };
         let mut points = (self.points)(settings, sizes)?;
+        if settings.logp && self.logp {
+            parts::extend(settings, &mut points)?;
+        }
         for variant in points.iter_mut().flat_map(|point| &mut point.variants) {
             variant.case = self.name.into();
         }
@@ -136,6 +142,14 @@ impl Case {
     pub fn header(&self, settings: &Settings) -> Vec<String> {
         let [here, there] = settings.cpus;
         let mut lines = vec![format!("{}: {}", self.name, self.about), format!("Timed: {}.", self.timed)];
+        if settings.logp && self.logp {
+            lines.push(
+                "Beside each: Os, a post in bursts of 16 on an idle connection; Or, taking a message that has come; g, \
+                 the time between messages of a stream; one-way, from just before the post to just after the taking; \
+                 L = one-way - Os - Or."
+                    .into(),
+            );
+        }
         lines.push(if settings.one_core() {
             format!("Two processes share core {here}, so every message needs a switch from one to the other.")
         } else {

@@ -25,6 +25,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const COUNTS: &[u64] = &[1, 2, 4];

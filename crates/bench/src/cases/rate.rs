@@ -19,6 +19,7 @@ pub(super) const CASE: Case = Case {
     window: 64,
     axis: "",
     references: true,
+    logp: false,
     via: plain,
     derive: nothing,
 };

@@ -35,6 +35,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const QUICK: &[usize] = &[8, 4 << 10];

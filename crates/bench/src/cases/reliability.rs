@@ -23,6 +23,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: plain,
     derive: nothing,
+    logp: true,
 };
 
 const LEVELS: &[(&str, Reliability)] = &[

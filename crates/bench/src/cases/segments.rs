@@ -29,6 +29,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "segments",
     references: false,
+    logp: true,
     via: build,
     derive: nothing,
 };

@@ -31,6 +31,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: false,
+    logp: true,
     via: build,
     derive: nothing,
 };

@@ -23,6 +23,7 @@ pub(super) const CASE: Case = Case {
     window: 4,
     axis: "",
     references: false,
+    logp: false,
     via: build,
     derive: nothing,
 };

@@ -31,6 +31,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
+    logp: false,
 };
 
 const GAPS: &[u64] = &[1, 10, 100, 1_000, 10_000, 100_000];
