@@ -52,7 +52,7 @@ pub(crate) fn extras(figure: &mut Figure, lines: &[&Measurement]) {
     names.sort_unstable();
     names.dedup();
     let Some(first) = lines.first().filter(|_| !names.is_empty()) else { return };
-    let axis = if lines.iter().any(|line| line.x.is_some()) { first.axis.as_str() } else { "" };
+    let axis = lines.iter().find(|line| line.x.is_some()).map_or("", |line| line.axis.as_str());
     let mut heads = vec!["layer".to_owned(), "series".into(), "size".into()];
     heads.extend((!axis.is_empty()).then(|| axis.to_owned()));
     heads.push(first.unit.clone());

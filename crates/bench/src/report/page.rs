@@ -143,6 +143,8 @@ fn figure_html(figure: &Figure) -> String {
             escape(&figure.command)
         );
     }
+    // Each table under its chart; what has no chart comes last.
+    let mut grids = figure.grids.iter();
     for picture in &figure.pictures {
         html += "<figure>\n";
         html += &match picture {
@@ -151,8 +153,9 @@ fn figure_html(figure: &Figure) -> String {
             Picture::Bars(parts) => bars::draw(parts) + &bars_legend(parts),
         };
         html += "</figure>\n";
+        html.extend(grids.next().map(grid::html));
     }
-    html.extend(figure.grids.iter().map(grid::html));
+    html.extend(grids.map(grid::html));
     html + "</section>\n"
 }
 
