@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use viaduct_os::segment::Segment;
-use viaduct_via::Buffer;
+use viaduct_via::{Buffer, Descriptor};
 
 /// A 64-bit word of a shared segment.
 #[derive(Clone, Debug)]
@@ -136,6 +136,19 @@ pub(crate) fn sum_lent(buffer: &Buffer, start: usize, len: usize) -> u64 {
 pub(crate) fn sum_part(buffer: &Buffer, start: usize, len: usize) -> u64 {
     // SAFETY: as in `sum_buffer`.
     sum(unsafe { &buffer.as_slice()[start..start + len] })
+}
+
+/// Writes to every line of the first `len` bytes of a descriptor's buffer, as a program does that makes a new message.
+#[inline(always)]
+pub(crate) fn renew(descriptor: &mut Descriptor, buffer: usize, len: usize, value: u8) {
+    // SAFETY: the descriptor is not posted, and its region gives peers no right to write.
+    renew_bytes(unsafe { &mut descriptor.as_mut_slice(buffer)[..len] }, value);
+}
+
+/// The same for private memory.
+#[inline(always)]
+pub(crate) fn renew_bytes(bytes: &mut [u8], value: u8) {
+    bytes.iter_mut().step_by(64).for_each(|byte| *byte = value);
 }
 
 fn place(segment: &Segment, offset: usize, len: usize) -> NonNull<u8> {

@@ -13,7 +13,7 @@ use crate::layers::via::Place;
 use crate::loops::End;
 use crate::pattern;
 use crate::plan::{Motion, Point, Settings};
-use crate::raw::sum;
+use crate::raw::{renew_bytes, sum};
 
 pub(super) const CASE: Case = Case {
     name: "segments",
@@ -25,7 +25,7 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "ping-pong of one message by descriptor, one way = half of the round trip. Its pieces lie a page apart: gather \
             sends from them, scatter receives into them, both does both; pack copies them into one buffer before the \
-            send and out of one after the receive",
+            send and out of one after the receive. In all of them the sender first writes to every line of its message",
     window: 1,
     axis: "segments",
     references: false,
@@ -88,7 +88,7 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     if place.variant.arg("pack") == 1 {
         return stocked(place, Packed::new(pool, size, segments), None);
     }
-    stocked(place, pool, None)
+    stocked(place, pool.renewed(), None)
 }
 
 /// The program packs: its pieces lie in memory of its own.
@@ -130,6 +130,8 @@ impl Stock for Packed {
             for (start, at, len) in &self.cuts {
                 self.from[*at..at + len].copy_from_slice(&self.scratch[*start..start + len]);
             }
+        } else {
+            self.cuts.iter().for_each(|(_, at, len)| renew_bytes(&mut self.from[*at..at + len], seq as u8));
         }
         for (start, at, len) in &self.cuts {
             descriptor.write(0, *start, &self.from[*at..at + len]);

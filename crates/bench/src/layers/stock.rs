@@ -10,7 +10,7 @@ use viaduct_via::{Buffer, Completion, Descriptor, Error, MemAttributes, Nic, Op,
 
 use crate::pattern;
 use crate::plan::{Run, Tally};
-use crate::raw::sum_buffer;
+use crate::raw::{renew, sum_buffer};
 
 /// Memory and descriptors of one end.
 pub(crate) trait Stock {
@@ -34,13 +34,21 @@ pub(crate) struct Pool {
     receives: VecDeque<Descriptor>,
     /// The descriptor used last is used again: its memory is still in the cache.
     same: bool,
+    /// Every line of a message is written before it is sent.
+    renewed: bool,
     scratch: Vec<u8>,
 }
 
 impl Pool {
     /// A pool of these, used in turn; or again and again the same if `same`.
     pub(crate) fn new(sends: Vec<Descriptor>, receives: Vec<Descriptor>, size: usize, same: bool) -> Pool {
-        Pool { sends: sends.into(), receives: receives.into(), same, scratch: vec![0; size] }
+        Pool { sends: sends.into(), receives: receives.into(), same, renewed: false, scratch: vec![0; size] }
+    }
+
+    /// The same with messages that are written anew each time. A receiver that fetches a message which never changes
+    /// would find it in its own cache.
+    pub(crate) fn renewed(self) -> Pool {
+        Pool { renewed: true, ..self }
     }
 }
 
@@ -51,6 +59,11 @@ impl Stock for Pool {
         if CHECK {
             pattern::fill(&mut self.scratch, seq);
             write_pieces(&mut descriptor, &self.scratch);
+        } else if self.renewed {
+            for index in 0..descriptor.buffers().len() {
+                let len = descriptor.work().segments[index].len as usize;
+                renew(&mut descriptor, index, len, seq as u8);
+            }
         }
         Ok(Some(descriptor))
     }

@@ -125,10 +125,12 @@ fn change(old: &Measurement, new: &Measurement) -> Option<Change> {
 
 /// The table of all points; sure changes first, the largest on top.
 pub(crate) fn grid(comparison: &Comparison) -> Grid {
-    let heads = ["point", "size", "cores", "old", "new", "new / old", "verdict"].map(Into::into).to_vec();
+    let heads = ["point", "verdict", "new / old", "old", "new", "size", "cores"].map(Into::into).to_vec();
     let mut changes: Vec<&Change> = comparison.changes.iter().collect();
     let sure = |change: &Change| matches!(change.verdict, Verdict::Better | Verdict::Worse);
-    changes.sort_by(|a, b| sure(b).cmp(&sure(a)).then(b.ratio.ln().abs().total_cmp(&a.ratio.ln().abs())));
+    // A derived value can be negative; such a ratio says nothing.
+    let far = |change: &Change| if change.ratio > 0.0 { change.ratio.ln().abs() } else { 0.0 };
+    changes.sort_by(|a, b| sure(b).cmp(&sure(a)).then(far(b).total_cmp(&far(a))));
     let row = |change: &&Change| {
         let line = &change.new;
         let mut name = format!("{} {}", line.case, line.layer);
@@ -150,12 +152,12 @@ pub(crate) fn grid(comparison: &Comparison) -> Grid {
         };
         vec![
             format!("{name} ({})", line.unit),
-            crate::size::show(line.size),
-            line.placement.clone(),
+            change.verdict.name().into(),
+            digits(change.ratio),
             value(&change.old),
             value(&change.new),
-            digits(change.ratio),
-            change.verdict.name().into(),
+            crate::size::show(line.size),
+            line.placement.clone(),
         ]
     };
     Grid { heads, rows: changes.iter().map(row).collect() }
@@ -222,6 +224,6 @@ mod tests {
         let old = results(vec![sized(8, 1.0, [0.9, 1.1]), sized(64, 1.0, [0.9, 1.1])]);
         let new = results(vec![sized(8, 1.0, [0.9, 1.1]), sized(64, 3.0, [2.9, 3.1])]);
         let grid = grid(&compare(&old, &new));
-        assert_eq!((grid.rows[0][1].as_str(), grid.rows[0][6].as_str()), ("64", "worse"));
+        assert_eq!((grid.rows[0][5].as_str(), grid.rows[0][1].as_str()), ("64", "worse"));
     }
 }

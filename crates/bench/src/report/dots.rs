@@ -7,7 +7,7 @@ use super::scale::Scale;
 use super::svg::{WIDTH, marker, open, value};
 use super::text::{digits, escape};
 
-const LEFT: f64 = 170.0;
+const LEFT: f64 = 230.0;
 const RIGHT: f64 = 80.0;
 const ROW: f64 = 26.0;
 const TOP: f64 = 10.0;

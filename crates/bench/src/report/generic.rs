@@ -94,7 +94,10 @@ fn split(lines: Vec<&Measurement>, along: Along) -> Vec<(String, Vec<&Measuremen
     if lines.is_empty() {
         return Vec::new();
     }
-    if count(&lines, along) <= MOST {
+    // Single values stand below each other, however many they are.
+    let all = curves(&lines, along, |line| line.p50);
+    let single = all.iter().all(|curve| curve.spots.len() == 1);
+    if single || all.iter().filter(|curve| !curve.aside).count() <= MOST {
         return vec![(String::new(), lines)];
     }
     let by: fn(&Measurement) -> String = if along == Along::Axis && distinct(&lines, size_of) > 1 {
@@ -126,10 +129,6 @@ fn distinct(lines: &[&Measurement], of: fn(&Measurement) -> String) -> usize {
     names.len()
 }
 
-fn count(lines: &[&Measurement], along: Along) -> usize {
-    curves(lines, along, |line| line.p50).iter().filter(|curve| !curve.aside).count()
-}
-
 /// A chart if there is something along x, else dots.
 fn picture(figure: &mut Figure, title: &str, lines: &[&Measurement], along: Along) {
     let Some(first) = lines.first() else { return };
@@ -146,9 +145,15 @@ fn picture(figure: &mut Figure, title: &str, lines: &[&Measurement], along: Alon
         figure.pictures.push(Picture::Chart(chart));
         return;
     }
+    let sizes = lines.iter().any(|line| line.size != first.size);
     let rows: Vec<_> = all
         .into_iter()
-        .filter_map(|curve| Some((curve.label.clone(), curve.spots.into_iter().next()?)))
+        .filter_map(|curve| {
+            let spot = curve.spots.into_iter().next()?;
+            let bytes = format!(", {} B", crate::size::show(spot.x as usize));
+            let label = if sizes && along == Along::Size { curve.label + &bytes } else { curve.label };
+            Some((label, spot))
+        })
         .collect();
     let title = if title.is_empty() { "what".into() } else { title.to_owned() };
     let dots = Dots { title, axis: Axis::new(&unit), rows };

@@ -213,3 +213,15 @@ fn well_formed(html: &str) {
     }
     assert!(open.is_empty(), "left open: {open:?}");
 }
+
+#[test]
+fn many_single_values_stand_in_one_picture() {
+    let mut results = full();
+    let names = (0..12).map(|n| format!("rival:{n}"));
+    results.measurements = names.map(|name| line("rivals-latency", "us", &name, "", 8, 1.0)).collect();
+    results.measurements[3].size = 14;
+    let html = page(&results, None);
+    let section = section(&html, "case-rivals-latency");
+    assert_eq!(section.matches("<svg class=\"chart\"").count(), 1, "{section}");
+    assert!(section.contains("rival:3, 14 B") && section.contains("rival:11, 8 B"), "{section}");
+}

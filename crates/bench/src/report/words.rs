@@ -83,7 +83,9 @@ fn shape(curve: &Curve, axis: &Axis) -> Option<String> {
 fn against(chart: &Chart, first: &Curve, lower_is_better: bool) -> Option<String> {
     let here = if chart.x.bytes { first.spots.first()? } else { first.spots.last()? };
     let (mut better, mut worse, mut same) = (Vec::new(), Vec::new(), Vec::new());
-    for curve in chart.curves.iter().skip(1).filter(|curve| !curve.aside) {
+    // That a percentile lies above the median is no news.
+    let tail = |curve: &Curve| curve.label.ends_with("p99") || curve.label.ends_with("p99.9");
+    for curve in chart.curves.iter().skip(1).filter(|curve| !curve.aside && !tail(curve)) {
         let Some(there) = curve.at(here.x).filter(|there| here.y > 0.0 && there.y > 0.0) else { continue };
         let factor = if lower_is_better { there.y / here.y } else { here.y / there.y };
         let overlap = here.interval.zip(there.interval).is_some_and(|(a, b)| a[0] <= b[1] && b[0] <= a[1]);

@@ -210,7 +210,8 @@ fn line(template: &Measurement, rival: &Rival, want: Want, readings: &[Reading])
         size: readings.first()?.size,
         unit: unit.into(),
         p50: Some(summary.p50),
-        ci95: Some(summary.ci95),
+        // Order statistics need six values for 95 %.
+        ci95: (values.len() >= crate::measure::WANTED).then_some(summary.ci95),
         n: values.len(),
         launches: values.len(),
         valid: true,
@@ -242,6 +243,7 @@ mod tests {
         let readings = [35.0, 33.0, 34.0].map(|value| Reading { size: 16, value });
         let line = line(&sample(), &tools::SOCKPERF, Want::Latency(8), &readings).unwrap();
         assert_eq!((line.layer.as_str(), line.size, line.p50), ("rival:sockperf", 16, Some(34.0)));
+        assert_eq!(line.ci95, None, "three values have no interval");
         assert!(line.noisy && line.case == "rivals-latency" && line.unit == "us" && line.provider.is_none());
         assert!(super::line(&sample(), &tools::SOCKPERF, Want::Latency(8), &[]).is_none());
     }
