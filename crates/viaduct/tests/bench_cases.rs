@@ -87,8 +87,8 @@ fn other_buffers_for_each_message() {
                 curve("register", "", &[0]),
                 curve("implicit", "", &[0]),
                 curve("cache", "reuse %", &[50]),
-                curve("pool", "pages", &[1024]),
-                curve("pool-shuffled", "pages", &[1024]),
+                curve("pool", "pages", &[512]),
+                curve("pool-shuffled", "pages", &[512]),
             ])
         );
         for line in lines.iter().filter(|line| line["series"] == "cache") {

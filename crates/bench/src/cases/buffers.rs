@@ -51,8 +51,9 @@ const CACHE: u64 = 5;
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let quick = settings.quick && settings.sizes.is_empty();
     let sizes = if quick { &[1024] } else { sizes };
-    let (pages, reuse): (&[u64], &[u64]) = if settings.quick { (&[1024], &[50]) } else { (PAGES, REUSE) };
-    let smallest = sizes.iter().min().copied();
+    let (pages, reuse): (&[u64], &[u64]) = if settings.quick { (&[512], &[50]) } else { (PAGES, REUSE) };
+    // Pools of different sizes are one curve, of one size of message.
+    let pooled = if sizes.contains(&1024) { Some(1024) } else { sizes.iter().min().copied() };
     let point = |size: &usize| {
         let shape = |kind| shape(Motion::PingPong, *size, CASE.window).with("buffers", kind);
         let many = (MEMORY / stride(*size, 1)).clamp(64, 1024) as u64;
@@ -68,7 +69,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             Variant { axis: "reuse %".into(), ..shape.on("cache", Some(*percent as f64)) }
         }));
         // Where the message itself costs least, and a buffer is a page.
-        if smallest == Some(*size) && *size <= 4096 {
+        if pooled == Some(*size) && *size <= 4096 {
             for (kind, series) in [(POOL, "pool"), (SHUFFLED, "pool-shuffled")] {
                 all.extend(pages.iter().map(|pages| {
                     let shape = shape(kind).with("pages", *pages);
