@@ -95,7 +95,8 @@ impl Directory {
         self.chunks.get(n).map(|(segment, _)| segment)
     }
 
-    pub(crate) fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {
+    /// Whether a peer may be in the middle of something that it is no longer allowed.
+    pub(crate) fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<bool, Error> {
         let (chunk, at) = chunk_of(handle.index());
         while self.chunks.len() <= chunk {
             self.grow()?;
@@ -105,6 +106,7 @@ impl Directory {
         flags |= if a.rdma_write { WRITE } else { 0 };
         flags |= if a.rdma_read { READ } else { 0 };
         flags |= if region.locator.is_some() { SHARED } else { 0 };
+        let before = self.rights(handle);
         self.chunks[chunk].1[at].change(|e| {
             e.handle.store(handle.number(), Ordering::Relaxed);
             e.flags.store(flags, Ordering::Relaxed);
@@ -114,14 +116,22 @@ impl Directory {
             e.len.store(region.len, Ordering::Relaxed);
             e.tag.store(tag_number(a.ptag), Ordering::Relaxed);
         });
-        Ok(())
+        Ok(before)
     }
 
-    pub(crate) fn withdraw(&mut self, handle: MemHandle) {
+    /// Whether a peer may be in the middle of something that it is no longer allowed.
+    pub(crate) fn withdraw(&mut self, handle: MemHandle) -> bool {
         let (chunk, at) = chunk_of(handle.index());
+        let before = self.rights(handle);
         if let Some((_, entries)) = self.chunks.get(chunk) {
             entries[at].change(|e| e.handle.store(0, Ordering::Relaxed));
         }
+        before
+    }
+
+    /// Whether peers have had any right to this region since it was published or last changed.
+    fn rights(&self, handle: MemHandle) -> bool {
+        self.find(handle).is_some_and(|found| found.write || found.read)
     }
 
     pub(crate) fn find(&self, handle: MemHandle) -> Option<Found> {

@@ -233,13 +233,20 @@ impl Provider for Shm {
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {
-        lock(&self.core.directory).publish(handle, region)
+        let had_rights = lock(&self.core.directory).publish(handle, region)?;
+        if had_rights {
+            self.core.quiesce();
+        }
+        Ok(())
     }
 
     fn withdraw(&mut self, handle: MemHandle) {
-        lock(&self.core.directory).withdraw(handle);
+        let had_rights = lock(&self.core.directory).withdraw(handle);
         point("withdraw.gone");
-        self.core.quiesce();
+        // Nobody can be inside memory that was never open to others, so the barrier on all CPUs is spared.
+        if had_rights {
+            self.core.quiesce();
+        }
         point("withdraw.quiet");
     }
 
