@@ -193,7 +193,7 @@ pub fn guessed_handles_are_refused(mut w: World) {
     let place = target.remote(0);
     let mut rng = Rng::new(0x6a55);
     let near = [1, 2, 1 << 20, 1 << 21, u32::MAX, 0x8000_0000];
-    let rounds = viaduct_kit::effort::rounds(60, 5000);
+    let rounds = viaduct_kit::effort::rounds(60, 2000);
     for n in 0..rounds {
         let number = match near.get(n as usize) {
             Some(step) => place.handle.number() ^ step,
