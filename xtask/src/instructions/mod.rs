@@ -35,14 +35,13 @@ const MISSING: &str = "valgrind not found (apt-get install valgrind)";
 /// part of it, has its exact share.
 const ROUNDS: [u32; 2] = [1024, 3072];
 
-/// The suite is this program again, in a process that can be ended if it hangs.
+/// The suite is this program again, in a process that can be ended if it hangs. Cargo starts it: building everything
+/// may have replaced the file that this process was started from.
 pub(crate) fn plan(_context: &Context) -> Result<Plan> {
     if find_program("valgrind").is_none() {
         return Ok(Plan::Skip(MISSING.to_owned()));
     }
-    let mut command = Command::new(std::env::current_exe().context("where this program is")?);
-    command.arg("instructions");
-    Ok(Plan::Run(vec![Step::new(command)]))
+    Ok(Plan::Run(vec![Step::cargo(["xtask", "instructions"])]))
 }
 
 /// Counts, and compares or renews; false if a count is worse.
