@@ -68,6 +68,17 @@ impl BellWord {
         }
     }
 
+    /// Wakes whoever sleeps, whatever the word says: a peer that dies between taking the announcement and waking, or
+    /// that writes nonsense, leaves a sleeper behind whom nobody announces any more. For news that must not be missed.
+    pub fn alarm(&self, fd: Option<BorrowedFd<'_>>) {
+        self.state.store(AWAKE, Ordering::SeqCst);
+        self.seq.fetch_add(1, Ordering::Release);
+        futex::wake(&self.seq, u32::MAX);
+        if let Some(fd) = fd {
+            eventfd::signal(fd);
+        }
+    }
+
     /// How many rings had to wake somebody. For statistics: a peer can write it.
     pub fn wakes(&self) -> u32 {
         self.seq.load(Ordering::Relaxed)
@@ -216,6 +227,18 @@ mod tests {
         bell.ring(None);
         bell.announce(FUTEX);
         bell.park(ticket, None); // returns: it rang
+    }
+
+    #[test]
+    fn an_alarm_wakes_a_sleeper_whose_announcement_was_taken() {
+        let (bell, event) = (Arc::new(BellWord::new()), EventFd::new().unwrap());
+        let ticket = bell.announce(FUTEX | FD);
+        bell.state.store(AWAKE, Ordering::Relaxed); // a ringer that died before it woke anybody
+        let sleeper = bell.clone();
+        let parked = std::thread::spawn(move || futex::wait(&sleeper.seq, ticket, None));
+        bell.alarm(Some(event.as_fd()));
+        parked.join().unwrap();
+        assert!(event.drain());
     }
 
     /// No wake-up is lost over many hand-offs in both directions. A lost one would hang here.

@@ -32,6 +32,11 @@ impl<W: HasBell> Bell<W> {
         Bell { holder, fd: OnceLock::from(fd), longest }
     }
 
+    /// Wakes the owner even if a peer took its announcement and died.
+    pub(crate) fn alarm(&self) {
+        self.holder.word().alarm(self.fd.get().map(AsFd::as_fd));
+    }
+
     fn eventfd(&self) -> Result<&EventFd, Error> {
         if let Some(fd) = self.fd.get() {
             return Ok(fd);

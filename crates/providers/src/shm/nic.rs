@@ -78,7 +78,7 @@ impl Core {
     /// Tells the owner of news in the control state.
     pub(crate) fn tell(&self) {
         self.signal.post_events();
-        self.ring();
+        self.bell.alarm();
     }
 
     /// Waits until no peer is inside a copy that began before the caller withdrew something. Peers that are stopped
