@@ -193,30 +193,18 @@ impl Nic {
             self.process_events();
         }
         let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
+        let mut taken = 0;
         if !core.queue_mut(queue).head_done() {
             if core.watch.is_quiet() && !self.signal.is_announced() {
                 return Ok(None);
             }
-            let progress = core.progress(&mut self.srqs);
-            if progress.received > 0 {
-                self.counters.add(Counter::Receives, u64::from(progress.received));
-                self.counters.add(Counter::BytesReceived, progress.received_bytes);
-            }
-            if core.bound || progress.is_unusual() {
-                self.after_progress(vi, progress);
-                return Ok(self.take_settled(vi, queue));
-            }
-        } else if core.bound {
-            return Ok(self.take_settled(vi, queue));
+            taken = self.progress_vi(vi);
         }
-        match core.queue_mut(queue).pop() {
-            None => Ok(None),
-            Some(taken) if !RECEIVE && is_silent(&taken) => {
-                core.reclaimed.push(taken.0);
-                Ok(self.take_settled(vi, queue))
-            }
-            Some(taken) => Ok(Some(Completion::new(vi, queue, taken))),
+        let completion = self.take_settled(vi, queue);
+        if completion.is_none() && taken > 0 {
+            self.look_again();
         }
+        Ok(completion)
     }
 
     /// Takes a completion, and its entry in the completion queue with it.
@@ -232,9 +220,13 @@ impl Nic {
     pub(crate) fn queue_ready(&mut self, vi: Vi, queue: Queue) -> Result<bool, Error> {
         self.check_fork()?;
         self.process_events();
-        self.progress_vi(vi);
+        let taken = self.progress_vi(vi);
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
-        Ok(core.queue_mut(queue).head_done())
+        let ready = core.queue_mut(queue).head_done();
+        if !ready && taken > 0 {
+            self.look_again();
+        }
+        Ok(ready)
     }
 
     /// Whether a completion queue has an entry, after some progress.

@@ -8,7 +8,7 @@ use crate::queues::Fault;
 use crate::vi::{Progress, Queue, ViState};
 
 impl Nic {
-    /// Moves one VI on.
+    /// Moves one VI on. How many messages were taken; if some were, there may be more to see.
     #[inline]
     pub(crate) fn progress_vi(&mut self, vi: Vi) -> u32 {
         let Some(core) = self.vis.get_mut(vi.0) else { return 0 };
@@ -20,7 +20,16 @@ impl Nic {
         if core.bound || progress.is_unusual() {
             self.after_progress(vi, progress);
         }
-        progress.received
+        progress.received + progress.dropped
+    }
+
+    /// A poll took messages and found nothing of what was asked for. Whoever is about to sleep looks again: an endpoint
+    /// that took something need not have looked further, and behind it may be what nobody will ring for any more.
+    #[cold]
+    pub(crate) fn look_again(&self) {
+        if self.signal.is_announced() {
+            self.sleeper.ring();
+        }
     }
 
     /// Announces what progress brought about, and deals with what went wrong.

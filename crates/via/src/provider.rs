@@ -72,7 +72,8 @@ pub trait Endpoint: Send {
         None
     }
 
-    /// Moves things on: delivers what arrived and completes what was pending.
+    /// Moves things on: delivers what arrived and completes what was pending. One that takes no message has looked at
+    /// everything, the peer's end included; one that takes some may leave the rest for the next poll.
     fn poll(&mut self, queues: &mut Queues<'_>);
 
     /// Whether arrivals must be announced through [`Provider::ready`], because nobody looks at this endpoint.

@@ -96,12 +96,13 @@ impl Nic {
     pub(crate) fn progress_cq(&mut self, cq: Cq) {
         self.process_events();
         let announced = self.signal.is_announced();
-        let mut at = 0;
+        let (mut at, mut taken) = (0, 0);
         while let Some(vi) = self.cqs.get(cq.0).and_then(|c| c.hot.get(at).copied()) {
             let quiet = !announced && self.vis.get_mut(vi.0).is_some_and(|v| v.watch.is_quiet());
-            let received = if quiet { 0 } else { self.progress_vi(vi) };
+            let here = if quiet { 0 } else { self.progress_vi(vi) };
+            taken += here;
             let core = self.cqs.get_mut(cq.0).expect("looked up above");
-            if received > 0 {
+            if here > 0 {
                 if let Some(v) = self.vis.get_mut(vi.0) {
                     v.idle_polls = 0;
                 }
@@ -112,31 +113,41 @@ impl Nic {
             }
         }
         let core = self.cqs.get_mut(cq.0).expect("looked up by the caller");
-        if let Some(vi) = core.scrub()
-            && self.progress_vi(vi) > 0
-        {
-            self.heat(vi);
+        if let Some(vi) = core.scrub() {
+            taken += self.progress_and_heat(vi);
         }
         if announced {
             let passed = self.signal.barriers_passed();
             while let Some(vi) = self.cqs.get_mut(cq.0).and_then(|c| c.next_cooling(passed)) {
-                if self.progress_vi(vi) > 0 {
-                    self.heat(vi);
-                }
+                taken += self.progress_and_heat(vi);
             }
         }
-        self.progress_ready();
+        taken += self.progress_ready();
+        if taken > 0 && self.cqs.get(cq.0).is_some_and(|c| c.is_empty()) {
+            self.look_again();
+        }
     }
 
     /// Moves on the VIs whose peers rang.
-    fn progress_ready(&mut self) {
+    fn progress_ready(&mut self) -> u32 {
         let mut ready = std::mem::take(&mut self.ready);
         self.provider.ready(&mut ready);
+        let mut taken = 0;
         for vi in ready.drain(..) {
             self.heat(vi);
-            self.progress_vi(vi);
+            taken += self.progress_vi(vi);
         }
         self.ready = ready;
+        taken
+    }
+
+    /// Moves a cold VI on. Where something was, more may be.
+    fn progress_and_heat(&mut self, vi: Vi) -> u32 {
+        let taken = self.progress_vi(vi);
+        if taken > 0 {
+            self.heat(vi);
+        }
+        taken
     }
 
     pub(crate) fn heat(&mut self, vi: Vi) {
@@ -166,10 +177,8 @@ impl Nic {
                     cq.list_cooling(vi, &self.signal);
                 }
             }
-            // What arrived before the flag was up is looked for once; where something was, more may be.
-            if self.progress_vi(vi) > 0 {
-                self.heat(vi);
-            }
+            // What arrived before the flag was up is looked for once.
+            self.progress_and_heat(vi);
         }
     }
 

@@ -36,8 +36,8 @@ macro_rules! suite {
                 descriptors_are_used_again_and_again pieces_are_gathered_and_scattered
             }
             $crate::topic! { $world, waiting, 180,
-                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect the_descriptor_tells
-                one_look_after_arming_is_enough a_bound_queue_is_not_waited_on
+                waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect
+                the_end_behind_messages_is_seen the_descriptor_tells one_look_after_arming_is_enough a_bound_queue_is_not_waited_on
             }
             $crate::topic! { $world, reliability, 180,
                 data_arrives_once_and_in_order a_send_completes_without_the_receiver

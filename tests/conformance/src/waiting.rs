@@ -63,6 +63,31 @@ pub fn a_sleeper_is_woken_by_a_disconnect(mut w: World) {
     });
 }
 
+/// Who waits for a send learns of the peer's leaving although messages came before it: they are taken on the way, and
+/// after the last one nobody rings any more.
+pub fn the_end_behind_messages_is_seen(mut w: World) {
+    w.sleepy();
+    let level = Reliability::ReliableReception;
+    let cq = w.a.create_cq(64).unwrap();
+    for (messages, bound) in (1..=20).flat_map(|n| [(n, false), (n, true)]) {
+        let mut attributes = w.a.vi_attributes(level);
+        attributes.send_cq = bound.then_some(cq);
+        let (va, vb) = (w.a.vi_with(attributes), w.b.vi(level));
+        w.connect(va, vb);
+        w.a.post_recvs(va, messages, 8);
+        w.b.post_recvs(vb, 1, 8);
+        // Received by nobody: the peer never looks.
+        w.a.send(va, b"unheard");
+        (0..messages).for_each(|_| w.b.send(vb, b"a word"));
+        w.b.disconnect(vb).unwrap();
+        // Whoever tells of the end has done so, while nobody slept.
+        thread::sleep(std::time::Duration::from_millis(2));
+        // Without a time limit, after which a last look would find it.
+        let end = if bound { w.a.wait_cq(cq, None) } else { w.a.wait_send(va, None) };
+        assert_eq!(end.unwrap().status, Status::Flushed, "after {messages} messages");
+    }
+}
+
 /// The pollable descriptor is quiet while nothing happens, tells when something does, and is quiet again.
 pub fn the_descriptor_tells(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);
