@@ -180,21 +180,30 @@ impl Channel {
 
     /// A descriptor that stands for the peer's process and becomes readable when that dies; immune to reuse of pids.
     ///
+    /// None if the process is gone already.
+    ///
     /// # Errors
-    /// The kernel's; `ESRCH` or `EINVAL` if the process is gone already.
-    pub fn peer_pidfd(&self) -> Result<OwnedFd, OsError> {
+    /// The kernel's.
+    pub fn peer_pidfd(&self) -> Result<Option<OwnedFd>, OsError> {
         match option(self.fd.as_fd(), libc::SO_PEERPIDFD, -1) {
             Ok(raw) if raw >= 0 => {
                 // SAFETY: the kernel made this descriptor for us in the call above; nobody else owns it.
-                return Ok(unsafe { OwnedFd::from_raw_fd(raw) });
+                return Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) }));
             }
             Ok(_) => {}
-            // Before Linux 6.5: by number, which is right as long as the peer has not died in the meantime.
-            Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
-            Err(e) => return Err(OsError::sys("getsockopt(SO_PEERPIDFD)", e)),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::ESRCH | libc::EINVAL | libc::ENODATA) => return Ok(None),
+                // Before Linux 6.5: by number, which is right as long as the peer has not died in the meantime.
+                Some(libc::ENOPROTOOPT) => {}
+                _ => return Err(OsError::sys("getsockopt(SO_PEERPIDFD)", e)),
+            },
         }
         let pid = Pid::from_raw(self.peer()?.pid).ok_or(Errno::SRCH);
-        pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).map_err(|e| OsError::sys("pidfd_open", e))
+        match pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::SRCH | Errno::INVAL) => Ok(None),
+            Err(e) => Err(OsError::sys("pidfd_open", e)),
+        }
     }
 
     fn why_cut(&self) -> OsError {

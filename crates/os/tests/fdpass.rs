@@ -119,7 +119,7 @@ fn connect_accept_and_credentials() {
         let peer = end.peer().unwrap();
         assert_eq!(peer.pid, std::process::id() as i32);
         assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
-        assert!(pid_alive(end.peer_pidfd().unwrap().as_fd()));
+        assert!(pid_alive(end.peer_pidfd().unwrap().expect("alive").as_fd()));
     }
     drop(listener);
     assert!(!path.exists());

@@ -11,6 +11,7 @@ use viaduct_faults::node::{Mode, Place};
 use viaduct_faults::scribbler::Garbage;
 use viaduct_kit::child;
 use viaduct_kit::effort;
+use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::fdpass::Channel;
 use viaduct_via::{Descriptor, ViAttributes};
@@ -20,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const UID: std::ops::Range<usize> = 8..24;
 const VERSION: usize = 40;
 const KIND: usize = 44;
+const PEER_REQUEST: u32 = 2;
 const ACCEPT: u32 = 3;
 const ACK: u32 = 7;
 const WRONG_VERSION: u32 = 8;
@@ -159,6 +161,35 @@ viaduct_kit::isolated! { limit 120;
         (0..300).for_each(|_| drop(door.knock()));
         before.comes_back("clients out of step");
         door.serves();
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn a_peer_that_asks_and_leaves_takes_nobodys_place() {
+        let _watchdog = Watchdog::arm(LIMIT, "a peer that asks and leaves");
+        let folder = TempDir::new("peer");
+        let place = Place { folder: folder.path(), mode: Mode::Peer };
+        let mut nic = place.open();
+        let mut letter = Letter::of(place.open(), folder.path());
+        let at = letter.bytes.windows(4).position(|part| part == b"nic-").expect("it names its sender");
+        let name = String::from_utf8(letter.bytes[at..at + 8].to_vec()).unwrap();
+        let (here, there) = ("door".parse().unwrap(), name.parse().unwrap());
+        let tag = nic.create_ptag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        nic.connect_peer_request(vi, &here, &there, None).unwrap();
+        for _ in 0..20 {
+            let channel = Channel::connect(&folder.join("door.sock")).unwrap();
+            say(&channel, &set(&letter.bytes, KIND, PEER_REQUEST), &letter.enclosed());
+            drop(channel);
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(nic.connect_poll(vi).unwrap().is_none(), "nobody is there who could be met");
+        }
+        // The one who stays is met.
+        let tag = letter.sender.create_ptag().unwrap();
+        let other = letter.sender.create_vi(ViAttributes::new(tag)).unwrap();
+        letter.sender.connect_peer_request(other, &there, &here, None).unwrap();
+        letter.sender.connect_finish(other).unwrap();
+        nic.connect_finish(vi).unwrap();
     }
 }
 

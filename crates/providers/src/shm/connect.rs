@@ -87,30 +87,21 @@ impl Core {
     /// The other side speaks another version: a client is told by us, a client of ours is told why.
     fn other_version(self: &Arc<Core>, id: u64, error: Error) {
         let Some(h) = self.take_handshake(id) else { return };
-        let Stage::Asking { vi, .. } = h.stage else {
-            let _ = h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[]);
-            return;
-        };
-        let mut control = lock(&self.control);
-        control.wants.retain(|w| w.vi != vi);
-        control.events.push_back(Event::Refused { vi, error });
-        drop(control);
-        self.tell();
+        match h.stage {
+            Stage::Asking { call, .. } => self.refused(&call, error),
+            _ => drop(h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[])),
+        }
     }
 
     /// The answer has come and could not be taken, for want of descriptors perhaps: not the peer's fault.
     fn fail_handshake(self: &Arc<Core>, id: u64, error: OsError) {
         let asking = lock(&self.control).handshakes.get(&id).and_then(|h| match &h.stage {
-            Stage::Asking { vi, .. } => Some(*vi),
+            Stage::Asking { call, .. } => Some(call.clone()),
             _ => None,
         });
-        let Some(vi) = asking else { return self.drop_handshake(id) };
+        let Some(call) = asking else { return self.drop_handshake(id) };
         drop(self.take_handshake(id));
-        let mut control = lock(&self.control);
-        control.wants.retain(|w| w.vi != vi);
-        control.events.push_back(Event::Refused { vi, error: Error::Os(error) });
-        drop(control);
-        self.tell();
+        self.refused(&call, Error::Os(error));
     }
 
     /// A connection being set up ended before its time.
@@ -132,15 +123,8 @@ impl Core {
         }
         let Some(h) = self.take_handshake(id) else { return };
         match h.stage {
-            Stage::Asking { vi, remote, peer, .. } => {
-                if peer {
-                    self.peer_not_there(vi);
-                    return;
-                }
-                let error = Error::NoMatch(remote.to_string());
-                lock(&self.control).events.push_back(Event::Refused { vi, error });
-                self.tell();
-            }
+            Stage::Asking { call, peer: true } => self.peer_not_there(&call),
+            Stage::Asking { call, .. } => self.refused(&call, Error::NoMatch(call.remote.to_string())),
             Stage::Accepted { pair, lane, .. } => self.abandoned(&pair, lane),
             Stage::Fresh { .. } | Stage::Asked { .. } => {}
         }

@@ -42,6 +42,8 @@ const RETRY: Duration = Duration::from_millis(1);
 pub(crate) struct Control {
     pub(crate) next: u64,
     pub(crate) events: VecDeque<Event>,
+    /// Our requests that have neither been answered nor given up, by VI, with the number of the request.
+    pub(crate) asked: HashMap<Vi, u64>,
     pub(crate) sockets: HashMap<u64, Socket>,
     pub(crate) handshakes: HashMap<u64, Handshake>,
     pub(crate) pairs: HashMap<[u8; 16], Arc<Pair>>,
@@ -84,13 +86,15 @@ pub(crate) enum Stage {
     /// Server: accepted; the client's last word is to come. The lane is ours.
     Accepted { pair: Arc<Pair>, lane: LaneId },
     /// Client: waits for the answer.
-    Asking { vi: Vi, remote: NetAddress, attributes: RemoteAttributes, peer: bool },
+    Asking { call: Call, peer: bool },
 }
 
 /// A request of ours.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) vi: Vi,
+    /// Tells it from other requests of the same VI.
+    pub(crate) number: u64,
     pub(crate) from: NetAddress,
     pub(crate) remote: NetAddress,
     pub(crate) attributes: RemoteAttributes,
@@ -98,10 +102,7 @@ pub(crate) struct Call {
 
 /// A peer-to-peer request of ours.
 pub(crate) struct PeerWant {
-    pub(crate) vi: Vi,
-    pub(crate) local: NetAddress,
-    pub(crate) remote: NetAddress,
-    pub(crate) attributes: RemoteAttributes,
+    pub(crate) call: Call,
     /// Whether a connection attempt is under way.
     pub(crate) trying: bool,
 }
@@ -109,7 +110,7 @@ pub(crate) struct PeerWant {
 impl PeerWant {
     /// Of two that ask for each other, the one with the smaller address waits and the other one comes.
     pub(crate) fn waits(&self) -> bool {
-        self.local < self.remote
+        self.call.from < self.call.remote
     }
 }
 
@@ -117,6 +118,24 @@ impl Control {
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Begins a request.
+    pub(crate) fn ask(
+        &mut self,
+        vi: Vi,
+        from: &NetAddress,
+        remote: &NetAddress,
+        attributes: &RemoteAttributes,
+    ) -> Call {
+        let number = self.number();
+        self.asked.insert(vi, number);
+        Call { vi, number, from: from.clone(), remote: remote.clone(), attributes: attributes.clone() }
+    }
+
+    /// Whether a request still waits for its answer.
+    pub(crate) fn is_asked(&self, call: &Call) -> bool {
+        self.asked.get(&call.vi) == Some(&call.number)
     }
 
     fn is_silent(&self, handshake: u64) -> bool {
@@ -350,6 +369,7 @@ impl Core {
         control.events.clear();
         control.wants.clear();
         control.calls.clear();
+        control.asked.clear();
         lock(&self.lanes).clear();
     }
 }

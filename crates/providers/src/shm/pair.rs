@@ -124,7 +124,8 @@ impl Pair {
         wake: Arc<EventFd>,
     ) -> Result<Pair, Error> {
         let cred = channel.peer()?;
-        let pidfd = channel.peer_pidfd()?;
+        let gone = || Error::NotReachable(format!("process {} is gone", cred.pid));
+        let pidfd = channel.peer_pidfd()?.ok_or_else(gone)?;
         let page = Arc::new(Segment::open(passed.page, Access::ReadWrite, 1 << 20)?);
         let page = View::nic_page(&page).ok_or(Error::Protocol("the NIC's page is too small"))?;
         let directory = Segment::open(passed.directory, Access::ReadOnly, 1 << 30)?;

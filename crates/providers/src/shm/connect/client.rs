@@ -22,16 +22,6 @@ use crate::shm::pair::{MAX_SEGMENT, Passed, is_hangup, lock};
 use crate::shm::vi::{Lane, ShmVi};
 use crate::shm::wire::{Hello, hello};
 
-/// Which try it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    First,
-    /// Of a call that found no room before.
-    Again,
-    /// Of a peer that may not be there yet.
-    Peer,
-}
-
 impl Core {
     pub(crate) fn request(
         self: &Arc<Core>,
@@ -42,8 +32,8 @@ impl Core {
     ) -> Result<(), Error> {
         let anonymous = || NetAddress::local(&format!("nic-{:02x}{:02x}", self.uid[0], self.uid[1]));
         let from = local.cloned().map_or_else(anonymous, Ok)?;
-        let call = Call { vi, from, remote: remote.clone(), attributes: ours.clone() };
-        match self.connect(&call, How::First) {
+        let call = lock(&self.control).ask(vi, &from, remote, ours);
+        match self.connect(&call, false) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 lock(&self.control).calls.push(call);
@@ -52,11 +42,13 @@ impl Core {
             }
             Err(error @ Error::NoMatch(_)) => {
                 // An answer, not a failure of the call: it is told like every other answer.
-                lock(&self.control).events.push_back(Event::Refused { vi, error });
-                self.tell();
+                self.refused(&call, error);
                 Ok(())
             }
-            Err(e) => Err(e),
+            Err(e) => {
+                lock(&self.control).asked.remove(&vi);
+                Err(e)
+            }
         }
     }
 
@@ -64,14 +56,9 @@ impl Core {
     pub(crate) fn retry_calls(self: &Arc<Core>) {
         let calls = lock(&self.control).calls.clone();
         for call in calls {
-            let Err(error) = self.connect(&call, How::Again) else { continue };
-            let mut control = lock(&self.control);
-            let before = control.calls.len();
-            control.calls.retain(|c| c.vi != call.vi);
-            if control.calls.len() < before {
-                control.events.push_back(Event::Refused { vi: call.vi, error });
-                drop(control);
-                self.tell();
+            if let Err(error) = self.connect(&call, false) {
+                lock(&self.control).calls.retain(|c| c.number != call.number);
+                self.refused(&call, error);
             }
         }
     }
@@ -79,17 +66,11 @@ impl Core {
     pub(crate) fn cancel(self: &Arc<Core>, vi: Vi) {
         point("cancel");
         let mut control = lock(&self.control);
-        let waiting: Vec<NetAddress> =
-            control.wants.iter().filter(|w| w.vi == vi && w.waits()).map(|w| w.local.clone()).collect();
-        control.wants.retain(|w| w.vi != vi);
+        // From here on the control thread drops an answer that it has in hand.
+        control.asked.remove(&vi);
         control.calls.retain(|c| c.vi != vi);
-        for address in waiting {
-            if let Some(socket) = control.sockets.values_mut().find(|s| s.address == address) {
-                socket.peers -= 1;
-            }
-        }
-        self.drop_unused_sockets(&mut control);
-        let asking = |h: &Handshake| matches!(&h.stage, Stage::Asking { vi: v, .. } if *v == vi);
+        self.stop_wanting(&mut control, vi);
+        let asking = |h: &Handshake| matches!(&h.stage, Stage::Asking { call, .. } if call.vi == vi);
         let ids: Vec<u64> = control.handshakes.iter().filter(|(_, h)| asking(h)).map(|(i, _)| *i).collect();
         for id in ids {
             if let Some(h) = control.handshakes.remove(&id) {
@@ -102,9 +83,29 @@ impl Core {
         );
     }
 
+    /// Tells the owner the answer to a request, unless it was given up meanwhile; then an endpoint is dropped, which
+    /// tells the peer.
+    pub(super) fn answer_to(&self, call: &Call, answer: Event) {
+        {
+            let mut control = lock(&self.control);
+            if !control.is_asked(call) {
+                return;
+            }
+            control.asked.remove(&call.vi);
+            self.stop_wanting(&mut control, call.vi);
+            control.events.push_back(answer);
+        }
+        point("answer.told");
+        self.tell();
+    }
+
+    pub(super) fn refused(&self, call: &Call, error: Error) {
+        self.answer_to(call, Event::Refused { vi: call.vi, error });
+    }
+
     /// Calls and asks. False if the server has no room for one more connection now, or did not hear us out.
-    pub(super) fn connect(self: &Arc<Core>, call: &Call, how: How) -> Result<bool, Error> {
-        let Call { vi, from, remote, attributes } = call;
+    pub(super) fn connect(self: &Arc<Core>, call: &Call, peer: bool) -> Result<bool, Error> {
+        let Call { vi, from, remote, attributes, .. } = call;
         point("request.before-connect");
         let channel = match Channel::connect(&self.path(remote)) {
             Ok(channel) => channel,
@@ -117,7 +118,6 @@ impl Core {
             },
         };
         point("request.connected");
-        let peer = how == How::Peer;
         let mut hello = Hello::new(if peer { hello::PEER_REQUEST } else { hello::REQUEST }, self.uid);
         hello.uid_address = self.uid_copy.as_ptr() as u64;
         hello.vi_index = vi.raw().index;
@@ -126,12 +126,7 @@ impl Core {
         hello.set_direct(self.config.direct);
         hello.set_asymmetric(barrier::asymmetric());
         let mut control = lock(&self.control);
-        let wanted = match how {
-            How::First => true,
-            How::Again => control.calls.iter().any(|c| c.vi == *vi && c.remote == *remote),
-            How::Peer => control.wants.iter().any(|w| w.vi == *vi && w.remote == *remote),
-        };
-        if !wanted {
+        if !control.is_asked(call) {
             // Given up meanwhile.
             return Ok(true);
         }
@@ -148,8 +143,8 @@ impl Core {
                 sent => sent.and(Err(Error::NoMatch(remote.to_string()))),
             };
         }
-        control.calls.retain(|c| c.vi != *vi);
-        let stage = Stage::Asking { vi: *vi, remote: remote.clone(), attributes: attributes.clone(), peer };
+        control.calls.retain(|c| c.number != call.number);
+        let stage = Stage::Asking { call: call.clone(), peer };
         control.handshakes.insert(id, Handshake { channel, deadline: None, stage });
         Ok(true)
     }
@@ -157,37 +152,32 @@ impl Core {
     /// Client: the answer has come.
     pub(super) fn answered(self: &Arc<Core>, id: u64, answer: Hello, fds: Vec<OwnedFd>) {
         let Some(h) = self.take_handshake(id) else { return };
-        let Stage::Asking { vi, remote, attributes, peer } = h.stage else { return };
+        let Stage::Asking { call, peer } = h.stage else { return };
         point("answer.received");
-        let event = match answer.kind {
-            hello::ACCEPT => match self.established(h.channel, &answer, fds, vi, &attributes) {
-                Ok((endpoint, theirs)) => {
-                    Event::Established { vi, endpoint: Box::new(endpoint), remote: theirs }
+        let (vi, ours) = (call.vi, &call.attributes);
+        let error = match answer.kind {
+            hello::ACCEPT => match self.established(h.channel, &answer, fds, vi, ours) {
+                Ok((endpoint, remote)) => {
+                    let endpoint = Box::new(endpoint);
+                    self.answer_to(&call, Event::Established { vi, endpoint, remote });
+                    return;
                 }
-                Err(error) => Event::Refused { vi, error },
+                Err(error) => error,
             },
-            hello::REJECT => Event::Refused { vi, error: Error::Rejected(answer.private().to_vec()) },
+            hello::REJECT => Error::Rejected(answer.private().to_vec()),
             hello::NO_MATCH if peer => {
-                self.peer_not_there(vi);
+                self.peer_not_there(&call);
                 return;
             }
-            hello::NO_MATCH => Event::Refused { vi, error: Error::NoMatch(remote.to_string()) },
+            hello::NO_MATCH => Error::NoMatch(call.remote.to_string()),
             hello::MISMATCH => {
-                let error = answer.attributes().ok().and_then(|theirs| mismatch(&attributes, &theirs));
-                let error = error.map_or(Error::Protocol("the peer found a mismatch"), |(e, _)| e);
-                Event::Refused { vi, error }
+                let error = answer.attributes().ok().and_then(|theirs| mismatch(ours, &theirs));
+                error.map_or(Error::Protocol("the peer found a mismatch"), |(e, _)| e)
             }
-            hello::WRONG_VERSION => {
-                Event::Refused { vi, error: Error::Protocol("the peer has another version") }
-            }
-            _ => Event::Refused { vi, error: Error::Protocol("an answer of no known kind") },
+            hello::WRONG_VERSION => Error::Protocol("the peer has another version"),
+            _ => Error::Protocol("an answer of no known kind"),
         };
-        let mut control = lock(&self.control);
-        control.wants.retain(|w| w.vi != vi);
-        control.events.push_back(event);
-        drop(control);
-        point("answer.told");
-        self.tell();
+        self.refused(&call, error);
     }
 
     /// Client: the connection was accepted.

@@ -7,9 +7,8 @@ use viaduct_os::point::point;
 use viaduct_via::provider::Event;
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 
-use super::client::How;
 use crate::mismatch;
-use crate::shm::control::{Call, PeerWant, SOCKET, Socket, token};
+use crate::shm::control::{Call, Control, PeerWant, SOCKET, Socket, token};
 use crate::shm::nic::Core;
 use crate::shm::pair::{Passed, lock};
 use crate::shm::wire::{Hello, hello};
@@ -22,15 +21,8 @@ impl Core {
         remote: &NetAddress,
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
-        let want = PeerWant {
-            vi,
-            local: local.clone(),
-            remote: remote.clone(),
-            attributes: ours.clone(),
-            trying: false,
-        };
-        if want.waits() {
-            let mut control = lock(&self.control);
+        let mut control = lock(&self.control);
+        if local < remote {
             if let Some(socket) = control.sockets.values_mut().find(|s| s.address == *local) {
                 socket.peers += 1;
             } else {
@@ -41,8 +33,10 @@ impl Core {
                 control.sockets.insert(number, socket);
             }
         }
+        let call = control.ask(vi, local, remote, ours);
         point("peer.wants");
-        lock(&self.control).wants.push(want);
+        control.wants.push(PeerWant { call, trying: false });
+        drop(control);
         self.wake.signal();
         Ok(())
     }
@@ -54,14 +48,13 @@ impl Core {
             let idle = control.wants.iter_mut().filter(|w| !w.waits() && !w.trying);
             idle.map(|w| {
                 w.trying = true;
-                let (from, remote) = (w.local.clone(), w.remote.clone());
-                Call { vi: w.vi, from, remote, attributes: w.attributes.clone() }
+                w.call.clone()
             })
             .collect()
         };
         for call in missing {
-            if !matches!(self.connect(&call, How::Peer), Ok(true)) {
-                self.peer_not_there(call.vi);
+            if !matches!(self.connect(&call, true), Ok(true)) {
+                self.peer_not_there(&call);
             }
         }
     }
@@ -76,48 +69,46 @@ impl Core {
         from: &NetAddress,
         theirs: &RemoteAttributes,
     ) {
-        let want = {
-            let mut control = lock(&self.control);
-            let at = control.wants.iter().position(|w| w.local == *to && w.remote == *from);
-            at.map(|at| {
-                let want = control.wants.swap_remove(at);
-                if let Some(socket) = control.sockets.values_mut().find(|s| s.address == want.local) {
-                    socket.peers -= 1;
-                }
-                self.drop_unused_sockets(&mut control);
-                want
-            })
-        };
-        let Some(want) = want else {
+        let asks_for_it = |w: &&PeerWant| w.call.from == *to && w.call.remote == *from;
+        let call = lock(&self.control).wants.iter().find(asks_for_it).map(|w| w.call.clone());
+        let Some(call) = call else {
             self.finish_with(id, hello::NO_MATCH, &[]);
             return;
         };
         point("peer.met");
-        let event = match mismatch(&want.attributes, theirs) {
-            Some((error, _)) => {
-                let mut answer = Hello::new(hello::MISMATCH, self.uid);
-                answer.set_attributes(&want.attributes);
-                self.finish(id, &answer);
-                Event::Refused { vi: want.vi, error }
+        if let Some((error, _)) = mismatch(&call.attributes, theirs) {
+            let mut answer = Hello::new(hello::MISMATCH, self.uid);
+            answer.set_attributes(&call.attributes);
+            self.finish(id, &answer);
+            self.refused(&call, error);
+            return;
+        }
+        let Some(h) = self.take_handshake(id) else { return };
+        match self.accept_on(id, h.channel, &hello, passed, call.vi, &call.attributes) {
+            Ok(endpoint) => {
+                let (endpoint, remote) = (Box::new(endpoint), theirs.clone());
+                self.answer_to(&call, Event::Established { vi: call.vi, endpoint, remote });
             }
-            None => {
-                let Some(h) = self.take_handshake(id) else { return };
-                match self.accept_on(id, h.channel, &hello, passed, want.vi, &want.attributes) {
-                    Ok(endpoint) => Event::Established {
-                        vi: want.vi,
-                        endpoint: Box::new(endpoint),
-                        remote: theirs.clone(),
-                    },
-                    Err(error) => Event::Refused { vi: want.vi, error },
-                }
-            }
-        };
-        lock(&self.control).events.push_back(event);
-        self.tell();
+            // It asked and is gone: we wait for one who stays.
+            Err(Error::NotReachable(_)) => {}
+            Err(error) => self.refused(&call, error),
+        }
     }
 
-    pub(super) fn peer_not_there(&self, vi: Vi) {
-        if let Some(want) = lock(&self.control).wants.iter_mut().find(|w| w.vi == vi) {
+    /// A VI that has its answer, or gave up, wants no peer any more, and the socket it waited at may go.
+    pub(super) fn stop_wanting(&self, control: &mut Control, vi: Vi) {
+        let Some(at) = control.wants.iter().position(|w| w.call.vi == vi) else { return };
+        let want = control.wants.swap_remove(at);
+        if want.waits()
+            && let Some(socket) = control.sockets.values_mut().find(|s| s.address == want.call.from)
+        {
+            socket.peers -= 1;
+        }
+        self.drop_unused_sockets(control);
+    }
+
+    pub(super) fn peer_not_there(&self, call: &Call) {
+        if let Some(want) = lock(&self.control).wants.iter_mut().find(|w| w.call.number == call.number) {
             want.trying = false;
         }
     }
