@@ -102,6 +102,20 @@ pub fn a_full_ledger_holds_messages_back(mut w: World) {
     }
 }
 
+/// Who waits for a send learns that the peer has gone, although a message of the peer's is still held back.
+pub fn a_message_held_back_does_not_hide_the_end(mut w: World) {
+    w.sleepy();
+    let (srq, pairs) = star(&mut w, Reliability::ReliableReception, 1, 16);
+    let (va, vb) = pairs[0];
+    stock(&mut w, srq, 16, 8);
+    w.a.post_recvs(va, 1, 8);
+    // Four of them fill the ledger of b, who reaps none.
+    (0..6).for_each(|_| w.a.send(va, b"a word"));
+    w.b.send(vb, b"unheard");
+    w.a.disconnect(va).unwrap();
+    assert_eq!(w.b.wait_send(vb, None).unwrap().status, Status::Flushed);
+}
+
 /// Waiting on a VI with a store waits for the store to be used; not once the peer has gone.
 pub fn waiting_on_a_store(mut w: World) {
     let (srq, pairs) = star(&mut w, ReliableDelivery, 1, 4);

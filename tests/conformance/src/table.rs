@@ -85,8 +85,8 @@ macro_rules! suite {
             }
             $crate::topic! { $world, srq, 180,
                 vis_draw_from_one_store a_store_with_a_completion_queue an_empty_store_is_an_empty_queue
-                a_full_ledger_holds_messages_back waiting_on_a_store nothing_in_a_store_is_lost posting_to_a_store
-                a_store_does_not_bypass_tags
+                a_full_ledger_holds_messages_back a_message_held_back_does_not_hide_the_end waiting_on_a_store
+                nothing_in_a_store_is_lost posting_to_a_store a_store_does_not_bypass_tags
             }
             $crate::topic! { $world, inline, 180,
                 bytes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed

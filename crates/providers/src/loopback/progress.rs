@@ -10,6 +10,10 @@ impl LoopbackVi {
         self.take_acks(queues);
         while self.with_end(true, |end| !end.inbox.is_empty()) {
             if queues.must_hold() {
+                // Sends that nobody will acknowledge any more do not wait until there is room.
+                if !self.unacknowledged.is_empty() && self.with_end(true, |end| end.closed) {
+                    queues.broken(Fault::Disconnected);
+                }
                 return;
             }
             if queues.next_recv().is_none() {

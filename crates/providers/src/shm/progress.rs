@@ -156,6 +156,7 @@ impl ShmVi {
     #[inline]
     fn take(&mut self, head: Head, queues: &mut Queues<'_>) -> Step {
         if queues.must_hold() {
+            self.look_over(queues);
             return Step::Stop;
         }
         let Some(work) = queues.next_recv() else {
@@ -415,6 +416,19 @@ impl ShmVi {
         }
         if self.offered.is_empty() && self.awaited.is_empty() && self.remote_ops.is_empty() {
             self.stop_waiting();
+        }
+    }
+
+    /// A message cannot be taken before its receiver has made room. If the other side is gone, what we sent and it has
+    /// not dealt with must not wait for that: whoever waits for those sends may be the one who would make room.
+    #[cold]
+    fn look_over(&mut self, queues: &mut Queues<'_>) {
+        if !self.waiting || (!self.is_over() && self.inn.tx.closed.load(Ordering::Acquire) == 0) {
+            return;
+        }
+        self.hear_of_sends(queues);
+        if self.waiting {
+            queues.broken(Fault::Lost);
         }
     }
 
