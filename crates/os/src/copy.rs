@@ -54,20 +54,42 @@ pub unsafe fn copy(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { large(dst, src, len) }
 }
 
-/// Stores the first `len` bytes of a word at `dst`, in one go if it is a whole one.
+/// Stores a word at `dst`, in one go where the machine can.
 ///
 /// # Safety
-/// `len` is at most 8, and `dst` as for [`copy`].
+/// As for [`copy`], for eight bytes at `dst`.
 #[inline(always)]
-pub unsafe fn store_word(dst: *mut u8, word: u64, len: usize) {
-    debug_assert!(len <= 8, "more than a word");
+pub unsafe fn store_word(dst: *mut u8, word: u64) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    if len == 8 {
-        // SAFETY: the caller's promise.
-        return unsafe { x86::store(dst, word) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        x86::store(dst, word)
+    };
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    // SAFETY: the caller's promise; the source is a word.
+    unsafe {
+        copy(dst, (&raw const word).cast::<u8>(), 8)
+    };
+}
+
+/// Loads a word from `src`, in one go where the machine can.
+///
+/// # Safety
+/// As for [`copy`], for eight bytes at `src`.
+#[inline(always)]
+pub unsafe fn load_word(src: *const u8) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        x86::load(src)
     }
-    // SAFETY: the caller's promise; the source is a word, and len is at most 8.
-    unsafe { copy(dst, (&raw const word).cast::<u8>(), len) }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    {
+        let mut word = 0u64;
+        // SAFETY: the caller's promise; the destination is a word.
+        unsafe { copy((&raw mut word).cast::<u8>(), src, 8) };
+        word
+    }
 }
 
 /// Copies with a given kernel, or with the portable one if this CPU lacks it.

@@ -4,12 +4,13 @@
 //! descriptor that is next and out to the caller, past the ledger's outcome and the completion queue.
 
 use crate::counters::Counter;
+use crate::cq::CqCore;
 use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::queue::Outcome;
-use crate::vi::Queue;
+use crate::vi::{Queue, ViCore};
 
 /// A descriptor that came back, with everything there is to know about it.
 #[derive(Debug)]
@@ -69,12 +70,12 @@ impl Nic {
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         // Nothing is there yet, or a small message for the descriptor that is next.
         if !self.is_forked()
-            && !self.signal.has_events()
+            && self.signal.is_calm()
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.plain
             && core.recv.nothing_done()
         {
-            if core.watch.is_quiet() && !self.signal.is_announced() {
+            if core.watch.is_quiet() {
                 return Ok(None);
             }
             if let Some(taken) = core.take_small() {
@@ -86,59 +87,101 @@ impl Nic {
         self.poll_queue::<true>(vi)
     }
 
+    /// Up to `most` completions of the receive queue. Nothing is allocated if `into` has room for them.
+    pub fn poll_recv_batch(
+        &mut self,
+        vi: Vi,
+        into: &mut Vec<Completion>,
+        most: usize,
+    ) -> Result<usize, Error> {
+        let before = into.len();
+        if !self.is_forked()
+            && self.signal.is_calm()
+            && let Some(core) = self.vis.get_mut(vi.0)
+            && core.plain
+            && core.recv.nothing_done()
+        {
+            if core.watch.is_quiet() {
+                return Ok(0);
+            }
+            let mut bytes = 0;
+            while into.len() - before < most
+                && let Some(taken) = core.take_small()
+            {
+                bytes += u64::from(taken.1.length);
+                into.push(Completion::new(vi, Queue::Receive, taken));
+            }
+            let found = into.len() - before;
+            if found > 0 {
+                self.counters.add(Counter::Receives, found as u64);
+                self.counters.add(Counter::BytesReceived, bytes);
+                return Ok(found);
+            }
+        }
+        while into.len() - before < most
+            && let Some(completion) = self.poll_recv(vi)?
+        {
+            into.push(completion);
+        }
+        Ok(into.len() - before)
+    }
+
     /// The next completion of any queue bound to a completion queue, if there is one.
     #[inline]
     pub fn poll_cq(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
-        match self.poll_hot(cq) {
-            Hot::Taken(completion) => return Ok(Some(completion)),
-            Hot::Nothing => return Ok(None),
-            Hot::Look => {}
+        if !self.is_forked()
+            && let Some(core) = self.cqs.get_mut(cq.0)
+        {
+            if let Some((vi, queue)) = core.pop() {
+                if let Some(found) = self.vis.get_mut(vi.0)
+                    && let Some(taken) = take_entry(found, core, queue)
+                {
+                    return Ok(Some(Completion::new(vi, queue, taken)));
+                }
+            } else if self.signal.is_calm() {
+                // A small message on one of its hot VIs, or nothing anywhere.
+                for vi in &core.hot {
+                    let Some(found) = self.vis.get_mut(vi.0) else { return self.poll_cq_fully(cq) };
+                    if found.attributes.recv_cq != Some(cq)
+                        || !found.own_receives
+                        || !found.recv.nothing_done()
+                    {
+                        return self.poll_cq_fully(cq);
+                    }
+                    if found.watch.is_quiet() {
+                        continue;
+                    }
+                    let Some(taken) = found.take_small() else { return self.poll_cq_fully(cq) };
+                    found.idle_polls = 0;
+                    self.counters.add(Counter::Receives, 1);
+                    self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
+                    let vi = *vi;
+                    core.release();
+                    return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
+                }
+                if !core.has_cold() {
+                    return Ok(None);
+                }
+                // Now and then the full look, which also lets VIs cool; else the doorbells of the cold ones.
+                if !core.is_scrub_due() {
+                    self.provider.ready(&mut self.ready);
+                    if self.ready.is_empty() {
+                        return Ok(None);
+                    }
+                }
+            }
         }
-        loop {
-            let Some((vi, queue)) = self.next_entry(cq)? else { return Ok(None) };
+        self.poll_cq_fully(cq)
+    }
+
+    #[inline(never)]
+    fn poll_cq_fully(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
+        while let Some((vi, queue)) = self.next_entry(cq)? {
             if let Some(completion) = self.take_completion(vi, queue) {
                 return Ok(Some(completion));
             }
         }
-    }
-
-    /// The straight path of a completion queue: a small message on one of its hot VIs, or nothing anywhere.
-    #[inline]
-    fn poll_hot(&mut self, cq: Cq) -> Hot {
-        if self.is_forked() || self.signal.has_events() || self.signal.is_announced() {
-            return Hot::Look;
-        }
-        let Some(core) = self.cqs.get_mut(cq.0) else { return Hot::Look };
-        if !core.is_empty() {
-            return Hot::Look;
-        }
-        for vi in &core.hot {
-            let Some(found) = self.vis.get_mut(vi.0) else { return Hot::Look };
-            if found.attributes.recv_cq != Some(cq) || !found.own_receives || !found.recv.nothing_done() {
-                return Hot::Look;
-            }
-            if found.watch.is_quiet() {
-                continue;
-            }
-            let Some(taken) = found.take_small() else { return Hot::Look };
-            found.idle_polls = 0;
-            self.counters.add(Counter::Receives, 1);
-            self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
-            let vi = *vi;
-            core.release();
-            return Hot::Taken(Completion::new(vi, Queue::Receive, taken));
-        }
-        if core.has_cold() {
-            // Now and then the full look, which also lets VIs cool; else the doorbells of the cold ones.
-            if core.is_scrub_due() {
-                return Hot::Look;
-            }
-            self.provider.ready(&mut self.ready);
-            if !self.ready.is_empty() {
-                return Hot::Look;
-            }
-        }
-        Hot::Nothing
+        Ok(None)
     }
 
     /// Up to `most` completions at once.
@@ -252,44 +295,44 @@ impl Nic {
     }
 
     fn bound_cq(&self, vi: Vi, queue: Queue) -> Option<Cq> {
-        let core = self.vis.get(vi.0)?;
-        match queue {
-            Queue::Send => core.attributes.send_cq,
-            Queue::Receive => core.attributes.recv_cq,
-        }
+        self.vis.get(vi.0)?.cq_of(queue)
     }
 
-    /// Takes the oldest completion of a queue; unsignalled successes are put aside.
+    /// Takes the oldest completion of a queue.
     #[inline]
     fn take_completion(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
         let core = self.vis.get_mut(vi.0)?;
-        let cq = match queue {
-            Queue::Send => core.attributes.send_cq,
-            Queue::Receive => core.attributes.recv_cq,
+        let taken = match core.cq_of(queue).and_then(|cq| self.cqs.get_mut(cq.0)) {
+            Some(cq) => take_entry(core, cq, queue),
+            None => take(core, queue, || {}),
         };
-        loop {
-            let taken = core.queue_mut(queue).pop()?;
-            if let Some(cq) = cq
-                && let Some(cq) = self.cqs.get_mut(cq.0)
-                && (core.attributes.srq.is_none() || queue == Queue::Send)
-            {
-                cq.release();
-            }
-            if is_silent(&taken) {
-                core.reclaimed.push(taken.0);
-                continue;
-            }
-            return Some(Completion::new(vi, queue, taken));
-        }
+        Some(Completion::new(vi, queue, taken?))
     }
 }
 
-/// What the straight path of a completion queue found.
-enum Hot {
-    Taken(Completion),
-    Nothing,
-    /// It has to be looked at in full.
-    Look,
+/// Takes the oldest completion of a queue that is bound to this completion queue.
+#[inline(always)]
+fn take_entry(core: &mut ViCore, cq: &mut CqCore, queue: Queue) -> Option<(Descriptor, Outcome)> {
+    // What is drawn from a shared receive queue had no entry reserved when it was posted.
+    let reserved = queue == Queue::Send || core.own_receives;
+    take(core, queue, || {
+        if reserved {
+            cq.release();
+        }
+    })
+}
+
+/// Takes the oldest completion of a queue; unsignalled successes are put aside. Each one that leaves is told of.
+#[inline(always)]
+fn take(core: &mut ViCore, queue: Queue, mut left: impl FnMut()) -> Option<(Descriptor, Outcome)> {
+    loop {
+        let taken = core.queue_mut(queue).pop()?;
+        left();
+        if !is_silent(&taken) {
+            return Some(taken);
+        }
+        core.reclaimed.push(taken.0);
+    }
 }
 
 /// Whether nobody is to be told of it.

@@ -14,7 +14,7 @@ use crate::nic::Nic;
 use crate::provider::Submit;
 use crate::queues::Fault;
 use crate::raw::{Locator, RawSegment};
-use crate::vi::{ViCore, ViState};
+use crate::vi::{Queue, ViCore, ViState};
 
 /// A receive that nobody is told of could never be used.
 const SILENT_RECEIVE: &str = "a receive cannot be unsignalled";
@@ -31,13 +31,17 @@ impl Nic {
             && work.stamp == self.mem.stamp() ^ core.send_mix
             && work.total <= core.attributes.max_transfer_size
             && work.op == Op::Send
-            && reserve(&mut self.cqs, core.attributes.send_cq)
+            && let Some(cq) = reserve(&mut self.cqs, core.attributes.send_cq)
         {
             self.counters.add(Counter::Sends, 1);
             self.counters.add(Counter::BytesSent, u64::from(work.total));
             let fault = core.submit(descriptor);
-            if core.attributes.send_cq.is_some() {
-                self.settle_send(vi);
+            if let Some(cq) = cq {
+                match core.send.settle_newest() {
+                    Some(true) => cq.push(vi, Queue::Send),
+                    Some(false) => {}
+                    None => self.settle_send(vi),
+                }
             }
             if let Some(fault) = fault {
                 self.break_vi(vi, fault);
@@ -103,7 +107,7 @@ impl Nic {
             && core.receives_straight()
             && descriptor.work().stamp == self.mem.stamp() ^ core.recv_mix
             && descriptor.work().total < core.tell_from
-            && reserve(&mut self.cqs, core.attributes.recv_cq)
+            && reserve(&mut self.cqs, core.attributes.recv_cq).is_some()
         {
             core.recv.push(descriptor);
             return Ok(());
@@ -220,7 +224,37 @@ impl Nic {
         }
     }
 
-    /// Posts several descriptors; on the first refusal the rest is given back.
+    /// Posts several receives; what comes after the first refusal stays in the iterator.
+    pub fn post_recv_batch(
+        &mut self,
+        vi: Vi,
+        batch: impl IntoIterator<Item = Descriptor>,
+    ) -> Result<usize, (usize, PostError)> {
+        let (mut batch, mut posted) = (batch.into_iter(), 0);
+        while let Some(descriptor) = batch.next() {
+            self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
+            posted += 1;
+            // The first one has shown what is in the way: mostly nothing, and the others only join the queue.
+            let Some(core) = self.vis.get_mut(vi.0).filter(|core| core.plain) else { continue };
+            let stamp = self.mem.stamp() ^ core.recv_mix;
+            let straight = |d: &Descriptor| d.work().stamp == stamp && d.work().total < core.tell_from;
+            while core.receives_straight()
+                && let Some(descriptor) = batch.next()
+            {
+                if straight(&descriptor) {
+                    core.recv.push(descriptor);
+                    posted += 1;
+                    continue;
+                }
+                self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
+                posted += 1;
+                break;
+            }
+        }
+        Ok(posted)
+    }
+
+    /// Posts several descriptors; what comes after the first refusal stays in the iterator.
     pub fn post_send_batch(
         &mut self,
         vi: Vi,
@@ -235,12 +269,13 @@ impl Nic {
     }
 }
 
-/// Reserves an entry in the completion queue of a descriptor, if it has one. False if there is none left.
+/// Reserves an entry in the completion queue of a descriptor, if it has one, and gives the queue. None if there is no
+/// entry left.
 #[inline]
-fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> bool {
+fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Option<Option<&mut CqCore>> {
     match cq {
-        None => true,
-        Some(cq) => cqs.get_mut(cq.0).is_some_and(CqCore::reserve),
+        None => Some(None),
+        Some(cq) => cqs.get_mut(cq.0).and_then(|cq| cq.reserve().then_some(Some(cq))),
     }
 }
 

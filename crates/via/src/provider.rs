@@ -5,7 +5,7 @@
 //! through [`Signal`] and [`Provider::next_event`].
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::Duration;
@@ -196,13 +196,14 @@ pub trait Provider: Send {
 pub(crate) const PARKING: u32 = 1;
 /// The pollable descriptor is armed.
 pub(crate) const FD_ARMED: u32 = 2;
+/// There is something for [`Provider::next_event`].
+const NEWS: u32 = 4;
 
 /// Flags by which a provider's threads catch the NIC's eye.
 #[derive(Debug, Default)]
 pub struct Signal {
-    events: AtomicBool,
-    /// [`PARKING`], [`FD_ARMED`].
-    announced: AtomicU32,
+    /// [`PARKING`], [`FD_ARMED`], [`NEWS`]: one word, so that a poll needs one look.
+    attention: AtomicU32,
     /// Barriers begun by those about to sleep; they are numbered from 1.
     begun: AtomicU64,
     /// The highest number of a barrier that was passed.
@@ -213,7 +214,7 @@ pub struct Signal {
 impl Signal {
     /// There is news to be fetched by [`Provider::next_event`], or a peer is gone. The caller rings the bell as well.
     pub fn post_events(&self) {
-        self.events.store(true, Ordering::Release);
+        self.attention.fetch_or(NEWS, Ordering::Release);
         if let Some(thread) = self.watcher.lock().unwrap_or_else(|e| e.into_inner()).as_ref() {
             thread.unpark();
         }
@@ -227,26 +228,32 @@ impl Signal {
     /// Whether there is news.
     #[inline]
     pub fn has_events(&self) -> bool {
-        self.events.load(Ordering::Relaxed)
+        self.attention.load(Ordering::Relaxed) & NEWS != 0
     }
 
     /// Whether there was news since the last call.
     #[inline]
     pub fn take_events(&self) -> bool {
-        self.events.load(Ordering::Relaxed) && self.events.swap(false, Ordering::Acquire)
+        self.has_events() && self.attention.fetch_and(!NEWS, Ordering::Acquire) & NEWS != 0
+    }
+
+    /// Whether there is no news and nobody is about to sleep: what arrived is all there is to see.
+    #[inline]
+    pub(crate) fn is_calm(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) == 0
     }
 
     /// Whether the NIC is about to sleep, so that a poll must look everywhere. A provider that raises a flag for its
     /// peer meanwhile rings the bell, because the barrier that makes it visible was before: the sleeper begins again.
     #[inline]
     pub fn is_announced(&self) -> bool {
-        self.announced.load(Ordering::Relaxed) != 0
+        self.attention.load(Ordering::Relaxed) & (PARKING | FD_ARMED) != 0
     }
 
     /// Carries out an announcement, which contains a barrier on every CPU.
     pub(crate) fn announce<T>(&self, how: u32, barrier: impl FnOnce() -> T) -> T {
         // Before the barrier: who raises a flag and does not see this has raised it before the barrier.
-        self.announced.fetch_or(how, Ordering::Relaxed);
+        self.attention.fetch_or(how, Ordering::Relaxed);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let ticket = barrier();
         self.passed.fetch_max(number, Ordering::Relaxed);
@@ -254,7 +261,7 @@ impl Signal {
     }
 
     pub(crate) fn take_back(&self, how: u32) {
-        self.announced.fetch_and(!how, Ordering::Relaxed);
+        self.attention.fetch_and(!how, Ordering::Relaxed);
     }
 
     /// The number of the last barrier that may have begun before what the caller stored just now was visible.

@@ -221,6 +221,24 @@ impl WorkQueue {
         Some(wanted)
     }
 
+    /// The same for the newest descriptor, if it is done and all before it were announced or taken. None if not; then
+    /// nothing was done.
+    #[inline]
+    pub(crate) fn settle_newest(&mut self) -> Option<bool> {
+        let newest = self.tail.wrapping_sub(1);
+        if self.settled != newest && self.head != newest {
+            return None;
+        }
+        let slot = self.slot_mut(newest);
+        if !slot.done {
+            return None;
+        }
+        let work = slot.descriptor.as_ref()?.work();
+        let wanted = !(work.unsignalled && slot.outcome.status.is_success());
+        self.settled = self.tail;
+        Some(wanted)
+    }
+
     /// Takes the oldest descriptor if it is done.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Descriptor, Outcome)> {

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::attributes::{RemoteAttributes, ViAttributes};
 use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
-use crate::handle::Table;
+use crate::handle::{Cq, Table};
 use crate::provider::{Endpoint, Submit};
 use crate::queue::{Outcome, WorkQueue};
 use crate::queues::{Fault, Queues};
@@ -175,7 +175,7 @@ impl ViCore {
     }
 
     /// Hands over a descriptor at once if nothing waits before it, and puts it into the ledger either way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn submit(&mut self, mut descriptor: Descriptor) -> Option<Fault> {
         let ready = self.send.waiting() == 0 && self.reads_in_flight == 0;
         let index = self.send.next_index();
@@ -273,6 +273,16 @@ impl ViCore {
         self.state = state;
     }
 
+    /// The completion queue that one of the queues reports to.
+    #[inline]
+    pub(crate) fn cq_of(&self, which: Queue) -> Option<Cq> {
+        match which {
+            Queue::Send => self.attributes.send_cq,
+            Queue::Receive => self.attributes.recv_cq,
+        }
+    }
+
+    #[inline]
     pub(crate) fn queue_mut(&mut self, which: Queue) -> &mut WorkQueue {
         match which {
             Queue::Send => &mut self.send,
@@ -309,7 +319,7 @@ impl ViCore {
     }
 
     /// The shortest way for a message: from the transport into the descriptor that is next, and out to the caller.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
         if self.send.waiting() > 0 {
             return None;

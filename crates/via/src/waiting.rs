@@ -202,11 +202,7 @@ impl Nic {
 
     pub(crate) fn check_unbound(&self, vi: Vi, queue: Queue) -> Result<(), Error> {
         let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
-        let bound = match queue {
-            Queue::Send => core.attributes.send_cq,
-            Queue::Receive => core.attributes.recv_cq,
-        };
-        if bound.is_some() { Err(Error::BoundToCq) } else { Ok(()) }
+        if core.cq_of(queue).is_some() { Err(Error::BoundToCq) } else { Ok(()) }
     }
 }
 

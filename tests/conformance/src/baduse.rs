@@ -38,6 +38,9 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unknown(nic.send_inline(vi, b"x", None)));
     let batch = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
     assert!(matches!(batch, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    let batch = nic.post_recv_batch(vi, [Descriptor::recv_empty(), Descriptor::recv_empty()]);
+    assert!(matches!(batch, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    assert!(unknown(nic.poll_recv_batch(vi, &mut Vec::new(), 4)));
     assert!(unknown(nic.poll_send(vi)));
     assert!(unknown(nic.poll_recv(vi)));
     assert!(unknown(nic.wait_send(vi, LONG)));

@@ -176,3 +176,40 @@ pub fn posting_a_batch(mut w: World) {
     assert_eq!(w.a.post_send_batch(va, []).unwrap(), 0);
     assert!(w.a.drain(va, Queue::Send).is_empty());
 }
+
+/// Receives posted and taken several at a time, of all lengths and used again and again: the order is that of the
+/// messages, and what is refused stays with the caller.
+pub fn receiving_in_batches(mut w: World) {
+    const LENGTHS: [usize; 8] = [8, 8, 8, 1, 3, 100, 5000, 8];
+    for level in Reliability::ALL {
+        let (va, vb) = w.pair_with(level, |attributes| attributes.depth(8));
+        let mut fresh: Vec<_> = (0..10).map(|_| Descriptor::recv(w.b.buffer(5000))).collect();
+        let (posted, refused) = w.b.post_recv_batch(vb, fresh.drain(..)).unwrap_err();
+        assert!(posted == 8 && matches!(refused.error, Error::QueueFull { depth: 8 }), "{}", refused.error);
+        let mut taken = Vec::new();
+        assert_eq!(w.b.poll_recv_batch(vb, &mut taken, 4).unwrap(), 0);
+        for round in 0..20 {
+            for n in 0..8 {
+                w.a.send(va, &bytes(round * 8 + n, LENGTHS[(round + n) as usize % 8]));
+            }
+            w.until("all messages", |w| {
+                let most = 1 + (round as usize + taken.len()) % 5;
+                let before = taken.len();
+                let got = w.b.poll_recv_batch(vb, &mut taken, most).unwrap();
+                assert!(got <= most && taken.len() == before + got);
+                (taken.len() == 8).then_some(())
+            });
+            assert_eq!(w.b.poll_recv_batch(vb, &mut taken, 0).unwrap(), 0);
+            for (n, got) in taken.iter().enumerate() {
+                let n = n as u64;
+                assert_eq!((got.vi, got.queue, got.status), (vb, Queue::Receive, Status::Success));
+                assert_eq!(got.data(), bytes(round * 8 + n, LENGTHS[(round + n) as usize % 8]), "{level:?}");
+                drop(w.sent(va));
+            }
+            assert_eq!(w.b.post_recv_batch(vb, taken.drain(..).map(|got| got.descriptor)).unwrap(), 8);
+        }
+        w.a.disconnect(va).unwrap();
+        w.until("the flush", |w| (w.b.poll_recv_batch(vb, &mut taken, 3).unwrap() > 0).then_some(()));
+        assert!(taken.iter().all(|got| got.status == Status::Flushed));
+    }
+}

@@ -90,7 +90,7 @@ macro_rules! suite {
             }
             $crate::topic! { $world, inline, 180,
                 bytes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed
-                unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch
+                unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch receiving_in_batches
             }
             $crate::topic! { $world, baduse, 180,
                 unknown_vis unknown_queues unknown_tags_and_regions unknown_listeners_and_requests wrong_states

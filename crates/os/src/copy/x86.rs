@@ -22,6 +22,20 @@ pub(super) unsafe fn store(dst: *mut u8, word: u64) {
     unsafe { asm!("mov [{d}], {w}", d = in(reg) dst, w = in(reg) word, options(nostack, preserves_flags)) };
 }
 
+/// Loads one word.
+///
+/// # Safety
+/// As [`super::copy`], for 8 bytes at `src`.
+#[inline(always)]
+pub(super) unsafe fn load(src: *const u8) -> u64 {
+    let word;
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!("mov {w}, [{s}]", s = in(reg) src, w = lateout(reg) word, options(nostack, preserves_flags, readonly))
+    };
+    word
+}
+
 /// Copies up to [`SMALL`] bytes: two or four loads, then as many stores, overlapping in the middle.
 ///
 /// # Safety

@@ -28,6 +28,8 @@ const OPERATIONS: &[Operation] = &[
     ("post_send-8", || Pair::new(8), Pair::message, Call::PostSend),
     ("post_send-64", || Pair::new(64), Pair::message, Call::PostSend),
     ("poll_send", || Pair::new(8), Pair::message, Call::PollSend),
+    ("post_send-8-cq", || Pair::bound(8, 1), Pair::message, Call::PostSend),
+    ("poll_cq-send", || Pair::bound(8, 1), Pair::message, Call::PollSend),
     ("poll_cq-8", || Pair::bound(8, 1), Pair::inline_message, Call::PollCq),
     ("poll_cq-nothing-1-vi", || Pair::bound(8, 1), Pair::look, Call::PollCq),
     ("poll_cq-nothing-1024-vis", || Pair::bound(8, 1024), Pair::look, Call::PollCq),

@@ -32,6 +32,8 @@ pub(crate) struct Pair {
     va: Vi,
     vb: Vi,
     cq: Option<Cq>,
+    /// The same for sends, of `a`.
+    send_cq: Option<Cq>,
     /// Here while they are not posted.
     send: Option<Descriptor>,
     recv: Option<Descriptor>,
@@ -45,7 +47,7 @@ impl Pair {
         Pair::with_vis(len, 1, false)
     }
 
-    /// The same, with `b`'s VI bound to a completion queue, among `vis` that are.
+    /// The same, with each end's VI bound to a completion queue, among `vis` that are.
     pub(crate) fn bound(len: usize, vis: usize) -> Pair {
         Pair::with_vis(len, vis, true)
     }
@@ -53,13 +55,14 @@ impl Pair {
     fn with_vis(len: usize, vis: usize, bound: bool) -> Pair {
         let ((mut a, ta), (mut b, tb)) = (nic(), nic());
         let cq = bound.then(|| b.create_cq(1024 * vis).expect("a completion queue"));
-        let mut theirs = ViAttributes::new(tb);
-        theirs.recv_cq = cq;
+        let send_cq = bound.then(|| a.create_cq(1024).expect("a completion queue"));
+        let (mut ours, mut theirs) = (ViAttributes::new(ta), ViAttributes::new(tb));
+        (ours.send_cq, theirs.recv_cq) = (send_cq, cq);
         let address = format!("instructions-{}", std::process::id()).parse().expect("an address");
         let listener = b.listen(&address, 1).expect("nobody else has this process id");
         let mut last = None;
         for _ in 0..vis {
-            let va = a.create_vi(ViAttributes::new(ta)).expect("a VI");
+            let va = a.create_vi(ours.clone()).expect("a VI");
             let vb = b.create_vi(theirs.clone()).expect("a VI");
             a.connect_start(va, None, &address, &[], Some(Duration::from_secs(60))).expect("a request");
             let request = b.wait_listener(listener, None).expect("the request");
@@ -81,6 +84,7 @@ impl Pair {
             va,
             vb,
             cq,
+            send_cq,
         }
     }
 
@@ -133,9 +137,11 @@ impl Pair {
         }
         .expect("posted");
         loop {
-            let done = match counted {
-                Call::PollSend => count_this_poll_send(&mut self.a, self.va),
-                _ => self.a.poll_send(self.va),
+            let done = match (self.send_cq, counted) {
+                (None, Call::PollSend) => count_this_poll_send(&mut self.a, self.va),
+                (None, _) => self.a.poll_send(self.va),
+                (Some(cq), Call::PollSend) => count_this_poll_cq(&mut self.a, cq),
+                (Some(cq), _) => self.a.poll_cq(cq),
             };
             if let Some(done) = done.expect("connected") {
                 assert!(done.status.is_success(), "{:?}", done.status);

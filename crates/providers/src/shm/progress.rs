@@ -31,7 +31,9 @@ impl ShmVi {
     #[inline]
     pub(crate) fn progress(&mut self, queues: &mut Queues<'_>) {
         if self.idle && self.take_small(queues) {
-            self.idle = !self.rx.bursting();
+            if !self.idle {
+                self.rx.fetch_burst();
+            }
             return;
         }
         // One at a time while messages come one by one: to look at the entry behind the first would take its line away
@@ -72,7 +74,7 @@ impl ShmVi {
         }
         if ready > 0 {
             // Whoever waits for this message gets it first; the rest is the next poll's.
-            self.idle = empty && !self.rx.bursting();
+            self.idle = empty && !self.rx.fetch_burst();
             self.after_taking(empty);
         } else if empty {
             self.look_for_the_end(queues);
@@ -84,48 +86,37 @@ impl ShmVi {
         }
     }
 
-    /// The shortest way for what somebody may be waiting for: a word or less, into one buffer. False if it is not
-    /// that; then nothing was done.
+    /// The shortest way for what somebody may be waiting for: a word, into one buffer. False if it is not that; then
+    /// nothing was done.
     #[inline]
     fn take_small(&mut self, queues: &mut Queues<'_>) -> bool {
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return false;
         }
-        if self.rx.small().is_none() {
+        let Some(burst) = self.rx.full_word() else { return false };
+        let Some(work) = queues.next_recv() else { return false };
+        if self.take_word(work, burst).is_none() {
             return false;
         }
-        let Some(work) = queues.next_recv() else { return false };
-        let Some((len, _)) = self.take_word(work) else { return false };
-        queues.complete_recv(Op::Receive, Status::Success, len, None);
+        queues.complete_recv(Op::Receive, Status::Success, 8, None);
         true
     }
 
-    /// Takes a message of a word or less into the only segment of a descriptor: its length, and whether it was one of a
-    /// burst. None if it is not that; then nothing was done.
+    /// Takes a message of one word, one of a burst or not, into the only segment of a descriptor: its length. None if
+    /// the descriptor is another; then nothing was done.
     #[inline(always)]
-    pub(crate) fn take_word(&mut self, work: &Work) -> Option<(u32, bool)> {
-        let (len, burst) = self.rx.small()?;
+    pub(crate) fn take_word(&mut self, work: &Work, burst: bool) -> Option<u32> {
         let [only] = work.segments.as_slice() else { return None };
-        if work.verdict != Status::Success || len > work.total {
+        if work.verdict != Status::Success || work.total < 8 {
             return None;
         }
         let word = self.rx.word();
-        // SAFETY: the segment is valid while posted and holds len bytes, at most 8.
-        unsafe { store_word(only.addr, word, len as usize) };
-        self.rx.pop(1);
-        if burst {
-            self.rx.fetch_ahead();
-        } else {
-            self.tx.pause();
-        }
-        self.received += 1;
-        if self.rx.tell(&self.inn.counts.consumed, false) {
-            self.wake_waiting_sender();
-        }
-        Some((len, burst))
+        // SAFETY: the segment is valid while posted and holds eight bytes.
+        unsafe { store_word(only.addr, word) };
+        self.took(1, 8, burst)
     }
 
-    /// The same for what is longer than a word and still inside the ring, without immediate data.
+    /// The same for what is shorter or longer than a word and still inside the ring, without immediate data.
     #[inline(never)]
     pub(crate) fn take_words(&mut self, work: &Work) -> Option<u32> {
         let head = self.rx.peek().ok()??;
@@ -143,13 +134,34 @@ impl ShmVi {
         self.rx.words(&mut words[..used]);
         // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
         unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
-        self.rx.pop(used);
-        self.tx.pause();
-        self.received += 1;
-        if self.rx.tell(&self.inn.counts.consumed, false) {
-            self.wake_waiting_sender();
+        self.took(used, head.len, head.flags & BURSTING != 0)
+    }
+
+    /// A message of `words` words is in its buffer. Its length.
+    #[inline(always)]
+    fn took(&mut self, words: usize, len: u32, burst: bool) -> Option<u32> {
+        self.rx.pop(words);
+        if burst {
+            self.rx.fetch_ahead();
+        } else {
+            self.tx.pause();
         }
-        Some(head.len)
+        self.idle = !burst;
+        self.received += 1;
+        // A tail call, so that what is before it needs no stack.
+        if self.rx.must_tell() { self.tell_taken(len) } else { Some(len) }
+    }
+
+    /// Tells the sender of the room there is again, and wakes it if it sleeps until there is some. Gives back `len`.
+    #[cold]
+    #[inline(never)]
+    fn tell_taken(&mut self, len: u32) -> Option<u32> {
+        self.rx.tell(&self.inn.counts.consumed, false);
+        barrier::light();
+        if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
+            self.wake_peer();
+        }
+        Some(len)
     }
 
     /// Deals with the entry at the head of the ring.
@@ -326,15 +338,6 @@ impl ShmVi {
         barrier::light();
         if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
             self.rx.tell(&self.inn.counts.consumed, empty);
-            self.wake_peer();
-        }
-    }
-
-    /// The sender was told of room; if it sleeps until there is some, it is woken.
-    #[inline]
-    fn wake_waiting_sender(&self) {
-        barrier::light();
-        if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
             self.wake_peer();
         }
     }

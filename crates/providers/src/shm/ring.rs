@@ -278,7 +278,7 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
 
     /// Whether the last entry taken was one of a burst; then the lines behind it are asked for.
     #[inline]
-    pub(crate) fn bursting(&self) -> bool {
+    pub(crate) fn fetch_burst(&self) -> bool {
         let index = self.next.wrapping_sub(1);
         let burst =
             (self.shape.at(&self.slots, index).head.load(Ordering::Relaxed) >> 40) as u8 & BURSTING != 0;
@@ -321,16 +321,13 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
         (&self.slot(0).head, self.shape.lap(self.next))
     }
 
-    /// Length of the next message if it is there and is just a word or less of payload, and whether it is one of a
-    /// burst.
-    #[inline]
-    pub(crate) fn small(&self) -> Option<(u32, bool)> {
+    /// Whether the next message is there and is just a word of payload; if so, whether it is one of a burst.
+    #[inline(always)]
+    pub(crate) fn full_word(&self) -> Option<bool> {
         let word = self.slot(0).head.load(Ordering::Acquire);
         let burst = word & (u64::from(BURSTING) << 40);
-        let plain = pack(Kind::Inline, 0, 0, self.shape.lap(self.next));
-        // Everything but the length is the same, and the length is at most 8.
-        let len = (word ^ burst).wrapping_sub(plain);
-        (len <= 8).then_some((len as u32, burst != 0))
+        let plain = pack(Kind::Inline, 0, 8, self.shape.lap(self.next));
+        (word ^ burst == plain).then_some(burst != 0)
     }
 
     /// Asks for a line of a burst that is further on.
@@ -370,6 +367,12 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     #[inline]
     pub(crate) fn pop(&mut self, words: usize) {
         self.next += entries_for(words);
+    }
+
+    /// Whether it is worth to [`tell`](Self::tell) the producer what was used up.
+    #[inline]
+    pub(crate) fn must_tell(&self) -> bool {
+        self.next >= self.tell_at
     }
 
     /// Tells the producer what was used up, if that is worth a store (a quarter of the ring) or `now`.

@@ -8,14 +8,14 @@ use viaduct_os::barrier;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Submit;
-use viaduct_via::{Counter, Reliability, Status, Work};
+use viaduct_via::{Counter, Op, Reliability, Status, Work};
 use zerocopy::IntoBytes;
 
 use super::bounce::BOUNCE;
 use super::map::{Lookup, Why};
 use super::pair::lock;
-use super::progress::push_into;
-use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, Kind, USERS, entries_for};
+use super::progress::{gather_word, gather_words, push_into};
+use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS, entries_for};
 use super::shared::RECVS;
 use super::sync::Ordering;
 use super::vi::{Offered, ShmVi};
@@ -27,6 +27,37 @@ const TRIES: u32 = 1024;
 const MOMENT: Duration = Duration::from_micros(50);
 
 impl ShmVi {
+    /// Hands over whatever is not just a word.
+    #[inline(never)]
+    pub(crate) fn submit_work(&mut self, work: &mut Work, index: u32) -> Submit {
+        // A dead peer is found out by the next poll, and everything is flushed.
+        if !self.is_free() {
+            return Submit::Busy;
+        }
+        if work.op != Op::Send {
+            return self.submit_rdma(work, index);
+        }
+        if work.total as usize > INLINE_BYTES {
+            return self.send_large(work, index);
+        }
+        if work.total <= 8 {
+            if !self.room(1) {
+                return Submit::Busy;
+            }
+            let flags = if work.immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+            self.tx.put_word(flags, work.total, work.immediate.unwrap_or(0), gather_word(work));
+            self.sent += 1;
+            self.published();
+            return self.handed_over(work, index);
+        }
+        let mut words = [0u64; INLINE_WORDS];
+        let used = gather_words(work, &mut words);
+        if !self.send_inline(&words[..used], work.total, work.immediate) {
+            return Submit::Busy;
+        }
+        self.handed_over(work, index)
+    }
+
     pub(crate) fn send_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {
         if !self.room(entries_for(words.len())) {
             return false;
@@ -261,7 +292,7 @@ impl ShmVi {
         if !self.is_free() {
             return Submit::Busy;
         }
-        let mut words = [0u64; super::ring::INLINE_WORDS];
+        let mut words = [0u64; INLINE_WORDS];
         let Some(room) = words.as_mut_bytes().get_mut(..bytes.len()) else { return Submit::Busy };
         room.copy_from_slice(bytes);
         if bytes.len() <= 8 {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use viaduct_os::barrier;
+use viaduct_os::copy::load_word;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Submit};
@@ -15,9 +16,8 @@ use super::doorbell::BITS;
 use super::lane::LaneId;
 use super::nic::{Core, LaneRecord, wait_while_busy};
 use super::pair::{Pair, lock};
-use super::progress::{gather_word, gather_words};
 use super::rdma::RemoteOp;
-use super::ring::{Consumer, HAS_IMMEDIATE, INLINE_BYTES, Producer, entries_for};
+use super::ring::{Consumer, INLINE_BYTES, Producer, entries_for};
 use super::shared::{Direction, NicPage, Slots, View, direction};
 use super::sync::Ordering;
 use super::wire::{Note, note};
@@ -239,6 +239,15 @@ impl ShmVi {
         !self.broken && self.remote_ops.is_empty()
     }
 
+    /// Sends a word, for which [there is room](Self::sends_straight).
+    #[inline(always)]
+    fn put_straight(&mut self, word: u64) -> Submit {
+        self.tx.put_word(0, 8, 0, word);
+        self.sent += 1;
+        self.published();
+        Submit::Done
+    }
+
     /// Whether one entry can be written at once.
     #[inline]
     fn sends_straight(&self) -> bool {
@@ -253,41 +262,24 @@ impl ShmVi {
 impl Endpoint for ShmVi {
     #[inline]
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
-        // A dead peer is found out by the next poll, and everything is flushed.
-        if !self.is_free() {
-            return Submit::Busy;
+        if let [only] = work.segments.as_slice()
+            && work.op == Op::Send
+            && work.total == 8
+            && work.immediate.is_none()
+            && self.reliability != Reliability::ReliableReception
+            && self.sends_straight()
+        {
+            // SAFETY: the only segment has as many bytes as the message, and is valid while posted.
+            let word = unsafe { load_word(only.addr) };
+            return self.put_straight(word);
         }
-        if work.op != Op::Send {
-            return self.submit_rdma(work, index);
-        }
-        if work.total as usize > INLINE_BYTES {
-            return self.send_large(work, index);
-        }
-        if work.total <= 8 {
-            if !self.room(1) {
-                return Submit::Busy;
-            }
-            let flags = if work.immediate.is_some() { HAS_IMMEDIATE } else { 0 };
-            self.tx.put_word(flags, work.total, work.immediate.unwrap_or(0), gather_word(work));
-            self.sent += 1;
-            self.published();
-            return self.handed_over(work, index);
-        }
-        let mut words = [0u64; super::ring::INLINE_WORDS];
-        let used = gather_words(work, &mut words);
-        if !self.send_inline(&words[..used], work.total, work.immediate) {
-            return Submit::Busy;
-        }
-        self.handed_over(work, index)
+        self.submit_work(work, index)
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
         match <[u8; 8]>::try_from(bytes) {
             Ok(word) if immediate.is_none() && self.sends_straight() => {
-                self.tx.put_word(0, 8, 0, u64::from_ne_bytes(word));
-                self.sent += 1;
-                self.published();
-                Submit::Done
+                self.put_straight(u64::from_ne_bytes(word))
             }
             _ => self.submit_bytes(bytes, immediate),
         }
@@ -309,11 +301,8 @@ impl Endpoint for ShmVi {
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return None;
         }
-        match self.take_word(work) {
-            Some((len, burst)) => {
-                self.idle = !burst;
-                Some(len)
-            }
+        match self.rx.full_word() {
+            Some(burst) => self.take_word(work, burst),
             None => self.take_words(work),
         }
     }
