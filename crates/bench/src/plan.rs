@@ -131,6 +131,8 @@ pub struct Settings {
     pub cpus: [usize; 2],
     /// Messages under way; `None` for the window of the case.
     pub window: Option<usize>,
+    /// Messages that the receiver of a stream takes at a time; `None` for the number of the case.
+    pub batch: Option<usize>,
     /// Numbers of open connections; empty for those of the case.
     pub connections: Vec<usize>,
     /// Seconds for each layer of each point.
@@ -156,6 +158,7 @@ impl Settings {
             quick: false,
             cpus,
             window: None,
+            batch: None,
             connections: Vec::new(),
             time: 1.0,
             launches: 10,

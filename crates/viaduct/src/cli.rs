@@ -112,6 +112,9 @@ pub(crate) struct BenchArgs {
     /// Messages under way at once [default: by case]
     #[arg(long)]
     pub(crate) window: Option<usize>,
+    /// Messages that the receiver takes, and receives that it posts, at a time (case `rate`) [default: 16]
+    #[arg(long)]
+    pub(crate) batch: Option<usize>,
     /// Numbers of open connections (cases `connections` and `cq`)
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     pub(crate) connections: Vec<usize>,

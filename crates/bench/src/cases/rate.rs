@@ -14,8 +14,9 @@ pub(super) const CASE: Case = Case {
     sizes: &[8],
     value: |ns, _| 1e3 / ns,
     points,
-    timed: "a stream of messages with a window, from the first post to the acknowledgement of the last; tcp has \
-            Nagle's algorithm on, which is its faster mode here",
+    timed: "a stream of messages with a window, from the first post to the acknowledgement of the last. Viaduct's \
+            receiver takes up to 16 messages, and posts as many receives, at a time (--batch); tcp has Nagle's \
+            algorithm on, which is its faster mode here",
     window: 64,
     axis: "",
     references: true,
@@ -24,15 +25,19 @@ pub(super) const CASE: Case = Case {
     derive: nothing,
 };
 
+/// Messages that the receiver takes at a time.
+const BATCH: usize = 16;
+
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let window = settings.window.unwrap_or(CASE.window);
+    let batch = settings.batch.unwrap_or(BATCH);
     let layers = with_extra(&settings.layers, Layer::Tcp, Layer::TcpNodelay);
     let point = |size: &usize| Point {
         size: *size,
         variants: variants(
             settings,
             &layers,
-            &Variant { nagle: true, ..shape(Motion::Stream, *size, window) },
+            &Variant { nagle: true, ..shape(Motion::Stream, *size, window) }.with("batch", batch as u64),
         ),
     };
     Ok(sizes.iter().map(point).collect())

@@ -54,6 +54,12 @@ pub(crate) struct Half {
     scratch: Vec<u8>,
     /// A receive that is posted again once the answer to its message is on its way.
     spent: Option<Descriptor>,
+    /// How many messages of a stream are taken, and receives posted, at a time.
+    batch: usize,
+    /// Messages that were taken, the next one last.
+    taken: Vec<Completion>,
+    /// Receives that are not posted again yet.
+    read: Vec<Descriptor>,
     patience: Patience,
 }
 
@@ -73,6 +79,8 @@ impl Half {
             (true, Side::Lead) => (CREDITS, 8),
             (true, Side::Follow) => (variant.window, variant.size),
         };
+        // Who sleeps takes what wakes him.
+        let batch = if variant.wait == Wait::Block { 1 } else { variant.arg("batch").max(1) as usize };
         let sends = variant.window + 1;
         let attributes = ViAttributes::new(tag).depth(sends.max(receives) + 1);
         // A case may name a level; 0 is none, and stands for the usual one.
@@ -101,6 +109,9 @@ impl Half {
             told: 0,
             scratch: vec![0; variant.size],
             spent: None,
+            batch,
+            taken: Vec::with_capacity(batch),
+            read: Vec::with_capacity(batch),
             patience,
         })
     }
@@ -172,6 +183,14 @@ impl Half {
         nic: &mut Nic,
         seq: u64,
     ) -> Result<u64> {
+        if STREAM && self.batch > 1 {
+            let done = match self.taken.pop() {
+                Some(done) => done,
+                None => self.take_batch(nic)?,
+            };
+            let done = self.checked(done)?;
+            return self.taken::<STREAM, CHECK>(nic, seq, done);
+        }
         self.post_spent(nic)?;
         let done = self.wait_recv(nic)?;
         self.taken::<STREAM, CHECK>(nic, seq, done)
@@ -212,11 +231,45 @@ impl Half {
             }
             return Ok(value);
         }
-        nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        if self.batch > 1 {
+            self.read.push(done.descriptor);
+        } else {
+            nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        }
         if self.received - self.told >= (self.window / 4).max(1) {
             self.grant(nic)?;
         }
         Ok(value)
+    }
+
+    /// Waits for the next messages of a stream: the first of them. The receives of those before are posted again.
+    fn take_batch(&mut self, nic: &mut Nic) -> Result<Completion> {
+        self.post_read(nic)?;
+        let mut turns = 0u32;
+        loop {
+            let found = nic.poll_recv_batch(self.vi, &mut self.taken, self.batch);
+            if found.map_err(|e| failure(self.layer, &e))? > 0 {
+                self.taken.reverse();
+            }
+            if let Some(first) = self.taken.pop() {
+                return Ok(first);
+            }
+            spin_loop();
+            turns = turns.wrapping_add(1);
+            if turns.is_multiple_of(1 << 16) {
+                self.patience.check("waiting for a message")?;
+            }
+        }
+    }
+
+    /// Posts the receives again whose messages were read.
+    #[inline]
+    fn post_read(&mut self, nic: &mut Nic) -> Result<()> {
+        if !self.read.is_empty() {
+            let posted = nic.post_recv_batch(self.vi, self.read.drain(..));
+            posted.map_err(|(_, e)| failure(self.layer, &e.error))?;
+        }
+        Ok(())
     }
 
     /// Posts the receive again that the last message of a ping-pong used.
@@ -247,6 +300,7 @@ impl Half {
     /// Sends a credit; if the transport is busy the next one will carry the news.
     #[inline(always)]
     fn grant(&mut self, nic: &mut Nic) -> Result<()> {
+        self.post_read(nic)?;
         match nic.send_inline(self.vi, &self.received.to_le_bytes(), None) {
             Ok(()) => self.told = self.received,
             Err(viaduct_via::Error::Busy) => self.patience.check("sending a credit")?,
