@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::handle::{Table, Vi};
+use crate::handle::{RawHandle, Table, Vi};
 use crate::provider::Signal;
 use crate::vi::{Queue, ViCore};
 
@@ -19,13 +19,36 @@ use crate::vi::{Queue, ViCore};
 const HOT_MAX: usize = 4;
 /// Full looks without an arrival after which a hot VI cools when the queue has more VIs than fit. While nothing else
 /// is under way only one poll in [`SCRUB_EVERY`] is a full look.
-const COOL_AFTER: u32 = 16;
+const COOL_AFTER: u32 = 4;
 /// One cold VI is looked at every so many polls.
-const SCRUB_EVERY: u32 = 64;
+const SCRUB_EVERY: u32 = 256;
+
+/// Which queue of which VI has a completion, as one number: what is written in parts and then read as a whole makes the
+/// processor wait until the parts have left its store buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry(u64);
+
+impl Entry {
+    #[inline]
+    fn new(vi: Vi, queue: Queue) -> Entry {
+        let RawHandle { index, generation } = vi.raw();
+        Entry(u64::from(generation) << 32 | u64::from(index) << 1 | u64::from(queue == Queue::Receive))
+    }
+
+    #[inline]
+    fn vi(self) -> Vi {
+        Vi::from_raw(RawHandle { index: self.0 as u32 >> 1, generation: (self.0 >> 32) as u32 })
+    }
+
+    #[inline]
+    fn queue(self) -> Queue {
+        if self.0 & 1 == 0 { Queue::Send } else { Queue::Receive }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct CqCore {
-    entries: VecDeque<(Vi, Queue)>,
+    entries: VecDeque<Entry>,
     capacity: usize,
     reserved: usize,
     members: Vec<Vi>,
@@ -85,12 +108,12 @@ impl CqCore {
 
     #[inline]
     pub(crate) fn push(&mut self, vi: Vi, queue: Queue) {
-        self.entries.push_back((vi, queue));
+        self.entries.push_back(Entry::new(vi, queue));
     }
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Vi, Queue)> {
-        self.entries.pop_front()
+        self.entries.pop_front().map(|entry| (entry.vi(), entry.queue()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -99,7 +122,7 @@ impl CqCore {
 
     /// Removes the oldest entry of this queue, because its completion was taken directly.
     pub(crate) fn forget(&mut self, vi: Vi, queue: Queue) {
-        if let Some(i) = self.entries.iter().position(|e| *e == (vi, queue)) {
+        if let Some(i) = self.entries.iter().position(|e| *e == Entry::new(vi, queue)) {
             self.entries.remove(i);
         }
     }
@@ -118,7 +141,7 @@ impl CqCore {
         self.members.retain(|m| *m != vi);
         self.hot.retain(|m| *m != vi);
         self.cooling.retain(|(m, _)| *m != vi);
-        self.entries.retain(|(v, _)| *v != vi);
+        self.entries.retain(|entry| entry.vi() != vi);
     }
 
     /// Whether a VI that connects now is polled directly from the start.

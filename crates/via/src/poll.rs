@@ -83,6 +83,9 @@ impl Nic {
                 self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
                 return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
             }
+            if core.waits_for_next() {
+                return Ok(None);
+            }
         }
         self.poll_queue::<true>(vi)
     }
@@ -116,6 +119,9 @@ impl Nic {
                 self.counters.add(Counter::Receives, found as u64);
                 self.counters.add(Counter::BytesReceived, bytes);
                 return Ok(found);
+            }
+            if core.waits_for_next() {
+                return Ok(0);
             }
         }
         while into.len() - before < most
@@ -151,7 +157,12 @@ impl Nic {
                     if found.watch.is_quiet() {
                         continue;
                     }
-                    let Some(taken) = found.take_small() else { return self.poll_cq_fully(cq) };
+                    let Some(taken) = found.take_small() else {
+                        if found.waits_for_next() {
+                            continue;
+                        }
+                        return self.poll_cq_fully(cq);
+                    };
                     found.idle_polls = 0;
                     self.counters.add(Counter::Receives, 1);
                     self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
@@ -232,13 +243,15 @@ impl Nic {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        if self.signal.has_events() {
+        let calm = self.signal.is_calm();
+        if !calm {
             self.process_events();
         }
         let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
         let mut taken = 0;
         if !core.queue_mut(queue).head_done() {
-            if core.watch.is_quiet() && !self.signal.is_announced() {
+            // News may be of an end, which what is watched does not show.
+            if calm && core.watch.is_quiet() {
                 return Ok(None);
             }
             taken = self.progress_vi(vi);

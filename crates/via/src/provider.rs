@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::handle::Vi;
 use crate::memory::{MemHandle, RegionInfo};
 use crate::queues::Queues;
-use crate::raw::{Locator, RawMemory};
+use crate::raw::{Locator, RawMemory, Watch};
 
 /// Names a listening address within a provider.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,6 +70,11 @@ pub trait Endpoint: Send {
     fn take_small(&mut self, work: &Work) -> Option<u32> {
         let _ = work;
         None
+    }
+
+    /// After [`take_small`](Self::take_small): what shows the message after that one, if nothing else is under way.
+    fn watch(&self) -> Watch {
+        Watch::NONE
     }
 
     /// Moves things on: delivers what arrived and completes what was pending. One that takes no message has looked at

@@ -265,6 +265,8 @@ pub struct Watch {
     word: *const AtomicU64,
     tag: u64,
     left: u32,
+    /// What was watched has come and was dealt with.
+    moved: bool,
 }
 
 // SAFETY: the word is an atomic; whoever makes a Watch promises how long it lives.
@@ -275,20 +277,26 @@ const WATCHED_POLLS: u32 = 128;
 
 impl Watch {
     /// Nothing to watch.
-    pub(crate) const NONE: Watch = Watch { word: std::ptr::null(), tag: 0, left: 0 };
+    pub const NONE: Watch = Watch { word: std::ptr::null(), tag: 0, left: 0, moved: false };
 
     /// Watches `word` for `tag`.
     ///
     /// # Safety
     /// The word stays valid until the endpoint that made the watch is dropped, or polled again.
+    #[inline]
     pub unsafe fn new(word: &AtomicU64, tag: u64) -> Watch {
-        Watch { word, tag, left: WATCHED_POLLS }
+        Watch { word, tag, left: WATCHED_POLLS, moved: false }
     }
 
-    /// What was watched has moved on.
+    /// What was watched has come and was dealt with; something else is to be watched.
     #[inline]
-    pub(crate) fn forget(&mut self) {
-        self.left = 0;
+    pub(crate) fn moved(&mut self) {
+        (self.left, self.moved) = (0, true);
+    }
+
+    #[inline]
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved
     }
 
     /// Whether a poll would find nothing.

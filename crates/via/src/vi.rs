@@ -318,6 +318,19 @@ impl ViCore {
         }
     }
 
+    /// A message was taken before, and none is there now: whether the one after it is all there is to wait for. A full
+    /// poll for each message would cost more than the message.
+    #[inline]
+    pub(crate) fn waits_for_next(&mut self) -> bool {
+        self.watch.has_moved() && self.watch_next()
+    }
+
+    #[inline(never)]
+    fn watch_next(&mut self) -> bool {
+        self.watch = self.endpoint.as_ref().map_or(Watch::NONE, |endpoint| endpoint.watch());
+        self.watch.is_quiet()
+    }
+
     /// The shortest way for a message: from the transport into the descriptor that is next, and out to the caller.
     #[inline(always)]
     pub(crate) fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
@@ -328,7 +341,7 @@ impl ViCore {
             return None;
         };
         let length = endpoint.take_small(work)?;
-        self.watch.forget();
+        self.watch.moved();
         let outcome = Outcome { op: Op::Receive, status: Status::Success, length, immediate: None };
         Some((self.recv.pop_fresh()?, outcome))
     }

@@ -94,11 +94,12 @@ impl Nic {
 
     /// Moves on everything that may bring a completion to `cq`.
     pub(crate) fn progress_cq(&mut self, cq: Cq) {
+        let (calm, announced) = (self.signal.is_calm(), self.signal.is_announced());
         self.process_events();
-        let announced = self.signal.is_announced();
         let (mut at, mut taken) = (0, 0);
         while let Some(vi) = self.cqs.get(cq.0).and_then(|c| c.hot.get(at).copied()) {
-            let quiet = !announced && self.vis.get_mut(vi.0).is_some_and(|v| v.watch.is_quiet());
+            // News may be of an end, which what is watched does not show.
+            let quiet = calm && self.vis.get_mut(vi.0).is_some_and(|v| v.watch.is_quiet());
             let here = if quiet { 0 } else { self.progress_vi(vi) };
             taken += here;
             let core = self.cqs.get_mut(cq.0).expect("looked up above");

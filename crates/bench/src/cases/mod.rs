@@ -117,7 +117,11 @@ impl Case {
             ));
         }
         check_cpus(settings)?;
-        if settings.window == Some(0) || settings.batch == Some(0) || settings.launches == 0 || settings.connections.contains(&0) {
+        if settings.window == Some(0)
+            || settings.batch == Some(0)
+            || settings.launches == 0
+            || settings.connections.contains(&0)
+        {
             return Err(Error::usage("a window, batch, launch or connection count of 0", "use at least 1"));
         }
         let sizes = if settings.sizes.is_empty() { self.sizes } else { &settings.sizes };

@@ -56,9 +56,10 @@ pub(crate) struct Half {
     spent: Option<Descriptor>,
     /// How many messages of a stream are taken, and receives posted, at a time.
     batch: usize,
-    /// Messages that were taken, the next one last.
     taken: Vec<Completion>,
-    /// Receives that are not posted again yet.
+    /// Receives whose messages were taken and not read yet, the next one last.
+    unread: Vec<Descriptor>,
+    /// Receives whose messages were read and that are not posted again yet.
     read: Vec<Descriptor>,
     patience: Patience,
 }
@@ -111,6 +112,7 @@ impl Half {
             spent: None,
             batch,
             taken: Vec::with_capacity(batch),
+            unread: Vec::with_capacity(batch),
             read: Vec::with_capacity(batch),
             patience,
         })
@@ -184,12 +186,14 @@ impl Half {
         seq: u64,
     ) -> Result<u64> {
         if STREAM && self.batch > 1 {
-            let done = match self.taken.pop() {
-                Some(done) => done,
+            let descriptor = match self.unread.pop() {
+                Some(descriptor) => descriptor,
                 None => self.take_batch(nic)?,
             };
-            let done = self.checked(done)?;
-            return self.taken::<STREAM, CHECK>(nic, seq, done);
+            let value = self.value::<CHECK>(&descriptor, seq);
+            self.read.push(descriptor);
+            self.counted(nic)?;
+            return Ok(value);
         }
         self.post_spent(nic)?;
         let done = self.wait_recv(nic)?;
@@ -215,15 +219,10 @@ impl Half {
         seq: u64,
         done: Completion,
     ) -> Result<u64> {
-        let value = if CHECK {
-            done.descriptor.buffers()[0].read(0, &mut self.scratch);
-            let short = u64::from(done.length as usize != self.size);
-            pattern::mismatches(&self.scratch, seq) + short
-        } else {
-            sum_buffer(&done.descriptor.buffers()[0], self.size)
-        };
-        self.received += 1;
+        let value = self.value::<CHECK>(&done.descriptor, seq);
+        let value = if CHECK { value + u64::from(done.length as usize != self.size) } else { value };
         if !STREAM {
+            self.received += 1;
             // Another one is posted, so this one has time.
             self.spent = Some(done.descriptor);
             if self.repost == Repost::Before {
@@ -231,27 +230,47 @@ impl Half {
             }
             return Ok(value);
         }
-        if self.batch > 1 {
-            self.read.push(done.descriptor);
-        } else {
-            nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
-        }
-        if self.received - self.told >= (self.window / 4).max(1) {
-            self.grant(nic)?;
-        }
+        nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))?;
+        self.counted(nic)?;
         Ok(value)
     }
 
+    /// Reads the message in a receive: what is wrong with it, or the sum of its bytes.
+    #[inline(always)]
+    fn value<const CHECK: bool>(&mut self, descriptor: &Descriptor, seq: u64) -> u64 {
+        if !CHECK {
+            return sum_buffer(&descriptor.buffers()[0], self.size);
+        }
+        descriptor.buffers()[0].read(0, &mut self.scratch);
+        pattern::mismatches(&self.scratch, seq)
+    }
+
+    /// One more message of a stream was read; now and then the sender is told.
+    #[inline(always)]
+    fn counted(&mut self, nic: &mut Nic) -> Result<()> {
+        self.received += 1;
+        if self.received - self.told >= (self.window / 4).max(1) {
+            self.grant(nic)?;
+        }
+        Ok(())
+    }
+
     /// Waits for the next messages of a stream: the first of them. The receives of those before are posted again.
-    fn take_batch(&mut self, nic: &mut Nic) -> Result<Completion> {
+    fn take_batch(&mut self, nic: &mut Nic) -> Result<Descriptor> {
         self.post_read(nic)?;
         let mut turns = 0u32;
         loop {
             let found = nic.poll_recv_batch(self.vi, &mut self.taken, self.batch);
-            if found.map_err(|e| failure(self.layer, &e))? > 0 {
-                self.taken.reverse();
+            found.map_err(|e| failure(self.layer, &e))?;
+            while let Some(done) = self.taken.pop() {
+                let done = self.checked(done)?;
+                if done.length as usize != self.size {
+                    let message = format!("{} bytes came instead of {}", done.length, self.size);
+                    return Err(Error::layer(self.layer, message, ""));
+                }
+                self.unread.push(done.descriptor);
             }
-            if let Some(first) = self.taken.pop() {
+            if let Some(first) = self.unread.pop() {
                 return Ok(first);
             }
             spin_loop();

@@ -79,11 +79,16 @@ impl ShmVi {
         } else if empty {
             self.look_for_the_end(queues);
             if !self.waiting {
-                let (word, lap) = self.rx.next_word();
-                // SAFETY: the ring is kept mapped by this endpoint, and its position changes only when it is polled.
-                queues.watch(unsafe { Watch::new(word, lap) });
+                queues.watch(self.next_word());
             }
         }
+    }
+
+    /// What shows that the next message is there, while nothing else is waited for.
+    pub(crate) fn next_word(&self) -> Watch {
+        let (word, lap) = self.rx.next_word();
+        // SAFETY: the ring is kept mapped by this endpoint, and its position changes only when it is polled.
+        unsafe { Watch::new(word, lap) }
     }
 
     /// The shortest way for what somebody may be waiting for: a word, into one buffer. False if it is not that; then

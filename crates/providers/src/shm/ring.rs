@@ -121,22 +121,25 @@ pub(crate) fn entries_for(words: usize) -> u64 {
     1 + u64::from(words > FIRST_WORDS)
 }
 
+/// [`BURSTING`] in the first word of an entry.
+const IN_BURST: u64 = (BURSTING as u64) << 40;
 /// Messages in a row that make a burst.
 const BURST: u32 = 4;
 /// Lines the consumer asks for behind the last entry of a burst.
-const FETCH: u64 = 8;
-/// How far ahead of the producer lines are fetched for writing.
-const AHEAD: u64 = 8;
+const FETCH: u64 = 16;
+/// How far ahead of the producer lines are fetched for writing: between far cores a line takes as long as several
+/// messages, and much further ahead the consumer still has them.
+const AHEAD: u64 = 16;
 
 /// Asks for the line of a slot that will be written soon, so that a burst does not wait for each line in turn. The
 /// consumer is not there yet, so nothing is taken away from it.
 #[inline(always)]
 fn own_soon(slot: &Slot) {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    // SAFETY: a prefetch has no effect but on the cache.
+    // SAFETY: a prefetch has no effect but on the cache; CPUs of this architecture without this one take it for nothing.
+    // The intrinsic would be compiled to a prefetch for reading, which leaves the line with the consumer as well.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>((slot as *const Slot).cast::<i8>());
+        std::arch::asm!("prefetchw [{0}]", in(reg) slot, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
     let _ = slot;
@@ -164,19 +167,19 @@ pub(crate) struct Producer<S> {
     consumed: u64,
     /// Messages written since [`pause`](Producer::pause).
     run: u32,
-    /// The run before that was a burst.
-    streaming: bool,
+    /// [`BURSTING`], where it stands in the first word, if this run or the one before is a burst.
+    bursting: u64,
 }
 
 impl<S: Deref<Target = [Slot]>> Producer<S> {
     pub(crate) fn new(slots: S) -> Producer<S> {
-        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0, run: 0, streaming: false }
+        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0, run: 0, bursting: 0 }
     }
 
     /// Something came the other way: an answer, or a word between two parts of a stream.
     #[inline]
     pub(crate) fn pause(&mut self) {
-        self.streaming = self.run >= BURST;
+        self.bursting = if self.run >= BURST { IN_BURST } else { 0 };
         self.run = 0;
     }
 
@@ -210,15 +213,15 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         if flags != 0 {
             slot.body[0].store(u64::from(immediate), Ordering::Relaxed);
         }
-        let burst = self.streaming | (self.run >= BURST);
-        let bursting = if burst { BURSTING } else { 0 };
-        slot.head
-            .store(pack(Kind::Inline, flags | bursting, len, self.shape.lap(self.next)), Ordering::Release);
-        // An exchange of single messages would gain nothing from it.
-        if burst {
-            own_soon(self.shape.at(&self.slots, self.next + AHEAD));
-        }
+        let head = pack(Kind::Inline, flags, len, self.shape.lap(self.next)) | self.bursting;
+        slot.head.store(head, Ordering::Release);
         self.run += 1;
+        // An exchange of single messages would gain nothing from it.
+        if self.bursting != 0 {
+            own_soon(self.shape.at(&self.slots, self.next + AHEAD));
+        } else if self.run == BURST {
+            self.bursting = IN_BURST;
+        }
         self.next += 1;
     }
 
@@ -325,7 +328,7 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     #[inline(always)]
     pub(crate) fn full_word(&self) -> Option<bool> {
         let word = self.slot(0).head.load(Ordering::Acquire);
-        let burst = word & (u64::from(BURSTING) << 40);
+        let burst = word & IN_BURST;
         let plain = pack(Kind::Inline, 0, 8, self.shape.lap(self.next));
         (word ^ burst == plain).then_some(burst != 0)
     }

@@ -8,6 +8,7 @@ use viaduct_os::copy::load_word;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Submit};
+use viaduct_via::raw::Watch;
 use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
 
 use super::bounce::BOUNCES;
@@ -305,6 +306,10 @@ impl Endpoint for ShmVi {
             Some(burst) => self.take_word(work, burst),
             None => self.take_words(work),
         }
+    }
+
+    fn watch(&self) -> Watch {
+        if self.waiting { Watch::NONE } else { self.next_word() }
     }
 
     #[inline]
