@@ -149,6 +149,7 @@ impl ShmVi {
         if burst {
             self.rx.fetch_ahead();
         } else {
+            self.tx.own_next();
             self.tx.pause();
         }
         self.idle = !burst;

@@ -169,11 +169,13 @@ pub(crate) struct Producer<S> {
     run: u32,
     /// [`BURSTING`], where it stands in the first word, if this run or the one before is a burst.
     bursting: u64,
+    /// The last message took two entries.
+    wide: bool,
 }
 
 impl<S: Deref<Target = [Slot]>> Producer<S> {
     pub(crate) fn new(slots: S) -> Producer<S> {
-        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0, run: 0, bursting: 0 }
+        Producer { shape: Shape::of(&slots), slots, next: 0, consumed: 0, run: 0, bursting: 0, wide: false }
     }
 
     /// Something came the other way: an answer, or a word between two parts of a stream.
@@ -181,6 +183,20 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
     pub(crate) fn pause(&mut self) {
         self.bursting = if self.run >= BURST { IN_BURST } else { 0 };
         self.run = 0;
+    }
+
+    /// A message has come that may be answered, as those before it were: asks for the lines of the answer, one of which
+    /// the peer looks at meanwhile. They would be asked for when a store waits for them else, after all the work that is
+    /// between message and answer; between far cores that is the larger part of a message's time.
+    #[inline(always)]
+    pub(crate) fn own_next(&self) {
+        if self.run != 0 {
+            if self.wide {
+                // Written first.
+                own_soon(self.shape.at(&self.slots, self.next + 1));
+            }
+            own_soon(self.shape.at(&self.slots, self.next));
+        }
     }
 
     /// Whether one more fits, as far as is known.
@@ -219,7 +235,7 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         // An exchange of single messages would gain nothing from it.
         if self.bursting != 0 {
             own_soon(self.shape.at(&self.slots, self.next + AHEAD));
-        } else if self.run == BURST {
+        } else if self.run >= BURST {
             self.bursting = IN_BURST;
         }
         self.next += 1;
@@ -244,6 +260,8 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         }
         first.body[0].store(u64::from(immediate) | u64::from(spare) << 32, Ordering::Relaxed);
         first.head.store(pack(head.kind, head.flags, head.len, shape.lap(self.next)), Ordering::Release);
+        self.run += 1;
+        self.wide = words.len() > FIRST_WORDS;
         self.next += entries_for(words.len());
     }
 }
