@@ -11,8 +11,10 @@ use crate::error::Result;
 use crate::layers::Layer;
 use crate::plan::Settings;
 
-/// What the suite is held against where a case has it: the machine's own limits and the kernel's sockets.
-const REFERENCES: [Layer; 4] = [Layer::Raw, Layer::Copy, Layer::Unix, Layer::Tcp];
+/// What the suite is held against where a case has it: the machine's own limits and the kernel's sockets and pipes.
+const REFERENCES: [Layer; 5] = [Layer::Raw, Layer::Copy, Layer::Unix, Layer::Pipe, Layer::Tcp];
+/// Those that a quick run does without.
+const LEFT_OUT: [Layer; 2] = [Layer::Unix, Layer::Pipe];
 
 /// Sizes of the figures, where the case's own are fewer: from 4 bytes to beyond the thesis' 32 KiB.
 const FIGURES: [(&str, &[usize]); 2] = [
@@ -84,7 +86,7 @@ fn with_references(case: &Case, settings: &Settings) -> Vec<Layer> {
     let plain = case.axis.is_empty() && variants(case, settings).is_ok_and(|n| n <= points(case, settings));
     for layer in REFERENCES {
         let wanted =
-            if settings.quick { plain && layer != Layer::Unix } else { plain || layer == Layer::Tcp };
+            if settings.quick { plain && !LEFT_OUT.contains(&layer) } else { plain || layer == Layer::Tcp };
         if wanted && case.references && !layers.contains(&layer) && accepts(case, settings, layer) {
             layers.push(layer);
         }
@@ -160,8 +162,11 @@ mod tests {
             settings.sizes = sizes(case, &settings);
             with_references(case, &settings)
         };
-        assert_eq!(layers("latency"), [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Tcp]);
-        assert_eq!(layers("bandwidth"), [Layer::Shm, Layer::Raw, Layer::Copy, Layer::Unix, Layer::Tcp]);
+        assert_eq!(layers("latency"), [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Pipe, Layer::Tcp]);
+        assert_eq!(
+            layers("bandwidth"),
+            [Layer::Shm, Layer::Raw, Layer::Copy, Layer::Unix, Layer::Pipe, Layer::Tcp]
+        );
         assert_eq!(layers("connections"), [Layer::Shm, Layer::Tcp]);
         assert_eq!(layers("logp"), [Layer::Shm, Layer::Tcp]);
     }

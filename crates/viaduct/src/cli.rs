@@ -79,7 +79,7 @@ pub(crate) struct BenchArgs {
     /// Provider of the layer that is measured first
     #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER", conflicts_with = "layer")]
     pub(crate) provider: String,
-    /// Measure this reference layer instead of a provider
+    /// Measure this reference layer instead of a provider: raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
     /// Layers to measure in the same run, interleaved with the first

@@ -267,7 +267,7 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
     if settings.one_core() && variant.wait == Wait::Poll {
         return Err(Error::usage(
             format!("layer `{layer}` would spin while the other process waits for the same core"),
-            "with one core for both use --wait block and layers that can sleep: unix, tcp, or a provider",
+            "with one core for both use --wait block and layers that can sleep: unix, pipe, tcp, or a provider",
         ));
     }
     if layer == Layer::Copy && !variant.motion.is_stream() {
