@@ -1,22 +1,13 @@
 //! Short runs of every case with the reference layers: valid data, the promised JSON, no process left behind.
 //! No test looks at a time.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
+use common::{bench, two_cores};
 use serde_json::Value;
-
-/// Runs a short benchmark and gives its lines.
-fn bench(args: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
-    command.arg("bench").args(args).args(["--time", "0.05", "--launches", "1", "--format", "json"]);
-    let output =
-        command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {talk}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
-}
 
 /// Checks what every run promises; returns the layers that were measured.
 fn check(lines: &[Value], case: &str) -> BTreeSet<String> {
@@ -40,15 +31,6 @@ fn check(lines: &[Value], case: &str) -> BTreeSet<String> {
 
 fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// Layers that spin need a core for each process.
-fn two_cores() -> bool {
-    let enough = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-    if !enough {
-        eprintln!("skipped: needs two cores");
-    }
-    enough
 }
 
 #[test]

@@ -1,22 +1,18 @@
 //! Short runs of the cases about what VIA offers: valid data, every promised curve, and what each proves itself with.
 //! No test looks at a time.
 
-use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+mod common;
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use common::two_cores;
 use serde_json::Value;
 
 /// Runs a short benchmark on the shm provider and gives its measured lines, all of them valid.
 fn bench(case: &str, args: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
-    command.args(["bench", case, "--time", "0.02", "--launches", "1", "--format", "json"]).args(args);
-    let output =
-        command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{case} {args:?}: {talk}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str(line).expect("one object a line"));
-    let lines: Vec<Value> = lines.filter(|line: &Value| line.get("ratio").is_none()).collect();
+    let lines = common::bench(&[&[case], args].concat()).into_iter();
+    let lines: Vec<Value> = lines.filter(|line| line.get("ratio").is_none()).collect();
     for line in &lines {
         assert_eq!(
             (&line["case"], &line["layer"], &line["valid"]),
@@ -40,15 +36,6 @@ fn expected(curves: &[(&str, &str, &[u64])]) -> BTreeSet<(String, String, u64)> 
         places.iter().map(of).collect::<Vec<_>>()
     };
     curves.iter().flat_map(places).collect()
-}
-
-/// Layers that spin need a core for each process.
-fn two_cores() -> bool {
-    let enough = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-    if !enough {
-        eprintln!("skipped: needs two cores");
-    }
-    enough
 }
 
 #[test]

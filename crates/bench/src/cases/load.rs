@@ -8,7 +8,7 @@
 use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::spins;
+use crate::cases::spinning::spins;
 use crate::cases::{Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};

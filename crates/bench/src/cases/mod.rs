@@ -20,6 +20,7 @@ mod rdma;
 mod rdma_stream;
 mod reliability;
 mod segments;
+mod spinning;
 mod translation;
 mod translation_stream;
 mod wakeup;

@@ -8,13 +8,13 @@ mod fresh;
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Case, nothing, shape, spinning};
 use crate::error::{Error, Result};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
-use crate::plan::{Motion, Point, Run, Settings, Tally, Variant, Wait};
+use crate::plan::{Motion, Point, Run, Settings, Tally};
 use crate::raw::{sum_buffer, sum_lent};
 use crate::timer::Timer;
 
@@ -44,21 +44,17 @@ const QUICK: &[usize] = &[8, 4 << 10];
 const FRESH: u64 = 400;
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    spins(settings, CASE.name)?;
-    let point = |size: &usize| {
-        check_size(*size)?;
-        let of = |series: &str| {
+    spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
+        check_size(size)?;
+        let of = |series: &&str| {
             let motion = if series.starts_with("write") { Motion::PingPong } else { Motion::Calls };
-            let shape = shape(motion, *size, CASE.window).on(series, None);
-            let shape = if series == "read-fresh" { shape.with("count", FRESH) } else { shape };
-            variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
+            let shape = shape(motion, size, CASE.window).on(series, None);
+            if *series == "read-fresh" { shape.with("count", FRESH) } else { shape }
         };
         // Atomics work on one word, whatever the size.
-        let atomics: &[&str] = if *size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
-        let series = ["write", "write-imm", "read", "read-fresh"].iter().chain(atomics);
-        Ok(Point { size: *size, variants: series.flat_map(|series| of(series)).collect() })
-    };
-    settings.quickly(sizes, QUICK).iter().map(point).collect()
+        let atomics: &[&str] = if size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
+        Ok(["write", "write-imm", "read", "read-fresh"].iter().chain(atomics).map(of).collect())
+    })
 }
 
 /// The last word of a write tells that all of it is there, so there has to be one.
@@ -70,22 +66,6 @@ pub(super) fn check_size(size: usize) -> Result<()> {
         format!("an RDMA write of {size} bytes does not end in a whole word"),
         "use --sizes 8 or other multiples of 8",
     ))
-}
-
-/// Both ends spin, so each needs a core.
-pub(super) fn spins(settings: &Settings, case: &str) -> Result<()> {
-    if !settings.one_core() {
-        return Ok(());
-    }
-    Err(Error::usage(
-        format!("both processes of `{case}` spin, and one core cannot run both"),
-        "give each its own core: --cpus 0,1",
-    ))
-}
-
-/// Memory does not wake anybody up, so whoever watches it spins.
-pub(super) fn polling(variant: Variant) -> Variant {
-    Variant { wait: Wait::Poll, ..variant }
 }
 
 fn end(mut place: Place) -> Result<Box<dyn End>> {

@@ -5,8 +5,9 @@
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::{check_size, polling, spins};
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::rdma::check_size;
+use crate::cases::spinning::{self, QUICK};
+use crate::cases::{Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
@@ -36,20 +37,12 @@ pub(super) const CASE: Case = Case {
     logp: false,
 };
 
-const QUICK: &[usize] = &[4 << 10, 64 << 10];
-
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
-    let point = |size: &usize| {
-        check_size(*size)?;
-        let of = |series: &&str| {
-            let shape = shape(Motion::Stream, *size, window).on(series, None);
-            variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
-        };
-        Ok(Point { size: *size, variants: ["write", "read"].iter().flat_map(of).collect() })
-    };
-    settings.quickly(sizes, QUICK).iter().map(point).collect()
+    spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
+        check_size(size)?;
+        Ok(["write", "read"].map(|series| shape(Motion::Stream, size, window).on(series, None)).to_vec())
+    })
 }
 
 fn end(mut place: Place) -> Result<Box<dyn End>> {

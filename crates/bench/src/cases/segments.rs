@@ -3,11 +3,11 @@
 //! The NIC may gather them when it sends, scatter them when it receives, or both; the rival is a program that copies
 //! the pieces into one buffer itself, and out of it at the other end.
 
-use viaduct_via::{Completion, Descriptor, Error as ViaError, Nic, Op};
+use viaduct_via::{Completion, Descriptor, Op};
 
 use crate::cases::{Case, by_descriptor, nothing, shape};
 use crate::error::Result;
-use crate::layers::stock::{Pool, Stock, cuts, descriptors, stride, wrong};
+use crate::layers::stock::{Manner, Plain, Pool, cuts, descriptors, stride, wrong};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -86,49 +86,47 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     let receives = receives.map_err(|e| place.failed(&e))?;
     let pool = Pool::new(sends, receives, size, true);
     if place.variant.arg("pack") == 1 {
-        return stocked(place, Packed::new(pool, size, segments), None);
+        return stocked(place, pool.with(Packed::new(size, segments)), None);
     }
     stocked(place, pool.renewed(), None)
 }
 
 /// The program packs: its pieces lie in memory of its own.
 struct Packed {
-    pool: Pool,
+    plain: Plain,
     /// Start in the message, start in the memory, length.
     cuts: Vec<(usize, usize, usize)>,
     from: Vec<u8>,
     to: Vec<u8>,
-    scratch: Vec<u8>,
 }
 
 impl Packed {
-    fn new(pool: Pool, size: usize, segments: usize) -> Packed {
+    fn new(size: usize, segments: usize) -> Packed {
         let stride = stride(size, segments);
         let cut = |(index, (start, len))| (start, index * stride, len);
         let memory = vec![1; stride * segments];
         Packed {
-            pool,
+            plain: Plain::new(size),
             cuts: cuts(size, segments).enumerate().map(cut).collect(),
             from: memory.clone(),
             to: memory,
-            scratch: vec![0; size],
         }
     }
 }
 
-impl Stock for Packed {
+impl Manner for Packed {
+    fn plain(&mut self) -> &mut Plain {
+        &mut self.plain
+    }
+
     #[inline(always)]
-    fn outgoing<const CHECK: bool>(
-        &mut self,
-        nic: &mut Nic,
-        seq: u64,
-    ) -> std::result::Result<Option<Descriptor>, ViaError> {
+    fn write<const CHECK: bool>(&mut self, descriptor: &mut Descriptor, seq: u64) {
         // What is sent in a validation pass are the pieces, so that the copying is checked as well.
-        let Some(mut descriptor) = self.pool.outgoing::<false>(nic, seq)? else { return Ok(None) };
         if CHECK {
-            pattern::fill(&mut self.scratch, seq);
+            let whole = &mut self.plain.scratch;
+            pattern::fill(whole, seq);
             for (start, at, len) in &self.cuts {
-                self.from[*at..at + len].copy_from_slice(&self.scratch[*start..start + len]);
+                self.from[*at..at + len].copy_from_slice(&whole[*start..start + len]);
             }
         } else {
             self.cuts.iter().for_each(|(_, at, len)| renew_bytes(&mut self.from[*at..at + len], seq as u8));
@@ -136,21 +134,6 @@ impl Stock for Packed {
         for (start, at, len) in &self.cuts {
             descriptor.write(0, *start, &self.from[*at..at + len]);
         }
-        Ok(Some(descriptor))
-    }
-
-    #[inline(always)]
-    fn returned(&mut self, nic: &mut Nic, descriptor: Descriptor) -> std::result::Result<(), ViaError> {
-        self.pool.returned(nic, descriptor)
-    }
-
-    #[inline(always)]
-    fn incoming(
-        &mut self,
-        nic: &mut Nic,
-        used: Option<Descriptor>,
-    ) -> std::result::Result<Descriptor, ViaError> {
-        self.pool.incoming(nic, used)
     }
 
     #[inline(always)]
@@ -163,9 +146,10 @@ impl Stock for Packed {
             let pieces = self.cuts.iter().map(|(_, at, len)| sum(&self.to[*at..at + len]));
             return pieces.fold(0, u64::wrapping_add);
         }
+        let whole = &mut self.plain.scratch;
         for (start, at, len) in &self.cuts {
-            self.scratch[*start..start + len].copy_from_slice(&self.to[*at..at + len]);
+            whole[*start..start + len].copy_from_slice(&self.to[*at..at + len]);
         }
-        wrong(&self.scratch, done, seq)
+        wrong(whole, done, seq)
     }
 }

@@ -12,7 +12,7 @@ use viaduct_via::{
 
 use crate::control::Patience;
 use crate::error::{Error, Result};
-use crate::layers::half::failure;
+use crate::layers::half::{checked, failure};
 use crate::layers::via::Place;
 
 /// Receives that stay posted for immediate data.
@@ -89,7 +89,7 @@ impl Lent {
             return Ok(None);
         };
         self.under_way -= 1;
-        Ok(Some(self.checked(done)?.descriptor))
+        Ok(Some(checked(self.layer, done)?.descriptor))
     }
 
     /// Waits until the next operation is done.
@@ -130,7 +130,7 @@ impl Lent {
         let mut turns = 0u32;
         loop {
             if let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
-                return self.checked(done);
+                return checked(self.layer, done);
             }
             self.pause(&mut turns)?;
         }
@@ -150,15 +150,6 @@ impl Lent {
             self.patience.check("waiting for an RDMA operation")
         } else {
             Ok(())
-        }
-    }
-
-    #[inline(always)]
-    fn checked(&self, done: Completion) -> Result<Completion> {
-        if done.status.is_success() {
-            Ok(done)
-        } else {
-            Err(Error::layer(self.layer, done.status.to_string(), ""))
         }
     }
 }

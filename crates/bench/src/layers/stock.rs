@@ -28,43 +28,102 @@ pub(crate) trait Stock {
     fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
 }
 
+/// How the messages of a [`Pool`] are written and read. Whoever has a way of its own replaces what differs.
+pub(crate) trait Manner {
+    /// The usual way.
+    fn plain(&mut self) -> &mut Plain;
+    /// Writes message `seq`, as far as it is written anew each time.
+    #[inline(always)]
+    fn write<const CHECK: bool>(&mut self, descriptor: &mut Descriptor, seq: u64) {
+        self.plain().fill::<CHECK>(descriptor, seq);
+    }
+    /// Reads every byte of message `seq`; counts what is wrong with it if `CHECK`.
+    #[inline(always)]
+    fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
+        self.plain().take::<CHECK>(done, seq)
+    }
+    /// A slice begins.
+    fn begin(&mut self, _nic: &Nic) {}
+    /// A slice of `sent` messages from here has ended: adds what the case proves itself with.
+    fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
+}
+
+/// Messages are read in place, and written only if they have to change.
+pub(crate) struct Plain {
+    /// Every line of a message is written before it is sent.
+    renewed: bool,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Plain {
+    /// For messages of `size` bytes.
+    pub(crate) fn new(size: usize) -> Plain {
+        Plain { renewed: false, scratch: vec![0; size] }
+    }
+
+    #[inline(always)]
+    fn fill<const CHECK: bool>(&mut self, descriptor: &mut Descriptor, seq: u64) {
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+            write_pieces(descriptor, &self.scratch);
+        } else if self.renewed {
+            for index in 0..descriptor.buffers().len() {
+                let len = descriptor.work().segments[index].len as usize;
+                renew(descriptor, index, len, seq as u8);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn take<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
+        if !CHECK {
+            return sum_pieces(&done.descriptor);
+        }
+        self.scratch.fill(0);
+        read_pieces(&done.descriptor, &mut self.scratch);
+        wrong(&self.scratch, done, seq)
+    }
+}
+
+impl Manner for Plain {
+    fn plain(&mut self) -> &mut Plain {
+        self
+    }
+}
+
 /// Descriptors made beforehand, over registered memory that the provider can share.
-pub(crate) struct Pool {
+pub(crate) struct Pool<M = Plain> {
     sends: VecDeque<Descriptor>,
     receives: VecDeque<Descriptor>,
     /// The descriptor used last is used again: its memory is still in the cache.
     same: bool,
-    /// Every line of a message is written before it is sent.
-    renewed: bool,
-    scratch: Vec<u8>,
+    manner: M,
 }
 
 impl Pool {
     /// A pool of these, used in turn; or again and again the same if `same`.
     pub(crate) fn new(sends: Vec<Descriptor>, receives: Vec<Descriptor>, size: usize, same: bool) -> Pool {
-        Pool { sends: sends.into(), receives: receives.into(), same, renewed: false, scratch: vec![0; size] }
+        Pool { sends: sends.into(), receives: receives.into(), same, manner: Plain::new(size) }
     }
 
     /// The same with messages that are written anew each time. A receiver that fetches a message which never changes
     /// would find it in its own cache.
-    pub(crate) fn renewed(self) -> Pool {
-        Pool { renewed: true, ..self }
+    pub(crate) fn renewed(mut self) -> Pool {
+        self.manner.renewed = true;
+        self
+    }
+
+    /// The same with messages that are written and read in another way.
+    pub(crate) fn with<M: Manner>(self, manner: M) -> Pool<M> {
+        Pool { sends: self.sends, receives: self.receives, same: self.same, manner }
     }
 }
 
-impl Stock for Pool {
+impl<M: Manner> Stock for Pool<M> {
     #[inline(always)]
     fn outgoing<const CHECK: bool>(&mut self, _: &mut Nic, seq: u64) -> Result<Option<Descriptor>, Error> {
         let Some(mut descriptor) = self.sends.pop_front() else { return Ok(None) };
-        if CHECK {
-            pattern::fill(&mut self.scratch, seq);
-            write_pieces(&mut descriptor, &self.scratch);
-        } else if self.renewed {
-            for index in 0..descriptor.buffers().len() {
-                let len = descriptor.work().segments[index].len as usize;
-                renew(&mut descriptor, index, len, seq as u8);
-            }
-        }
+        self.manner.write::<CHECK>(&mut descriptor, seq);
         Ok(Some(descriptor))
     }
 
@@ -89,12 +148,15 @@ impl Stock for Pool {
 
     #[inline(always)]
     fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
-        if !CHECK {
-            return sum_pieces(&done.descriptor);
-        }
-        self.scratch.fill(0);
-        read_pieces(&done.descriptor, &mut self.scratch);
-        wrong(&self.scratch, done, seq)
+        self.manner.read::<CHECK>(done, seq)
+    }
+
+    fn begin(&mut self, nic: &Nic) {
+        self.manner.begin(nic);
+    }
+
+    fn finish(&mut self, nic: &Nic, run: &Run, sent: u64, tally: &mut Tally) {
+        self.manner.finish(nic, run, sent, tally);
     }
 }
 
