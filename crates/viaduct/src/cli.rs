@@ -99,11 +99,12 @@ pub(crate) struct BenchArgs {
     pub(crate) repost: RepostArg,
     /// Os, Or, g and L beside every ping-pong of the case, so that one sees which side pays
     ///
-    /// Each curve of a provider gets five more, named `CURVE:Os` and so on, at the same places with the same settings.
+    /// Each curve of a provider gets five or six more, named `CURVE:Os` and so on, at the same places with the same settings.
     /// Os: what a post costs the sender. Or: what taking a message costs the receiver. g: how close one message can
     /// follow another. one-way: from just before the post to just after the taking. L: one-way without Os and Or, the
-    /// way itself. Cases that measure streams or calls have no such parts and run as without it. Takes five times as
-    /// long, and a core for each end.
+    /// way itself. Or-interrupt (cases `latency`, `connections` and `logp`): what a loop on the receiver's core loses to
+    /// a message that a handler takes there. Cases that measure streams or calls have no such parts and run as without
+    /// it. Takes five or six times as long, and a core for each end.
     #[arg(long)]
     pub(crate) logp: bool,
     /// Cores of the two processes; twice the same to share one [default: the first two]

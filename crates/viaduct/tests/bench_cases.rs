@@ -145,6 +145,8 @@ fn every_ping_pong_can_be_taken_apart() {
                 );
             }
         }
+        let interrupted = found.iter().any(|name| name.ends_with("Or-interrupt"));
+        assert_eq!(interrupted, ["latency", "connections"].contains(&case), "{case}: {found:?}");
         // L is there wherever the three it follows from were measured in one placement.
         for way in lines.iter().filter(|line| text(line, "series").ends_with("one-way")) {
             let of = |part: &str| {
@@ -160,6 +162,16 @@ fn every_ping_pong_can_be_taken_apart() {
                 assert!((of("L").expect("an L") - left).abs() < 1e-6, "{way}");
             }
         }
+    }
+}
+
+#[test]
+fn receives_that_interrupt() {
+    if two_cores() {
+        let lines = bench("logp", &["--sizes", "8,5000"]);
+        let woken: Vec<_> = lines.iter().filter(|line| line["series"] == "Or-interrupt").collect();
+        let sizes: BTreeSet<_> = woken.iter().map(|line| line["size"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, BTreeSet::from([8, 5000]));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bandwidth: many messages one way, a few of them under way at a time, every byte read by the receiver.
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings};
@@ -18,7 +18,7 @@ pub(super) const CASE: Case = Case {
     window: 4,
     axis: "",
     references: true,
-    logp: false,
+    logp: Apart::Not,
     via: plain,
     derive: nothing,
 };

@@ -3,7 +3,7 @@
 //! One connection for each direction; each process sends when there is room and takes what has come, in turns.
 
 use crate::cases::spinning::{self, QUICK};
-use crate::cases::{Case, nothing, shape};
+use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
 use crate::layers::via::Place;
@@ -27,7 +27,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

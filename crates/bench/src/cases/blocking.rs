@@ -8,7 +8,7 @@ use std::time::Duration;
 use viaduct_os::clock::thread_cpu_ns;
 use viaduct_os::wait::{Spin, WaitConfig};
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::via::{Place, plain};
 use crate::loops::End;
@@ -29,7 +29,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "spin_us",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };

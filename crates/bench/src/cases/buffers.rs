@@ -6,7 +6,7 @@
 
 use viaduct_via::Op;
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::heap::{Heap, Register};
 use crate::layers::stock::{Pool, descriptors, stride};
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };

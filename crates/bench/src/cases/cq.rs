@@ -5,7 +5,7 @@
 
 use viaduct_via::{Cq, Descriptor, MemAttributes, Op, ViAttributes};
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::CREDITS;
 use crate::layers::stock::{Pool, descriptors};
@@ -28,7 +28,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "queues",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };

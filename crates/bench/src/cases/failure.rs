@@ -12,7 +12,7 @@ use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, MemAttributes, Vi, ViAttributes};
 
 use crate::cases::calls::Idle;
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::{Error, Result};
 use crate::layers::half::Side;
 use crate::layers::via::Place;
@@ -37,7 +37,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const SERIES: [&str; 3] = ["detect", "flush", "reconnect"];

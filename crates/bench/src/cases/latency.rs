@@ -1,6 +1,6 @@
 //! Latency: one message there, one back; half of the round trip.
 
-use crate::cases::{Case, nothing, shape, variants, with_extra};
+use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::Layer;
 use crate::layers::via::plain;
@@ -19,7 +19,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: true,
-    logp: true,
+    logp: Apart::Interrupted,
     via: plain,
     derive: nothing,
 };

@@ -11,7 +11,7 @@ mod cq;
 mod failure;
 mod latency;
 mod load;
-mod logp;
+pub(crate) mod logp;
 mod overlap;
 mod pairs;
 pub(crate) mod parts;
@@ -87,12 +87,23 @@ pub struct Case {
     pub axis: &'static str,
     /// The reference layers (sockets, raw, copy) have it too.
     pub(crate) references: bool,
-    /// It is one of ping-pongs whose ends also work as streams, so that `--logp` can take them apart.
-    pub logp: bool,
+    /// How far `--logp` can take its ping-pongs apart.
+    pub logp: Apart,
     /// Builds one end on a provider.
     pub(crate) via: fn(Place) -> Result<Box<dyn End>>,
     /// Values that follow from the measured ones: further lines of the result.
     pub(crate) derive: fn(&[Measurement]) -> Vec<Line>,
+}
+
+/// Into what `--logp` takes the ping-pongs of a case apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// It has none, or their ends do not work as streams.
+    Not,
+    /// Os, Or, g and L of messages that are polled for.
+    Polled,
+    /// The same, and Or of messages that interrupt: its ends are the plain ones.
+    Interrupted,
 }
 
 /// Nothing follows.
@@ -127,8 +138,8 @@ impl Case {
         }
         let sizes = if settings.sizes.is_empty() { self.sizes } else { &settings.sizes };
         let mut points = (self.points)(settings, sizes)?;
-        if settings.logp && self.logp {
-            parts::extend(settings, &mut points)?;
+        if settings.logp && self.logp != Apart::Not {
+            parts::extend(settings, self.logp, &mut points)?;
         }
         for variant in points.iter_mut().flat_map(|point| &mut point.variants) {
             variant.case = self.name.into();
@@ -147,13 +158,19 @@ impl Case {
     pub fn header(&self, settings: &Settings) -> Vec<String> {
         let [here, there] = settings.cpus;
         let mut lines = vec![format!("{}: {}", self.name, self.about), format!("Timed: {}.", self.timed)];
-        if settings.logp && self.logp {
+        if settings.logp && self.logp != Apart::Not {
             lines.push(
                 "Beside each: Os, a post in bursts of 16 on an idle connection; Or, taking a message that has come; g, \
                  the time between messages of a stream; one-way, from just before the post to just after the taking; \
                  L = one-way - Os - Or."
                     .into(),
             );
+            if self.logp == Apart::Interrupted {
+                lines.push(
+                    "Or-interrupt: what a loop on the receiver's core loses to a message that a handler takes there."
+                        .into(),
+                );
+            }
         }
         lines.push(if settings.one_core() {
             format!("Two processes share core {here}, so every message needs a switch from one to the other.")

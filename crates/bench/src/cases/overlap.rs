@@ -9,7 +9,7 @@ use std::hint::black_box;
 use viaduct_via::{Descriptor, Op};
 
 use crate::cases::spinning::{self, QUICK};
-use crate::cases::{Case, nothing, shape};
+use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::lent::Lent;
@@ -38,7 +38,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

@@ -8,7 +8,7 @@ mod fresh;
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::{Case, nothing, shape, spinning};
+use crate::cases::{Apart, Case, nothing, shape, spinning};
 use crate::error::{Error, Result};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
@@ -35,7 +35,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const QUICK: &[usize] = &[8, 4 << 10];

@@ -7,7 +7,7 @@ use viaduct_via::{Descriptor, Op};
 
 use crate::cases::rdma::check_size;
 use crate::cases::spinning::{self, QUICK};
-use crate::cases::{Case, nothing, shape};
+use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
@@ -34,7 +34,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

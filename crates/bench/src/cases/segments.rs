@@ -5,7 +5,7 @@
 
 use viaduct_via::{Completion, Descriptor, Op};
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::stock::{Manner, Plain, Pool, cuts, descriptors, stride, wrong};
 use crate::layers::stocked::{Needs, stocked};
@@ -29,7 +29,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "segments",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };

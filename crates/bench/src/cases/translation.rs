@@ -7,7 +7,7 @@
 
 use viaduct_via::{Counter, Descriptor, MemAttributes, Nic, Op};
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::stock::{Manner, Plain, Pool, descriptors, stride};
 use crate::layers::stocked::{Needs, stocked};
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use viaduct_os::clock::Tsc;
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::via::Place;
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const GAPS: &[u64] = &[1, 10, 100, 1_000, 10_000, 100_000];

@@ -14,6 +14,7 @@
 mod copy;
 pub(crate) mod half;
 pub(crate) mod heap;
+pub(crate) mod interrupt;
 pub(crate) mod lent;
 mod loopback;
 mod pipe;

@@ -12,8 +12,8 @@ use viaduct_via::{Listener, NetAddress, Nic, ProtectionTag, Vi};
 use crate::cases::Case;
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
-use crate::layers::Door;
 use crate::layers::half::{Half, Side, failure};
+use crate::layers::{Door, interrupt};
 use crate::loops::{End, Looped, Wire};
 use crate::plan::Variant;
 
@@ -136,13 +136,11 @@ impl Door for Listening {
 
 /// The plain end: as many connections as asked for, of which the last one is used and the others stay idle.
 pub(crate) fn plain(mut place: Place) -> Result<Box<dyn End>> {
-    let mut halves = Vec::with_capacity(place.variant.connections);
-    for _ in 0..place.variant.connections {
-        let half =
-            Half::create(&mut place.nic, place.tag, &place.variant, place.side, place.patience.clone())?;
-        place.join(half.vi(), &[])?;
-        halves.push(half);
+    if place.variant.arg("interrupt") == 1 {
+        return interrupt::end(place);
     }
+    let connections = place.variant.connections;
+    let mut halves = open_vis(&mut place, connections)?;
     let half = halves.pop().expect("at least one connection");
     let Place { nic, variant, .. } = place;
     Ok(if variant.motion.is_stream() {
@@ -150,6 +148,17 @@ pub(crate) fn plain(mut place: Place) -> Result<Box<dyn End>> {
     } else {
         Box::new(Looped::new(Connected::<false> { half, _idle: halves, nic }, &variant))
     })
+}
+
+/// So many connected VIs with their receives posted.
+pub(crate) fn open_vis(place: &mut Place, count: usize) -> Result<Vec<Half>> {
+    let mut open = || {
+        let half =
+            Half::create(&mut place.nic, place.tag, &place.variant, place.side, place.patience.clone())?;
+        place.join(half.vi(), &[])?;
+        Ok(half)
+    };
+    (0..count).map(|_| open()).collect()
 }
 
 struct Connected<const STREAM: bool> {
