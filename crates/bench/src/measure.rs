@@ -211,7 +211,7 @@ impl Bench<'_> {
                 let sample = median(&times).unwrap_or(whole);
                 per_message = per_message.min(variant.motion.per_message(sample, whole, run.count));
             }
-            let long_enough = whole >= 0.8 * target || count >= variant.motion.most();
+            let long_enough = whole >= 0.8 * target || count >= variant.most();
             if long_enough && start.elapsed() >= WARM_UP {
                 break;
             }

@@ -13,6 +13,8 @@ use crate::plan::{Run, Variant};
 pub enum Motion {
     /// One message there, one back.
     PingPong,
+    /// One message there, one back, after a pause that is not timed.
+    Spaced,
     /// Many messages one way, the last one acknowledged.
     Stream,
     /// Bursts of messages one way on an idle connection: only the posts are timed (Os of LogP).
@@ -30,6 +32,9 @@ pub enum Motion {
 /// Most notes of the other end in one answer.
 const NOTES: u64 = 500;
 
+/// Nanoseconds of a slice that pauses may take, unless even four messages need more.
+const PAUSES_NS: u64 = 10_000_000;
+
 /// Most messages in a slice where nothing else limits them.
 const MOST: u64 = 1 << 26;
 
@@ -45,13 +50,14 @@ impl Motion {
             Motion::PingPong => 2 * run.batch,
             Motion::Stream => run.count,
             Motion::Posts | Motion::Calls => run.batch,
+            Motion::Spaced => 2,
             Motion::Trains | Motion::Takes | Motion::OneWay => 1,
         }
     }
 
     /// A sample has one reading of the clock inside that is no part of what is measured: see `logp.rs`.
     pub(crate) fn holds_clock(self) -> bool {
-        matches!(self, Motion::OneWay | Motion::Takes)
+        matches!(self, Motion::OneWay | Motion::Takes | Motion::Spaced)
     }
 
     /// The time of every sample, in ticks, from the notes of both ends: the timed end has them unless it cannot know.
@@ -69,18 +75,15 @@ impl Motion {
         if self.is_stream() { 5e6 } else { 3e6 }
     }
 
-    /// Most messages in a slice. The notes of the other end have to fit into its answer.
-    pub(crate) fn most(self) -> u64 {
-        if self == Motion::OneWay { NOTES } else { MOST }
-    }
-
     /// Nanoseconds for one message, of a trial of `count` that took `whole` with a median `sample`.
     pub(crate) fn per_message(self, sample: f64, whole: f64, count: u64) -> f64 {
         match self {
             Motion::Stream => sample / count as f64,
             Motion::PingPong | Motion::Calls => sample,
             // What a slice has room for is a matter of whole exchanges here.
-            Motion::Posts | Motion::Trains | Motion::Takes | Motion::OneWay => whole / count as f64,
+            Motion::Posts | Motion::Trains | Motion::Takes | Motion::OneWay | Motion::Spaced => {
+                whole / count as f64
+            }
         }
     }
 }
@@ -92,10 +95,19 @@ impl Variant {
         (count > 0).then_some(Run { count, batch, check: false })
     }
 
+    /// Most messages in a slice. The notes of the other end have to fit into its answer, and pauses take their time.
+    pub(crate) fn most(&self) -> u64 {
+        match self.motion {
+            Motion::OneWay => NOTES,
+            Motion::Spaced => (PAUSES_NS / self.arg("pause").max(1)).clamp(4, 4000),
+            _ => MOST,
+        }
+    }
+
     /// About `count` messages while nothing is known about how long they take.
     pub(crate) fn trial(&self, count: u64, check: bool) -> Run {
         let batch = if self.motion == Motion::Posts { self.group() } else { 1 };
-        Run { count: count.min(self.motion.most()).next_multiple_of(self.group()), batch, check }
+        Run { count: count.min(self.most()).next_multiple_of(self.group()), batch, check }
     }
 
     /// A timed slice, if about `count` messages fit and a sample of `batch` exchanges is worth reading the clock for.
@@ -106,6 +118,7 @@ impl Variant {
             Motion::Posts => ((count / group + 2) * group, group),
             Motion::Trains => ((count / group).clamp(4, 2000) * group, 1),
             Motion::Takes => (count.clamp(64, 4000), 1),
+            Motion::Spaced => (count.clamp(4, self.most()), 1),
             Motion::OneWay => (count.clamp(32, NOTES), 1),
             Motion::PingPong | Motion::Calls => {
                 // Exchanges that only together are what the case is about stay in one sample.
@@ -132,8 +145,9 @@ mod tests {
     use super::*;
     use crate::cases::shape;
 
-    const ALL: [Motion; 7] = [
+    const ALL: [Motion; 8] = [
         Motion::PingPong,
+        Motion::Spaced,
         Motion::Stream,
         Motion::Posts,
         Motion::Trains,
@@ -151,7 +165,7 @@ mod tests {
                     assert!(run.count >= run.batch && run.count % run.batch == 0, "{motion:?}: {run:?}");
                     assert!(run.count % variant.group() == 0, "{motion:?}: {run:?}");
                     assert!(
-                        run.count <= motion.most().next_multiple_of(variant.group()),
+                        run.count <= variant.most().next_multiple_of(variant.group()),
                         "{motion:?}: {run:?}"
                     );
                 }

@@ -44,10 +44,14 @@ fn messages_in_pieces() {
         let of = |places: &'static [u64]| {
             expected(&["gather", "scatter", "both", "pack"].map(|series| (series, "segments", places)))
         };
+        let by_line = |places: &'static [u64]| {
+            expected(&["gather-line", "both-line", "pack-line"].map(|series| (series, "segments", places)))
+        };
         // No more pieces than bytes.
         assert_eq!(curves(&bench("segments", &["--sizes", "20"])), of(&[1, 4, 16]));
         assert_eq!(curves(&bench("segments", &["--sizes", "5000", "--wait", "block"])), of(&[1, 4, 16, 64]));
-        assert_eq!(curves(&bench("segments", &["--quick"])), of(&[1, 16]));
+        let all: BTreeSet<_> = of(&[1, 16]).union(&by_line(&[16])).cloned().collect();
+        assert_eq!(curves(&bench("segments", &["--quick"])), all);
     }
 }
 
@@ -89,16 +93,20 @@ fn other_buffers_for_each_message() {
 #[test]
 fn blocking_receives() {
     let spins = ("spin", "spin_us", &[0, 50][..]);
-    let mut runs = vec![(vec!["--quick", "--cpus", "0,0"], expected(&[spins]))];
+    let gaps = ["gap-spin-0", "gap-spin-50", "gap-poll"].map(|series| (series, "gap_us", &[100][..]));
+    let mut runs = vec![(vec!["--quick", "--cpus", "0,0"], expected(&[spins, gaps[0], gaps[1]]))];
     if two_cores() {
-        runs.push((vec!["--quick", "--sizes", "8,4K"], expected(&[spins, ("poll", "spin_us", &[0])])));
+        let poll = ("poll", "spin_us", &[0][..]);
+        let all = expected(&[spins, poll, gaps[0], gaps[1], gaps[2]]);
+        runs.push((vec!["--quick", "--sizes", "8,4K"], all));
     }
     for (args, curves_expected) in runs {
         let lines = bench("blocking", &args);
         assert_eq!(curves(&lines), curves_expected);
         for line in &lines {
             assert!(line["extra"]["cpu_us"].as_f64().unwrap() > 0.0, "{line}");
-            assert_eq!(line["wait"], if line["series"] == "poll" { "poll" } else { "block" });
+            let polls = line["series"].as_str().unwrap().ends_with("poll");
+            assert_eq!(line["wait"], if polls { "poll" } else { "block" });
         }
     }
 }
@@ -130,7 +138,7 @@ fn every_ping_pong_can_be_taken_apart() {
         ("cq", &["--connections", "5"], &["queue", "cq"]),
         ("buffers", &["--quick"], &["same", "new", "register", "implicit", "cache", "pool", "pool-shuffled"]),
         ("blocking", &["--quick"], &["poll", "spin"]),
-        ("segments", &["--quick"], &["gather", "scatter", "both", "pack"]),
+        ("segments", &["--quick"], &["gather", "scatter", "both", "pack", "gather-line"]),
         ("translation", &["--quick"], &["hit", "stride", "miss"]),
     ] {
         let lines = bench(case, &[args, &["--logp"]].concat());

@@ -8,7 +8,7 @@ use viaduct_via::{Cq, Descriptor, MemAttributes, Op, ViAttributes};
 use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::CREDITS;
-use crate::layers::stock::{Pool, descriptors};
+use crate::layers::stock::{Pieces, Pool, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -63,9 +63,9 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     };
     idle_vis(&mut place, cq)?;
     let (size, sends, receives) = (place.variant.size, needs.sends + 1, needs.receives);
-    let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, (size, 1));
+    let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, Pieces::whole(size));
     let sends = sends.map_err(|e| place.failed(&e))?;
-    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, (size, 1));
+    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, Pieces::whole(size));
     let receives = receives.map_err(|e| place.failed(&e))?;
     stocked(place, Pool::new(sends, receives, size, true), cq)
 }

@@ -9,7 +9,7 @@ use viaduct_via::{Counter, Descriptor, MemAttributes, Nic, Op};
 
 use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
-use crate::layers::stock::{Manner, Plain, Pool, descriptors, stride};
+use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -73,7 +73,7 @@ pub(super) fn points(
 pub(super) fn build(mut place: Place) -> Result<Box<dyn End>> {
     let size = place.variant.size;
     let needs = Needs::of(&place.variant, place.side);
-    let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, (size, 1));
+    let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, Pieces::whole(size));
     let sends = sends.map_err(|e| place.failed(&e))?;
     let slabs = place.variant.arg("slabs");
     let receives =
@@ -87,7 +87,7 @@ pub(super) fn build(mut place: Place) -> Result<Box<dyn End>> {
 /// Receives over several slabs, such that each lies in another slab than the one before it.
 fn in_turn(place: &mut Place, slabs: usize, needs: &Needs) -> Result<Vec<Descriptor>> {
     let (size, each) = (place.variant.size, (needs.receives + 1).div_ceil(slabs));
-    let step = stride(size, 1);
+    let step = Pieces::whole(size).step;
     let mut blocks = Vec::new();
     for _ in 0..slabs {
         let memory = place.nic.alloc(SLAB.max(step * each), MemAttributes::local(place.tag));

@@ -19,7 +19,7 @@ use viaduct_via::{Completion, Op, Queue, SharedNic, Vi, ViAttributes};
 use crate::control::Patience;
 use crate::error::{Error, Result};
 use crate::layers::half::{CREDITS, Half, Side, failure};
-use crate::layers::stock::{descriptors, wrong};
+use crate::layers::stock::{Pieces, descriptors, wrong};
 use crate::layers::via::{Place, open_vis};
 use crate::loops::End;
 use crate::plan::{Motion, Run, Tally, Variant};
@@ -52,7 +52,7 @@ pub(crate) fn end(mut place: Place) -> Result<Box<dyn End>> {
     place.nic.set_wait(WaitConfig { spin: Spin::Never });
     let attributes = ViAttributes::new(place.tag).depth(count.max(CREDITS) + 1);
     let vi = place.nic.create_vi(attributes).map_err(|e| place.failed(&e))?;
-    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, count, (size, 1));
+    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, count, Pieces::whole(size));
     for receive in receives.map_err(|e| place.failed(&e))? {
         place.nic.post_recv(vi, receive).map_err(|e| place.failed(&e.error))?;
     }

@@ -71,6 +71,9 @@ fn full() -> Results {
         for spin in [0.0, 5.0, 100.0] {
             lines.push(on("spin_us", spin, line("blocking", "us", "shm", "spin", size, 20.0 - spin / 10.0)));
         }
+        for gap in [10.0, 1000.0] {
+            lines.push(on("gap_us", gap, line("blocking", "us", "shm", "gap-poll", size, gap / 100.0)));
+        }
     }
     for n in [1.0, 16.0, 1024.0] {
         lines.push(on("connections", n, line("connections", "us", "shm", "", 16, 0.1)));
@@ -96,6 +99,14 @@ fn every_figure_is_there_and_has_its_data() {
         assert!(section.contains("<table>") || id == "fig-3-5", "{id} has no table");
         assert!(section.matches("<p>").count() >= 1, "{id} says nothing");
     }
+}
+
+#[test]
+fn what_lies_along_other_axes_has_other_charts() {
+    let html = page(&full(), None);
+    let section = section(&html, "case-blocking");
+    assert!(section.contains("spin us") && section.contains("gap us"), "{section}");
+    assert!(!self::section(&html, "fig-3-9").contains("gap"), "pauses are no part of the difference");
 }
 
 #[test]
