@@ -62,6 +62,11 @@ fn completion_queues() {
         assert_eq!(curves(&lines), expected(&[("queue", "queues", &[1, 9]), ("cq", "queues", &[1, 9])]));
         let lines = bench("cq", &["--connections", "70", "--wait", "block", "--sizes", "8,4K"]);
         assert_eq!(curves(&lines), expected(&[("queue", "queues", &[70]), ("cq", "queues", &[70])]));
+        let active = ["active-queue", "active-cq"].map(|series| (series, "active queues", &[2, 16][..]));
+        let one = ["queue", "cq"].map(|series| (series, "queues", &[1, 1024][..]));
+        for args in [&["--quick"][..], &["--quick", "--wait", "block", "--sizes", "4K"]] {
+            assert_eq!(curves(&bench("cq", args)), expected(&[one[0], one[1], active[0], active[1]]));
+        }
     }
 }
 
