@@ -410,6 +410,7 @@ fn computing_meanwhile() {
 
 #[test]
 fn a_peer_that_is_killed() {
-    let expected: &[(&str, &[f64])] = &[("detect", &[]), ("flush", &[]), ("reconnect", &[])];
+    let expected: &[(&str, &[f64])] =
+        &["detect", "flush", "flush-sends", "reconnect"].map(|series| (series, &[][..]));
     curves("failure", &["--wait", "block"], "", expected);
 }
