@@ -303,17 +303,30 @@ fn curves(case: &str, args: &[&str], axis: &str, expected: &[(&str, &[f64])]) ->
     measured
 }
 
+/// Whether the kernel lets a process copy from another one of the same user that is not its child.
+fn kernel_copies() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").map_or(true, |scope| scope.trim() == "0")
+}
+
 #[test]
-fn rdma_by_operation() {
+fn rdma_by_operation_and_way() {
     if two_cores() {
-        let small: &[(&str, &[f64])] =
-            &["write", "write-imm", "read", "read-fresh", "fetch-add", "compare-swap"].map(|s| (s, &[][..]));
-        curves("rdma", &["--sizes", "8"], "", small);
-        curves("rdma", &["--sizes", "1000"], "", &small[..4]);
-        let streams: &[(&str, &[f64])] = &[("write", &[]), ("read", &[])];
-        curves("rdma-stream", &["--sizes", "8,4K"], "", streams);
-        for window in ["1", "3"] {
-            curves("rdma-stream", &["--sizes", "64", "--window", window], "", streams);
+        let mut ways = vec!["write-imm-helper", "read-helper"];
+        if kernel_copies() {
+            ways.extend(["write-imm-kernel", "read-kernel"]);
+        }
+        let of = |own: &[&'static str]| {
+            let all = own.iter().chain(&ways);
+            all.map(|series| (*series, &[][..])).collect::<Vec<(&str, &[f64])>>()
+        };
+        let large = of(&["write", "write-imm", "read", "read-fresh"]);
+        let atomics = of(&["write", "write-imm", "read", "read-fresh", "fetch-add", "compare-swap"]);
+        curves("rdma", &["--sizes", "8"], "", &atomics);
+        curves("rdma", &["--sizes", "1000"], "", &large);
+        let streams = of(&["write", "write-imm", "read"]);
+        curves("rdma-stream", &["--sizes", "8,4K"], "", &streams);
+        for window in ["1", "3", "9"] {
+            curves("rdma-stream", &["--sizes", "64", "--window", window], "", &streams);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::cases::{Apart, Case, nothing, shape, spinning};
 use crate::error::{Error, Result};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
+use crate::layers::way::{Proof, Way};
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
 use crate::plan::{Motion, Point, Run, Settings, Tally};
@@ -29,7 +30,9 @@ pub(super) const CASE: Case = Case {
     timed: "write: a ping-pong in which each end spins on the last word of its memory; write-imm: the same, told by a \
             completion; both one way = half of the round trip. read, fetch-add, compare-swap: from the post to the \
             completion, until the bytes are read; the other process does nothing, so from the second time on this \
-            processor has them in its cache. read-fresh: the other process has changed every byte just before",
+            processor has them in its cache. read-fresh: the other process has changed every byte just before. \
+            -kernel, -helper: private memory, reached by calls of the kernel or by a thread of the other process, not \
+            through a mapping",
     window: 1,
     axis: "",
     references: false,
@@ -53,7 +56,10 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         };
         // Atomics work on one word, whatever the size.
         let atomics: &[&str] = if size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
-        Ok(["write", "write-imm", "read", "read-fresh"].iter().chain(atomics).map(of).collect())
+        let mapped = ["write", "write-imm", "read", "read-fresh"].iter().chain(atomics).map(of);
+        let others =
+            Way::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(&s))));
+        Ok(mapped.chain(others).collect())
     })
 }
 
@@ -75,11 +81,13 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
     }
     let size = variant.size;
     let mut lent = Lent::join(&mut place, size, 4)?;
-    let op = match variant.series.as_str() {
+    let (way, series) = Way::of(&variant);
+    let proof = Proof::new(way);
+    let op = match series {
         "write" | "write-imm" => {
             let spare = lent.descriptors(&mut place, Op::RdmaWrite, 2, size)?;
-            let immediate = variant.series == "write-imm";
-            let writes = Writes { place, lent, spare, spent: None, immediate, scratch: vec![0; size] };
+            let immediate = series == "write-imm";
+            let writes = Writes { place, lent, spare, spent: None, immediate, proof, scratch: vec![0; size] };
             return Ok(Box::new(Looped::new(writes, &variant)));
         }
         "read" => Op::RdmaRead,
@@ -95,7 +103,7 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
         Op::RdmaRead => lent.descriptors(&mut place, op, 1, size)?,
         _ => atomics(&mut place, &lent, op)?,
     };
-    Ok(Box::new(OneSided { place, lent, op, spare, done: 0, scratch }))
+    Ok(Box::new(OneSided { place, lent, op, spare, done: 0, proof, scratch }))
 }
 
 /// The pattern in the memory that is read.
@@ -124,6 +132,7 @@ struct Writes {
     /// A receive that is posted again once the answer is on its way.
     spent: Option<Descriptor>,
     immediate: bool,
+    proof: Proof,
     scratch: Vec<u8>,
 }
 
@@ -145,6 +154,7 @@ impl Wire for Writes {
             descriptor.write(0, self.scratch.len() - 8, &seq.to_le_bytes());
         }
         self.lent.post(nic, descriptor)?;
+        self.proof.posted += 1;
         if let Some(spent) = self.spent.take() {
             self.lent.repost(nic, spent)?;
         }
@@ -181,6 +191,17 @@ impl Wire for Writes {
     fn wait_acknowledged(&mut self) -> Result<()> {
         Ok(())
     }
+
+    fn begin(&mut self) {
+        self.proof.begin(&self.place.nic);
+    }
+
+    fn finish(&mut self, run: &Run, tally: &mut Tally) -> Result<()> {
+        // What a helper does is only announced while this end looks at its connection.
+        self.lent.settle(&mut self.place.nic, &mut self.spare)?;
+        self.proof.finish(&self.place.nic, run, tally);
+        Ok(())
+    }
 }
 
 /// Reads and atomics.
@@ -191,6 +212,7 @@ struct OneSided {
     spare: Vec<Descriptor>,
     /// Operations so far, by which the word that atomics change is known.
     done: u64,
+    proof: Proof,
     scratch: Vec<u8>,
 }
 
@@ -229,6 +251,7 @@ impl OneSided {
 
     fn run<const CHECK: bool>(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
         let mut total = 0u64;
+        self.proof.begin(&self.place.nic);
         for _ in 0..run.count / run.batch {
             let before = timer.ticks();
             for _ in 0..run.batch {
@@ -236,7 +259,10 @@ impl OneSided {
             }
             samples.push(timer.ticks() - before);
         }
-        Ok(tally::<CHECK>(total))
+        self.proof.posted = run.count / run.batch * run.batch;
+        let mut tally = tally::<CHECK>(total);
+        self.proof.finish(&self.place.nic, run, &mut tally);
+        Ok(tally)
     }
 }
 

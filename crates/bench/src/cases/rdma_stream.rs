@@ -3,6 +3,8 @@
 //! Whoever has the bytes in the end reads every one of them inside the timed region: the target of the writes, which
 //! sees them come by the last word of each and gives room back by a write of its own, or the initiator of the reads.
 
+mod told;
+
 use viaduct_via::{Descriptor, Op};
 
 use crate::cases::rdma::check_size;
@@ -11,6 +13,7 @@ use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
+use crate::layers::way::{Proof, Way};
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
 use crate::plan::{Motion, Point, Run, Settings, Tally};
@@ -27,8 +30,9 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "write: from the first post until the target has seen and read every byte of the last, with a window that \
             the target gives back by writes of its own; read: from the first post until the reader has read every byte \
-            of the last; nobody writes there meanwhile, so what fits into this processor's cache comes from it (MB = \
-            10^6 bytes)",
+            of the last; write-imm: writes that the target hears of by completions; -kernel, -helper: private memory, \
+            reached by calls of the kernel or by a thread of the other process, not through a mapping. Nobody writes \
+            to what is read meanwhile, so what fits into this processor's cache comes from it (MB = 10^6 bytes)",
     window: 4,
     axis: "",
     references: false,
@@ -41,7 +45,10 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let window = settings.window.unwrap_or(CASE.window);
     spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
         check_size(size)?;
-        Ok(["write", "read"].map(|series| shape(Motion::Stream, size, window).on(series, None)).to_vec())
+        let of = |series: &str| shape(Motion::Stream, size, window).on(series, None);
+        let others =
+            Way::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(s))));
+        Ok(["write", "write-imm", "read"].map(of).into_iter().chain(others).collect())
     })
 }
 
@@ -49,16 +56,20 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
     let (size, window) = (variant.size, variant.window);
     let slot = size.next_multiple_of(64);
+    let (way, series) = Way::of(&variant);
+    if series == "write-imm" {
+        return told::end(place, way);
+    }
     // Behind the slots there is a line for the number of messages that the target has read.
     let mut lent = Lent::join(&mut place, slot * window + 64, window + CREDITS)?;
-    if variant.series == "read" {
+    if series == "read" {
         let mut bytes = vec![0; size];
         for number in 0..window {
             pattern::fill(&mut bytes, number as u64);
             lent.own.write(number * slot, &bytes);
         }
         let idle = lent.descriptors(&mut place, Op::RdmaRead, window, size)?;
-        return Ok(Box::new(Reads { place, lent, idle, slot, bytes }));
+        return Ok(Box::new(Reads { place, lent, idle, slot, proof: Proof::new(way), bytes }));
     }
     let spare = lent.descriptors(&mut place, Op::RdmaWrite, window, size)?;
     let credits = lent.descriptors(&mut place, Op::RdmaWrite, CREDITS, 8)?;
@@ -186,6 +197,7 @@ struct Reads {
     /// Not posted.
     idle: Vec<Descriptor>,
     slot: usize,
+    proof: Proof,
     bytes: Vec<u8>,
 }
 
@@ -220,13 +232,16 @@ impl Reads {
 
 impl End for Reads {
     fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
+        self.proof.begin(&self.place.nic);
         let before = timer.ticks();
-        let tally = if run.check {
+        let mut tally = if run.check {
             tally::<true>(self.stream::<true>(run.count)?)
         } else {
             tally::<false>(self.stream::<false>(run.count)?)
         };
         samples.push(timer.ticks() - before);
+        self.proof.posted = run.count;
+        self.proof.finish(&self.place.nic, run, &mut tally);
         Ok(tally)
     }
 

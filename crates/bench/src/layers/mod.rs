@@ -25,6 +25,7 @@ pub(crate) mod stocked;
 mod tcp;
 mod unix;
 pub(crate) mod via;
+pub(crate) mod way;
 
 use std::fmt;
 use std::rc::Rc;

@@ -13,6 +13,7 @@ use crate::cases::Case;
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
 use crate::layers::half::{Half, Side, failure};
+use crate::layers::way::Way;
 use crate::layers::{Door, interrupt};
 use crate::loops::{End, Looped, Wire};
 use crate::plan::Variant;
@@ -34,7 +35,7 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
         variant: variant.clone(),
         patience: control.patience(),
         control: control.clone(),
-        way: Way::Answer(listener),
+        route: Route::Answer(listener),
     };
     Ok(Box::new(Listening { place, name }))
 }
@@ -49,7 +50,7 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> R
         variant: variant.clone(),
         patience: control.patience(),
         control: control.clone(),
-        way: Way::Call(address),
+        route: Route::Call(address),
     })
 }
 
@@ -65,6 +66,7 @@ pub(super) fn open(variant: &Variant, control: &Control) -> Result<(Nic, Protect
     if let Some(slabs) = variant.args.get("map-cache") {
         config.shm.map_cache = *slabs as usize;
     }
+    Way::of(variant).0.force(&mut config.shm);
     let provider = viaduct_providers::open(name, &config).map_err(|e| failure(layer, &e))?;
     let mut nic = Nic::open(provider).map_err(|e| failure(layer, &e))?;
     let limit = nic.attributes().max_transfer_size;
@@ -86,10 +88,10 @@ pub(crate) struct Place {
     pub(crate) variant: Variant,
     pub(crate) patience: Patience,
     pub(crate) control: Rc<Control>,
-    way: Way,
+    route: Route,
 }
 
-enum Way {
+enum Route {
     Call(NetAddress),
     Answer(Listener),
 }
@@ -99,12 +101,12 @@ impl Place {
     pub(crate) fn join(&mut self, vi: Vi, ours: &[u8]) -> Result<Vec<u8>> {
         let layer = self.variant.layer.name();
         let failed = |e: viaduct_via::Error| failure(layer, &e);
-        match &self.way {
-            Way::Call(address) => {
+        match &self.route {
+            Route::Call(address) => {
                 self.nic.connect_start(vi, None, address, ours, CONNECT_TIMEOUT).map_err(failed)?;
                 Ok(self.nic.connect_finish(vi).map_err(failed)?.private_data)
             }
-            Way::Answer(listener) => {
+            Route::Answer(listener) => {
                 let request = self.nic.wait_listener(*listener, CONNECT_TIMEOUT).map_err(failed)?;
                 let theirs = request.remote().private_data.clone();
                 self.nic.accept_with(request, vi, ours).map_err(|(e, _)| failed(e))?;

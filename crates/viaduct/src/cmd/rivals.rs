@@ -103,7 +103,7 @@ fn print(lines: &[Line], ground: &Ground<'_>, rounds: usize) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "# All took turns in {rounds} rounds, ours too. Each measures by its own rules: read the last column.\n"
+        "# All took turns, ours too; rounds: {rounds}. Each measures by its own rules: read the last column.\n"
     )?;
     let heads = ["tool", "8 B us", "64K MB/s", "1M MB/s", "what it does"];
     writeln!(out, "{}", table::draw(&heads, &rows, &[1, 2, 3]))
