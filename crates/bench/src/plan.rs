@@ -89,6 +89,8 @@ pub struct Settings {
     pub repost: Repost,
     /// Os, Or, g and L of every variant beside its own values.
     pub logp: bool,
+    /// Off-cache curves beside the usual ones.
+    pub cold: bool,
     /// A first impression: cases leave out most places of their axes and most sizes.
     pub quick: bool,
     /// The cores of the two ends.
@@ -119,6 +121,7 @@ impl Settings {
             send: Send::Auto,
             repost: Repost::After,
             logp: false,
+            cold: false,
             quick: false,
             cpus,
             window: None,

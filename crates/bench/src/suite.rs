@@ -55,6 +55,7 @@ impl Pace {
         self.cases = self.cases.saturating_sub(1);
         let mut settings = base.clone();
         settings.sizes = sizes(case, base);
+        settings.cold &= case.plan(&settings).is_ok();
         settings.layers = with_references(case, &settings);
         settings.time = time(case, &settings, share)?;
         Ok(settings)
@@ -96,12 +97,12 @@ fn with_references(case: &Case, settings: &Settings) -> Vec<Layer> {
 
 /// Whether `case` can be planned with `layer` alone.
 fn accepts(case: &Case, settings: &Settings, layer: Layer) -> bool {
-    case.plan(&Settings { layers: vec![layer], ..settings.clone() }).is_ok()
+    case.plan(&Settings { layers: vec![layer], cold: false, ..settings.clone() }).is_ok()
 }
 
 fn variants(case: &Case, settings: &Settings) -> Result<usize> {
     let first = settings.layers.iter().copied().take(1).collect();
-    let points = case.plan(&Settings { layers: first, ..settings.clone() })?;
+    let points = case.plan(&Settings { layers: first, cold: false, ..settings.clone() })?;
     Ok(points.iter().map(|point| point.variants.len()).sum())
 }
 

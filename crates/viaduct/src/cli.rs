@@ -107,6 +107,9 @@ pub(crate) struct BenchArgs {
     /// it. Takes five or six times as long, and a core for each end.
     #[arg(long)]
     pub(crate) logp: bool,
+    /// Also measure out of the cache: other buffers each time, through more memory than the cache (latency, bandwidth)
+    #[arg(long)]
+    pub(crate) cold: bool,
     /// Cores of the two processes; twice the same to share one [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1..=2)]
     pub(crate) cpus: Vec<usize>,
@@ -271,6 +274,7 @@ const BENCH_HELP: &str = "\
 Examples:
   viaduct bench latency --compare raw,unix,tcp
   viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
+  viaduct bench bandwidth --cold
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals

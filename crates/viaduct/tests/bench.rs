@@ -213,6 +213,21 @@ fn every_case_on_the_shm_provider() {
 }
 
 #[test]
+fn out_of_the_cache() {
+    if two_cores() {
+        for case in ["latency", "bandwidth"] {
+            let lines = bench(&[case, "--cold", "--compare", "pipe", "--sizes", "8,4K,100K"]);
+            assert_eq!(check(&lines, case), set(&["shm", "pipe"]));
+            let cold = lines.iter().filter(|line| line["series"] == "cold");
+            let seen: BTreeSet<_> =
+                cold.map(|l| (l["layer"].as_str().unwrap(), l["size"].as_u64().unwrap())).collect();
+            let wanted = [4096, 102_400].into_iter().flat_map(|size| [("shm", size), ("pipe", size)]);
+            assert_eq!(seen, wanted.collect(), "{case}: small messages would all fit");
+        }
+    }
+}
+
+#[test]
 fn the_whole_suite_in_a_hurry() {
     if !two_cores() {
         return;

@@ -2,6 +2,7 @@
 
 use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
+use crate::layers::cold;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings};
 
@@ -29,5 +30,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         size: *size,
         variants: variants(settings, &settings.layers, &shape(Motion::Stream, *size, window)),
     };
-    Ok(sizes.iter().map(point).collect())
+    let mut points: Vec<Point> = sizes.iter().map(point).collect();
+    cold::extend(settings, &mut points, |size| shape(Motion::Stream, size, window))?;
+    Ok(points)
 }

@@ -29,8 +29,8 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::host;
-use crate::layers::Layer;
 use crate::layers::via::Place;
+use crate::layers::{Layer, cold};
 use crate::loops::End;
 use crate::plan::{Motion, Point, Repost, Send, Settings, Variant, Wait};
 use crate::schema::{Line, Measurement};
@@ -141,6 +141,13 @@ impl Case {
         if settings.logp && self.logp != Apart::Not {
             parts::extend(settings, self.logp, &mut points)?;
         }
+        let cold = points.iter().flat_map(|point| &point.variants).any(|variant| variant.arg("cold") > 0);
+        if settings.cold && !cold {
+            return Err(Error::usage(
+                format!("case `{}` is not measured out of the cache", self.name),
+                "leave out --cold; latency and bandwidth have it",
+            ));
+        }
         for variant in points.iter_mut().flat_map(|point| &mut point.variants) {
             variant.case = self.name.into();
         }
@@ -171,6 +178,9 @@ impl Case {
                         .into(),
                 );
             }
+        }
+        if settings.cold {
+            lines.push(cold::words());
         }
         lines.push(if settings.one_core() {
             format!("Two processes share core {here}, so every message needs a switch from one to the other.")
@@ -309,7 +319,12 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
 
 fn check_memory(point: &Point) -> Result<()> {
     let available = host::available_memory();
-    let wanted: u128 = point.variants.iter().map(|v| (v.window as u128 + 4) * 2 * v.size as u128).sum();
+    let of = |v: &Variant| match v.arg("cold") {
+        0 => (v.window as u128 + 4) * 2 * v.size as u128,
+        // Both directions at both ends.
+        _ => 4 * cold::memory() as u128,
+    };
+    let wanted: u128 = point.variants.iter().map(of).sum();
     if wanted > u128::from(available / 2) {
         return Err(Error::usage(
             format!(

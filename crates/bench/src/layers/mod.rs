@@ -11,6 +11,7 @@
 //! every layer apart, so there is no dynamic call for a message. To add a layer: one file here that implements
 //! `Wire`, one line in [`ALL`], one arm in `listen`, `connect` and `arena_len`.
 
+pub(crate) mod cold;
 mod copy;
 pub(crate) mod half;
 pub(crate) mod heap;

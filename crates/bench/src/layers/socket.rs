@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
 use crate::layers::Door;
+use crate::layers::cold::Pages;
 use crate::loops::{End, Looped, Wire};
 use crate::pattern;
 use crate::plan::{Variant, Wait};
@@ -71,8 +72,8 @@ struct Socket<S> {
     _idle: Vec<S>,
     size: usize,
     spin: bool,
-    out: Vec<u8>,
-    input: Vec<u8>,
+    out: Pages,
+    input: Pages,
     /// Bytes of `input` that are filled and not yet taken.
     have: std::ops::Range<usize>,
     message: Vec<u8>,
@@ -89,8 +90,8 @@ impl<S: Stream> Socket<S> {
             _idle: sockets,
             size: variant.size,
             spin: variant.wait == Wait::Poll,
-            out: vec![1; variant.size],
-            input: vec![0; CHUNK.max(variant.size)],
+            out: Pages::new(variant, variant.size, 1),
+            input: Pages::new(variant, CHUNK.max(variant.size), 0),
             have: 0..0,
             message: Vec::with_capacity(variant.size),
             patience,
@@ -100,7 +101,7 @@ impl<S: Stream> Socket<S> {
     #[inline(always)]
     fn write_all(&mut self, which: Source) -> Result<()> {
         let bytes: &[u8] = match which {
-            Source::Message => &self.out,
+            Source::Message => self.out.here(),
             Source::Acknowledgement => &[6],
         };
         let mut at = 0;
@@ -118,8 +119,9 @@ impl<S: Stream> Socket<S> {
     #[inline(always)]
     fn fill(&mut self) -> Result<()> {
         let mut refusals = 0u32;
+        self.input.turn();
         loop {
-            match self.stream.read(&mut self.input) {
+            match self.stream.read(self.input.here_mut()) {
                 Ok(0) => return Err(Error::PeerGone { doing: "receiving a byte stream" }),
                 Ok(count) => {
                     self.have = 0..count;
@@ -135,9 +137,11 @@ impl<S: Stream> Wire for Socket<S> {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
         if CHECK {
-            pattern::fill(&mut self.out, seq);
+            pattern::fill(self.out.here_mut(), seq);
         }
-        self.write_all(Source::Message)
+        self.write_all(Source::Message)?;
+        self.out.turn();
+        Ok(())
     }
 
     #[inline(always)]
@@ -150,7 +154,7 @@ impl<S: Stream> Wire for Socket<S> {
                 self.fill()?;
             }
             let take = missing.min(self.have.len());
-            let piece = &self.input[self.have.start..self.have.start + take];
+            let piece = &self.input.here()[self.have.start..self.have.start + take];
             if CHECK {
                 self.message.extend_from_slice(piece);
             } else {

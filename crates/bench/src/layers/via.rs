@@ -14,7 +14,7 @@ use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
 use crate::layers::half::{Half, Side, failure};
 use crate::layers::way::Way;
-use crate::layers::{Door, interrupt};
+use crate::layers::{Door, cold, interrupt};
 use crate::loops::{End, Looped, Wire};
 use crate::plan::Variant;
 
@@ -140,6 +140,9 @@ impl Door for Listening {
 pub(crate) fn plain(mut place: Place) -> Result<Box<dyn End>> {
     if place.variant.arg("interrupt") == 1 {
         return interrupt::end(place);
+    }
+    if place.variant.arg("cold") > 0 {
+        return cold::end(place);
     }
     let connections = place.variant.connections;
     let mut halves = open_vis(&mut place, connections)?;
