@@ -140,10 +140,7 @@ impl Wire for Writes {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
         let nic = &mut self.place.nic;
-        let mut descriptor = match self.spare.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
+        let mut descriptor = self.lent.free(nic, &mut self.spare)?;
         if CHECK {
             pattern::fill(&mut self.scratch, seq);
             descriptor.write(0, 0, &self.scratch);

@@ -112,6 +112,15 @@ impl Lent {
         }
     }
 
+    /// A descriptor that is not under way: one of `spare`, or the next that is done.
+    #[inline(always)]
+    pub(crate) fn free(&mut self, nic: &mut Nic, spare: &mut Vec<Descriptor>) -> Result<Descriptor> {
+        match spare.pop() {
+            Some(descriptor) => Ok(descriptor),
+            None => self.reap(nic),
+        }
+    }
+
     /// Waits until nothing is under way any more; what was goes to `spare`.
     pub(crate) fn settle(&mut self, nic: &mut Nic, spare: &mut Vec<Descriptor>) -> Result<()> {
         while self.under_way > 0 {

@@ -4,11 +4,8 @@
 //! Whoever watches memory relies on the last word coming last, which neither the kernel nor a helper promises. So this is
 //! the stream in which the ways to the memory can be compared.
 
-use viaduct_via::{Descriptor, Op};
-
-use super::CREDITS;
+use super::slots::Slots;
 use crate::error::Result;
-use crate::layers::lent::Lent;
 use crate::layers::via::Place;
 use crate::layers::way::{Proof, Way};
 use crate::loops::{End, Looped, Wire};
@@ -16,74 +13,39 @@ use crate::pattern;
 use crate::plan::{Run, Tally};
 use crate::raw::sum_lent;
 
-pub(super) fn end(mut place: Place, way: Way) -> Result<Box<dyn End>> {
+pub(super) fn end(place: Place, way: Way) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
-    let (size, window) = (variant.size, variant.window);
-    let slot = size.next_multiple_of(64);
-    let lent = Lent::join(&mut place, slot * window + 64, window + CREDITS)?;
-    let spare = lent.descriptors(&mut place, Op::RdmaWrite, window, size)?;
-    let credits = lent.descriptors(&mut place, Op::RdmaWrite, CREDITS, 8)?;
-    let told = Told {
-        place,
-        lent,
-        spare,
-        credits,
-        slot,
-        window: window as u64,
-        sent: 0,
-        granted: 0,
-        received: 0,
-        told: 0,
-        proof: Proof::new(way),
-        scratch: vec![0; size],
-    };
+    let told = Told { slots: Slots::join(place)?, granted: 0, proof: Proof::new(way) };
     Ok(Box::new(Looped::new(told, &variant)))
 }
 
 struct Told {
-    place: Place,
-    lent: Lent,
-    spare: Vec<Descriptor>,
-    credits: Vec<Descriptor>,
-    /// Bytes from one slot to the next.
-    slot: usize,
-    window: u64,
-    sent: u64,
+    slots: Slots,
     /// Messages that the target has read, as far as it told.
     granted: u64,
-    received: u64,
-    /// What the writer was last told about `received`.
-    told: u64,
     proof: Proof,
-    scratch: Vec<u8>,
 }
 
 impl Told {
-    fn slot_of(&self, seq: u64) -> usize {
-        (seq % self.window) as usize * self.slot
-    }
-
     fn take_grant(&mut self) -> Result<()> {
-        let nic = &mut self.place.nic;
-        let done = self.lent.immediate(nic)?;
+        let nic = &mut self.slots.place.nic;
+        let done = self.slots.lent.immediate(nic)?;
         // Only the lower half of the count comes; what is new is less than that.
         let new = done.immediate.unwrap_or(0).wrapping_sub(self.granted as u32);
         self.granted += u64::from(new);
-        self.lent.repost(nic, done.descriptor)
+        self.slots.lent.repost(nic, done.descriptor)
     }
 
     fn grant(&mut self) -> Result<()> {
-        let nic = &mut self.place.nic;
-        let mut descriptor = match self.credits.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
-        descriptor.set_immediate(Some(self.received as u32));
-        descriptor.set_remote(self.lent.there(self.slot * self.window as usize));
-        self.lent.post(nic, descriptor)?;
+        let counter = self.slots.counter();
+        let nic = &mut self.slots.place.nic;
+        let mut descriptor = self.slots.lent.free(nic, &mut self.slots.credits)?;
+        descriptor.set_immediate(Some(self.slots.received as u32));
+        descriptor.set_remote(self.slots.lent.there(counter));
+        self.slots.lent.post(nic, descriptor)?;
         self.proof.posted += 1;
-        self.told = self.received;
-        self.credits.extend(self.lent.done(nic)?);
+        self.slots.told = self.slots.received;
+        self.slots.credits.extend(self.slots.lent.done(nic)?);
         Ok(())
     }
 }
@@ -91,68 +53,65 @@ impl Told {
 impl Wire for Told {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
-        while self.sent - self.granted == self.window {
+        while self.slots.sent - self.granted == self.slots.window {
             self.take_grant()?;
         }
-        let slot = self.slot_of(seq);
-        let nic = &mut self.place.nic;
-        let mut descriptor = match self.spare.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
+        let slot = self.slots.slot_of(seq);
+        let nic = &mut self.slots.place.nic;
+        let mut descriptor = self.slots.lent.free(nic, &mut self.slots.spare)?;
         if CHECK {
-            pattern::fill(&mut self.scratch, seq);
-            descriptor.write(0, 0, &self.scratch);
+            pattern::fill(&mut self.slots.scratch, seq);
+            descriptor.write(0, 0, &self.slots.scratch);
         }
         descriptor.set_immediate(Some(seq as u32));
-        descriptor.set_remote(self.lent.there(slot));
-        self.lent.post(nic, descriptor)?;
+        descriptor.set_remote(self.slots.lent.there(slot));
+        self.slots.lent.post(nic, descriptor)?;
         self.proof.posted += 1;
-        self.sent += 1;
-        self.spare.extend(self.lent.done(nic)?);
+        self.slots.sent += 1;
+        self.slots.spare.extend(self.slots.lent.done(nic)?);
         Ok(())
     }
 
     #[inline(always)]
     fn recv<const CHECK: bool>(&mut self, seq: u64) -> Result<u64> {
-        let (slot, size) = (self.slot_of(seq), self.scratch.len());
-        let done = self.lent.immediate(&mut self.place.nic)?;
+        let (slot, size) = (self.slots.slot_of(seq), self.slots.scratch.len());
+        let done = self.slots.lent.immediate(&mut self.slots.place.nic)?;
         let value = if CHECK {
-            self.lent.own.read(slot, &mut self.scratch);
+            self.slots.lent.own.read(slot, &mut self.slots.scratch);
             let untold = done.immediate != Some(seq as u32) || done.length as usize != size;
-            pattern::mismatches(&self.scratch, seq) + u64::from(untold)
+            pattern::mismatches(&self.slots.scratch, seq) + u64::from(untold)
         } else {
-            sum_lent(&self.lent.own, slot, size)
+            sum_lent(&self.slots.lent.own, slot, size)
         };
-        self.lent.repost(&mut self.place.nic, done.descriptor)?;
-        self.received += 1;
-        if self.received - self.told >= (self.window / 4).max(1) {
+        self.slots.lent.repost(&mut self.slots.place.nic, done.descriptor)?;
+        self.slots.received += 1;
+        if self.slots.is_due() {
             self.grant()?;
         }
         Ok(value)
     }
 
     fn acknowledge(&mut self) -> Result<()> {
-        if self.told != self.received {
+        if self.slots.told != self.slots.received {
             self.grant()?;
         }
         // What a helper does is only announced while this end looks at its connection.
-        self.lent.settle(&mut self.place.nic, &mut self.credits)
+        self.slots.lent.settle(&mut self.slots.place.nic, &mut self.slots.credits)
     }
 
     fn wait_acknowledged(&mut self) -> Result<()> {
-        while self.granted != self.sent {
+        while self.granted != self.slots.sent {
             self.take_grant()?;
         }
-        self.lent.settle(&mut self.place.nic, &mut self.spare)
+        self.slots.lent.settle(&mut self.slots.place.nic, &mut self.slots.spare)
     }
 
     fn begin(&mut self) {
-        self.proof.begin(&self.place.nic);
+        self.proof.begin(&self.slots.place.nic);
     }
 
     fn finish(&mut self, run: &Run, tally: &mut Tally) -> Result<()> {
-        self.proof.finish(&self.place.nic, run, tally);
+        self.proof.finish(&self.slots.place.nic, run, tally);
         Ok(())
     }
 }
