@@ -340,7 +340,7 @@ fn rdma_by_operation_and_way() {
         curves("rdma", &["--sizes", "1000"], "", &large);
         let streams = of(&["write", "write-imm", "read"]);
         curves("rdma-stream", &["--sizes", "8,4K"], "", &streams);
-        for window in ["1", "3", "9"] {
+        for window in ["1", "9"] {
             curves("rdma-stream", &["--sizes", "64", "--window", window], "", &streams);
         }
     }

@@ -9,6 +9,9 @@ use viaduct_via::{Counter, Nic};
 
 use crate::plan::{Run, Tally, Variant};
 
+/// Operations in a slice where a thread of the peer has to run for each.
+const HELPED: u64 = 48;
+
 /// How an RDMA operation gets to the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -29,9 +32,14 @@ impl Way {
     /// `shape` by this way, as a series of its own.
     pub(crate) fn shaped(self, shape: Variant) -> Variant {
         let series = format!("{}{}", shape.series, self.suffix());
-        // The threads that help take the cores from those that wait: part of what is measured.
-        let helped = u64::from(self == Way::Helper);
-        Variant { series, ..shape.with("way", self as u64).with("helped", helped) }
+        let shape = shape.with("way", self as u64);
+        // The threads that help take the cores from those that wait: part of what is measured. Where others want the
+        // cores too that takes milliseconds, so a slice is short.
+        let shape = match self {
+            Way::Helper => shape.with("helped", 1).with("count", HELPED),
+            Way::Mapping | Way::Kernel => shape,
+        };
+        Variant { series, ..shape }
     }
 
     /// The way of a variant, and its series without it.
