@@ -31,6 +31,7 @@ enum Sign {
 
 /// What the tests of this workspace need. A test names the same package in `need_program`.
 const PACKAGES: &[Package] = &[
+    Package { name: "chromium", sign: Sign::Program("chromium") },
     Package { name: "gcc", sign: Sign::Program("gcc") },
     Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h") },
     Package { name: "procps", sign: Sign::Program("ps") },

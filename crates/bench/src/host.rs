@@ -23,6 +23,16 @@ pub fn facts() -> Host {
     }
 }
 
+/// Bytes of the last-level cache; 32 MiB where the system does not say.
+pub fn last_level_cache() -> usize {
+    let size = |index: usize| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let text = fs::read_to_string(path).ok()?;
+        crate::size::parse(text.trim()).ok()
+    };
+    (0..8).filter_map(size).max().unwrap_or(32 << 20)
+}
+
 /// Bytes of memory that can be had without swapping.
 pub fn available_memory() -> u64 {
     memory("MemAvailable")

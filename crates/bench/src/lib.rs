@@ -32,6 +32,7 @@ pub mod layers;
 mod logp;
 mod loops;
 mod measure;
+mod motion;
 mod orders;
 mod pairing;
 mod pattern;

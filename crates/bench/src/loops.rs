@@ -5,6 +5,7 @@
 //! dynamic call nor a test whether to check the data.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::logp::{self, Train};
@@ -72,6 +73,7 @@ impl<W: Wire> Looped<W> {
         self.next += run.count;
         match self.motion {
             Motion::PingPong => ping::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::Spaced => spaced::<W, CHECK>(wire, (first, self.train.pause_ns), run, timer, samples),
             Motion::Stream => push::<W, CHECK>(wire, first, run, timer, samples),
             Motion::Posts => logp::posts::<W, CHECK>(wire, first, run, timer, samples),
             Motion::Trains => logp::trains::<W, CHECK>(wire, (first, self.train), run, timer, samples),
@@ -85,7 +87,7 @@ impl<W: Wire> Looped<W> {
         let (wire, first) = (&mut self.wire, self.next);
         self.next += run.count;
         match self.motion {
-            Motion::PingPong | Motion::Takes => pong::<W, CHECK>(wire, first, run),
+            Motion::PingPong | Motion::Spaced | Motion::Takes => pong::<W, CHECK>(wire, first, run),
             Motion::Stream => drain::<W, CHECK>(wire, first, run),
             Motion::Posts => logp::take_trains::<W, CHECK>(wire, first, run, run.batch),
             Motion::Trains => logp::take_trains::<W, CHECK>(wire, first, run, self.train.messages),
@@ -159,6 +161,29 @@ fn ping<W: Wire, const CHECK: bool>(
             samples.push(after - before);
         }
         before = after;
+    }
+    Ok(tally::<CHECK>(total))
+}
+
+/// Ping-pongs that are timed one by one, each after a pause of so many nanoseconds.
+#[inline(never)]
+fn spaced<W: Wire, const CHECK: bool>(
+    wire: &mut W,
+    (first, pause_ns): (u64, u64),
+    run: &Run,
+    timer: &Timer,
+    samples: &mut Vec<u64>,
+) -> Result<Tally> {
+    let (mut total, pause) = (0u64, Duration::from_nanos(pause_ns));
+    for seq in first..first + run.count {
+        timer.pause(pause);
+        let before = timer.ticks();
+        wire.send::<CHECK>(seq)?;
+        total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
+        // The first one may have waited for the peer to reach its loop.
+        if seq > first {
+            samples.push(timer.ticks() - before);
+        }
     }
     Ok(tally::<CHECK>(total))
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::host;
-use crate::plan::{Motion, Point, Run, Settings, Variant};
+use crate::plan::{Point, Run, Settings, Variant};
 use crate::probe::{Placement, Probe};
 use crate::rng::Rng;
 use crate::session::{PeerCommand, Session};
@@ -175,18 +175,15 @@ impl Bench<'_> {
 
     /// Sends patterned messages through the same loops as the timed slices and checks every byte.
     fn validate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<bool> {
-        if let Some(run) = set_by_case(variant) {
-            let run = Run { check: true, ..run };
-            let (led, followed) = session.run(index, &run, self.timer, &mut Vec::new())?;
-            return Ok(led.bad == 0 && followed.bad == 0);
-        }
-        // Every buffer of the window is used at least twice, without moving gigabytes.
-        let count = (16 << 20) / variant.size.max(1);
-        let count = count.clamp(2 * variant.window + 3, (2 * variant.window + 3).max(1000)) as u64;
-        let batch = if variant.motion == Motion::Posts { burst(variant) } else { 1 };
-        let whole = batch.max(variant.arg("train"));
-        let count = if variant.motion == Motion::OneWay { count.min(NOTES) } else { count };
-        let run = Run { count: count.next_multiple_of(whole), batch, check: true };
+        let run = match variant.set_run() {
+            Some(run) => Run { check: true, ..run },
+            None => {
+                // Every buffer of the window is used at least twice, without moving gigabytes.
+                let least = 2 * variant.window + 3;
+                let count = ((16 << 20) / variant.size.max(1)).clamp(least, least.max(1000));
+                variant.trial(count as u64, true)
+            }
+        };
         let (led, followed) = session.run(index, &run, self.timer, &mut Vec::new())?;
         Ok(led.bad == 0 && followed.bad == 0)
     }
@@ -194,11 +191,11 @@ impl Bench<'_> {
     /// Warms up and finds how many messages make a slice, and how many exchanges a sample. A fresh TCP connection needs
     /// the warm-up most: in its first milliseconds it is several times slower than later.
     fn calibrate(&mut self, session: &mut Session, index: usize, variant: &Variant) -> Result<Run> {
-        if let Some(run) = set_by_case(variant) {
+        if let Some(run) = variant.set_run() {
             session.run(index, &run, self.timer, &mut Vec::new())?;
             return Ok(run);
         }
-        let target = slice_ns(variant.motion);
+        let target = variant.motion.slice_ns();
         let mut count = self.runs[index].map_or(4, |run| run.count);
         // The fastest run counts, or a pause during calibration would make every slice too short.
         let mut per_message = f64::INFINITY;
@@ -206,31 +203,15 @@ impl Bench<'_> {
         loop {
             let mut samples = Vec::new();
             let before = self.timer.ticks();
-            let run = match variant.motion {
-                Motion::Posts => {
-                    Run { count: count.next_multiple_of(burst(variant)), batch: burst(variant), check: false }
-                }
-                Motion::Trains => {
-                    Run { count: count.next_multiple_of(variant.arg("train").max(1)), batch: 1, check: false }
-                }
-                Motion::OneWay => Run { count: count.min(NOTES), batch: 1, check: false },
-                _ => Run { count, batch: 1, check: false },
-            };
+            let run = variant.trial(count, false);
             session.run(index, &run, self.timer, &mut samples)?;
             let whole = self.timer.to_ns(self.timer.ticks() - before);
             let times: Vec<f64> = samples.iter().map(|ticks| self.timer.to_ns(*ticks)).collect();
-            let sample = median(&times).unwrap_or(whole);
-            let messages = if variant.motion == Motion::Stream { count } else { 1 };
-            let sample = match variant.motion {
-                // What a slice has room for is a matter of whole exchanges here.
-                Motion::Posts | Motion::Trains | Motion::Takes | Motion::OneWay => whole / count as f64,
-                _ => sample,
-            };
             if whole >= target / 2.0 {
-                per_message = per_message.min(sample / messages as f64);
+                let sample = median(&times).unwrap_or(whole);
+                per_message = per_message.min(variant.motion.per_message(sample, whole, run.count));
             }
-            let most = if variant.motion == Motion::OneWay { NOTES } else { 1 << 26 };
-            let long_enough = whole >= 0.8 * target || count >= most;
+            let long_enough = whole >= 0.8 * target || count >= variant.most();
             if long_enough && start.elapsed() >= WARM_UP {
                 break;
             }
@@ -240,26 +221,9 @@ impl Bench<'_> {
         }
         let per_message = per_message.clamp(1.0, target);
         let count = (target / per_message).ceil().max(4.0) as u64;
-        match variant.motion {
-            Motion::Stream => return Ok(Run { count, batch: count, check: false }),
-            Motion::Posts => {
-                let batch = burst(variant);
-                return Ok(Run { count: (count / batch + 2) * batch, batch, check: false });
-            }
-            Motion::Trains => {
-                let length = variant.arg("train").max(1);
-                return Ok(Run { count: (count / length).clamp(4, 2000) * length, batch: 1, check: false });
-            }
-            Motion::Takes => return Ok(Run { count: count.clamp(64, 4000), batch: 1, check: false }),
-            // The notes of the other end have to fit into its answer.
-            Motion::OneWay => return Ok(Run { count: count.clamp(32, NOTES), batch: 1, check: false }),
-            Motion::PingPong | Motion::Calls => {}
-        }
         // A clock reading may cost at most one percent of a sample.
         let batch = (100.0 * self.timer.cost_ns() / per_message).ceil().max(1.0) as u64;
-        // Exchanges that only together are what the case is about stay in one sample.
-        let batch = batch.next_multiple_of(variant.arg("turn").max(1));
-        Ok(Run { count: (count / batch + 2) * batch, batch, check: false })
+        Ok(variant.timed(count, batch))
     }
 
     fn slice(&mut self, session: &mut Session, index: usize, run: &Run) -> Result<Slice> {
@@ -275,13 +239,8 @@ impl Bench<'_> {
         let after = Probe::take(session, self.timer, one_core)?;
         let motion = self.point.variants[index].motion;
         let messages = motion.messages(run) as f64;
-        // Taken by the other end, or with one reading of the clock inside: see `logp`.
-        let samples = match motion {
-            Motion::OneWay => followed.samples.iter().zip(&samples).map(|(to, from)| to - from).collect(),
-            _ if samples.is_empty() => followed.samples,
-            _ => samples,
-        };
-        let clock = if matches!(motion, Motion::OneWay | Motion::Takes) { self.timer.cost_ns() } else { 0.0 };
+        let samples = motion.samples(samples, followed.samples);
+        let clock = if motion.holds_clock() { self.timer.cost_ns() } else { 0.0 };
         let time = |ticks: &u64| (self.timer.to_ns(*ticks) - clock).max(0.0) / messages;
         let ns: Vec<f64> = samples.iter().map(time).collect();
         Ok(Slice {
@@ -316,20 +275,6 @@ impl Bench<'_> {
     }
 }
 
-/// A slice whose length the case has set: of calls that take long, or whose samples are not the time they take.
-fn set_by_case(variant: &Variant) -> Option<Run> {
-    let (count, batch) = (variant.arg("count"), variant.arg("batch").max(1));
-    (count > 0).then_some(Run { count, batch, check: false })
-}
-
-/// Posts of one burst: few enough that no queue fills up, many enough that reading the clock does not count.
-fn burst(variant: &Variant) -> u64 {
-    variant.window.clamp(1, 16) as u64
-}
-
-/// Most notes of the other end in one answer.
-const NOTES: u64 = 500;
-
 /// At least one placement has as many good slices as an interval needs.
 fn enough(result: &Measured) -> bool {
     use Placement::{Far, Near, Same, Smt};
@@ -348,11 +293,3 @@ const GAP_LIMIT: f64 = 0.1;
 const WARM_UP: Duration = Duration::from_millis(20);
 
 const REST: Duration = Duration::from_millis(3);
-
-/// Aimed length of a slice. Streams get longer ones, because filling and draining the window is part of the time.
-fn slice_ns(motion: Motion) -> f64 {
-    match motion {
-        Motion::Stream | Motion::Posts | Motion::Trains => 5e6,
-        Motion::PingPong | Motion::Takes | Motion::OneWay | Motion::Calls => 3e6,
-    }
-}

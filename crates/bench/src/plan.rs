@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use viaduct_providers::Config;
 
 use crate::layers::Layer;
+pub use crate::motion::Motion;
 
 /// How a receiver waits for its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,43 +53,6 @@ impl Send {
     }
 }
 
-/// How messages move between the ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Motion {
-    /// One message there, one back.
-    PingPong,
-    /// Many messages one way, the last one acknowledged.
-    Stream,
-    /// Bursts of messages one way on an idle connection: only the posts are timed (Os of LogP).
-    Posts,
-    /// Trains of messages one way, each answered once and timed as a whole (the other method of LogP).
-    Trains,
-    /// One message there and one back, which is waited for long enough that it has come: only taking it is timed (Or).
-    Takes,
-    /// One message each way, timed one way by the cycle counter that both cores share.
-    OneWay,
-    /// Calls that the case times itself; the other end does what the case says.
-    Calls,
-}
-
-impl Motion {
-    /// Messages under way at once are a part of it, so that credits are needed.
-    pub(crate) fn is_stream(self) -> bool {
-        matches!(self, Motion::Stream | Motion::Posts | Motion::Trains)
-    }
-
-    /// Messages (or calls) that a sample of `run` stands for.
-    pub(crate) fn messages(self, run: &Run) -> u64 {
-        match self {
-            Motion::PingPong => 2 * run.batch,
-            Motion::Stream => run.count,
-            Motion::Posts | Motion::Calls => run.batch,
-            Motion::Trains | Motion::Takes | Motion::OneWay => 1,
-        }
-    }
-}
-
 /// When the receive of a ping-pong is posted again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -125,6 +89,8 @@ pub struct Settings {
     pub repost: Repost,
     /// Os, Or, g and L of every variant beside its own values.
     pub logp: bool,
+    /// Off-cache curves beside the usual ones.
+    pub cold: bool,
     /// A first impression: cases leave out most places of their axes and most sizes.
     pub quick: bool,
     /// The cores of the two ends.
@@ -155,6 +121,7 @@ impl Settings {
             send: Send::Auto,
             repost: Repost::After,
             logp: false,
+            cold: false,
             quick: false,
             cpus,
             window: None,

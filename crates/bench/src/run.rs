@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::cases::{Case, parts};
+use crate::cases::{Apart, Case, parts};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::measure;
@@ -69,7 +69,7 @@ fn run_pinned(
         let results = measure::measure(point, settings, command, &timer, &mut tick)?;
         let lines = summary::measurements(&context, &results);
         derived.extend((case.derive)(&lines));
-        if settings.logp && case.logp {
+        if settings.logp && case.logp != Apart::Not {
             derived.extend(parts::derive(&lines));
         }
         for line in lines {

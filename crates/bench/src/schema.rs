@@ -35,7 +35,7 @@ pub struct Measurement {
     pub schema: u32,
     /// Name of the case: latency, bandwidth, rate, connections.
     pub case: String,
-    /// Name of the layer: shm, loopback, raw, copy, unix, tcp and their variants.
+    /// Name of the layer: shm, loopback, raw, copy, unix, pipe, tcp and their variants.
     pub layer: String,
     /// Viaduct provider that carried the bytes; null for a reference layer.
     pub provider: Option<String>,

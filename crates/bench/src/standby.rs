@@ -9,8 +9,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use viaduct_providers::Config;
-use viaduct_via::{Descriptor, MemAttributes, NetAddress, Nic, ViAttributes};
+use viaduct_via::{Descriptor, MemAttributes, NetAddress, Nic, Reliability, ViAttributes};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -55,6 +56,12 @@ impl Standby {
         Ok(standby)
     }
 
+    /// Stops it: it does nothing more until it is killed.
+    pub(crate) fn stop(&self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::STOP)
+            .map_err(Error::os("stopping a process that stands by"))
+    }
+
     /// Kills it; it is reaped when this is dropped.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.child.kill().map_err(Error::os("killing a process that stands by"))
@@ -81,9 +88,14 @@ pub fn serve(cpu: usize, parent: u32, provider: &str, address: &str, config: &Co
     viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning a process to core {cpu}")))?;
     let mut nic = Nic::open(viaduct_providers::open(provider, config)?)?;
     let tag = nic.create_ptag()?;
-    let vi = nic.create_vi(ViAttributes::new(tag))?;
-    for buffer in nic.alloc(RECEIVES * ECHO, MemAttributes::local(tag))?.chunks(ECHO) {
-        nic.post_recv(vi, Descriptor::recv(buffer))?;
+    // One for either kind of caller, made beforehand: only connecting is timed.
+    let mut doors = Vec::new();
+    for level in [Reliability::ReliableDelivery, Reliability::ReliableReception] {
+        let vi = nic.create_vi(ViAttributes::new(tag).reliability(level))?;
+        for buffer in nic.alloc(RECEIVES * ECHO, MemAttributes::local(tag))?.chunks(ECHO) {
+            nic.post_recv(vi, Descriptor::recv(buffer))?;
+        }
+        doors.push((level, vi));
     }
     let listener = nic.listen(&address.parse()?, 1)?;
     let mut output = std::io::stdout();
@@ -91,6 +103,10 @@ pub fn serve(cpu: usize, parent: u32, provider: &str, address: &str, config: &Co
         .and_then(|()| output.flush())
         .map_err(Error::os("telling that it listens"))?;
     let request = nic.wait_listener(listener, None)?;
+    let asked = request.remote().reliability;
+    let (_, vi) = doors.into_iter().find(|(level, _)| *level == asked).ok_or_else(|| {
+        Error::usage("the caller wants another level of reliability", "this is a fault of the benchmark")
+    })?;
     nic.accept(request, vi).map_err(|(error, _)| error)?;
     loop {
         let done = nic.wait_recv(vi, None)?;

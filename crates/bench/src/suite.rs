@@ -11,8 +11,10 @@ use crate::error::Result;
 use crate::layers::Layer;
 use crate::plan::Settings;
 
-/// What the suite is held against where a case has it: the machine's own limits and the kernel's sockets.
-const REFERENCES: [Layer; 4] = [Layer::Raw, Layer::Copy, Layer::Unix, Layer::Tcp];
+/// What the suite is held against where a case has it: the machine's own limits and the kernel's sockets and pipes.
+const REFERENCES: [Layer; 5] = [Layer::Raw, Layer::Copy, Layer::Unix, Layer::Pipe, Layer::Tcp];
+/// Those that a quick run does without.
+const LEFT_OUT: [Layer; 2] = [Layer::Unix, Layer::Pipe];
 
 /// Sizes of the figures, where the case's own are fewer: from 4 bytes to beyond the thesis' 32 KiB.
 const FIGURES: [(&str, &[usize]); 2] = [
@@ -53,6 +55,7 @@ impl Pace {
         self.cases = self.cases.saturating_sub(1);
         let mut settings = base.clone();
         settings.sizes = sizes(case, base);
+        settings.cold &= case.plan(&settings).is_ok();
         settings.layers = with_references(case, &settings);
         settings.time = time(case, &settings, share)?;
         Ok(settings)
@@ -84,7 +87,7 @@ fn with_references(case: &Case, settings: &Settings) -> Vec<Layer> {
     let plain = case.axis.is_empty() && variants(case, settings).is_ok_and(|n| n <= points(case, settings));
     for layer in REFERENCES {
         let wanted =
-            if settings.quick { plain && layer != Layer::Unix } else { plain || layer == Layer::Tcp };
+            if settings.quick { plain && !LEFT_OUT.contains(&layer) } else { plain || layer == Layer::Tcp };
         if wanted && case.references && !layers.contains(&layer) && accepts(case, settings, layer) {
             layers.push(layer);
         }
@@ -94,12 +97,12 @@ fn with_references(case: &Case, settings: &Settings) -> Vec<Layer> {
 
 /// Whether `case` can be planned with `layer` alone.
 fn accepts(case: &Case, settings: &Settings, layer: Layer) -> bool {
-    case.plan(&Settings { layers: vec![layer], ..settings.clone() }).is_ok()
+    case.plan(&Settings { layers: vec![layer], cold: false, ..settings.clone() }).is_ok()
 }
 
 fn variants(case: &Case, settings: &Settings) -> Result<usize> {
     let first = settings.layers.iter().copied().take(1).collect();
-    let points = case.plan(&Settings { layers: first, ..settings.clone() })?;
+    let points = case.plan(&Settings { layers: first, cold: false, ..settings.clone() })?;
     Ok(points.iter().map(|point| point.variants.len()).sum())
 }
 
@@ -160,8 +163,11 @@ mod tests {
             settings.sizes = sizes(case, &settings);
             with_references(case, &settings)
         };
-        assert_eq!(layers("latency"), [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Tcp]);
-        assert_eq!(layers("bandwidth"), [Layer::Shm, Layer::Raw, Layer::Copy, Layer::Unix, Layer::Tcp]);
+        assert_eq!(layers("latency"), [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Pipe, Layer::Tcp]);
+        assert_eq!(
+            layers("bandwidth"),
+            [Layer::Shm, Layer::Raw, Layer::Copy, Layer::Unix, Layer::Pipe, Layer::Tcp]
+        );
         assert_eq!(layers("connections"), [Layer::Shm, Layer::Tcp]);
         assert_eq!(layers("logp"), [Layer::Shm, Layer::Tcp]);
     }

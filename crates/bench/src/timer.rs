@@ -1,6 +1,7 @@
 //! The clock of the timed regions: the processor's counter, calibrated once against the system's clock.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use viaduct_os::clock::{Calibration, Tsc};
 
@@ -33,6 +34,19 @@ impl Timer {
     /// Ticks in so many nanoseconds.
     pub fn to_ticks(&self, ns: f64) -> u64 {
         (ns / self.to_ns(1 << 20) * f64::from(1 << 20)) as u64
+    }
+
+    /// Lets time pass: asleep while there is plenty, so that the core is not owed to others, and awake towards the end,
+    /// so that whoever pauses has nothing to wake up from.
+    pub(crate) fn pause(&self, time: Duration) {
+        const AWAKE: Duration = Duration::from_micros(500);
+        let end = self.ticks() + self.to_ticks(time.as_nanos() as f64);
+        if time > 2 * AWAKE {
+            std::thread::sleep(time - AWAKE);
+        }
+        while self.ticks() < end {
+            std::hint::spin_loop();
+        }
     }
 
     /// What one reading costs, in nanoseconds.

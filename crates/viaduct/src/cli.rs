@@ -79,7 +79,7 @@ pub(crate) struct BenchArgs {
     /// Provider of the layer that is measured first
     #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER", conflicts_with = "layer")]
     pub(crate) provider: String,
-    /// Measure this reference layer instead of a provider
+    /// Measure this reference layer instead of a provider: raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
     /// Layers to measure in the same run, interleaved with the first
@@ -99,13 +99,17 @@ pub(crate) struct BenchArgs {
     pub(crate) repost: RepostArg,
     /// Os, Or, g and L beside every ping-pong of the case, so that one sees which side pays
     ///
-    /// Each curve of a provider gets five more, named `CURVE:Os` and so on, at the same places with the same settings.
+    /// Each curve of a provider gets five or six more, named `CURVE:Os` and so on, at the same places with the same settings.
     /// Os: what a post costs the sender. Or: what taking a message costs the receiver. g: how close one message can
     /// follow another. one-way: from just before the post to just after the taking. L: one-way without Os and Or, the
-    /// way itself. Cases that measure streams or calls have no such parts and run as without it. Takes five times as
-    /// long, and a core for each end.
+    /// way itself. Or-interrupt (cases `latency`, `connections` and `logp`): what a loop on the receiver's core loses to
+    /// a message that a handler takes there. Cases that measure streams or calls have no such parts and run as without
+    /// it. Takes five or six times as long, and a core for each end.
     #[arg(long)]
     pub(crate) logp: bool,
+    /// Also measure out of the cache: other buffers each time, through more memory than the cache (latency, bandwidth)
+    #[arg(long)]
+    pub(crate) cold: bool,
     /// Cores of the two processes; twice the same to share one [default: the first two]
     #[arg(long, value_delimiter = ',', value_name = "A,B", num_args = 1..=2)]
     pub(crate) cpus: Vec<usize>,
@@ -270,6 +274,7 @@ const BENCH_HELP: &str = "\
 Examples:
   viaduct bench latency --compare raw,unix,tcp
   viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
+  viaduct bench bandwidth --cold
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals

@@ -1,22 +1,13 @@
 //! Short runs of every case with the reference layers: valid data, the promised JSON, no process left behind.
 //! No test looks at a time.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 
+use common::{bench, two_cores};
 use serde_json::Value;
-
-/// Runs a short benchmark and gives its lines.
-fn bench(args: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
-    command.arg("bench").args(args).args(["--time", "0.05", "--launches", "1", "--format", "json"]);
-    let output =
-        command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {talk}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
-}
 
 /// Checks what every run promises; returns the layers that were measured.
 fn check(lines: &[Value], case: &str) -> BTreeSet<String> {
@@ -42,21 +33,19 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Layers that spin need a core for each process.
-fn two_cores() -> bool {
-    let enough = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-    if !enough {
-        eprintln!("skipped: needs two cores");
-    }
-    enough
-}
-
 #[test]
 fn latency_of_the_references() {
     if two_cores() {
-        let lines =
-            bench(&["latency", "--layer", "raw", "--compare", "unix,unix-spin,tcp", "--sizes", "8,100,4K"]);
-        assert_eq!(check(&lines, "latency"), set(&["raw", "unix", "unix-spin", "tcp", "tcp-spin"]));
+        let lines = bench(&[
+            "latency",
+            "--layer",
+            "raw",
+            "--compare",
+            "unix,unix-spin,pipe,tcp",
+            "--sizes",
+            "8,100,4K",
+        ]);
+        assert_eq!(check(&lines, "latency"), set(&["raw", "unix", "unix-spin", "pipe", "tcp", "tcp-spin"]));
     }
 }
 
@@ -68,19 +57,19 @@ fn bandwidth_of_the_references() {
             "--layer",
             "copy",
             "--compare",
-            "raw,unix,tcp,tcp-spin",
+            "raw,unix,pipe,tcp,tcp-spin",
             "--sizes",
             "1000,64K",
         ]);
-        assert_eq!(check(&lines, "bandwidth"), set(&["copy", "raw", "unix", "tcp", "tcp-spin"]));
+        assert_eq!(check(&lines, "bandwidth"), set(&["copy", "raw", "unix", "pipe", "tcp", "tcp-spin"]));
     }
 }
 
 #[test]
 fn rate_of_the_references() {
     if two_cores() {
-        let lines = bench(&["rate", "--layer", "raw", "--compare", "tcp,unix"]);
-        assert_eq!(check(&lines, "rate"), set(&["raw", "tcp", "tcp-nodelay", "unix"]));
+        let lines = bench(&["rate", "--layer", "raw", "--compare", "tcp,unix,pipe"]);
+        assert_eq!(check(&lines, "rate"), set(&["raw", "tcp", "tcp-nodelay", "unix", "pipe"]));
     }
 }
 
@@ -98,10 +87,14 @@ fn every_case_on_the_loopback_provider() {
 
 #[test]
 fn connections_of_the_references() {
-    let lines = bench(&["connections", "--layer", "tcp", "--connections", "1,20"]);
-    assert_eq!(check(&lines, "connections"), set(&["tcp"]));
-    let pairs: Vec<_> = lines.iter().filter(|line| line.get("ratio").is_some()).collect();
-    assert!(pairs.iter().all(|pair| pair["a"].as_str().unwrap().starts_with("tcp@")), "{pairs:?}");
+    let lines = bench(&["connections", "--layer", "tcp", "--compare", "pipe", "--connections", "1,20"]);
+    assert_eq!(check(&lines, "connections"), set(&["tcp", "pipe"]));
+    // Of one layer with itself only different places are compared, and those are named.
+    let layer = |name: &Value| name.as_str().unwrap().split('@').next().unwrap().to_owned();
+    for pair in lines.iter().filter(|line| line.get("ratio").is_some()) {
+        let alone = layer(&pair["a"]) == layer(&pair["b"]);
+        assert!(!alone || pair["a"].as_str().unwrap().contains('@'), "{pair}");
+    }
 }
 
 #[test]
@@ -111,7 +104,7 @@ fn one_core_for_both() {
         "--layer",
         "tcp",
         "--compare",
-        "unix,raw",
+        "unix,pipe,raw",
         "--cpus",
         "0,0",
         "--wait",
@@ -119,16 +112,16 @@ fn one_core_for_both() {
         "--sizes",
         "8",
     ]);
-    assert_eq!(check(&lines, "latency"), set(&["tcp", "unix", "raw"]));
+    assert_eq!(check(&lines, "latency"), set(&["tcp", "unix", "pipe", "raw"]));
     for line in &lines {
         assert_eq!(line["placement"], "same");
     }
-    // One placement, so there are ratios for all six ordered pairs, and opposite ones are reciprocal.
+    // One placement, so there are ratios for all ordered pairs, and opposite ones are reciprocal.
     let ratio = |a: &str, b: &str| {
         let pair = lines.iter().find(|line| line["a"] == a && line["b"] == b).expect("every ordered pair");
         pair["ratio"].as_f64().unwrap()
     };
-    for (a, b) in [("tcp", "unix"), ("unix", "raw"), ("raw", "tcp")] {
+    for (a, b) in [("tcp", "unix"), ("unix", "raw"), ("raw", "pipe"), ("pipe", "tcp")] {
         assert!((ratio(a, b) * ratio(b, a) - 1.0).abs() < 1e-9);
     }
 }
@@ -217,6 +210,21 @@ fn every_case_on_the_shm_provider() {
     assert_eq!(check(&lines, "latency"), set(&["shm", "tcp"]));
     let lines = bench(&["connections", "--wait", "block", "--connections", "1,100"]);
     assert_eq!(check(&lines, "connections"), set(&["shm"]));
+}
+
+#[test]
+fn out_of_the_cache() {
+    if two_cores() {
+        for case in ["latency", "bandwidth"] {
+            let lines = bench(&[case, "--cold", "--compare", "pipe", "--sizes", "8,4K,100K"]);
+            assert_eq!(check(&lines, case), set(&["shm", "pipe"]));
+            let cold = lines.iter().filter(|line| line["series"] == "cold");
+            let seen: BTreeSet<_> =
+                cold.map(|l| (l["layer"].as_str().unwrap(), l["size"].as_u64().unwrap())).collect();
+            let wanted = [4096, 102_400].into_iter().flat_map(|size| [("shm", size), ("pipe", size)]);
+            assert_eq!(seen, wanted.collect(), "{case}: small messages would all fit");
+        }
+    }
 }
 
 #[test]
@@ -310,17 +318,30 @@ fn curves(case: &str, args: &[&str], axis: &str, expected: &[(&str, &[f64])]) ->
     measured
 }
 
+/// Whether the kernel lets a process copy from another one of the same user that is not its child.
+fn kernel_copies() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").map_or(true, |scope| scope.trim() == "0")
+}
+
 #[test]
-fn rdma_by_operation() {
+fn rdma_by_operation_and_way() {
     if two_cores() {
-        let small: &[(&str, &[f64])] =
-            &["write", "write-imm", "read", "read-fresh", "fetch-add", "compare-swap"].map(|s| (s, &[][..]));
-        curves("rdma", &["--sizes", "8"], "", small);
-        curves("rdma", &["--sizes", "1000"], "", &small[..4]);
-        let streams: &[(&str, &[f64])] = &[("write", &[]), ("read", &[])];
-        curves("rdma-stream", &["--sizes", "8,4K"], "", streams);
-        for window in ["1", "3"] {
-            curves("rdma-stream", &["--sizes", "64", "--window", window], "", streams);
+        let mut ways = vec!["write-imm-helper", "read-helper"];
+        if kernel_copies() {
+            ways.extend(["write-imm-kernel", "read-kernel"]);
+        }
+        let of = |own: &[&'static str]| {
+            let all = own.iter().chain(&ways);
+            all.map(|series| (*series, &[][..])).collect::<Vec<(&str, &[f64])>>()
+        };
+        let large = of(&["write", "write-imm", "read", "read-fresh"]);
+        let atomics = of(&["write", "write-imm", "read", "read-fresh", "fetch-add", "compare-swap"]);
+        curves("rdma", &["--sizes", "8"], "", &atomics);
+        curves("rdma", &["--sizes", "1000"], "", &large);
+        let streams = of(&["write", "write-imm", "read"]);
+        curves("rdma-stream", &["--sizes", "8,4K"], "", &streams);
+        for window in ["1", "9"] {
+            curves("rdma-stream", &["--sizes", "64", "--window", window], "", &streams);
         }
     }
 }
@@ -417,6 +438,7 @@ fn computing_meanwhile() {
 
 #[test]
 fn a_peer_that_is_killed() {
-    let expected: &[(&str, &[f64])] = &[("detect", &[]), ("flush", &[]), ("reconnect", &[])];
+    let expected: &[(&str, &[f64])] =
+        &["detect", "flush", "flush-sends", "reconnect"].map(|series| (series, &[][..]));
     curves("failure", &["--wait", "block"], "", expected);
 }

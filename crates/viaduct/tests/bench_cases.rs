@@ -1,22 +1,18 @@
 //! Short runs of the cases about what VIA offers: valid data, every promised curve, and what each proves itself with.
 //! No test looks at a time.
 
-use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+mod common;
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use common::two_cores;
 use serde_json::Value;
 
 /// Runs a short benchmark on the shm provider and gives its measured lines, all of them valid.
 fn bench(case: &str, args: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
-    command.args(["bench", case, "--time", "0.02", "--launches", "1", "--format", "json"]).args(args);
-    let output =
-        command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");
-    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{case} {args:?}: {talk}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str(line).expect("one object a line"));
-    let lines: Vec<Value> = lines.filter(|line: &Value| line.get("ratio").is_none()).collect();
+    let lines = common::bench(&[&[case], args].concat()).into_iter();
+    let lines: Vec<Value> = lines.filter(|line| line.get("ratio").is_none()).collect();
     for line in &lines {
         assert_eq!(
             (&line["case"], &line["layer"], &line["valid"]),
@@ -42,25 +38,20 @@ fn expected(curves: &[(&str, &str, &[u64])]) -> BTreeSet<(String, String, u64)> 
     curves.iter().flat_map(places).collect()
 }
 
-/// Layers that spin need a core for each process.
-fn two_cores() -> bool {
-    let enough = std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-    if !enough {
-        eprintln!("skipped: needs two cores");
-    }
-    enough
-}
-
 #[test]
 fn messages_in_pieces() {
     if two_cores() {
         let of = |places: &'static [u64]| {
             expected(&["gather", "scatter", "both", "pack"].map(|series| (series, "segments", places)))
         };
+        let by_line = |places: &'static [u64]| {
+            expected(&["gather-line", "both-line", "pack-line"].map(|series| (series, "segments", places)))
+        };
         // No more pieces than bytes.
         assert_eq!(curves(&bench("segments", &["--sizes", "20"])), of(&[1, 4, 16]));
         assert_eq!(curves(&bench("segments", &["--sizes", "5000", "--wait", "block"])), of(&[1, 4, 16, 64]));
-        assert_eq!(curves(&bench("segments", &["--quick"])), of(&[1, 16]));
+        let all: BTreeSet<_> = of(&[1, 16]).union(&by_line(&[16])).cloned().collect();
+        assert_eq!(curves(&bench("segments", &["--quick"])), all);
     }
 }
 
@@ -71,6 +62,11 @@ fn completion_queues() {
         assert_eq!(curves(&lines), expected(&[("queue", "queues", &[1, 9]), ("cq", "queues", &[1, 9])]));
         let lines = bench("cq", &["--connections", "70", "--wait", "block", "--sizes", "8,4K"]);
         assert_eq!(curves(&lines), expected(&[("queue", "queues", &[70]), ("cq", "queues", &[70])]));
+        let active = ["active-queue", "active-cq"].map(|series| (series, "active queues", &[2, 16][..]));
+        let one = ["queue", "cq"].map(|series| (series, "queues", &[1, 1024][..]));
+        for args in [&["--quick"][..], &["--quick", "--wait", "block", "--sizes", "4K"]] {
+            assert_eq!(curves(&bench("cq", args)), expected(&[one[0], one[1], active[0], active[1]]));
+        }
     }
 }
 
@@ -102,16 +98,20 @@ fn other_buffers_for_each_message() {
 #[test]
 fn blocking_receives() {
     let spins = ("spin", "spin_us", &[0, 50][..]);
-    let mut runs = vec![(vec!["--quick", "--cpus", "0,0"], expected(&[spins]))];
+    let gaps = ["gap-spin-0", "gap-spin-50", "gap-poll"].map(|series| (series, "gap_us", &[100][..]));
+    let mut runs = vec![(vec!["--quick", "--cpus", "0,0"], expected(&[spins, gaps[0], gaps[1]]))];
     if two_cores() {
-        runs.push((vec!["--quick", "--sizes", "8,4K"], expected(&[spins, ("poll", "spin_us", &[0])])));
+        let poll = ("poll", "spin_us", &[0][..]);
+        let all = expected(&[spins, poll, gaps[0], gaps[1], gaps[2]]);
+        runs.push((vec!["--quick", "--sizes", "8,4K"], all));
     }
     for (args, curves_expected) in runs {
         let lines = bench("blocking", &args);
         assert_eq!(curves(&lines), curves_expected);
         for line in &lines {
             assert!(line["extra"]["cpu_us"].as_f64().unwrap() > 0.0, "{line}");
-            assert_eq!(line["wait"], if line["series"] == "poll" { "poll" } else { "block" });
+            let polls = line["series"].as_str().unwrap().ends_with("poll");
+            assert_eq!(line["wait"], if polls { "poll" } else { "block" });
         }
     }
 }
@@ -143,7 +143,7 @@ fn every_ping_pong_can_be_taken_apart() {
         ("cq", &["--connections", "5"], &["queue", "cq"]),
         ("buffers", &["--quick"], &["same", "new", "register", "implicit", "cache", "pool", "pool-shuffled"]),
         ("blocking", &["--quick"], &["poll", "spin"]),
-        ("segments", &["--quick"], &["gather", "scatter", "both", "pack"]),
+        ("segments", &["--quick"], &["gather", "scatter", "both", "pack", "gather-line"]),
         ("translation", &["--quick"], &["hit", "stride", "miss"]),
     ] {
         let lines = bench(case, &[args, &["--logp"]].concat());
@@ -158,6 +158,8 @@ fn every_ping_pong_can_be_taken_apart() {
                 );
             }
         }
+        let interrupted = found.iter().any(|name| name.ends_with("Or-interrupt"));
+        assert_eq!(interrupted, ["latency", "connections"].contains(&case), "{case}: {found:?}");
         // L is there wherever the three it follows from were measured in one placement.
         for way in lines.iter().filter(|line| text(line, "series").ends_with("one-way")) {
             let of = |part: &str| {
@@ -173,6 +175,16 @@ fn every_ping_pong_can_be_taken_apart() {
                 assert!((of("L").expect("an L") - left).abs() < 1e-6, "{way}");
             }
         }
+    }
+}
+
+#[test]
+fn receives_that_interrupt() {
+    if two_cores() {
+        let lines = bench("logp", &["--sizes", "8,5000"]);
+        let woken: Vec<_> = lines.iter().filter(|line| line["series"] == "Or-interrupt").collect();
+        let sizes: BTreeSet<_> = woken.iter().map(|line| line["size"].as_u64().unwrap()).collect();
+        assert_eq!(sizes, BTreeSet::from([8, 5000]));
     }
 }
 

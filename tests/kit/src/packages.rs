@@ -46,6 +46,15 @@ pub fn need_root() -> bool {
     root
 }
 
+/// Whether this process may use `count` cores; if not, logs that this test is skipped.
+pub fn need_cores(count: usize) -> bool {
+    let enough = thread::available_parallelism().is_ok_and(|cores| cores.get() >= count);
+    if !enough {
+        skip(&format!("needs {count} cores"));
+    }
+    enough
+}
+
 /// Looks for a program on the path and in the system's folders.
 pub fn find_program(program: &str) -> Option<PathBuf> {
     find_in(program, env::var_os("PATH").as_deref())

@@ -1,7 +1,8 @@
 //! Bandwidth: many messages one way, a few of them under way at a time, every byte read by the receiver.
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
+use crate::layers::cold;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings};
 
@@ -18,7 +19,7 @@ pub(super) const CASE: Case = Case {
     window: 4,
     axis: "",
     references: true,
-    logp: false,
+    logp: Apart::Not,
     via: plain,
     derive: nothing,
 };
@@ -29,5 +30,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         size: *size,
         variants: variants(settings, &settings.layers, &shape(Motion::Stream, *size, window)),
     };
-    Ok(sizes.iter().map(point).collect())
+    let mut points: Vec<Point> = sizes.iter().map(point).collect();
+    cold::extend(settings, &mut points, |size| shape(Motion::Stream, size, window))?;
+    Ok(points)
 }

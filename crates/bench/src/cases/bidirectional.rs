@@ -2,8 +2,8 @@
 //!
 //! One connection for each direction; each process sends when there is room and takes what has come, in turns.
 
-use crate::cases::rdma::{polling, spins};
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::spinning::{self, QUICK};
+use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
 use crate::layers::via::Place;
@@ -27,21 +27,14 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
-const QUICK: &[usize] = &[4 << 10, 64 << 10];
-
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
-    let point = |size: &usize| {
-        let shape = shape(Motion::Stream, *size, window);
-        // Whoever waits for one direction would miss the other, so both are polled.
-        let variants = variants(settings, &settings.layers, &shape).into_iter().map(polling);
-        Point { size: *size, variants: variants.collect() }
-    };
-    Ok(settings.quickly(sizes, QUICK).iter().map(point).collect())
+    spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
+        Ok(vec![shape(Motion::Stream, size, window)])
+    })
 }
 
 fn end(mut place: Place) -> Result<Box<dyn End>> {

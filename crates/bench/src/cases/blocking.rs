@@ -1,14 +1,15 @@
 //! Blocking (thesis, section 3.6, figure 3.9): receives through the call that sleeps, against polling.
 //!
 //! Before it sleeps the call looks for a while; how long is the axis. What is gained is CPU time, which is told beside
-//! the latency. With `--cpus A,A` both ends share a core: whoever looks then keeps the other from working.
+//! the latency. Messages that come after a pause find a receiver that sleeps, unless it looks longer than the pause: a
+//! further axis. With `--cpus A,A` both ends share a core: whoever looks then keeps the other from working.
 
 use std::time::Duration;
 
 use viaduct_os::clock::thread_cpu_ns;
 use viaduct_os::wait::{Spin, WaitConfig};
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::via::{Place, plain};
 use crate::loops::End;
@@ -24,40 +25,55 @@ pub(super) const CASE: Case = Case {
     value: |ns, _| ns / 1e3,
     points,
     timed: "ping-pong, small messages by value, one way = half of the round trip. poll: receives are polled; spin: the \
-            blocking call looks for so many microseconds, then sleeps. cpu_us (in JSON) is the CPU time of the \
+            blocking call looks for so many microseconds, then sleeps. gap-poll, gap-spin-0, gap-spin-50: the same with \
+            a pause of so many microseconds before each exchange, which is not timed. cpu_us (in JSON) is the CPU time of the \
             answering thread for one message received and answered",
     window: 1,
     axis: "spin_us",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };
 
 const SPINS: &[u64] = &[0, 1, 5, 20, 50, 100];
+/// Pauses before a message, and the budgets that they are set against.
+const GAPS: &[u64] = &[10, 100, 1_000, 10_000];
+const BUDGETS: &[u64] = &[0, 50];
 /// For a first impression.
 const FEWEST: &[u64] = &[0, 50];
+const FEWEST_GAPS: &[u64] = &[100];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let quick = settings.quick && settings.sizes.is_empty();
     let sizes = if quick { &[8] } else { sizes };
-    let spins = if settings.quick { FEWEST } else { SPINS };
     let point = |size: &usize| {
-        let shape = shape(Motion::PingPong, *size, CASE.window);
-        let with = |wait, shape: Variant| {
+        let mut all = Vec::new();
+        // On one core polling would keep the other end from ever sending.
+        let poll = (!settings.one_core()).then_some(Wait::Poll);
+        all.extend(poll.map(|wait| (wait, shape(Motion::PingPong, *size, CASE.window).on("poll", None))));
+        for spin in settings.places(SPINS, FEWEST) {
+            let shape = shape(Motion::PingPong, *size, CASE.window).on("spin", Some(*spin as f64));
+            all.push((Wait::Block, shape.with("spin_us", *spin)));
+        }
+        // A pause costs time, and its effect does not depend on the size.
+        let gaps = if sizes.first() == Some(size) { settings.places(GAPS, FEWEST_GAPS) } else { &[] };
+        for gap in gaps {
+            let spaced = |series: &str| {
+                let shape = shape(Motion::Spaced, *size, CASE.window).on(series, Some(*gap as f64));
+                Variant { axis: "gap_us".into(), ..shape.with("pause", gap * 1000) }
+            };
+            all.extend(poll.map(|wait| (wait, spaced("gap-poll"))));
+            for spin in BUDGETS {
+                let shape = spaced(&format!("gap-spin-{spin}")).with("spin_us", *spin);
+                all.push((Wait::Block, shape));
+            }
+        }
+        let waiting = |(wait, shape): (Wait, Variant)| {
             let all = variants(settings, &settings.layers, &shape).into_iter();
             all.map(move |variant| Variant { wait: variant.layer.wait(wait), ..variant })
         };
-        let mut all = Vec::new();
-        // On one core polling would keep the other end from ever sending.
-        if !settings.one_core() {
-            all.extend(with(Wait::Poll, shape.clone().on("poll", None)));
-        }
-        for spin in spins {
-            let shape = shape.clone().on("spin", Some(*spin as f64)).with("spin_us", *spin);
-            all.extend(with(Wait::Block, shape));
-        }
-        Point { size: *size, variants: all }
+        Point { size: *size, variants: all.into_iter().flat_map(waiting).collect() }
     };
     Ok(sizes.iter().map(point).collect())
 }

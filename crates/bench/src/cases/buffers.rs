@@ -6,10 +6,10 @@
 
 use viaduct_via::Op;
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::heap::{Heap, Register};
-use crate::layers::stock::{Pool, descriptors, stride};
+use crate::layers::stock::{Pieces, Pool, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };
@@ -56,7 +56,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let pooled = if sizes.contains(&1024) { Some(1024) } else { sizes.iter().min().copied() };
     let point = |size: &usize| {
         let shape = |kind| shape(Motion::PingPong, *size, CASE.window).with("buffers", kind);
-        let many = (MEMORY / stride(*size, 1)).clamp(64, 1024) as u64;
+        let many = (MEMORY / Pieces::whole(*size).step).clamp(64, 1024) as u64;
         let mut all = vec![
             shape(SAME).on("same", None),
             shape(POOL).on("new", None).with("pages", many),
@@ -107,9 +107,9 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
         return stocked(place, heap, None);
     }
     let (sends, receives) = (at_least(needs.sends), at_least(needs.receives));
-    let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, (size, 1));
+    let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, Pieces::whole(size));
     let mut sends = sends.map_err(|e| place.failed(&e))?;
-    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, (size, 1));
+    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, Pieces::whole(size));
     let mut receives = receives.map_err(|e| place.failed(&e))?;
     if kind == SHUFFLED {
         Rng::new(1).shuffle(&mut sends);

@@ -8,7 +8,7 @@ mod connecting;
 
 use viaduct_via::{Buffer, Cq, MemAttributes, Nic, Vi, ViAttributes};
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Side, failure};
 use crate::layers::via::Place;
@@ -34,7 +34,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const REGIONS: &[u64] = &[4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];

@@ -1,6 +1,6 @@
 //! Connections: latency on one connection while many others are open and idle.
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::{Error, Result};
 use crate::layers::Layer;
 use crate::layers::via::plain;
@@ -18,7 +18,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "connections",
     references: true,
-    logp: true,
+    logp: Apart::Interrupted,
     via: plain,
     derive: nothing,
 };

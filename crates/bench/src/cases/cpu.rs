@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use viaduct_os::clock::{process_cpu_ns, thread_cpu_ns};
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Side;
 use crate::layers::via::{Place, plain};
@@ -32,7 +32,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {

@@ -1,14 +1,16 @@
 //! Completion queues (thesis, section 3.8, figure 3.11): what it costs to hear of sends and receives through one.
 //!
-//! Many VIs are bound to it and one is active. The standard that it is held against has as many VIs and asks the work
+//! Many VIs are bound to it and one is active, or all of them (`active.rs`). The standard that it is held against has as many VIs and asks the work
 //! queues of the active one.
+
+mod active;
 
 use viaduct_via::{Cq, Descriptor, MemAttributes, Op, ViAttributes};
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::CREDITS;
-use crate::layers::stock::{Pool, descriptors};
+use crate::layers::stock::{Pieces, Pool, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -24,11 +26,12 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "ping-pong by descriptor on one of many connected VIs, one way = half of the round trip. queue: its send and \
             receive queue are polled; cq: both queues of all VIs are bound to one completion queue and only that is \
-            polled",
+            polled. active-queue, active-cq: that many VIs each carry a message at the same time, one way = half of \
+            the time of all answers, for one message; polled in turn, or through one completion queue",
     window: 1,
     axis: "queues",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };
@@ -36,6 +39,9 @@ pub(super) const CASE: Case = Case {
 const COUNTS: &[usize] = &[1, 4, 16, 64, 256, 1024];
 /// For a first impression.
 const FEWEST: &[usize] = &[1, 1024];
+/// VIs that all carry traffic.
+const ACTIVE: &[u64] = &[1, 2, 4, 16, 64];
+const FEWEST_ACTIVE: &[u64] = &[2, 16];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let counts = match &settings.connections[..] {
@@ -50,12 +56,26 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             by_descriptor(settings, &shape)
         };
         let all = counts.iter().flat_map(|count| [(count, "queue"), (count, "cq")]);
-        Point { size: *size, variants: all.flat_map(of).collect() }
+        let mut variants: Vec<Variant> = all.flat_map(of).collect();
+        // Whoever asks for numbers of queues asks for one that is active.
+        let busy = if settings.connections.is_empty() { settings.places(ACTIVE, FEWEST_ACTIVE) } else { &[] };
+        for count in busy {
+            for (series, cq) in [("active-queue", 0), ("active-cq", 1)] {
+                let shape = shape(Motion::Calls, *size, CASE.window).on(series, Some(*count as f64));
+                variants.extend(by_descriptor(settings, &active::active(shape.with("cq", cq), *count)));
+            }
+        }
+        // Nobody can sleep on many queues at once, and one core has no room for two that spin.
+        variants.retain(|v| v.series != "active-queue" || !settings.one_core());
+        Point { size: *size, variants }
     };
     Ok(sizes.iter().map(point).collect())
 }
 
 fn build(mut place: Place) -> Result<Box<dyn End>> {
+    if place.variant.arg("active") > 0 {
+        return active::end(place);
+    }
     let needs = Needs::of(&place.variant, place.side);
     let cq = match place.variant.arg("cq") {
         1 => Some(create(&mut place, &needs)?),
@@ -63,9 +83,9 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     };
     idle_vis(&mut place, cq)?;
     let (size, sends, receives) = (place.variant.size, needs.sends + 1, needs.receives);
-    let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, (size, 1));
+    let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, Pieces::whole(size));
     let sends = sends.map_err(|e| place.failed(&e))?;
-    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, (size, 1));
+    let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, Pieces::whole(size));
     let receives = receives.map_err(|e| place.failed(&e))?;
     stocked(place, Pool::new(sends, receives, size, true), cq)
 }

@@ -3,18 +3,20 @@
 //! The peers that die are processes started for the purpose (`standby.rs`). A thread kills one while the survivor
 //! sleeps in a blocking receive; three moments count from the kill: *detect*, the call returns with an error; *flush*,
 //! every posted descriptor has come back; *reconnect*, a connection to the next process, which was standing by, is
-//! there. Every time all descriptors must have come back, and the new peer must give back what it is sent.
+//! there. *flush-sends* is the same for sends: the peer is stopped before they are posted and killed before it could
+//! take one, on a connection whose sends are done only when they were received. Every time all descriptors must have come
+//! back, and the new peer must give back what it is sent.
 
 use std::thread;
 use std::time::Duration;
 
 use viaduct_os::clock::Tsc;
-use viaduct_via::{Descriptor, MemAttributes, Vi, ViAttributes};
+use viaduct_via::{Descriptor, MemAttributes, Reliability, Vi, ViAttributes};
 
 use crate::cases::calls::Idle;
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::{Error, Result};
-use crate::layers::half::Side;
+use crate::layers::half::{Side, failure};
 use crate::layers::via::Place;
 use crate::loops::End;
 use crate::pattern;
@@ -31,18 +33,19 @@ pub(super) const CASE: Case = Case {
     value: |ns, _| ns / 1e3,
     points,
     timed: "from the kill: detect, until the blocking receive returns an error; flush, until all 64 posted receives are \
-            back; reconnect, until a connection to another process, which was standing by, is there",
+            back; flush-sends, until 64 sends to a peer that was stopped before are back; reconnect, until a connection \
+            to another process, which was standing by, is there",
     window: 64,
     axis: "",
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
-const SERIES: [&str; 3] = ["detect", "flush", "reconnect"];
+const SERIES: [&str; 4] = ["detect", "flush", "reconnect", "flush-sends"];
 
-/// Receives that are posted when the peer dies.
+/// Receives that are posted when the peer dies, and sends if it is about those.
 const POSTED: usize = 64;
 
 /// Whatever takes longer is a failure of the provider.
@@ -64,18 +67,24 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
     if place.side == Side::Follow {
         return Ok(Box::new(Idle));
     }
-    let memory = place.nic.alloc(POSTED * ECHO, MemAttributes::local(place.tag));
-    let memory = memory.map_err(|e| place.failed(&e))?;
-    let idle = memory.chunks(ECHO).into_iter().map(Descriptor::recv).collect();
     let which = SERIES.iter().position(|series| **series == place.variant.series).unwrap_or(0);
-    Ok(Box::new(Survivor { place, idle, which, peer: None, number: 0 }))
+    let sends = place.variant.series == "flush-sends";
+    let memory = place.nic.alloc(2 * POSTED * ECHO, MemAttributes::local(place.tag));
+    let mut buffers = memory.map_err(|e| place.failed(&e))?.chunks(ECHO).into_iter();
+    let idle = buffers.by_ref().take(POSTED).map(Descriptor::recv).collect();
+    let unsent = buffers.map(Descriptor::send).collect();
+    Ok(Box::new(Survivor { place, idle, unsent, sends, which, peer: None, number: 0 }))
 }
 
 struct Survivor {
     place: Place,
     /// Receives that are not posted.
     idle: Vec<Descriptor>,
-    /// Which of the three moments the samples are.
+    /// Sends that are not posted.
+    unsent: Vec<Descriptor>,
+    /// Sends are posted before the peer dies.
+    sends: bool,
+    /// Which of the moments the samples are.
     which: usize,
     peer: Option<(Standby, Vi)>,
     /// Peers so far.
@@ -103,8 +112,8 @@ impl End for Survivor {
 }
 
 impl Survivor {
-    /// Loses a peer and connects to the next; gives the three moments, in ticks from the kill, and what went wrong.
-    fn lose_one(&mut self) -> Result<([u64; 3], u64)> {
+    /// Loses a peer and connects to the next; gives the moments, in ticks from the kill, and what went wrong.
+    fn lose_one(&mut self) -> Result<([u64; SERIES.len()], u64)> {
         let (victim, vi) = match self.peer.take() {
             Some(peer) => peer,
             None => {
@@ -114,8 +123,14 @@ impl Survivor {
             }
         };
         let next = self.start()?;
+        let posted = if self.sends { self.post_sends(&victim, vi)? } else { 0 };
         let killer = thread::spawn(move || kill(victim));
-        let mut faults = u64::from(self.take_back(vi)?);
+        let mut faults = 0;
+        for _ in 0..posted {
+            faults += u64::from(self.take_back_send(vi)?);
+        }
+        let unsent = Tsc::cycles();
+        faults += u64::from(self.take_back(vi)?);
         let detected = Tsc::cycles();
         for _ in 1..POSTED {
             faults += u64::from(self.take_back(vi)?);
@@ -128,7 +143,7 @@ impl Survivor {
         self.destroy(vi)?;
         faults += self.echo(fresh)?;
         self.peer = Some((next, fresh));
-        Ok(([detected, flushed, connected].map(|moment| moment.saturating_sub(killed)), faults))
+        Ok(([detected, flushed, connected, unsent].map(|moment| moment.saturating_sub(killed)), faults))
     }
 
     fn start(&self) -> Result<Standby> {
@@ -139,9 +154,15 @@ impl Survivor {
     /// A VI with all receives posted, connected.
     fn connect(&mut self, peer: &Standby) -> Result<Vi> {
         let Place { nic, tag, .. } = &mut self.place;
-        let idle = &mut self.idle;
+        let (idle, sends) = (&mut self.idle, self.sends);
         let mut connect = || -> Result<Vi, viaduct_via::Error> {
-            let vi = nic.create_vi(ViAttributes::new(*tag))?;
+            let attributes = ViAttributes::new(*tag).depth(POSTED + 1);
+            // What was only delivered would be done while the peer sleeps.
+            let vi = nic.create_vi(if sends {
+                attributes.reliability(Reliability::ReliableReception)
+            } else {
+                attributes
+            })?;
             for descriptor in idle.drain(..) {
                 nic.post_recv(vi, descriptor).map_err(|refused| refused.error)?;
             }
@@ -156,6 +177,24 @@ impl Survivor {
     fn take_back(&mut self, vi: Vi) -> Result<bool> {
         let done = self.place.nic.wait_recv(vi, LIMIT).map_err(|e| self.place.failed(&e))?;
         self.idle.push(done.descriptor);
+        Ok(done.status.is_success())
+    }
+
+    /// Stops the peer and posts sends, which it will never take; tells how many.
+    fn post_sends(&mut self, victim: &Standby, vi: Vi) -> Result<usize> {
+        victim.stop()?;
+        let count = self.unsent.len();
+        for descriptor in self.unsent.drain(..) {
+            let posted = self.place.nic.post_send(vi, descriptor);
+            posted.map_err(|e| failure(self.place.variant.layer.name(), &e.error))?;
+        }
+        Ok(count)
+    }
+
+    /// Waits for the next send to come back; tells whether it came back as if it had been received.
+    fn take_back_send(&mut self, vi: Vi) -> Result<bool> {
+        let done = self.place.nic.wait_send(vi, LIMIT).map_err(|e| self.place.failed(&e))?;
+        self.unsent.push(done.descriptor);
         Ok(done.status.is_success())
     }
 

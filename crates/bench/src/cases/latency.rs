@@ -1,9 +1,9 @@
 //! Latency: one message there, one back; half of the round trip.
 
-use crate::cases::{Case, nothing, shape, variants, with_extra};
+use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
-use crate::layers::Layer;
 use crate::layers::via::plain;
+use crate::layers::{Layer, cold};
 use crate::plan::{Motion, Point, Settings, Wait};
 
 pub(super) const CASE: Case = Case {
@@ -19,7 +19,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: true,
-    logp: true,
+    logp: Apart::Interrupted,
     via: plain,
     derive: nothing,
 };
@@ -34,5 +34,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         size: *size,
         variants: variants(settings, &layers, &shape(Motion::PingPong, *size, CASE.window)),
     };
-    Ok(sizes.iter().map(point).collect())
+    let mut points: Vec<Point> = sizes.iter().map(point).collect();
+    cold::extend(settings, &mut points, |size| shape(Motion::PingPong, size, CASE.window))?;
+    Ok(points)
 }

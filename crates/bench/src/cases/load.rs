@@ -8,8 +8,8 @@
 use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::spins;
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::spinning::spins;
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
 use crate::layers::lent::Lent;
@@ -35,7 +35,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const PERCENT: &[u64] = &[10, 20, 30, 40, 50, 60, 70, 80, 90];

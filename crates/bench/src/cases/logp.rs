@@ -4,8 +4,10 @@
 //! Os, Or and g by two methods that know nothing of each other (`logp.rs`); L by the cycle counter that both cores
 //! share. That Os + L + Or is the latency, and that the methods agree, is part of the result.
 
-use crate::cases::{Case, shape, variants};
+use crate::cases::parts::has_parts;
+use crate::cases::{Apart, Case, shape, variants};
 use crate::error::Result;
+use crate::layers::interrupt::interrupted;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings, Variant};
 use crate::schema::{Line, Measurement, Pair, VERSION};
@@ -18,16 +20,20 @@ pub(super) const CASE: Case = Case {
     sizes: &[4, 64, 1024, 4096, 32 << 10],
     value: |ns, _| ns / 1e3,
     points,
-    timed: "Os: a post, in bursts of 16 on an idle connection; Or: taking a message that has come; g: the time between \
+    timed: "Os: a post, in bursts of 16 on an idle connection; Or: taking a message that has come; Or-interrupt: what \
+            a loop on the receiver's core loses to a message that a handler takes there; g: the time between \
             messages of a stream; one-way: from just before the post to just after the taking, by the shared cycle \
             counter; L = one-way - Os - Or. Os-train and g-train come from whole trains of messages alone",
     window: 64,
     axis: "",
     references: true,
-    logp: false,
+    logp: Apart::Not,
     via: plain,
     derive,
 };
+
+/// The receive that interrupts.
+pub(crate) const INTERRUPTED: &str = "Or-interrupt";
 
 /// Messages of the long trains: without pauses enough for a plateau, with pauses fewer.
 const TRAIN: u64 = 48;
@@ -59,7 +65,12 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             train(TRAIN, 0, "train-n"),
             train(PAUSED, pause, "train-d"),
         ];
-        Point { size: *size, variants: all.into_iter().flatten().collect() }
+        let mut all: Vec<Variant> = all.into_iter().flatten().collect();
+        if !settings.one_core() {
+            let woken = of(Motion::Calls, INTERRUPTED).into_iter();
+            all.extend(woken.filter(|v| has_parts(v.layer)).map(interrupted));
+        }
+        Point { size: *size, variants: all }
     };
     Ok(sizes.iter().map(point).collect())
 }

@@ -11,7 +11,7 @@ mod cq;
 mod failure;
 mod latency;
 mod load;
-mod logp;
+pub(crate) mod logp;
 mod overlap;
 mod pairs;
 pub(crate) mod parts;
@@ -20,6 +20,7 @@ mod rdma;
 mod rdma_stream;
 mod reliability;
 mod segments;
+mod spinning;
 mod translation;
 mod translation_stream;
 mod wakeup;
@@ -28,8 +29,8 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::host;
-use crate::layers::Layer;
 use crate::layers::via::Place;
+use crate::layers::{Layer, cold};
 use crate::loops::End;
 use crate::plan::{Motion, Point, Repost, Send, Settings, Variant, Wait};
 use crate::schema::{Line, Measurement};
@@ -86,12 +87,23 @@ pub struct Case {
     pub axis: &'static str,
     /// The reference layers (sockets, raw, copy) have it too.
     pub(crate) references: bool,
-    /// It is one of ping-pongs whose ends also work as streams, so that `--logp` can take them apart.
-    pub logp: bool,
+    /// How far `--logp` can take its ping-pongs apart.
+    pub logp: Apart,
     /// Builds one end on a provider.
     pub(crate) via: fn(Place) -> Result<Box<dyn End>>,
     /// Values that follow from the measured ones: further lines of the result.
     pub(crate) derive: fn(&[Measurement]) -> Vec<Line>,
+}
+
+/// Into what `--logp` takes the ping-pongs of a case apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apart {
+    /// It has none, or their ends do not work as streams.
+    Not,
+    /// Os, Or, g and L of messages that are polled for.
+    Polled,
+    /// The same, and Or of messages that interrupt: its ends are the plain ones.
+    Interrupted,
 }
 
 /// Nothing follows.
@@ -126,8 +138,15 @@ impl Case {
         }
         let sizes = if settings.sizes.is_empty() { self.sizes } else { &settings.sizes };
         let mut points = (self.points)(settings, sizes)?;
-        if settings.logp && self.logp {
-            parts::extend(settings, &mut points)?;
+        if settings.logp && self.logp != Apart::Not {
+            parts::extend(settings, self.logp, &mut points)?;
+        }
+        let cold = points.iter().flat_map(|point| &point.variants).any(|variant| variant.arg("cold") > 0);
+        if settings.cold && !cold {
+            return Err(Error::usage(
+                format!("case `{}` is not measured out of the cache", self.name),
+                "leave out --cold; latency and bandwidth have it",
+            ));
         }
         for variant in points.iter_mut().flat_map(|point| &mut point.variants) {
             variant.case = self.name.into();
@@ -146,13 +165,22 @@ impl Case {
     pub fn header(&self, settings: &Settings) -> Vec<String> {
         let [here, there] = settings.cpus;
         let mut lines = vec![format!("{}: {}", self.name, self.about), format!("Timed: {}.", self.timed)];
-        if settings.logp && self.logp {
+        if settings.logp && self.logp != Apart::Not {
             lines.push(
                 "Beside each: Os, a post in bursts of 16 on an idle connection; Or, taking a message that has come; g, \
                  the time between messages of a stream; one-way, from just before the post to just after the taking; \
                  L = one-way - Os - Or."
                     .into(),
             );
+            if self.logp == Apart::Interrupted {
+                lines.push(
+                    "Or-interrupt: what a loop on the receiver's core loses to a message that a handler takes there."
+                        .into(),
+                );
+            }
+        }
+        if settings.cold {
+            lines.push(cold::words());
         }
         lines.push(if settings.one_core() {
             format!("Two processes share core {here}, so every message needs a switch from one to the other.")
@@ -267,7 +295,7 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
     if settings.one_core() && variant.wait == Wait::Poll {
         return Err(Error::usage(
             format!("layer `{layer}` would spin while the other process waits for the same core"),
-            "with one core for both use --wait block and layers that can sleep: unix, tcp, or a provider",
+            "with one core for both use --wait block and layers that can sleep: unix, pipe, tcp, or a provider",
         ));
     }
     if layer == Layer::Copy && !variant.motion.is_stream() {
@@ -291,7 +319,12 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
 
 fn check_memory(point: &Point) -> Result<()> {
     let available = host::available_memory();
-    let wanted: u128 = point.variants.iter().map(|v| (v.window as u128 + 4) * 2 * v.size as u128).sum();
+    let of = |v: &Variant| match v.arg("cold") {
+        0 => (v.window as u128 + 4) * 2 * v.size as u128,
+        // Both directions at both ends.
+        _ => 4 * cold::memory() as u128,
+    };
+    let wanted: u128 = point.variants.iter().map(of).sum();
     if wanted > u128::from(available / 2) {
         return Err(Error::usage(
             format!(

@@ -8,8 +8,8 @@ use std::hint::black_box;
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::{polling, spins};
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::spinning::{self, QUICK};
+use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::lent::Lent;
@@ -38,23 +38,16 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
-const QUICK: &[usize] = &[4 << 10, 64 << 10];
-
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    spins(settings, CASE.name)?;
-    let point = |size: &usize| {
-        let size = (*size).max(1);
+    spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
+        let size = size.max(1);
         let count = if size > 64 << 10 { 32 } else { 128 };
-        let of = |series: &&str| {
-            let shape = shape(Motion::Calls, size, CASE.window).on(series, None).with("count", count);
-            variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
-        };
-        Point { size, variants: ["send", "read"].iter().flat_map(of).collect() }
-    };
-    Ok(settings.quickly(sizes, QUICK).iter().map(point).collect())
+        let shape = |series| shape(Motion::Calls, size, CASE.window).on(series, None).with("count", count);
+        Ok(["send", "read"].map(shape).to_vec())
+    })
 }
 
 fn end(mut place: Place) -> Result<Box<dyn End>> {

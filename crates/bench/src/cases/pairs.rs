@@ -3,7 +3,7 @@
 //! The sender takes the connections in turn, and so does the receiver: what is seen is what it costs, or gains, that
 //! the same bytes come by several ways.
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::via::Place;
@@ -25,7 +25,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const COUNTS: &[u64] = &[1, 2, 4];

@@ -1,11 +1,13 @@
 //! `--logp` on a case: Os, Or, g and L of every ping-pong, so that one sees which side pays (thesis, future work).
 //!
-//! Every variant gets four more, at the same place with the same arguments, that run the loops of the case `logp`. L is
+//! Every variant gets four more (five where its ends are plain ones: Or of messages that interrupt), at the same place with the same arguments, that run the loops of the case `logp`. L is
 //! what is left of the way after both ends have had their share.
 
-use crate::cases::logp::derived;
+use crate::cases::Apart;
+use crate::cases::logp::{INTERRUPTED, derived};
 use crate::error::{Error, Result};
 use crate::layers::Layer;
+use crate::layers::interrupt::interrupted;
 use crate::plan::{Motion, Point, Settings, Variant};
 use crate::schema::{Line, Measurement};
 
@@ -16,7 +18,7 @@ const PARTS: &[(&str, Motion)] =
     &[("Os", Motion::Posts), ("Or", Motion::Takes), ("g", Motion::Stream), ("one-way", Motion::OneWay)];
 
 /// Adds the parts of every ping-pong on a provider.
-pub(super) fn extend(settings: &Settings, points: &mut [Point]) -> Result<()> {
+pub(super) fn extend(settings: &Settings, apart: Apart, points: &mut [Point]) -> Result<()> {
     if settings.one_core() {
         return Err(Error::usage(
             "Os, Or, g and L need a core for each end",
@@ -25,25 +27,30 @@ pub(super) fn extend(settings: &Settings, points: &mut [Point]) -> Result<()> {
     }
     for point in points {
         let whole = |v: &&Variant| v.motion == Motion::PingPong && has_parts(v.layer);
-        let parts: Vec<Variant> = point.variants.iter().filter(whole).flat_map(parts).collect();
+        let parts: Vec<Variant> = point.variants.iter().filter(whole).flat_map(|v| parts(v, apart)).collect();
         point.variants.extend(parts);
     }
     Ok(())
 }
 
 /// What is a provider, and has its ends in two processes.
-fn has_parts(layer: Layer) -> bool {
+pub(super) fn has_parts(layer: Layer) -> bool {
     layer.provider().is_some() && layer != Layer::Loopback
 }
 
-fn parts(whole: &Variant) -> Vec<Variant> {
+fn parts(whole: &Variant, apart: Apart) -> Vec<Variant> {
     let part = |(number, (name, motion)): (usize, &(&str, Motion))| Variant {
         series: named(&whole.series, name),
         motion: *motion,
         window: if motion.is_stream() { WINDOW } else { whole.window },
         ..whole.clone().with("part", number as u64 + 1)
     };
-    PARTS.iter().enumerate().map(part).collect()
+    let mut all: Vec<Variant> = PARTS.iter().enumerate().map(part).collect();
+    if apart == Apart::Interrupted {
+        let woken = part((PARTS.len(), &(INTERRUPTED, Motion::Calls)));
+        all.push(interrupted(woken));
+    }
+    all
 }
 
 fn named(series: &str, part: &str) -> String {
@@ -81,12 +88,14 @@ mod tests {
             whole(Layer::Raw, Motion::PingPong, ""),
         ];
         let mut points = [Point { size: 8, variants }];
-        extend(&settings, &mut points).unwrap();
+        extend(&settings, Apart::Polled, &mut points).unwrap();
         let added: Vec<_> = points[0].variants[3..].iter().map(Variant::label).collect();
         assert_eq!(added, ["shm/cq:Os@3", "shm/cq:Or@3", "shm/cq:g@3", "shm/cq:one-way@3"]);
         assert!(points[0].variants[3..].iter().all(|v| v.arg("cq") == 1));
+        let woken = parts(&points[0].variants[0], Apart::Interrupted).pop().unwrap();
+        assert_eq!((woken.label().as_str(), woken.motion), ("shm/cq:Or-interrupt@3", Motion::Calls));
         settings.cpus = [0, 0];
-        assert!(extend(&settings, &mut points).is_err());
+        assert!(extend(&settings, Apart::Polled, &mut points).is_err());
     }
 
     #[test]
@@ -114,11 +123,12 @@ mod tests {
     fn a_case_that_can_is_one_of_ping_pongs() {
         let mut settings = Settings::new(vec![Layer::Shm], [0, 1]);
         settings.quick = true;
-        for case in crate::cases::ALL.iter().filter(|case| case.logp) {
+        for case in crate::cases::ALL.iter().filter(|case| case.logp != Apart::Not) {
             let points = (case.points)(&settings, case.sizes).unwrap();
-            let ping_pong = |point: &Point| point.variants.iter().all(|v| v.motion == Motion::PingPong);
+            let ping_pong = |point: &Point| point.variants.iter().any(|v| v.motion == Motion::PingPong);
             assert!(points.iter().all(ping_pong), "{}", case.name);
         }
-        assert!(Case::find("cq").unwrap().logp && !Case::find("rate").unwrap().logp);
+        let of = |name: &str| Case::find(name).unwrap().logp;
+        assert_eq!((of("latency"), of("cq"), of("rate")), (Apart::Interrupted, Apart::Polled, Apart::Not));
     }
 }

@@ -1,6 +1,6 @@
 //! Rate: small messages one way, many of them under way at a time.
 
-use crate::cases::{Case, nothing, shape, variants, with_extra};
+use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::Layer;
 use crate::layers::via::plain;
@@ -20,7 +20,7 @@ pub(super) const CASE: Case = Case {
     window: 64,
     axis: "",
     references: true,
-    logp: false,
+    logp: Apart::Not,
     via: plain,
     derive: nothing,
 };

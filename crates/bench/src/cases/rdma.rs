@@ -8,13 +8,14 @@ mod fresh;
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, spinning};
 use crate::error::{Error, Result};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
+use crate::layers::way::{Proof, Way};
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
-use crate::plan::{Motion, Point, Run, Settings, Tally, Variant, Wait};
+use crate::plan::{Motion, Point, Run, Settings, Tally};
 use crate::raw::{sum_buffer, sum_lent};
 use crate::timer::Timer;
 
@@ -29,13 +30,15 @@ pub(super) const CASE: Case = Case {
     timed: "write: a ping-pong in which each end spins on the last word of its memory; write-imm: the same, told by a \
             completion; both one way = half of the round trip. read, fetch-add, compare-swap: from the post to the \
             completion, until the bytes are read; the other process does nothing, so from the second time on this \
-            processor has them in its cache. read-fresh: the other process has changed every byte just before",
+            processor has them in its cache. read-fresh: the other process has changed every byte just before. \
+            -kernel, -helper: private memory, reached by calls of the kernel or by a thread of the other process, not \
+            through a mapping",
     window: 1,
     axis: "",
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const QUICK: &[usize] = &[8, 4 << 10];
@@ -44,21 +47,20 @@ const QUICK: &[usize] = &[8, 4 << 10];
 const FRESH: u64 = 400;
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    spins(settings, CASE.name)?;
-    let point = |size: &usize| {
-        check_size(*size)?;
-        let of = |series: &str| {
+    spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
+        check_size(size)?;
+        let of = |series: &&str| {
             let motion = if series.starts_with("write") { Motion::PingPong } else { Motion::Calls };
-            let shape = shape(motion, *size, CASE.window).on(series, None);
-            let shape = if series == "read-fresh" { shape.with("count", FRESH) } else { shape };
-            variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
+            let shape = shape(motion, size, CASE.window).on(series, None);
+            if *series == "read-fresh" { shape.with("count", FRESH) } else { shape }
         };
         // Atomics work on one word, whatever the size.
-        let atomics: &[&str] = if *size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
-        let series = ["write", "write-imm", "read", "read-fresh"].iter().chain(atomics);
-        Ok(Point { size: *size, variants: series.flat_map(|series| of(series)).collect() })
-    };
-    settings.quickly(sizes, QUICK).iter().map(point).collect()
+        let atomics: &[&str] = if size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
+        let mapped = ["write", "write-imm", "read", "read-fresh"].iter().chain(atomics).map(of);
+        let others =
+            Way::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(&s))));
+        Ok(mapped.chain(others).collect())
+    })
 }
 
 /// The last word of a write tells that all of it is there, so there has to be one.
@@ -72,22 +74,6 @@ pub(super) fn check_size(size: usize) -> Result<()> {
     ))
 }
 
-/// Both ends spin, so each needs a core.
-pub(super) fn spins(settings: &Settings, case: &str) -> Result<()> {
-    if !settings.one_core() {
-        return Ok(());
-    }
-    Err(Error::usage(
-        format!("both processes of `{case}` spin, and one core cannot run both"),
-        "give each its own core: --cpus 0,1",
-    ))
-}
-
-/// Memory does not wake anybody up, so whoever watches it spins.
-pub(super) fn polling(variant: Variant) -> Variant {
-    Variant { wait: Wait::Poll, ..variant }
-}
-
 fn end(mut place: Place) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
     if variant.series == "read-fresh" {
@@ -95,11 +81,13 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
     }
     let size = variant.size;
     let mut lent = Lent::join(&mut place, size, 4)?;
-    let op = match variant.series.as_str() {
+    let (way, series) = Way::of(&variant);
+    let proof = Proof::new(way);
+    let op = match series {
         "write" | "write-imm" => {
             let spare = lent.descriptors(&mut place, Op::RdmaWrite, 2, size)?;
-            let immediate = variant.series == "write-imm";
-            let writes = Writes { place, lent, spare, spent: None, immediate, scratch: vec![0; size] };
+            let immediate = series == "write-imm";
+            let writes = Writes { place, lent, spare, spent: None, immediate, proof, scratch: vec![0; size] };
             return Ok(Box::new(Looped::new(writes, &variant)));
         }
         "read" => Op::RdmaRead,
@@ -115,7 +103,7 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
         Op::RdmaRead => lent.descriptors(&mut place, op, 1, size)?,
         _ => atomics(&mut place, &lent, op)?,
     };
-    Ok(Box::new(OneSided { place, lent, op, spare, done: 0, scratch }))
+    Ok(Box::new(OneSided { place, lent, op, spare, done: 0, proof, scratch }))
 }
 
 /// The pattern in the memory that is read.
@@ -144,6 +132,7 @@ struct Writes {
     /// A receive that is posted again once the answer is on its way.
     spent: Option<Descriptor>,
     immediate: bool,
+    proof: Proof,
     scratch: Vec<u8>,
 }
 
@@ -151,10 +140,7 @@ impl Wire for Writes {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
         let nic = &mut self.place.nic;
-        let mut descriptor = match self.spare.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
+        let mut descriptor = self.lent.free(nic, &mut self.spare)?;
         if CHECK {
             pattern::fill(&mut self.scratch, seq);
             descriptor.write(0, 0, &self.scratch);
@@ -165,6 +151,7 @@ impl Wire for Writes {
             descriptor.write(0, self.scratch.len() - 8, &seq.to_le_bytes());
         }
         self.lent.post(nic, descriptor)?;
+        self.proof.posted += 1;
         if let Some(spent) = self.spent.take() {
             self.lent.repost(nic, spent)?;
         }
@@ -201,6 +188,17 @@ impl Wire for Writes {
     fn wait_acknowledged(&mut self) -> Result<()> {
         Ok(())
     }
+
+    fn begin(&mut self) {
+        self.proof.begin(&self.place.nic);
+    }
+
+    fn finish(&mut self, run: &Run, tally: &mut Tally) -> Result<()> {
+        // What a helper does is only announced while this end looks at its connection.
+        self.lent.settle(&mut self.place.nic, &mut self.spare)?;
+        self.proof.finish(&self.place.nic, run, tally);
+        Ok(())
+    }
 }
 
 /// Reads and atomics.
@@ -211,6 +209,7 @@ struct OneSided {
     spare: Vec<Descriptor>,
     /// Operations so far, by which the word that atomics change is known.
     done: u64,
+    proof: Proof,
     scratch: Vec<u8>,
 }
 
@@ -249,6 +248,7 @@ impl OneSided {
 
     fn run<const CHECK: bool>(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
         let mut total = 0u64;
+        self.proof.begin(&self.place.nic);
         for _ in 0..run.count / run.batch {
             let before = timer.ticks();
             for _ in 0..run.batch {
@@ -256,7 +256,10 @@ impl OneSided {
             }
             samples.push(timer.ticks() - before);
         }
-        Ok(tally::<CHECK>(total))
+        self.proof.posted = run.count / run.batch * run.batch;
+        let mut tally = tally::<CHECK>(total);
+        self.proof.finish(&self.place.nic, run, &mut tally);
+        Ok(tally)
     }
 }
 

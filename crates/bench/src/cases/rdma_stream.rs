@@ -3,13 +3,19 @@
 //! Whoever has the bytes in the end reads every one of them inside the timed region: the target of the writes, which
 //! sees them come by the last word of each and gives room back by a write of its own, or the initiator of the reads.
 
+mod slots;
+mod told;
+
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::rdma::{check_size, polling, spins};
-use crate::cases::{Case, nothing, shape, variants};
+use self::slots::Slots;
+use crate::cases::rdma::check_size;
+use crate::cases::spinning::{self, QUICK};
+use crate::cases::{Apart, Case, nothing, shape};
 use crate::error::Result;
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
+use crate::layers::way::{Proof, Way};
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
 use crate::plan::{Motion, Point, Run, Settings, Tally};
@@ -26,105 +32,67 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "write: from the first post until the target has seen and read every byte of the last, with a window that \
             the target gives back by writes of its own; read: from the first post until the reader has read every byte \
-            of the last; nobody writes there meanwhile, so what fits into this processor's cache comes from it (MB = \
-            10^6 bytes)",
+            of the last; write-imm: writes that the target hears of by completions; -kernel, -helper: private memory, \
+            reached by calls of the kernel or by a thread of the other process, not through a mapping. Nobody writes \
+            to what is read meanwhile, so what fits into this processor's cache comes from it (MB = 10^6 bytes)",
     window: 4,
     axis: "",
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
-const QUICK: &[usize] = &[4 << 10, 64 << 10];
-
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    spins(settings, CASE.name)?;
     let window = settings.window.unwrap_or(CASE.window);
-    let point = |size: &usize| {
-        check_size(*size)?;
-        let of = |series: &&str| {
-            let shape = shape(Motion::Stream, *size, window).on(series, None);
-            variants(settings, &settings.layers, &shape).into_iter().map(polling).collect::<Vec<_>>()
-        };
-        Ok(Point { size: *size, variants: ["write", "read"].iter().flat_map(of).collect() })
-    };
-    settings.quickly(sizes, QUICK).iter().map(point).collect()
+    spinning::points(settings, CASE.name, (sizes, QUICK), |size| {
+        check_size(size)?;
+        let of = |series: &str| shape(Motion::Stream, size, window).on(series, None);
+        let others =
+            Way::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(s))));
+        Ok(["write", "write-imm", "read"].map(of).into_iter().chain(others).collect())
+    })
 }
 
-fn end(mut place: Place) -> Result<Box<dyn End>> {
+fn end(place: Place) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
-    let (size, window) = (variant.size, variant.window);
-    let slot = size.next_multiple_of(64);
-    // Behind the slots there is a line for the number of messages that the target has read.
-    let mut lent = Lent::join(&mut place, slot * window + 64, window + CREDITS)?;
-    if variant.series == "read" {
-        let mut bytes = vec![0; size];
-        for number in 0..window {
-            pattern::fill(&mut bytes, number as u64);
-            lent.own.write(number * slot, &bytes);
-        }
-        let idle = lent.descriptors(&mut place, Op::RdmaRead, window, size)?;
-        return Ok(Box::new(Reads { place, lent, idle, slot, bytes }));
+    let (way, series) = Way::of(&variant);
+    match series {
+        "write-imm" => told::end(place, way),
+        "read" => reads(place, way),
+        _ => Ok(Box::new(Looped::new(Writes { slots: Slots::join(place)? }, &variant))),
     }
-    let spare = lent.descriptors(&mut place, Op::RdmaWrite, window, size)?;
-    let credits = lent.descriptors(&mut place, Op::RdmaWrite, CREDITS, 8)?;
-    let writes = Writes {
-        place,
-        lent,
-        spare,
-        credits,
-        slot,
-        window: window as u64,
-        sent: 0,
-        received: 0,
-        told: 0,
-        scratch: vec![0; size],
-    };
-    Ok(Box::new(Looped::new(writes, &variant)))
 }
 
-/// Writes of the target that may be under way.
-const CREDITS: usize = 4;
+fn reads(mut place: Place, way: Way) -> Result<Box<dyn End>> {
+    let (size, window) = (place.variant.size, place.variant.window);
+    let slot = size.next_multiple_of(64);
+    let mut lent = Lent::join(&mut place, slot * window, window)?;
+    let mut bytes = vec![0; size];
+    for number in 0..window {
+        pattern::fill(&mut bytes, number as u64);
+        lent.own.write(number * slot, &bytes);
+    }
+    let idle = lent.descriptors(&mut place, Op::RdmaRead, window, size)?;
+    Ok(Box::new(Reads { place, lent, idle, slot, proof: Proof::new(way), bytes }))
+}
 
+/// Writes whose target watches the last word of each.
 struct Writes {
-    place: Place,
-    lent: Lent,
-    spare: Vec<Descriptor>,
-    credits: Vec<Descriptor>,
-    /// Bytes from one slot to the next.
-    slot: usize,
-    window: u64,
-    sent: u64,
-    received: u64,
-    /// What the writer was last told about `received`.
-    told: u64,
-    scratch: Vec<u8>,
+    slots: Slots,
 }
 
 impl Writes {
-    fn slot_of(&self, seq: u64) -> usize {
-        (seq % self.window) as usize * self.slot
-    }
-
-    /// Where the number of messages read is kept.
-    fn counter(&self) -> usize {
-        self.slot * self.window as usize
-    }
-
     fn grant(&mut self) -> Result<()> {
-        let counter = self.counter();
-        let nic = &mut self.place.nic;
-        let mut descriptor = match self.credits.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
-        descriptor.write(0, 0, &self.received.to_le_bytes());
-        descriptor.set_remote(self.lent.there(counter));
-        self.lent.post(nic, descriptor)?;
-        self.told = self.received;
-        if let Some(descriptor) = self.lent.done(nic)? {
-            self.credits.push(descriptor);
+        let counter = self.slots.counter();
+        let nic = &mut self.slots.place.nic;
+        let mut descriptor = self.slots.lent.free(nic, &mut self.slots.credits)?;
+        descriptor.write(0, 0, &self.slots.received.to_le_bytes());
+        descriptor.set_remote(self.slots.lent.there(counter));
+        self.slots.lent.post(nic, descriptor)?;
+        self.slots.told = self.slots.received;
+        if let Some(descriptor) = self.slots.lent.done(nic)? {
+            self.slots.credits.push(descriptor);
         }
         Ok(())
     }
@@ -132,54 +100,58 @@ impl Writes {
     /// Waits until the target has read all but `behind` of what was sent.
     #[inline(always)]
     fn wait_behind(&mut self, behind: u64) -> Result<()> {
-        let (counter, sent) = (self.counter(), self.sent);
-        self.lent.watch(&mut self.place.nic, counter, &mut self.spare, |read| sent - read <= behind)
+        let (counter, sent) = (self.slots.counter(), self.slots.sent);
+        self.slots
+            .lent
+            .watch(&mut self.slots.place.nic, counter, &mut self.slots.spare, |read| sent - read <= behind)
     }
 }
 
 impl Wire for Writes {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
-        self.wait_behind(self.window - 1)?;
-        let slot = self.slot_of(seq);
-        let nic = &mut self.place.nic;
-        let mut descriptor = match self.spare.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
+        self.wait_behind(self.slots.window - 1)?;
+        let slot = self.slots.slot_of(seq);
+        let nic = &mut self.slots.place.nic;
+        let mut descriptor = self.slots.lent.free(nic, &mut self.slots.spare)?;
         if CHECK {
-            pattern::fill(&mut self.scratch, seq);
-            descriptor.write(0, 0, &self.scratch);
+            pattern::fill(&mut self.slots.scratch, seq);
+            descriptor.write(0, 0, &self.slots.scratch);
         }
-        descriptor.write(0, self.scratch.len() - 8, &seq.to_le_bytes());
-        descriptor.set_remote(self.lent.there(slot));
-        self.lent.post(nic, descriptor)?;
-        self.sent += 1;
-        if let Some(descriptor) = self.lent.done(nic)? {
-            self.spare.push(descriptor);
+        descriptor.write(0, self.slots.scratch.len() - 8, &seq.to_le_bytes());
+        descriptor.set_remote(self.slots.lent.there(slot));
+        self.slots.lent.post(nic, descriptor)?;
+        self.slots.sent += 1;
+        if let Some(descriptor) = self.slots.lent.done(nic)? {
+            self.slots.spare.push(descriptor);
         }
         Ok(())
     }
 
     #[inline(always)]
     fn recv<const CHECK: bool>(&mut self, seq: u64) -> Result<u64> {
-        let (slot, size) = (self.slot_of(seq), self.scratch.len());
-        self.lent.watch(&mut self.place.nic, slot + size - 8, &mut self.credits, |word| word == seq)?;
+        let (slot, size) = (self.slots.slot_of(seq), self.slots.scratch.len());
+        self.slots.lent.watch(
+            &mut self.slots.place.nic,
+            slot + size - 8,
+            &mut self.slots.credits,
+            |word| word == seq,
+        )?;
         let value = if CHECK {
-            self.lent.own.read(slot, &mut self.scratch);
-            pattern::mismatches(&self.scratch[..size - 8], seq)
+            self.slots.lent.own.read(slot, &mut self.slots.scratch);
+            pattern::mismatches(&self.slots.scratch[..size - 8], seq)
         } else {
-            sum_lent(&self.lent.own, slot, size)
+            sum_lent(&self.slots.lent.own, slot, size)
         };
-        self.received += 1;
-        if self.received - self.told >= (self.window / 4).max(1) {
+        self.slots.received += 1;
+        if self.slots.is_due() {
             self.grant()?;
         }
         Ok(value)
     }
 
     fn acknowledge(&mut self) -> Result<()> {
-        if self.told == self.received { Ok(()) } else { self.grant() }
+        if self.slots.told == self.slots.received { Ok(()) } else { self.grant() }
     }
 
     fn wait_acknowledged(&mut self) -> Result<()> {
@@ -193,6 +165,7 @@ struct Reads {
     /// Not posted.
     idle: Vec<Descriptor>,
     slot: usize,
+    proof: Proof,
     bytes: Vec<u8>,
 }
 
@@ -227,13 +200,16 @@ impl Reads {
 
 impl End for Reads {
     fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
+        self.proof.begin(&self.place.nic);
         let before = timer.ticks();
-        let tally = if run.check {
+        let mut tally = if run.check {
             tally::<true>(self.stream::<true>(run.count)?)
         } else {
             tally::<false>(self.stream::<false>(run.count)?)
         };
         samples.push(timer.ticks() - before);
+        self.proof.posted = run.count;
+        self.proof.finish(&self.place.nic, run, &mut tally);
         Ok(tally)
     }
 

@@ -2,7 +2,7 @@
 
 use viaduct_via::Reliability;
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Send, Settings, Variant};
@@ -23,7 +23,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: plain,
     derive: nothing,
-    logp: true,
+    logp: Apart::Polled,
 };
 
 const LEVELS: &[(&str, Reliability)] = &[

@@ -1,13 +1,13 @@
-//! Segments (thesis, section 3.7, figure 3.10): messages whose bytes lie in pieces, a page apart.
+//! Segments (thesis, section 3.7, figure 3.10): messages whose bytes lie in pieces, a page or a cache line apart.
 //!
 //! The NIC may gather them when it sends, scatter them when it receives, or both; the rival is a program that copies
 //! the pieces into one buffer itself, and out of it at the other end.
 
-use viaduct_via::{Completion, Descriptor, Error as ViaError, Nic, Op};
+use viaduct_via::{Completion, Descriptor, Op};
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
-use crate::layers::stock::{Pool, Stock, cuts, descriptors, stride, wrong};
+use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors, wrong};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -23,13 +23,14 @@ pub(super) const CASE: Case = Case {
     sizes: &[64, 1024, 4096, 64 << 10],
     value: |ns, _| ns / 1e3,
     points,
-    timed: "ping-pong of one message by descriptor, one way = half of the round trip. Its pieces lie a page apart: gather \
-            sends from them, scatter receives into them, both does both; pack copies them into one buffer before the \
-            send and out of one after the receive. In all of them the sender first writes to every line of its message",
+    timed: "ping-pong of one message by descriptor, one way = half of the round trip. Its pieces lie a page apart, in \
+            the series -line a cache line: gather sends from them, scatter receives into them, both does both; pack \
+            copies them into one buffer before the send and out of one after the receive. In all of them the sender \
+            first writes to every line of its message",
     window: 1,
     axis: "segments",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };
@@ -39,13 +40,33 @@ const PLACES: &[usize] = &[1, 2, 4, 8, 16, 32, 64];
 const FEWER: &[usize] = &[1, 4, 16, 64];
 const FEWEST: &[usize] = &[1, 16];
 
-/// Name, pieces at the sender, pieces at the receiver, copied by the program.
-const SERIES: &[(&str, bool, bool, bool)] = &[
-    ("gather", true, false, false),
-    ("scatter", false, true, false),
-    ("both", true, true, false),
-    ("pack", false, false, true),
+/// One way to send a message in pieces.
+struct Series {
+    name: &'static str,
+    gather: bool,
+    scatter: bool,
+    /// The program copies.
+    pack: bool,
+    /// The pieces lie a cache line apart instead of a page.
+    line: bool,
+}
+
+const fn series(name: &'static str, [gather, scatter, pack, line]: [bool; 4]) -> Series {
+    Series { name, gather, scatter, pack, line }
+}
+
+const SERIES: &[Series] = &[
+    series("gather", [true, false, false, false]),
+    series("scatter", [false, true, false, false]),
+    series("both", [true, true, false, false]),
+    series("pack", [false, false, true, false]),
+    series("gather-line", [true, false, false, true]),
+    series("both-line", [true, true, false, true]),
+    series("pack-line", [false, false, true, true]),
 ];
+
+/// Sizes at which the distance is varied too: that of the thesis, and a page.
+const BY_LINE: &[usize] = &[1024, 4096];
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let quick = settings.quick && settings.sizes.is_empty();
@@ -59,13 +80,16 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         let mut all = Vec::new();
         // A piece has at least one byte.
         for segments in places.iter().filter(|segments| **segments <= (*size).max(1)) {
-            for (series, gather, scatter, pack) in SERIES {
+            // One piece is not apart from anything.
+            let apart = *segments > 1 && BY_LINE.contains(size);
+            for series in SERIES.iter().filter(|series| apart || !series.line) {
                 let shape = shape(Motion::PingPong, *size, CASE.window)
-                    .on(series, Some(*segments as f64))
+                    .on(series.name, Some(*segments as f64))
                     .with("segments", *segments as u64)
-                    .with("gather", u64::from(*gather))
-                    .with("scatter", u64::from(*scatter))
-                    .with("pack", u64::from(*pack));
+                    .with("gather", u64::from(series.gather))
+                    .with("scatter", u64::from(series.scatter))
+                    .with("pack", u64::from(series.pack))
+                    .with("line", u64::from(series.line));
                 all.extend(by_descriptor(settings, &shape));
             }
         }
@@ -77,8 +101,11 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
 fn build(mut place: Place) -> Result<Box<dyn End>> {
     let (size, segments) = (place.variant.size, place.variant.arg("segments").max(1) as usize);
     let needs = Needs::of(&place.variant, place.side);
-    let pieces = |apart: &str| if place.variant.arg(apart) == 1 { segments } else { 1 };
-    let (out, inn) = ((size, pieces("gather")), (size, pieces("scatter")));
+    let pieces = if place.variant.arg("line") == 1 { Pieces::lines } else { Pieces::pages };
+    let cut = |by: &str| {
+        if place.variant.arg(by) == 1 { pieces(size, segments) } else { Pieces::whole(size) }
+    };
+    let (out, inn) = (cut("gather"), cut("scatter"));
     // One more than are posted: the answer may be sent before the last completion is seen.
     let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, out);
     let sends = sends.map_err(|e| place.failed(&e))?;
@@ -86,49 +113,46 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     let receives = receives.map_err(|e| place.failed(&e))?;
     let pool = Pool::new(sends, receives, size, true);
     if place.variant.arg("pack") == 1 {
-        return stocked(place, Packed::new(pool, size, segments), None);
+        return stocked(place, pool.with(Packed::new(pieces(size, segments))), None);
     }
     stocked(place, pool.renewed(), None)
 }
 
 /// The program packs: its pieces lie in memory of its own.
 struct Packed {
-    pool: Pool,
+    plain: Plain,
     /// Start in the message, start in the memory, length.
     cuts: Vec<(usize, usize, usize)>,
     from: Vec<u8>,
     to: Vec<u8>,
-    scratch: Vec<u8>,
 }
 
 impl Packed {
-    fn new(pool: Pool, size: usize, segments: usize) -> Packed {
-        let stride = stride(size, segments);
-        let cut = |(index, (start, len))| (start, index * stride, len);
-        let memory = vec![1; stride * segments];
+    fn new(pieces: Pieces) -> Packed {
+        let cut = |(index, (start, len))| (start, index * pieces.step, len);
+        let memory = vec![1; pieces.step * pieces.segments];
         Packed {
-            pool,
-            cuts: cuts(size, segments).enumerate().map(cut).collect(),
+            plain: Plain::new(pieces.size),
+            cuts: pieces.cuts().enumerate().map(cut).collect(),
             from: memory.clone(),
             to: memory,
-            scratch: vec![0; size],
         }
     }
 }
 
-impl Stock for Packed {
+impl Manner for Packed {
+    fn plain(&mut self) -> &mut Plain {
+        &mut self.plain
+    }
+
     #[inline(always)]
-    fn outgoing<const CHECK: bool>(
-        &mut self,
-        nic: &mut Nic,
-        seq: u64,
-    ) -> std::result::Result<Option<Descriptor>, ViaError> {
+    fn write<const CHECK: bool>(&mut self, descriptor: &mut Descriptor, seq: u64) {
         // What is sent in a validation pass are the pieces, so that the copying is checked as well.
-        let Some(mut descriptor) = self.pool.outgoing::<false>(nic, seq)? else { return Ok(None) };
         if CHECK {
-            pattern::fill(&mut self.scratch, seq);
+            let whole = &mut self.plain.scratch;
+            pattern::fill(whole, seq);
             for (start, at, len) in &self.cuts {
-                self.from[*at..at + len].copy_from_slice(&self.scratch[*start..start + len]);
+                self.from[*at..at + len].copy_from_slice(&whole[*start..start + len]);
             }
         } else {
             self.cuts.iter().for_each(|(_, at, len)| renew_bytes(&mut self.from[*at..at + len], seq as u8));
@@ -136,21 +160,6 @@ impl Stock for Packed {
         for (start, at, len) in &self.cuts {
             descriptor.write(0, *start, &self.from[*at..at + len]);
         }
-        Ok(Some(descriptor))
-    }
-
-    #[inline(always)]
-    fn returned(&mut self, nic: &mut Nic, descriptor: Descriptor) -> std::result::Result<(), ViaError> {
-        self.pool.returned(nic, descriptor)
-    }
-
-    #[inline(always)]
-    fn incoming(
-        &mut self,
-        nic: &mut Nic,
-        used: Option<Descriptor>,
-    ) -> std::result::Result<Descriptor, ViaError> {
-        self.pool.incoming(nic, used)
     }
 
     #[inline(always)]
@@ -163,9 +172,10 @@ impl Stock for Packed {
             let pieces = self.cuts.iter().map(|(_, at, len)| sum(&self.to[*at..at + len]));
             return pieces.fold(0, u64::wrapping_add);
         }
+        let whole = &mut self.plain.scratch;
         for (start, at, len) in &self.cuts {
-            self.scratch[*start..start + len].copy_from_slice(&self.to[*at..at + len]);
+            whole[*start..start + len].copy_from_slice(&self.to[*at..at + len]);
         }
-        wrong(&self.scratch, done, seq)
+        wrong(whole, done, seq)
     }
 }

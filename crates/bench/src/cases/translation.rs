@@ -5,11 +5,11 @@
 //! (hit), as many as fit (stride), or more, so that the one needed next is always the one that went (miss). The NIC's
 //! counters prove it; where they do not, the data count as wrong.
 
-use viaduct_via::{Completion, Counter, Descriptor, Error as ViaError, MemAttributes, Nic, Op};
+use viaduct_via::{Counter, Descriptor, MemAttributes, Nic, Op};
 
-use crate::cases::{Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
 use crate::error::Result;
-use crate::layers::stock::{Pool, Stock, descriptors, stride};
+use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
     window: 1,
     axis: "",
     references: false,
-    logp: true,
+    logp: Apart::Polled,
     via: build,
     derive: nothing,
 };
@@ -73,20 +73,21 @@ pub(super) fn points(
 pub(super) fn build(mut place: Place) -> Result<Box<dyn End>> {
     let size = place.variant.size;
     let needs = Needs::of(&place.variant, place.side);
-    let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, (size, 1));
+    let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, Pieces::whole(size));
     let sends = sends.map_err(|e| place.failed(&e))?;
     let slabs = place.variant.arg("slabs");
     let receives =
         if needs.receives == 0 { Vec::new() } else { in_turn(&mut place, slabs as usize, &needs)? };
     let missing = place.variant.arg("missing") == 1;
     let pool = Pool::new(sends, receives, size, false);
-    stocked(place, Watched { pool, slabs, missing, before: [0; 2] }, None)
+    let watched = Watched { plain: Plain::new(size), slabs, missing, before: [0; 2] };
+    stocked(place, pool.with(watched), None)
 }
 
 /// Receives over several slabs, such that each lies in another slab than the one before it.
 fn in_turn(place: &mut Place, slabs: usize, needs: &Needs) -> Result<Vec<Descriptor>> {
     let (size, each) = (place.variant.size, (needs.receives + 1).div_ceil(slabs));
-    let step = stride(size, 1);
+    let step = Pieces::whole(size).step;
     let mut blocks = Vec::new();
     for _ in 0..slabs {
         let memory = place.nic.alloc(SLAB.max(step * each), MemAttributes::local(place.tag));
@@ -97,42 +98,18 @@ fn in_turn(place: &mut Place, slabs: usize, needs: &Needs) -> Result<Vec<Descrip
     Ok(buffers.map(|buffer| Descriptor::new(Op::Receive).segment_range(buffer, 0..size)).collect())
 }
 
-/// A pool with an eye on the mapping cache of its NIC.
+/// Plain messages, with an eye on the mapping cache of the NIC.
 struct Watched {
-    pool: Pool,
+    plain: Plain,
     slabs: u64,
     missing: bool,
     /// Misses and evictions when the slice began.
     before: [u64; 2],
 }
 
-impl Stock for Watched {
-    #[inline(always)]
-    fn outgoing<const CHECK: bool>(
-        &mut self,
-        nic: &mut Nic,
-        seq: u64,
-    ) -> std::result::Result<Option<Descriptor>, ViaError> {
-        self.pool.outgoing::<CHECK>(nic, seq)
-    }
-
-    #[inline(always)]
-    fn returned(&mut self, nic: &mut Nic, descriptor: Descriptor) -> std::result::Result<(), ViaError> {
-        self.pool.returned(nic, descriptor)
-    }
-
-    #[inline(always)]
-    fn incoming(
-        &mut self,
-        nic: &mut Nic,
-        used: Option<Descriptor>,
-    ) -> std::result::Result<Descriptor, ViaError> {
-        self.pool.incoming(nic, used)
-    }
-
-    #[inline(always)]
-    fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
-        self.pool.read::<CHECK>(done, seq)
+impl Manner for Watched {
+    fn plain(&mut self) -> &mut Plain {
+        &mut self.plain
     }
 
     fn begin(&mut self, nic: &Nic) {

@@ -3,7 +3,7 @@
 //! Slabs, series and proof are those of `translation`.
 
 use crate::cases::translation::{build, points};
-use crate::cases::{Case, nothing};
+use crate::cases::{Apart, Case, nothing};
 use crate::plan::Motion;
 
 pub(super) const CASE: Case = Case {
@@ -23,7 +23,7 @@ pub(super) const CASE: Case = Case {
     window: 4,
     axis: "",
     references: false,
-    logp: false,
+    logp: Apart::Not,
     via: build,
     derive: nothing,
 };

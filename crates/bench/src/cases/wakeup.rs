@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use viaduct_os::clock::Tsc;
 
-use crate::cases::{Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::via::Place;
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     via: end,
     derive: nothing,
-    logp: false,
+    logp: Apart::Not,
 };
 
 const GAPS: &[u64] = &[1, 10, 100, 1_000, 10_000, 100_000];
@@ -71,7 +71,7 @@ impl Sleeper {
         let (mut total, first) = (0u64, self.next);
         self.next += run.count;
         for seq in first..self.next {
-            pause(self.gap, timer);
+            timer.pause(self.gap);
             samples.push(timer.ticks());
             self.half.send::<false, CHECK>(&mut self.place.nic, seq)?;
             total = total.wrapping_add(self.half.recv::<false, CHECK>(&mut self.place.nic, seq)?);
@@ -103,18 +103,5 @@ impl End for Sleeper {
 
     fn follow(&mut self, run: &Run) -> Result<Tally> {
         if run.check { self.sleep::<true>(run) } else { self.sleep::<false>(run) }
-    }
-}
-
-/// Lets time pass: asleep while there is plenty, so that the core is not owed to others, and awake towards the end, so
-/// that the sender itself has nothing to wake up from.
-fn pause(gap: Duration, timer: &Timer) {
-    const AWAKE: Duration = Duration::from_micros(500);
-    let end = timer.ticks() + timer.to_ticks(gap.as_nanos() as f64);
-    if gap > 2 * AWAKE {
-        std::thread::sleep(gap - AWAKE);
-    }
-    while timer.ticks() < end {
-        std::hint::spin_loop();
     }
 }

@@ -389,12 +389,14 @@ impl Half {
 
     #[inline(always)]
     fn checked(&self, done: Completion) -> Result<Completion> {
-        if done.status.is_success() {
-            Ok(done)
-        } else {
-            Err(Error::layer(self.layer, done.status.to_string(), ""))
-        }
+        checked(self.layer, done)
     }
+}
+
+/// A completion that went well, or what it said.
+#[inline(always)]
+pub(crate) fn checked(layer: &'static str, done: Completion) -> Result<Completion> {
+    if done.status.is_success() { Ok(done) } else { Err(Error::layer(layer, done.status.to_string(), "")) }
 }
 
 /// What a VIA call said, as an error of this crate.

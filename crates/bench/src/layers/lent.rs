@@ -1,6 +1,6 @@
 //! One VI whose peer reaches into this process' memory: what the cases about RDMA are made of.
 //!
-//! Each end lends the other a block of shareable memory and learns where the other's block lies when they connect. No
+//! Each end lends the other a block of memory, shareable unless the case wants another way to it, and learns where the other's block lies when they connect. No
 //! receive is needed for an RDMA write or read; those with immediate data use one up, so a few stay posted.
 
 use std::hint::spin_loop;
@@ -12,10 +12,11 @@ use viaduct_via::{
 
 use crate::control::Patience;
 use crate::error::{Error, Result};
-use crate::layers::half::failure;
+use crate::layers::half::{checked, failure};
 use crate::layers::via::Place;
+use crate::layers::way::Way;
 
-/// Receives that stay posted for immediate data.
+/// Receives that stay posted for immediate data, at least.
 const RECEIVES: usize = 4;
 
 /// A connected VI, the memory lent to its peer, and the memory that the peer lends.
@@ -35,10 +36,17 @@ impl Lent {
     pub(crate) fn join(place: &mut Place, len: usize, depth: usize) -> Result<Lent> {
         let layer = place.variant.layer.name();
         let failed = |e: viaduct_via::Error| failure(layer, &e);
-        let own = place.nic.alloc(len.max(8), MemAttributes::remote(place.tag)).map_err(failed)?;
-        let attributes = ViAttributes::new(place.tag).depth(depth.max(RECEIVES) + 1);
+        let attributes = MemAttributes::remote(place.tag);
+        let own = if Way::of(&place.variant).0.is_private() {
+            place.nic.register(vec![0; len.max(8)], attributes)
+        } else {
+            place.nic.alloc(len.max(8), attributes)
+        };
+        let own = own.map_err(failed)?;
+        let receives = depth.max(RECEIVES);
+        let attributes = ViAttributes::new(place.tag).depth(receives + 1);
         let vi = place.nic.create_vi(attributes).map_err(failed)?;
-        for _ in 0..RECEIVES {
+        for _ in 0..receives {
             let refused = |e: viaduct_via::PostError| failure(layer, &e.error);
             place.nic.post_recv(vi, Descriptor::recv_empty()).map_err(refused)?;
         }
@@ -89,7 +97,7 @@ impl Lent {
             return Ok(None);
         };
         self.under_way -= 1;
-        Ok(Some(self.checked(done)?.descriptor))
+        Ok(Some(checked(self.layer, done)?.descriptor))
     }
 
     /// Waits until the next operation is done.
@@ -102,6 +110,23 @@ impl Lent {
             }
             self.pause(&mut turns)?;
         }
+    }
+
+    /// A descriptor that is not under way: one of `spare`, or the next that is done.
+    #[inline(always)]
+    pub(crate) fn free(&mut self, nic: &mut Nic, spare: &mut Vec<Descriptor>) -> Result<Descriptor> {
+        match spare.pop() {
+            Some(descriptor) => Ok(descriptor),
+            None => self.reap(nic),
+        }
+    }
+
+    /// Waits until nothing is under way any more; what was goes to `spare`.
+    pub(crate) fn settle(&mut self, nic: &mut Nic, spare: &mut Vec<Descriptor>) -> Result<()> {
+        while self.under_way > 0 {
+            spare.push(self.reap(nic)?);
+        }
+        Ok(())
     }
 
     /// Waits until the word at `offset`, which the peer writes, is as wanted; finished operations go to `spare`.
@@ -130,7 +155,7 @@ impl Lent {
         let mut turns = 0u32;
         loop {
             if let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
-                return self.checked(done);
+                return checked(self.layer, done);
             }
             self.pause(&mut turns)?;
         }
@@ -150,15 +175,6 @@ impl Lent {
             self.patience.check("waiting for an RDMA operation")
         } else {
             Ok(())
-        }
-    }
-
-    #[inline(always)]
-    fn checked(&self, done: Completion) -> Result<Completion> {
-        if done.status.is_success() {
-            Ok(done)
-        } else {
-            Err(Error::layer(self.layer, done.status.to_string(), ""))
         }
     }
 }

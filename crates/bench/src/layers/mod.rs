@@ -5,17 +5,20 @@
 //! | `shm`, `loopback` | Viaduct itself |
 //! | `raw` | a bare cache line or ring in shared memory: the physical limit |
 //! | `copy` | a bare single-copy loop between two processes: the limit of bandwidth |
-//! | `unix`, `tcp` and variants | the kernel's sockets |
+//! | `unix`, `tcp` and variants, `pipe` | the kernel's sockets and pipes |
 //!
 //! A layer is chosen by value when it is opened. Timed loops are written once, in `loops.rs`, and compiled for
 //! every layer apart, so there is no dynamic call for a message. To add a layer: one file here that implements
 //! `Wire`, one line in [`ALL`], one arm in `listen`, `connect` and `arena_len`.
 
+pub(crate) mod cold;
 mod copy;
 pub(crate) mod half;
 pub(crate) mod heap;
+pub(crate) mod interrupt;
 pub(crate) mod lent;
 mod loopback;
+mod pipe;
 mod raw;
 mod socket;
 pub(crate) mod stock;
@@ -23,6 +26,7 @@ pub(crate) mod stocked;
 mod tcp;
 mod unix;
 pub(crate) mod via;
+pub(crate) mod way;
 
 use std::fmt;
 use std::rc::Rc;
@@ -52,6 +56,8 @@ pub enum Layer {
     Unix,
     /// Unix stream socket, spinning.
     UnixSpin,
+    /// Two kernel pipes, blocking.
+    Pipe,
     /// TCP over the loopback interface, blocking; with Nagle's algorithm in the case `rate`, else without.
     Tcp,
     /// TCP, spinning on non-blocking calls.
@@ -93,6 +99,7 @@ pub const ALL: &[Info] = &[
         name: "unix-spin",
         about: "Unix stream socket, non-blocking and spinning",
     },
+    Info { layer: Layer::Pipe, name: "pipe", about: "two kernel pipes, one for each direction, blocking" },
     Info {
         layer: Layer::Tcp,
         name: "tcp",
@@ -128,7 +135,7 @@ impl Layer {
         match self {
             Layer::Shm | Layer::Loopback | Layer::Raw => asked,
             Layer::Copy | Layer::UnixSpin | Layer::TcpSpin => Wait::Poll,
-            Layer::Unix | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
+            Layer::Unix | Layer::Pipe | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
         }
     }
 
@@ -180,6 +187,7 @@ pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
         Layer::Raw => raw::listen(variant, control),
         Layer::Copy => copy::listen(variant, control),
         Layer::Unix | Layer::UnixSpin => unix::listen(variant, control),
+        Layer::Pipe => pipe::listen(variant, control),
         Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => tcp::listen(variant, control),
     }
 }
@@ -192,6 +200,7 @@ pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -
         Layer::Raw => raw::connect(variant, control),
         Layer::Copy => copy::connect(variant, control),
         Layer::Unix | Layer::UnixSpin => unix::connect(variant, control, address),
+        Layer::Pipe => pipe::connect(variant, control, address),
         Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => {
             tcp::connect(variant, control, address)
         }

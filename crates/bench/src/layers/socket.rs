@@ -1,13 +1,15 @@
-//! What Unix and TCP stream sockets have in common: whole messages over a byte stream, blocking or spinning.
+//! What Unix and TCP stream sockets and pipes have in common: whole messages over a byte stream, blocking or spinning.
 //!
 //! The receiver reads as much as the kernel gives in one call (up to 64 KiB or one message), which is what a well
 //! written program does, and sums every piece as it arrives.
 
 use std::io::{ErrorKind, Read, Write};
 
-use crate::control::Patience;
+use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
-use crate::loops::Wire;
+use crate::layers::Door;
+use crate::layers::cold::Pages;
+use crate::loops::{End, Looped, Wire};
 use crate::pattern;
 use crate::plan::{Variant, Wait};
 use crate::raw::sum;
@@ -26,15 +28,52 @@ pub(super) trait Stream: Read + Write {
     }
 }
 
+/// The second process' side of byte streams at `address`, each of which `accept` waits for.
+pub(super) fn door<S: Stream + 'static>(
+    address: String,
+    variant: &Variant,
+    control: &Control,
+    accept: impl FnMut(&Variant) -> Result<S> + 'static,
+) -> Box<dyn Door> {
+    Box::new(Listening { address, variant: variant.clone(), patience: control.patience(), accept })
+}
+
+/// As many streams as the variant asks for, each of which `open` makes, as one end.
+pub(super) fn end<S: Stream + 'static>(
+    variant: &Variant,
+    patience: Patience,
+    mut open: impl FnMut(&Variant) -> Result<S>,
+) -> Result<Box<dyn End>> {
+    let streams = (0..variant.connections).map(|_| open(variant)).collect::<Result<Vec<S>>>()?;
+    Ok(Box::new(Looped::new(Socket::new(variant, streams, patience), variant)))
+}
+
+struct Listening<A> {
+    address: String,
+    variant: Variant,
+    patience: Patience,
+    accept: A,
+}
+
+impl<S: Stream + 'static, A: FnMut(&Variant) -> Result<S>> Door for Listening<A> {
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn accept(self: Box<Self>) -> Result<Box<dyn End>> {
+        end(&self.variant, self.patience, self.accept)
+    }
+}
+
 /// A connected socket, and the idle ones beside it.
-pub(super) struct Socket<S> {
+struct Socket<S> {
     stream: S,
     /// Kept open, never used.
     _idle: Vec<S>,
     size: usize,
     spin: bool,
-    out: Vec<u8>,
-    input: Vec<u8>,
+    out: Pages,
+    input: Pages,
     /// Bytes of `input` that are filled and not yet taken.
     have: std::ops::Range<usize>,
     message: Vec<u8>,
@@ -44,15 +83,15 @@ pub(super) struct Socket<S> {
 impl<S: Stream> Socket<S> {
     /// Takes over connected sockets; the last one is used, the others stay idle. A variant that polls needs sockets
     /// that were set to non-blocking.
-    pub(super) fn new(variant: &Variant, mut sockets: Vec<S>, patience: Patience) -> Socket<S> {
+    fn new(variant: &Variant, mut sockets: Vec<S>, patience: Patience) -> Socket<S> {
         let stream = sockets.pop().expect("at least one connection");
         Socket {
             stream,
             _idle: sockets,
             size: variant.size,
             spin: variant.wait == Wait::Poll,
-            out: vec![1; variant.size],
-            input: vec![0; CHUNK.max(variant.size)],
+            out: Pages::new(variant, variant.size, 1),
+            input: Pages::new(variant, CHUNK.max(variant.size), 0),
             have: 0..0,
             message: Vec::with_capacity(variant.size),
             patience,
@@ -62,7 +101,7 @@ impl<S: Stream> Socket<S> {
     #[inline(always)]
     fn write_all(&mut self, which: Source) -> Result<()> {
         let bytes: &[u8] = match which {
-            Source::Message => &self.out,
+            Source::Message => self.out.here(),
             Source::Acknowledgement => &[6],
         };
         let mut at = 0;
@@ -80,9 +119,10 @@ impl<S: Stream> Socket<S> {
     #[inline(always)]
     fn fill(&mut self) -> Result<()> {
         let mut refusals = 0u32;
+        self.input.turn();
         loop {
-            match self.stream.read(&mut self.input) {
-                Ok(0) => return Err(Error::PeerGone { doing: "receiving from a socket" }),
+            match self.stream.read(self.input.here_mut()) {
+                Ok(0) => return Err(Error::PeerGone { doing: "receiving a byte stream" }),
                 Ok(count) => {
                     self.have = 0..count;
                     return Ok(());
@@ -97,9 +137,11 @@ impl<S: Stream> Wire for Socket<S> {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
         if CHECK {
-            pattern::fill(&mut self.out, seq);
+            pattern::fill(self.out.here_mut(), seq);
         }
-        self.write_all(Source::Message)
+        self.write_all(Source::Message)?;
+        self.out.turn();
+        Ok(())
     }
 
     #[inline(always)]
@@ -112,7 +154,7 @@ impl<S: Stream> Wire for Socket<S> {
                 self.fill()?;
             }
             let take = missing.min(self.have.len());
-            let piece = &self.input[self.have.start..self.have.start + take];
+            let piece = &self.input.here()[self.have.start..self.have.start + take];
             if CHECK {
                 self.message.extend_from_slice(piece);
             } else {
@@ -164,7 +206,7 @@ impl Patience {
             }
             ErrorKind::Interrupted => Ok(()),
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Err(Error::PeerGone { doing }),
-            _ => Err(Error::Os { doing: format!("{doing} on a socket"), source: error }),
+            _ => Err(Error::Os { doing: format!("{doing} a byte stream"), source: error }),
         }
     }
 }

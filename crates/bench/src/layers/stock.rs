@@ -28,43 +28,102 @@ pub(crate) trait Stock {
     fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
 }
 
+/// How the messages of a [`Pool`] are written and read. Whoever has a way of its own replaces what differs.
+pub(crate) trait Manner {
+    /// The usual way.
+    fn plain(&mut self) -> &mut Plain;
+    /// Writes message `seq`, as far as it is written anew each time.
+    #[inline(always)]
+    fn write<const CHECK: bool>(&mut self, descriptor: &mut Descriptor, seq: u64) {
+        self.plain().fill::<CHECK>(descriptor, seq);
+    }
+    /// Reads every byte of message `seq`; counts what is wrong with it if `CHECK`.
+    #[inline(always)]
+    fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
+        self.plain().take::<CHECK>(done, seq)
+    }
+    /// A slice begins.
+    fn begin(&mut self, _nic: &Nic) {}
+    /// A slice of `sent` messages from here has ended: adds what the case proves itself with.
+    fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
+}
+
+/// Messages are read in place, and written only if they have to change.
+pub(crate) struct Plain {
+    /// Every line of a message is written before it is sent.
+    renewed: bool,
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Plain {
+    /// For messages of `size` bytes.
+    pub(crate) fn new(size: usize) -> Plain {
+        Plain { renewed: false, scratch: vec![0; size] }
+    }
+
+    #[inline(always)]
+    fn fill<const CHECK: bool>(&mut self, descriptor: &mut Descriptor, seq: u64) {
+        if CHECK {
+            pattern::fill(&mut self.scratch, seq);
+            write_pieces(descriptor, &self.scratch);
+        } else if self.renewed {
+            for index in 0..descriptor.buffers().len() {
+                let len = descriptor.work().segments[index].len as usize;
+                renew(descriptor, index, len, seq as u8);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn take<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
+        if !CHECK {
+            return sum_pieces(&done.descriptor);
+        }
+        self.scratch.fill(0);
+        read_pieces(&done.descriptor, &mut self.scratch);
+        wrong(&self.scratch, done, seq)
+    }
+}
+
+impl Manner for Plain {
+    fn plain(&mut self) -> &mut Plain {
+        self
+    }
+}
+
 /// Descriptors made beforehand, over registered memory that the provider can share.
-pub(crate) struct Pool {
+pub(crate) struct Pool<M = Plain> {
     sends: VecDeque<Descriptor>,
     receives: VecDeque<Descriptor>,
     /// The descriptor used last is used again: its memory is still in the cache.
     same: bool,
-    /// Every line of a message is written before it is sent.
-    renewed: bool,
-    scratch: Vec<u8>,
+    manner: M,
 }
 
 impl Pool {
     /// A pool of these, used in turn; or again and again the same if `same`.
     pub(crate) fn new(sends: Vec<Descriptor>, receives: Vec<Descriptor>, size: usize, same: bool) -> Pool {
-        Pool { sends: sends.into(), receives: receives.into(), same, renewed: false, scratch: vec![0; size] }
+        Pool { sends: sends.into(), receives: receives.into(), same, manner: Plain::new(size) }
     }
 
     /// The same with messages that are written anew each time. A receiver that fetches a message which never changes
     /// would find it in its own cache.
-    pub(crate) fn renewed(self) -> Pool {
-        Pool { renewed: true, ..self }
+    pub(crate) fn renewed(mut self) -> Pool {
+        self.manner.renewed = true;
+        self
+    }
+
+    /// The same with messages that are written and read in another way.
+    pub(crate) fn with<M: Manner>(self, manner: M) -> Pool<M> {
+        Pool { sends: self.sends, receives: self.receives, same: self.same, manner }
     }
 }
 
-impl Stock for Pool {
+impl<M: Manner> Stock for Pool<M> {
     #[inline(always)]
     fn outgoing<const CHECK: bool>(&mut self, _: &mut Nic, seq: u64) -> Result<Option<Descriptor>, Error> {
         let Some(mut descriptor) = self.sends.pop_front() else { return Ok(None) };
-        if CHECK {
-            pattern::fill(&mut self.scratch, seq);
-            write_pieces(&mut descriptor, &self.scratch);
-        } else if self.renewed {
-            for index in 0..descriptor.buffers().len() {
-                let len = descriptor.work().segments[index].len as usize;
-                renew(&mut descriptor, index, len, seq as u8);
-            }
-        }
+        self.manner.write::<CHECK>(&mut descriptor, seq);
         Ok(Some(descriptor))
     }
 
@@ -89,54 +148,75 @@ impl Stock for Pool {
 
     #[inline(always)]
     fn read<const CHECK: bool>(&mut self, done: &Completion, seq: u64) -> u64 {
-        if !CHECK {
-            return sum_pieces(&done.descriptor);
-        }
-        self.scratch.fill(0);
-        read_pieces(&done.descriptor, &mut self.scratch);
-        wrong(&self.scratch, done, seq)
+        self.manner.read::<CHECK>(done, seq)
+    }
+
+    fn begin(&mut self, nic: &Nic) {
+        self.manner.begin(nic);
+    }
+
+    fn finish(&mut self, nic: &Nic, run: &Run, sent: u64, tally: &mut Tally) {
+        self.manner.finish(nic, run, sent, tally);
     }
 }
 
-/// `count` descriptors of `op` for messages of `size` bytes in `segments` pieces, cut as [`cuts`] says and a [`stride`]
-/// apart. Every page is touched.
+/// How a message lies in memory: in so many pieces, so many bytes from the start of one to that of the next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces {
+    pub(crate) size: usize,
+    pub(crate) segments: usize,
+    pub(crate) step: usize,
+}
+
+impl Pieces {
+    /// In one piece; messages begin on pages of their own.
+    pub(crate) fn whole(size: usize) -> Pieces {
+        Pieces { size, segments: 1, step: size.max(1).next_multiple_of(4096) }
+    }
+
+    /// Each piece on pages of its own, and never right behind the one before.
+    pub(crate) fn pages(size: usize, segments: usize) -> Pieces {
+        match segments {
+            1 => Pieces::whole(size),
+            _ => Pieces { size, segments, step: (size.div_ceil(segments) + 1).next_multiple_of(4096) },
+        }
+    }
+
+    /// Each piece on cache lines of its own, with one line between it and the next.
+    pub(crate) fn lines(size: usize, segments: usize) -> Pieces {
+        Pieces { size, segments, step: size.div_ceil(segments).next_multiple_of(64) + 64 }
+    }
+
+    /// Start in the message and length of every piece.
+    pub(crate) fn cuts(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.segments).map(move |i| {
+            let start = self.size * i / self.segments;
+            (start, self.size * (i + 1) / self.segments - start)
+        })
+    }
+}
+
+/// `count` descriptors of `op` for messages that lie as `pieces` says. Every page is touched.
 pub(crate) fn descriptors(
     nic: &mut Nic,
     tag: ProtectionTag,
     op: Op,
     count: usize,
-    (size, segments): (usize, usize),
+    pieces: Pieces,
 ) -> Result<Vec<Descriptor>, Error> {
     if count == 0 {
         return Ok(Vec::new());
     }
-    let stride = stride(size, segments);
-    let mut memory = nic.alloc(stride * segments * count, MemAttributes::local(tag))?;
+    let mut memory = nic.alloc(pieces.step * pieces.segments * count, MemAttributes::local(tag))?;
     touch(&mut memory);
-    let mut pieces = memory.chunks(stride).into_iter();
+    let mut parts = memory.chunks(pieces.step).into_iter();
     let descriptor = |_| {
-        cuts(size, segments).fold(Descriptor::new(op), |descriptor, (_, len)| match pieces.next() {
-            Some(piece) => descriptor.segment_range(piece, 0..len),
+        pieces.cuts().fold(Descriptor::new(op), |descriptor, (_, len)| match parts.next() {
+            Some(part) => descriptor.segment_range(part, 0..len),
             None => descriptor,
         })
     };
     Ok((0..count).map(descriptor).collect())
-}
-
-/// Start and length of every piece of a message of `size` bytes in `segments` pieces.
-pub(crate) fn cuts(size: usize, segments: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..segments).map(move |i| {
-        let start = size * i / segments;
-        (start, size * (i + 1) / segments - start)
-    })
-}
-
-/// From piece to piece: whole pages, and never right behind each other.
-pub(crate) fn stride(size: usize, segments: usize) -> usize {
-    match segments {
-        1 => size.max(1).next_multiple_of(4096),
-        _ => (size.div_ceil(segments) + 1).next_multiple_of(4096),
-    }
 }
 
 /// Groups of bytes of a received message that are wrong, and whether its length is.
@@ -181,14 +261,22 @@ mod tests {
     #[test]
     fn pieces_cover_the_message_without_a_gap() {
         for (size, segments) in [(1024, 1), (1024, 64), (64, 64), (100, 64), (65_536, 16), (7, 3)] {
-            let mut end = 0;
-            for (start, len) in cuts(size, segments) {
-                assert_eq!(start, end);
-                assert!(len > 0 && len < stride(size, segments).max(size + 1), "{size} in {segments}");
-                end += len;
+            for pieces in [Pieces::pages(size, segments), Pieces::lines(size, segments)] {
+                let mut end = 0;
+                for (start, len) in pieces.cuts() {
+                    assert_eq!(start, end);
+                    assert!(len > 0 && (len < pieces.step || segments == 1), "{pieces:?}");
+                    end += len;
+                }
+                assert_eq!((end, pieces.cuts().count()), (size, segments));
             }
-            assert_eq!((end, cuts(size, segments).count()), (size, segments));
         }
-        assert_eq!((stride(65_536, 16), stride(4096, 1), stride(1024, 4)), (8192, 4096, 4096));
+    }
+
+    #[test]
+    fn pieces_lie_apart() {
+        assert_eq!((Pieces::whole(4096).step, Pieces::pages(65_536, 16).step), (4096, 8192));
+        assert_eq!((Pieces::pages(1024, 4).step, Pieces::lines(1024, 4).step), (4096, 320));
+        assert_eq!(Pieces::lines(1000, 16).step, 128, "63 bytes, and a line that is free");
     }
 }

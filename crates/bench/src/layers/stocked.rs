@@ -13,8 +13,8 @@ use viaduct_via::{
 };
 
 use crate::control::Patience;
-use crate::error::{Error, Result};
-use crate::layers::half::{CREDITS, Side, failure};
+use crate::error::Result;
+use crate::layers::half::{CREDITS, Side, checked, failure};
 use crate::layers::stock::Stock;
 use crate::layers::via::Place;
 use crate::loops::{End, Looped, Wire};
@@ -100,7 +100,7 @@ impl Line {
         };
         match found {
             Ok(None) => Ok(None),
-            Ok(Some(done)) => self.checked(done).map(Some),
+            Ok(Some(done)) => checked(self.layer, done).map(Some),
             Err(error) => Err(failure(self.layer, &error)),
         }
     }
@@ -132,19 +132,10 @@ impl Line {
                 (None, Queue::Send) => self.nic.wait_send(self.vi, NAP),
             };
             match done {
-                Ok(done) => return self.checked(done),
+                Ok(done) => return checked(self.layer, done),
                 Err(ViaError::Timeout) => self.patience.check("waiting for a completion")?,
                 Err(error) => return Err(failure(self.layer, &error)),
             }
-        }
-    }
-
-    #[inline(always)]
-    fn checked(&self, done: Completion) -> Result<Completion> {
-        if done.status.is_success() {
-            Ok(done)
-        } else {
-            Err(Error::layer(self.layer, done.status.to_string(), ""))
         }
     }
 

@@ -6,49 +6,28 @@ use std::rc::Rc;
 
 use rustix::net::sockopt;
 
-use crate::control::{Control, Patience};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::layers::Door;
-use crate::layers::socket::{KERNEL_BUFFER, Socket, Stream};
-use crate::loops::{End, Looped};
+use crate::layers::socket::{KERNEL_BUFFER, Stream, door, end};
+use crate::loops::End;
 use crate::plan::{Motion, Variant, Wait};
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::os("listening on 127.0.0.1"))?;
     let address = listener.local_addr().map_err(Error::os("asking for the port of a listener"))?.to_string();
-    Ok(Box::new(Listening { listener, address, variant: variant.clone(), patience: control.patience() }))
+    Ok(door(address, variant, control, move |variant| {
+        let (stream, _) = listener.accept().map_err(Error::os("accepting a TCP connection"))?;
+        prepare(stream, variant)
+    }))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
-    let mut sockets = Vec::with_capacity(variant.connections);
-    for _ in 0..variant.connections {
+    end(variant, control.patience(), |variant| {
         let stream = TcpStream::connect(address).map_err(Error::os(format!("connecting to {address}")))?;
-        sockets.push(prepare(stream, variant)?);
-    }
-    Ok(Box::new(Looped::new(Socket::new(variant, sockets, control.patience()), variant)))
-}
-
-struct Listening {
-    listener: TcpListener,
-    address: String,
-    variant: Variant,
-    patience: Patience,
-}
-
-impl Door for Listening {
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn accept(self: Box<Self>) -> Result<Box<dyn End>> {
-        let mut sockets = Vec::with_capacity(self.variant.connections);
-        for _ in 0..self.variant.connections {
-            let (stream, _) = self.listener.accept().map_err(Error::os("accepting a TCP connection"))?;
-            sockets.push(prepare(stream, &self.variant)?);
-        }
-        Ok(Box::new(Looped::new(Socket::new(&self.variant, sockets, self.patience), &self.variant)))
-    }
+        prepare(stream, variant)
+    })
 }
 
 /// A TCP socket that knows whether Nagle's algorithm is on.

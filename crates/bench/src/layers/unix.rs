@@ -7,56 +7,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::sockopt;
 
-use crate::control::{Control, Patience};
+use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::layers::Door;
-use crate::layers::socket::{KERNEL_BUFFER, Socket, Stream};
-use crate::loops::{End, Looped};
+use crate::layers::socket::{KERNEL_BUFFER, Stream, door, end};
+use crate::loops::End;
 use crate::plan::{Variant, Wait};
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let name = format!("viaduct-bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    let listener =
-        UnixListener::bind_addr(&address_of(&name)?).map_err(Error::os("listening on a Unix socket"))?;
-    Ok(Box::new(Listening { listener, name, variant: variant.clone(), patience: control.patience() }))
+    let (listener, name) = bind()?;
+    Ok(door(name, variant, control, move |variant| {
+        let (stream, _) = listener.accept().map_err(Error::os("accepting a Unix connection"))?;
+        prepare(stream, variant)
+    }))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> Result<Box<dyn End>> {
     let address = address_of(name)?;
-    let mut sockets = Vec::with_capacity(variant.connections);
-    for _ in 0..variant.connections {
+    end(variant, control.patience(), |variant| {
         let stream = UnixStream::connect_addr(&address).map_err(Error::os("connecting to a Unix socket"))?;
-        sockets.push(prepare(stream, variant)?);
-    }
-    Ok(Box::new(Looped::new(Socket::new(variant, sockets, control.patience()), variant)))
+        prepare(stream, variant)
+    })
 }
 
-struct Listening {
-    listener: UnixListener,
-    name: String,
-    variant: Variant,
-    patience: Patience,
-}
-
-impl Door for Listening {
-    fn address(&self) -> String {
-        self.name.clone()
-    }
-
-    fn accept(self: Box<Self>) -> Result<Box<dyn End>> {
-        let mut sockets = Vec::with_capacity(self.variant.connections);
-        for _ in 0..self.variant.connections {
-            let (stream, _) = self.listener.accept().map_err(Error::os("accepting a Unix connection"))?;
-            sockets.push(prepare(stream, &self.variant)?);
-        }
-        Ok(Box::new(Looped::new(Socket::new(&self.variant, sockets, self.patience), &self.variant)))
-    }
+/// A listener and its name, by which [`address_of`] finds it.
+pub(super) fn bind() -> Result<(UnixListener, String)> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let name = format!("viaduct-bench-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let listener =
+        UnixListener::bind_addr(&address_of(&name)?).map_err(Error::os("listening on a Unix socket"))?;
+    Ok((listener, name))
 }
 
 impl Stream for UnixStream {}
 
-fn address_of(name: &str) -> Result<SocketAddr> {
+/// The abstract address behind a name.
+pub(super) fn address_of(name: &str) -> Result<SocketAddr> {
     SocketAddr::from_abstract_name(name).map_err(Error::os("naming a Unix socket"))
 }
 

@@ -12,8 +12,9 @@ use viaduct_via::{Listener, NetAddress, Nic, ProtectionTag, Vi};
 use crate::cases::Case;
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
-use crate::layers::Door;
 use crate::layers::half::{Half, Side, failure};
+use crate::layers::way::Way;
+use crate::layers::{Door, cold, interrupt};
 use crate::loops::{End, Looped, Wire};
 use crate::plan::Variant;
 
@@ -34,7 +35,7 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
         variant: variant.clone(),
         patience: control.patience(),
         control: control.clone(),
-        way: Way::Answer(listener),
+        route: Route::Answer(listener),
     };
     Ok(Box::new(Listening { place, name }))
 }
@@ -49,7 +50,7 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> R
         variant: variant.clone(),
         patience: control.patience(),
         control: control.clone(),
-        way: Way::Call(address),
+        route: Route::Call(address),
     })
 }
 
@@ -65,6 +66,7 @@ pub(super) fn open(variant: &Variant, control: &Control) -> Result<(Nic, Protect
     if let Some(slabs) = variant.args.get("map-cache") {
         config.shm.map_cache = *slabs as usize;
     }
+    Way::of(variant).0.force(&mut config.shm);
     let provider = viaduct_providers::open(name, &config).map_err(|e| failure(layer, &e))?;
     let mut nic = Nic::open(provider).map_err(|e| failure(layer, &e))?;
     let limit = nic.attributes().max_transfer_size;
@@ -86,10 +88,10 @@ pub(crate) struct Place {
     pub(crate) variant: Variant,
     pub(crate) patience: Patience,
     pub(crate) control: Rc<Control>,
-    way: Way,
+    route: Route,
 }
 
-enum Way {
+enum Route {
     Call(NetAddress),
     Answer(Listener),
 }
@@ -99,12 +101,12 @@ impl Place {
     pub(crate) fn join(&mut self, vi: Vi, ours: &[u8]) -> Result<Vec<u8>> {
         let layer = self.variant.layer.name();
         let failed = |e: viaduct_via::Error| failure(layer, &e);
-        match &self.way {
-            Way::Call(address) => {
+        match &self.route {
+            Route::Call(address) => {
                 self.nic.connect_start(vi, None, address, ours, CONNECT_TIMEOUT).map_err(failed)?;
                 Ok(self.nic.connect_finish(vi).map_err(failed)?.private_data)
             }
-            Way::Answer(listener) => {
+            Route::Answer(listener) => {
                 let request = self.nic.wait_listener(*listener, CONNECT_TIMEOUT).map_err(failed)?;
                 let theirs = request.remote().private_data.clone();
                 self.nic.accept_with(request, vi, ours).map_err(|(e, _)| failed(e))?;
@@ -136,13 +138,14 @@ impl Door for Listening {
 
 /// The plain end: as many connections as asked for, of which the last one is used and the others stay idle.
 pub(crate) fn plain(mut place: Place) -> Result<Box<dyn End>> {
-    let mut halves = Vec::with_capacity(place.variant.connections);
-    for _ in 0..place.variant.connections {
-        let half =
-            Half::create(&mut place.nic, place.tag, &place.variant, place.side, place.patience.clone())?;
-        place.join(half.vi(), &[])?;
-        halves.push(half);
+    if place.variant.arg("interrupt") == 1 {
+        return interrupt::end(place);
     }
+    if place.variant.arg("cold") > 0 {
+        return cold::end(place);
+    }
+    let connections = place.variant.connections;
+    let mut halves = open_vis(&mut place, connections)?;
     let half = halves.pop().expect("at least one connection");
     let Place { nic, variant, .. } = place;
     Ok(if variant.motion.is_stream() {
@@ -150,6 +153,17 @@ pub(crate) fn plain(mut place: Place) -> Result<Box<dyn End>> {
     } else {
         Box::new(Looped::new(Connected::<false> { half, _idle: halves, nic }, &variant))
     })
+}
+
+/// So many connected VIs with their receives posted.
+pub(crate) fn open_vis(place: &mut Place, count: usize) -> Result<Vec<Half>> {
+    let mut open = || {
+        let half =
+            Half::create(&mut place.nic, place.tag, &place.variant, place.side, place.patience.clone())?;
+        place.join(half.vi(), &[])?;
+        Ok(half)
+    };
+    (0..count).map(|_| open()).collect()
 }
 
 struct Connected<const STREAM: bool> {

@@ -76,7 +76,13 @@ pub(crate) fn extras(figure: &mut Figure, lines: &[&Measurement]) {
 pub(crate) fn fill(figure: &mut Figure, lines: &[&Measurement]) {
     let (on_axis, plain): (Vec<&Measurement>, Vec<&Measurement>) =
         lines.iter().partition(|line| line.x.is_some() && several(lines, line));
-    for (group, along) in [(on_axis, Along::Axis), (plain, Along::Size)] {
+    // What is counted along x differs from axis to axis.
+    let mut axes: Vec<&str> = on_axis.iter().map(|line| line.axis.as_str()).collect();
+    axes.sort_unstable();
+    axes.dedup();
+    let of = |axis| on_axis.iter().copied().filter(|line| line.axis == axis).collect();
+    let groups = axes.into_iter().map(|axis| (of(axis), Along::Axis)).chain([(plain, Along::Size)]);
+    for (group, along) in groups {
         for (title, part) in split(group, along) {
             picture(figure, &title, &part, along);
         }

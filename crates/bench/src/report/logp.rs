@@ -6,18 +6,20 @@ use super::select::{Along, curves, usual_placement};
 use super::text::{digits, times};
 use super::thesis::{SYSTEMS, TABLE_3_1, send_overhead};
 use super::{grid, words};
+use crate::cases::logp::INTERRUPTED;
 use crate::schema::Measurement;
 
 /// LogP of one layer at one size.
 struct Row<'a> {
     layer: &'a str,
     size: usize,
-    /// Os, Or, g, L and the latency measured by itself.
-    values: [Option<f64>; 5],
+    /// As [`PARTS`] has them.
+    values: [Option<f64>; PARTS.len()],
     noisy: bool,
 }
 
-const PARTS: [&str; 5] = ["Os", "Or", "g", "L", "latency"];
+/// The parts, the latency measured by itself, and the receive that interrupts.
+const PARTS: [&str; 6] = ["Os", "Or", "g", "L", "latency", INTERRUPTED];
 
 /// The layers at the smallest size, in the placement that most lines have.
 fn rows<'a>(lines: &[&'a Measurement]) -> Vec<Row<'a>> {
@@ -32,7 +34,7 @@ fn rows<'a>(lines: &[&'a Measurement]) -> Vec<Row<'a>> {
     for line in lines.iter().filter(|l| l.size == size && l.placement == usual) {
         let Some(part) = PARTS.iter().position(|name| *name == line.series) else { continue };
         let at = rows.iter().position(|row| row.layer == line.layer).unwrap_or_else(|| {
-            rows.push(Row { layer: &line.layer, size, values: [None; 5], noisy: false });
+            rows.push(Row { layer: &line.layer, size, values: [None; PARTS.len()], noisy: false });
             rows.len() - 1
         });
         rows[at].values[part] = line.p50;
@@ -49,7 +51,8 @@ pub(crate) fn table_3_1(results: &Results) -> Figure {
         command: COMMAND.into(),
         words: vec![
             "What a message costs the sender (Os) and the receiver (Or), how close messages can follow each other (g) and \
-             how long a message travels (L), in microseconds; on the right the table of the thesis (section 3.3.4), for 4 \
+             how long a message travels (L), in microseconds. Or-interrupt is what a receiver that computes loses to a message \
+             that a handler takes on its core. On the right the table of the thesis (section 3.3.4), for 4 \
              bytes between two machines."
                 .into(),
         ],
@@ -65,12 +68,14 @@ pub(crate) fn table_3_1(results: &Results) -> Figure {
     );
     heads.extend(SYSTEMS.iter().map(|system| format!("{system}, 2000")));
     let mut table = Grid { heads, rows: Vec::new() };
-    for (part, name) in PARTS[..4].iter().enumerate() {
+    for part in [0, 1, 5, 2, 3] {
+        let name = PARTS[part];
+        if name == INTERRUPTED && rows.iter().all(|row| row.values[part].is_none()) {
+            continue;
+        }
         let here = rows.iter().map(|row| row.values[part].map_or_else(|| "–".into(), digits));
-        let then = TABLE_3_1.iter().find(|(other, _)| other == name).map(|(_, values)| values.map(digits));
-        table
-            .rows
-            .push(std::iter::once((*name).into()).chain(here).chain(then.into_iter().flatten()).collect());
+        let then = TABLE_3_1.iter().find(|(other, _)| *other == name).map(|(_, values)| values.map(digits));
+        table.rows.push(std::iter::once(name.into()).chain(here).chain(then.into_iter().flatten()).collect());
     }
     figure.words.extend(sum_words(first));
     figure.grids.push(table);
@@ -79,7 +84,7 @@ pub(crate) fn table_3_1(results: &Results) -> Figure {
 
 /// Whether the parts add up to the latency.
 fn sum_words(row: &Row<'_>) -> Option<String> {
-    let [os, or, _, l, latency] = row.values;
+    let [os, or, _, l, latency, _] = row.values;
     let (sum, latency) = (os? + or? + l?, latency?);
     let share = (sum / latency - 1.0) * 100.0;
     let best = TABLE_3_1.iter().filter(|(name, _)| *name != "g").map(|(_, values)| values[2]).sum::<f64>();
@@ -112,7 +117,7 @@ pub(crate) fn figure_3_5(results: &Results) -> Figure {
     let mut bars =
         Bars { unit: "us".into(), parts: ["Os", "L", "Or"].map(Into::into).to_vec(), rows: Vec::new() };
     for row in &rows {
-        if let [Some(os), Some(or), _, Some(l), _] = row.values {
+        if let [Some(os), Some(or), _, Some(l), ..] = row.values {
             let label = format!("{}, {} B", row.layer, crate::size::show(row.size));
             bars.rows.push(Bar { label, values: vec![os, l, or], past: false });
         }

@@ -154,7 +154,7 @@ fn label(key: &Key<'_>, keys: &[Key<'_>], usual: &str, line: &Measurement, along
 
 /// The same layer looks the same in all charts that show layers; else curves are numbered.
 fn look(layer: &str, layers_alone: bool, keys: &[Key<'_>], key: &Key<'_>) -> usize {
-    const KNOWN: [&str; 8] = ["shm", "raw", "tcp", "unix", "copy", "tcp-spin", "loopback", "tcp-nodelay"];
+    const KNOWN: [&str; 8] = ["shm", "raw", "tcp", "unix", "copy", "tcp-spin", "pipe", "tcp-nodelay"];
     let mut distinct: Vec<(&str, &str, Option<f64>)> = Vec::new();
     for k in keys {
         if !distinct.contains(&(k.layer, k.series, k.other)) {

@@ -47,7 +47,14 @@ fn full() -> Results {
         for (layer, factor) in [("shm", 1.0), ("tcp", 200.0)] {
             lines.push(line("latency", "us", layer, "", size, factor * (0.1 + s / 1e4)));
             lines.push(line("bandwidth", "MB/s", layer, "", size, s * 100.0 / factor));
-            for (series, value) in [("latency", 0.12), ("Os", 0.02), ("Or", 0.03), ("g", 0.05), ("L", 0.06)] {
+            for (series, value) in [
+                ("latency", 0.12),
+                ("Os", 0.02),
+                ("Or", 0.03),
+                ("g", 0.05),
+                ("L", 0.06),
+                ("Or-interrupt", 4.5),
+            ] {
                 lines.push(line("logp", "us", layer, series, size, factor * value));
             }
         }
@@ -63,6 +70,9 @@ fn full() -> Results {
         lines.push(line("blocking", "us", "shm", "poll", size, 0.1));
         for spin in [0.0, 5.0, 100.0] {
             lines.push(on("spin_us", spin, line("blocking", "us", "shm", "spin", size, 20.0 - spin / 10.0)));
+        }
+        for gap in [10.0, 1000.0] {
+            lines.push(on("gap_us", gap, line("blocking", "us", "shm", "gap-poll", size, gap / 100.0)));
         }
     }
     for n in [1.0, 16.0, 1024.0] {
@@ -92,12 +102,20 @@ fn every_figure_is_there_and_has_its_data() {
 }
 
 #[test]
+fn what_lies_along_other_axes_has_other_charts() {
+    let html = page(&full(), None);
+    let section = section(&html, "case-blocking");
+    assert!(section.contains("spin us") && section.contains("gap us"), "{section}");
+    assert!(!self::section(&html, "fig-3-9").contains("gap"), "pauses are no part of the difference");
+}
+
+#[test]
 fn the_papers_values_stand_beside_ours() {
     let html = page(&full(), None);
     for (id, words) in [
         ("fig-3-1", &["cLAN VIA, 2000", "Berkeley VIA, 2000"][..]),
         ("fig-3-3", &["M-VIA, 2000", "GM, 2000"]),
-        ("table-3-1", &["33.2", "20.6", "13.7"]),
+        ("table-3-1", &["33.2", "20.6", "13.7", "Or-interrupt", "4.50"]),
         ("fig-3-11", &["Berkeley VIA, 2000: 4"]),
         ("fig-7", &["roughly 64"]),
     ] {

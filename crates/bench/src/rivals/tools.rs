@@ -43,7 +43,7 @@ pub(super) const SOCKPERF: Rival = Rival {
 pub(super) const ICEORYX2: Rival = Rival {
     name: "iceoryx2",
     programs: &["benchmark-publish-subscribe"],
-    install: "build benchmark-publish-subscribe in the sources of iceoryx2 and put it on PATH (not in Debian)",
+    install: "cargo install --git https://github.com/eclipse-iceoryx/iceoryx2 benchmark-publish-subscribe",
     about: "publish and subscribe through shared memory between two threads; the data are neither written nor read",
     measure: iceoryx2,
 };
@@ -175,6 +175,7 @@ fn iceoryx2(ground: &Ground<'_>, want: Want) -> Result<Option<Reading>> {
     Ok(Some(Reading { size, value: ns / 1e3 }))
 }
 
+/// Nanoseconds one way, of the first line: it measures its service for one thread first, then the one for several.
 fn parse_iceoryx2(said: &str) -> Option<f64> {
     said.lines().find_map(|line| line.split_once("Latency: ")?.1.split(' ').next()?.parse().ok())
 }
@@ -216,7 +217,9 @@ mod tests {
 
     #[test]
     fn what_iceoryx2_prints() {
-        let said = "iceoryx2::service::ipc::Service ::: Iterations: 1000000, Time: 0.2 s, Latency: 104 ns, Sample Size: 8\n";
+        let said = "iceoryx2::service::ipc::Service ::: Iterations: 1000000, Time: 0.2 s, Latency: 104 ns, Sample Size: 8\n\
+                    iceoryx2::service::ipc_threadsafe::Service ::: Iterations: 1000000, Time: 0.3 s, Latency: 151 ns, Sample Size: 8\n";
         assert_eq!(parse_iceoryx2(said), Some(104.0));
+        assert_eq!(parse_iceoryx2("Please use either '--bench-all' or select a specific benchmark.\n"), None);
     }
 }

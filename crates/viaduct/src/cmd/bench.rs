@@ -110,6 +110,7 @@ pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
         RepostArg::Before => Repost::Before,
     };
     settings.logp = args.logp;
+    settings.cold = args.cold;
     settings.quick = args.quick;
     settings.window = args.window;
     settings.batch = args.batch;

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let (mut lines, mut talk, mut written) = (Vec::new(), Vec::new(), Ok(()));
     let mut progress = Progress::new("rivals");
     let mut heard = 0.0;
-    let steps = (WANTS.len() + rounds * rivals::ALL.len()) as f64;
+    let steps = (rounds * (WANTS.len() + rivals::ALL.len())) as f64;
     let done = rivals::run(&ground, &settings, &command, rounds, &mut |event| match event {
         Heard::At(name) => {
             progress.show(name, heard / steps);
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     match args.format {
         BenchFormat::Json => {}
         BenchFormat::Csv => results::csv(&lines, true)?,
-        BenchFormat::Table | BenchFormat::Osu => print(&lines, &ground)?,
+        BenchFormat::Table | BenchFormat::Osu => print(&lines, &ground, rounds)?,
     }
     let mut err = io::stderr().lock();
     for rival in rivals::ALL {
@@ -79,7 +79,7 @@ pub(crate) fn tool(args: &ToolArgs) -> Result<ExitCode> {
 }
 
 /// One row for each tool, one column for each question.
-fn print(lines: &[Line], ground: &Ground<'_>) -> io::Result<()> {
+fn print(lines: &[Line], ground: &Ground<'_>, rounds: usize) -> io::Result<()> {
     let (measurements, _) = results::split(lines);
     let mut names: Vec<&str> = Vec::new();
     for line in &measurements {
@@ -103,7 +103,7 @@ fn print(lines: &[Line], ground: &Ground<'_>) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "# Ours came first, then the tools by turns. Each measures by its own rules: read the last column.\n"
+        "# All took turns, ours too; rounds: {rounds}. Each measures by its own rules: read the last column.\n"
     )?;
     let heads = ["tool", "8 B us", "64K MB/s", "1M MB/s", "what it does"];
     writeln!(out, "{}", table::draw(&heads, &rows, &[1, 2, 3]))

@@ -40,10 +40,7 @@ impl Fresh {
     /// Tells the other end that it is its turn.
     fn pass(&mut self, seq: u64) -> Result<()> {
         let nic = &mut self.place.nic;
-        let mut descriptor = match self.tell.pop() {
-            Some(descriptor) => descriptor,
-            None => self.lent.reap(nic)?,
-        };
+        let mut descriptor = self.lent.free(nic, &mut self.tell)?;
         descriptor.write(0, 0, &seq.to_le_bytes());
         self.lent.post(nic, descriptor)?;
         // Nothing else may be under way when the next read is waited for.
