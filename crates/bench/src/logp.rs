@@ -4,7 +4,7 @@
 //! and the taking of a message that has surely come are timed by themselves, and *trains*, where only whole exchanges
 //! are timed: n messages with a pause d between them, answered once. From those follow
 //! g = (T(n,0) - T(1,0)) / (n-1) and Os = (T(n,d) - T(1,0)) / (n-1) - d; the pauses are left out of T(n,d) as they
-//! really were, so d drops out. The way itself is timed by the cycle counter,
+//! really were, with the readings of the clock around them, so d drops out. The way itself is timed by the cycle counter,
 //! which the cores of one host share.
 
 use crate::error::Result;
@@ -53,18 +53,14 @@ pub(crate) fn trains<W: Wire, const CHECK: bool>(
     samples: &mut Vec<u64>,
 ) -> Result<Tally> {
     let pause = timer.to_ticks(train.pause_ns as f64);
+    let between = if pause > 0 { between_pauses(timer, pause) } else { 0.0 };
     let mut seq = first;
     for number in 0..run.count / train.messages {
         let before = timer.ticks();
         let mut paused = 0;
         for sent in 0..train.messages {
             if sent > 0 && pause > 0 {
-                let start = timer.ticks();
-                let mut now = start;
-                while now < start + pause {
-                    now = timer.ticks();
-                }
-                paused += now - start;
+                paused += rest(timer, pause);
             }
             wire.send::<CHECK>(seq)?;
             seq += 1;
@@ -72,10 +68,35 @@ pub(crate) fn trains<W: Wire, const CHECK: bool>(
         wire.flush()?;
         wire.wait_acknowledged()?;
         if number > 0 {
-            samples.push(timer.ticks() - before - paused);
+            let clock = (between * (train.messages - 1) as f64) as u64;
+            samples.push((timer.ticks() - before).saturating_sub(paused + clock));
         }
     }
     Ok(Tally::default())
+}
+
+/// Does nothing for so many ticks, and tells how many it were.
+#[inline(always)]
+fn rest(timer: &Timer, ticks: u64) -> u64 {
+    let start = timer.ticks();
+    let mut now = start;
+    while now < start + ticks {
+        now = timer.ticks();
+    }
+    now - start
+}
+
+/// Ticks from the end of one pause to the start of the next with nothing in between: the readings of the clock, which
+/// cost more than a post.
+fn between_pauses(timer: &Timer, ticks: u64) -> f64 {
+    const PAUSES: u64 = 64;
+    let of_one = || {
+        let before = timer.ticks();
+        let paused: u64 = (0..PAUSES).map(|_| rest(timer, ticks)).sum();
+        (timer.ticks() - before).saturating_sub(paused) as f64 / PAUSES as f64
+    };
+    // The least disturbed one.
+    (0..3).map(|_| of_one()).fold(f64::INFINITY, f64::min)
 }
 
 /// The other end of bursts and trains: takes so many at a time and says so.

@@ -24,7 +24,7 @@ fn unknown_words_list_the_known_ones() {
     let talk = refused(&["bench", "latency", "--layer", "pigeon"]);
     assert_eq!(
         talk,
-        "error: there is no layer `pigeon`\n  hint: known layers: shm, loopback, raw, copy, unix, unix-spin, tcp, \
+        "error: there is no layer `pigeon`\n  hint: known layers: shm, loopback, raw, copy, unix, unix-spin, pipe, tcp, \
          tcp-spin, tcp-nagle, tcp-nodelay\n"
     );
     assert!(refused(&["bench", "latency", "--compare", "raw,pigeon"]).contains("`pigeon`"));

@@ -35,9 +35,13 @@ pub(super) const CASE: Case = Case {
 /// The receive that interrupts.
 pub(crate) const INTERRUPTED: &str = "Or-interrupt";
 
-/// Messages of the long trains: without pauses enough for a plateau, with pauses fewer.
-const TRAIN: u64 = 48;
+/// Messages of the trains with pauses.
 const PAUSED: u64 = 9;
+
+/// Messages of the long trains without pauses: so many that how they begin does not count, of long ones fewer.
+fn plateau(size: usize) -> u64 {
+    if size <= 4096 { 240 } else { 48 }
+}
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let point = |size: &usize| {
@@ -52,7 +56,8 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         // A pause must be longer than a whole exchange, or the train would run into its own answer.
         let pause = 2_000 + *size as u64 / 2;
         let train = |messages, pause, series: &str| {
-            let with = |v: Variant| v.with("train", messages).with("pause", pause);
+            let window = CASE.window.max(messages as usize);
+            let with = |v: Variant| Variant { window, ..v }.with("train", messages).with("pause", pause);
             of(Motion::Trains, series).into_iter().map(with).collect::<Vec<_>>()
         };
         let all = [
@@ -62,7 +67,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             of(Motion::Stream, "g"),
             of(Motion::OneWay, "one-way"),
             train(1, 0, "train-1"),
-            train(TRAIN, 0, "train-n"),
+            train(plateau(*size), 0, "train-n"),
             train(PAUSED, pause, "train-d"),
         ];
         let mut all: Vec<Variant> = all.into_iter().flatten().collect();
@@ -95,10 +100,8 @@ pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
         };
         let l = add("L", value("one-way").zip(value("Os")).zip(value("Or")).map(|((t, os), or)| t - os - or));
         let per_message = |long: &str, n: u64| Some((value(long)? - value("train-1")?) / (n - 1) as f64);
-        // Each pause has one reading of the clock that is not part of it.
-        let clock = line("train-d").map_or(0.0, |l| l.timer_ns / 1e3);
-        let os = add("Os-train", per_message("train-d", PAUSED).map(|t| t - clock));
-        let g = add("g-train", per_message("train-n", TRAIN));
+        let os = add("Os-train", per_message("train-d", PAUSED));
+        let g = add("g-train", per_message("train-n", plateau(size)));
         let sum = value("Os").zip(value("Or")).zip(l).map(|((os, or), l)| os + or + l);
         let noisy = ["latency", "Os", "Or", "g", "one-way"].iter().any(|s| line(s).is_none_or(|l| l.noisy));
         for (a, b, ratio) in [

@@ -22,6 +22,14 @@ pub(super) unsafe fn store(dst: *mut u8, word: u64) {
     unsafe { asm!("mov [{d}], {w}", d = in(reg) dst, w = in(reg) word, options(nostack, preserves_flags)) };
 }
 
+/// Asks for the line at `dst`, to write to it. (The compiler's intrinsic asks for a line to read, unless told that the
+/// CPU has this instruction, and then leaves it with the others as well.)
+#[inline(always)]
+pub(super) fn own(dst: *const u8) {
+    // SAFETY: a prefetch has no effect but on the cache, whatever the address; CPUs that do not know it do nothing.
+    unsafe { asm!("prefetchw [{d}]", d = in(reg) dst, options(nostack, preserves_flags, readonly)) };
+}
+
 /// Loads one word.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use viaduct_os::barrier;
-use viaduct_os::copy::{copy, store_word};
+use viaduct_os::copy::{copy, own, store_word};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::raw::Watch;
@@ -553,7 +553,12 @@ pub(crate) fn gather_piece(work: &Work, skip: u32, to: *mut u8, len: u32) {
 pub(crate) fn push_into(segment: &Segment, offset: usize, work: &Work) {
     debug_assert!(offset + work.total as usize <= segment.len());
     // SAFETY: inside the segment, as the caller has checked.
-    gather_piece(work, 0, unsafe { segment.as_ptr().add(offset) }, work.total);
+    let to = unsafe { segment.as_ptr().add(offset) };
+    if work.segments.len() > 1 {
+        // One long copy has many lines on their way at once, one of pieces only those of a piece.
+        own(to, work.total as usize);
+    }
+    gather_piece(work, 0, to, work.total);
 }
 
 /// Walks `len` bytes of a descriptor's segments, from `skip` on: address, bytes done before, bytes here.

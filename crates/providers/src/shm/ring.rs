@@ -135,14 +135,7 @@ const AHEAD: u64 = 16;
 /// consumer is not there yet, so nothing is taken away from it.
 #[inline(always)]
 fn own_soon(slot: &Slot) {
-    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-    // SAFETY: a prefetch has no effect but on the cache; CPUs of this architecture without this one take it for nothing.
-    // The intrinsic would be compiled to a prefetch for reading, which leaves the line with the consumer as well.
-    unsafe {
-        std::arch::asm!("prefetchw [{0}]", in(reg) slot, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
-    let _ = slot;
+    viaduct_os::copy::own((&raw const *slot).cast::<u8>(), size_of::<Slot>());
 }
 
 /// Asks for the line of a slot that will be read soon.
