@@ -11,8 +11,8 @@ use crate::workspace::{Dependency, Package, Workspace};
 const LAYERS: &[&[&str]] = &[
     &["crates/os"],
     &["crates/via"],
-    &["crates/providers"],
     &["crates/job"],
+    &["crates/providers"],
     &["crates/sovia", "crates/mpi", "crates/cashmere", "crates/river"],
     &["crates/sort", "crates/catapult", "crates/agent", "crates/intercept", "crates/bench", "apps/*"],
     &["crates/viaduct", "capi/*"],
