@@ -4,9 +4,9 @@
 //! debug form is empty, and [`name`](Token::name) is a number made from it that tells jobs apart without giving it away.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -60,6 +60,31 @@ impl Token {
         text.parse()
     }
 
+    /// The token of this user on this host, in a folder that only the user can enter. Made by the first who asks, so
+    /// that programs of one user on one host belong together without anybody's doing.
+    ///
+    /// # Errors
+    /// As [`from_file`](Token::from_file), and if it cannot be made.
+    pub fn of_user(folder: &Path) -> Result<Token, Error> {
+        let path = folder.join("job-token");
+        match Token::from_file(&path) {
+            Err(Error::TokenFile { why, .. }) if why.kind() == ErrorKind::NotFound => {}
+            other => return other,
+        }
+        let failed = |why| Error::TokenFile { path: path.clone(), why };
+        // Written elsewhere and then linked, so that nobody reads half of it; the first link stays.
+        let draft = folder.join(format!("job-token.{:016x}", random::u64()));
+        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
+        let linked = written
+            .and_then(|mut file| file.write_all(Token::random().secret_text().as_bytes()))
+            .and_then(|()| fs::hard_link(&draft, &path));
+        let _ = fs::remove_file(&draft);
+        match linked {
+            Err(why) if why.kind() != ErrorKind::AlreadyExists => Err(failed(why)),
+            _ => Token::from_file(&path),
+        }
+    }
+
     /// The token as text, for the environment of a process that belongs to the job.
     pub fn secret_text(&self) -> String {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
@@ -103,7 +128,6 @@ impl fmt::Debug for Token {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use viaduct_kit::tempdir::TempDir;
@@ -143,6 +167,20 @@ mod tests {
         }
         assert!(matches!(Token::from_file(folder.path()), Err(Error::TokenNotPrivate { .. })));
         assert!(matches!(Token::from_file(&folder.path().join("none")), Err(Error::TokenFile { .. })));
+    }
+
+    #[test]
+    fn a_user_has_one_token_on_a_host() {
+        let folder = TempDir::new("token");
+        let tokens: Vec<Token> = std::thread::scope(|scope| {
+            let ask = || scope.spawn(|| Token::of_user(folder.path()).unwrap());
+            let threads: Vec<_> = (0..8).map(|_| ask()).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(tokens.iter().all(|t| *t == tokens[0]));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no drafts are left");
+        fs::set_permissions(folder.path().join("job-token"), fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Token::of_user(folder.path()), Err(Error::TokenNotPrivate { .. })));
     }
 
     #[test]
