@@ -2,12 +2,15 @@
 //!
 //! A new one is a function here and a line `suite!(name);` in a file of `tests/`.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use viaduct_job::Token;
+use viaduct_kit::effort::scaled;
 use viaduct_kit::tempdir::TempDir;
-use viaduct_providers::config::ShmConfig;
+use viaduct_providers::config::{OfiConfig, ShmConfig};
 use viaduct_providers::loopback::Hub;
 use viaduct_providers::{Config, open};
 use viaduct_via::Error;
@@ -103,7 +106,48 @@ pub fn shm_config(folder: &Path) -> Config {
     // Nobody looks around by himself here: a wake-up that is lost shows.
     Config {
         shm: ShmConfig { runtime_dir: Some(folder.to_owned()), longest_sleep: None, ..ShmConfig::default() },
+        ..Config::default()
     }
+}
+
+/// libfabric over TCP, within one host.
+pub fn ofi_tcp() -> Setup {
+    fabric("ofi_tcp", |_| {})
+}
+
+/// The same with frames so short and windows so small that everything is cut into pieces and has to wait.
+pub fn ofi_cramped() -> Setup {
+    fabric("ofi_cramped", |config| {
+        config.frame = 2048;
+        config.window = 4;
+    })
+}
+
+/// The same with everything counted.
+pub fn ofi_counted() -> Setup {
+    ofi_tcp().hooked("ofi_counted", || Arc::new(Count::default()))
+}
+
+/// The same with every descriptor held back for a moment.
+pub fn ofi_delayed() -> Setup {
+    delayed(ofi_tcp(), "ofi_delayed")
+}
+
+fn fabric(name: &'static str, change: impl Fn(&mut OfiConfig)) -> Setup {
+    let folder = TempDir::new("ofi");
+    let mut config = Config {
+        ofi: OfiConfig {
+            runtime_dir: Some(folder.path().to_owned()),
+            token: Some(Token::random()),
+            bind: Some(Ipv4Addr::LOCALHOST.into()),
+            // A machine that is busy with other tests is no silent peer.
+            silence: scaled(Duration::from_secs(30)),
+            ..OfiConfig::default()
+        },
+        ..Config::default()
+    };
+    change(&mut config.ofi);
+    Setup { folder: Some(folder), ..Setup::new(name, Box::new(move || open("ofi:tcp", &config))) }
 }
 
 fn shared(name: &'static str, change: impl Fn(&mut ShmConfig)) -> Setup {

@@ -1,0 +1,4 @@
+//! The suite on the provider between hosts with hooks around it.
+
+viaduct_conformance::suite!(ofi_counted);
+viaduct_conformance::suite!(ofi_delayed);
