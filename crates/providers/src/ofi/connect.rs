@@ -24,8 +24,9 @@ use viaduct_os::clock;
 use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 
+use super::endpoint::Passive;
 use super::engine::Engine;
-use super::fabric::{News, Passive};
+use super::fabric::News;
 use super::flow::{Flow, Window};
 use super::greeting::{Client, Server};
 use super::lane::Lane;

@@ -11,9 +11,10 @@ use viaduct_via::provider::Event;
 use viaduct_via::{Fault, RemoteAttributes, Vi};
 
 use super::connect::{Call, Listening, Port, Stage};
-use super::fabric::{BATCH, Done, Fabric, Info};
+use super::fabric::{BATCH, Done, Fabric};
 use super::flow::SPARE;
 use super::frames::Frames;
+use super::info::Info;
 use super::lane::{Lane, from_context};
 use super::mem::Regions;
 use super::nic::Core;

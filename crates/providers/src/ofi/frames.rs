@@ -10,7 +10,8 @@ use std::ptr;
 use viaduct_os::budget::{Budget, Charge};
 use viaduct_via::Error;
 
-use super::fabric::{Fabric, Registered};
+use super::endpoint::Registered;
+use super::fabric::Fabric;
 
 const PAGE: usize = 4096;
 

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::abi::FI_EAGAIN;
 use super::connect::Stage;
-use super::fabric::Active;
+use super::endpoint::Active;
 use super::flow::{Flow, Window};
 use super::frames::Frames;
 use super::mem::Regions;

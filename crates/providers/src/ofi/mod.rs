@@ -7,7 +7,7 @@
 //!   connect   set-up                             greeting  who proves what           (pure)
 //!   flow      credits (pure)                     wire      headers and greetings     (pure)
 //!   place     from names to ports                frames    buffers      mem  regions
-//!   control   the thread                         fabric sys abi  libfabric itself, loaded at run time
+//!   control   the thread                         fabric endpoint info sys abi   libfabric itself
 //! ```
 //!
 //! Every connection of two VIs is one connection of libfabric's (`FI_EP_MSG`). What is promised to VIs is kept here, not
@@ -18,11 +18,13 @@
 mod abi;
 mod connect;
 mod control;
+mod endpoint;
 mod engine;
 mod fabric;
 mod flow;
 mod frames;
 mod greeting;
+mod info;
 mod lane;
 mod mem;
 mod nic;
@@ -40,10 +42,11 @@ use viaduct_job::Token;
 use viaduct_via::Error;
 use viaduct_via::provider::Provider;
 
-pub use fabric::Offer;
+pub use info::Offer;
 
 use crate::config::OfiConfig;
-use fabric::{Fabric, Info};
+use fabric::Fabric;
+use info::Info;
 use sys::Fi;
 
 /// Providers of libfabric that are taken if none is asked for, the best first.
@@ -52,7 +55,7 @@ const PREFERRED: [&str; 2] = ["verbs", "tcp"];
 /// Opens a provider.
 pub(crate) fn open(config: OfiConfig) -> Result<Box<dyn Provider>, Error> {
     let fi = Fi::load(&config.library)?;
-    let list = Info::find(fi, config.provider.as_deref())?;
+    let list = Info::find(fi, config.provider.as_deref(), abi::FI_MSG)?;
     let offers = list.offers();
     let known = |name: &&str| offers.iter().any(|o| o.name == **name);
     let wanted = match &config.provider {
@@ -107,7 +110,7 @@ pub struct Found {
 /// [`Error::Unavailable`] if it is missing, too old, or has nothing that can be used.
 pub fn find(config: &OfiConfig) -> Result<Found, Error> {
     let fi = Fi::load(&config.library)?;
-    let offers = Info::find(fi, None)?.offers();
+    let offers = Info::find(fi, None, 0)?.offers();
     Ok(Found { version: fi.version(), offers })
 }
 

@@ -101,6 +101,8 @@ impl Ofi {
             hint: "see `viaduct config`",
         };
         let host = HostId::of_this(config.host.as_deref()).map_err(job)?;
+        let names = Names::new(folder, &token, host);
+        names.sweep();
         let (epoll, wake) = (Epoll::new()?, EventFd::new()?);
         epoll.add(&wake, 0, Interest::Read)?;
         for (n, fd) in fabric.wait_fds()?.into_iter().enumerate() {
@@ -108,7 +110,7 @@ impl Ofi {
         }
         let core = Arc::new(Core {
             name,
-            names: Names::new(folder, &token, host),
+            names,
             config,
             token,
             host,

@@ -119,6 +119,24 @@ impl Names {
         }
     }
 
+    /// Removes the files that dead processes left behind; whoever comes next tidies up.
+    pub(crate) fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            if !entry.file_name().to_string_lossy().starts_with("ofi-") {
+                continue;
+            }
+            // Who claims a name at this very moment tries again.
+            let path = entry.path();
+            if let Ok(file) = File::open(&path)
+                && file.try_lock().is_ok()
+                && is_at(&file, &path)
+            {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+
     /// The port of a name on this host, if somebody has it.
     pub(crate) fn find(&self, address: &NetAddress) -> Option<u16> {
         let path = self.path(address);
@@ -297,5 +315,10 @@ mod tests {
         assert!(!names.path(&echo).exists(), "tidied up");
         fs::write(names.path(&echo), "4711\n").unwrap();
         drop(names.claim(&echo).unwrap());
+        fs::write(names.path(&echo), "4711\n").unwrap();
+        fs::write(folder.path().join("else"), "").unwrap();
+        let held = names.claim(&"held".parse().unwrap()).unwrap();
+        names.sweep();
+        assert!(!names.path(&echo).exists() && held.path.exists() && folder.path().join("else").exists());
     }
 }
