@@ -5,7 +5,8 @@
 //!        │  trait Provider / Endpoint
 //!        ├── loopback/   one process; deterministic; for tests and models
 //!        ├── shm/        processes of one host; shared memory, no daemon, no privileges
-//!        └── ofi/        between hosts, on libfabric, which is loaded at run time
+//!        ├── ofi/        between hosts, on libfabric, which is loaded at run time
+//!        └── auto/       shm for peers of this host, ofi for the others
 //! ```
 //!
 //! Each provider's folder has the same file names: `nic` (the provider), `vi` (an endpoint), `mem` (allocation and
@@ -19,6 +20,7 @@
 //! # Ok::<(), viaduct_via::Error>(())
 //! ```
 
+pub mod auto;
 mod bell;
 pub mod config;
 pub mod loopback;
@@ -33,6 +35,7 @@ use config::OfiConfig;
 
 /// Names that [`open`] knows, with a line on each.
 pub const NAMES: &[(&str, &str)] = &[
+    ("auto", "shm for peers of this host, ofi for the others; one completion queue over both"),
     ("shm", "processes of one host through shared memory; no set-up, no daemon, no privileges"),
     ("ofi", "between hosts, on libfabric; ofi:tcp, ofi:verbs and so on name one of its providers"),
     ("loopback", "one process; deterministic; for tests and models"),
@@ -41,6 +44,7 @@ pub const NAMES: &[(&str, &str)] = &[
 /// Opens a provider by name.
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     match name {
+        "auto" => auto::open(config),
         "shm" => shm::open(config.shm.clone()),
         "loopback" => Ok(loopback::provider()),
         "ofi" => ofi::open(config.ofi.clone()),
@@ -48,7 +52,9 @@ pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
             Some(provider) if !provider.is_empty() => {
                 ofi::open(OfiConfig { provider: Some(provider.into()), ..config.ofi.clone() })
             }
-            _ => Err(Error::InvalidParameter("unknown provider; known are shm, ofi, ofi:NAME and loopback")),
+            _ => Err(Error::InvalidParameter(
+                "unknown provider; known are auto, shm, ofi, ofi:NAME and loopback",
+            )),
         },
     }
 }

@@ -30,11 +30,13 @@ pub struct Setup {
     pub delayed: bool,
     /// Removed when the world ends.
     pub folder: Option<TempDir>,
+    /// What carries a connection, where that is not the provider itself.
+    pub carrier: Option<&'static str>,
 }
 
 impl Setup {
     fn new(name: &'static str, open: Opener) -> Setup {
-        Setup { name, open, delayed: false, folder: None }
+        Setup { name, open, delayed: false, folder: None, carrier: None }
     }
 
     /// The same with a hook around every provider; each gets its own.
@@ -119,7 +121,7 @@ pub fn ofi_tcp() -> Setup {
 pub fn ofi_cramped() -> Setup {
     fabric("ofi_cramped", |config| {
         config.frame = 2048;
-        config.window = 4;
+        config.window = 8;
     })
 }
 
@@ -133,19 +135,18 @@ pub fn ofi_delayed() -> Setup {
     delayed(ofi_tcp(), "ofi_delayed")
 }
 
+/// Shared memory or libfabric, whichever reaches the peer: within one host it is shared memory.
+pub fn auto() -> Setup {
+    let folder = TempDir::new("auto");
+    let mut config = shm_config(folder.path());
+    config.ofi = fabric_config(folder.path());
+    let open: Opener = Box::new(move || open("auto", &config));
+    Setup { folder: Some(folder), carrier: Some("shm"), ..Setup::new("auto", open) }
+}
+
 fn fabric(name: &'static str, change: impl Fn(&mut OfiConfig)) -> Setup {
     let folder = TempDir::new("ofi");
-    let mut config = Config {
-        ofi: OfiConfig {
-            runtime_dir: Some(folder.path().to_owned()),
-            token: Some(Token::random()),
-            bind: Some(Ipv4Addr::LOCALHOST.into()),
-            // A machine that is busy with other tests is no silent peer.
-            silence: scaled(Duration::from_secs(30)),
-            ..OfiConfig::default()
-        },
-        ..Config::default()
-    };
+    let mut config = Config { ofi: fabric_config(folder.path()), ..Config::default() };
     change(&mut config.ofi);
     Setup { folder: Some(folder), ..Setup::new(name, Box::new(move || open("ofi:tcp", &config))) }
 }
@@ -155,6 +156,17 @@ fn shared(name: &'static str, change: impl Fn(&mut ShmConfig)) -> Setup {
     let mut config = shm_config(folder.path());
     change(&mut config.shm);
     Setup { folder: Some(folder), ..Setup::new(name, Box::new(move || open("shm", &config))) }
+}
+
+fn fabric_config(folder: &Path) -> OfiConfig {
+    OfiConfig {
+        runtime_dir: Some(folder.to_owned()),
+        token: Some(Token::random()),
+        bind: Some(Ipv4Addr::LOCALHOST.into()),
+        // A machine that is busy with other tests is no silent peer.
+        silence: scaled(Duration::from_secs(30)),
+        ..OfiConfig::default()
+    }
 }
 
 fn delayed(setup: Setup, name: &'static str) -> Setup {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::nic::{Core, lock};
+use super::nic::{Core, MESSAGES, lock};
 
 /// Longest wait for the last words of a NIC that closes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Arc<Core>) {
-    let mut events = Vec::new();
+    let (mut events, mut seen) = (Vec::new(), 0);
     while !core.stop.load(Ordering::Acquire) {
         let (calls, timeout) = {
             let mut engine = lock(&core.engine);
@@ -27,8 +27,13 @@ pub(super) fn run(core: &Arc<Core>) {
         };
         if calls.is_empty() {
             // A failure here (a signal) is a wake-up like any other.
+            events.clear();
             let _ = core.epoll.wait(&mut events, timeout);
-            core.wake.drain();
+            // Messages may be the owner's to take; connections that come and go are not.
+            if !events.is_empty() && events.iter().all(|e| e.token == MESSAGES) {
+                core.pace.step_aside(&mut seen);
+            }
+            core.pace.wake.drain();
             continue;
         }
         // A name server may take its time: not under the lock.
@@ -64,6 +69,7 @@ pub(super) fn finish(core: &Arc<Core>) {
         let sleep = engine.fabric.may_sleep();
         drop(engine);
         if sleep {
+            events.clear();
             let _ = core.epoll.wait(&mut events, Some(Duration::from_millis(20)));
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use viaduct_os::clock;
 use viaduct_via::provider::Event;
@@ -81,11 +82,17 @@ impl Engine {
 
     /// The owner looks.
     pub(super) fn poll(&mut self, core: &Arc<Core>) {
+        core.pace.polled();
         self.progress(core);
         self.polls = self.polls.wrapping_add(1);
         if self.polls.is_multiple_of(EVENTS_EVERY) {
             self.events(core);
         }
+    }
+
+    /// Tells how many lanes there are, whoever may ask without the lock.
+    fn count(&self, core: &Core) {
+        core.lanes.store(self.lanes.len(), Ordering::Relaxed);
     }
 
     /// Takes what libfabric has finished, and sends what that made possible.
@@ -115,6 +122,7 @@ impl Engine {
 
     /// Sends what is due on every lane that something happened to, and tells the owner.
     pub(super) fn after(&mut self, core: &Arc<Core>) {
+        self.count(core);
         if self.touched.is_empty() {
             return;
         }
@@ -177,6 +185,7 @@ impl Engine {
         lane.post_all()?;
         self.by_ep.insert(key, id);
         self.lanes.insert(id, lane);
+        self.count(core);
         Ok(id)
     }
 

@@ -7,7 +7,7 @@
 //!   connect   set-up                             greeting  who proves what           (pure)
 //!   flow      credits (pure)                     wire      headers and greetings     (pure)
 //!   place     from names to ports                frames    buffers      mem  regions
-//!   control   the thread                         fabric endpoint info sys abi   libfabric itself
+//!   control   the thread; pace  when it looks      fabric endpoint info sys abi   libfabric itself
 //! ```
 //!
 //! Every connection of two VIs is one connection of libfabric's (`FI_EP_MSG`). What is promised to VIs is kept here, not
@@ -28,6 +28,7 @@ mod info;
 mod lane;
 mod mem;
 mod nic;
+mod pace;
 mod place;
 mod progress;
 mod rdma;
@@ -47,6 +48,9 @@ pub use info::Offer;
 use crate::config::OfiConfig;
 use fabric::Fabric;
 use info::Info;
+pub(crate) use nic::{MAX_VI, Ofi, Parts};
+pub(crate) use pace::Paced;
+pub(crate) use place::Place;
 use sys::Fi;
 
 /// Providers of libfabric that are taken if none is asked for, the best first.
@@ -54,6 +58,11 @@ const PREFERRED: [&str; 2] = ["verbs", "tcp"];
 
 /// Opens a provider.
 pub(crate) fn open(config: OfiConfig) -> Result<Box<dyn Provider>, Error> {
+    Ok(Box::new(open_with(config, Parts::new()?)?))
+}
+
+/// Opens a provider that shares these parts of its NIC with others.
+pub(crate) fn open_with(config: OfiConfig, parts: Parts) -> Result<Ofi, Error> {
     let fi = Fi::load(&config.library)?;
     let list = Info::find(fi, config.provider.as_deref(), abi::FI_MSG)?;
     let offers = list.offers();
@@ -79,7 +88,7 @@ pub(crate) fn open(config: OfiConfig) -> Result<Box<dyn Provider>, Error> {
         });
     }
     let fabric = Fabric::open(fi, info)?;
-    Ok(Box::new(nic::Ofi::open(config, fabric, lasting_name(&name))?))
+    Ofi::open(config, fabric, lasting_name(&name), parts)
 }
 
 /// The name of a provider, which every endpoint gives out; kept once for each that was ever opened.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
@@ -10,7 +10,6 @@ use viaduct_job::{HostId, Token};
 use viaduct_os::budget::Budget;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
-use viaduct_os::eventfd::EventFd;
 use viaduct_os::fork::{self, Registration};
 use viaduct_os::runtime_dir;
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
@@ -22,11 +21,18 @@ use super::control;
 use super::engine::Engine;
 use super::fabric::Fabric;
 use super::flow::Window;
+use super::pace::{Pace, Paced};
 use super::place::Names;
 use super::wire::MAX_PRIVATE;
 use crate::bell::{Bell, LocalWord};
 use crate::config::OfiConfig;
 
+/// Tokens of the control thread's descriptors.
+pub(super) const WAKE: u64 = 0;
+pub(super) const MESSAGES: u64 = 1;
+
+/// Most VIs.
+pub(crate) const MAX_VI: usize = 1 << 16;
 /// Longest message.
 const MAX_TRANSFER: u32 = 1 << 30;
 /// Bytes taken by value.
@@ -42,11 +48,13 @@ pub(super) struct Core {
     pub(super) names: Names,
     pub(super) budget: Budget,
     pub(super) signal: Arc<Signal>,
-    bell: Arc<Bell<LocalWord>>,
+    sleeper: Arc<Paced>,
     counters: CounterSlot,
     pub(super) epoll: Epoll,
-    pub(super) wake: EventFd,
+    pub(super) pace: Arc<Pace>,
     pub(super) stop: AtomicBool,
+    /// How many lanes the engine has.
+    pub(super) lanes: AtomicUsize,
     pub(super) generation: u32,
     pub(super) engine: Mutex<Engine>,
 }
@@ -59,7 +67,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Core {
     /// Wakes the owner of the NIC.
     pub(super) fn ring(&self) {
-        self.bell.ring();
+        self.sleeper.inner.ring();
     }
 
     pub(super) fn silence_ns(&self) -> u64 {
@@ -84,6 +92,24 @@ impl Core {
     }
 }
 
+/// What a NIC has once, whichever providers it has.
+pub(crate) struct Parts {
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) sleeper: Arc<Paced>,
+    pub(crate) counters: CounterSlot,
+}
+
+impl Parts {
+    /// Those of a NIC with this provider alone.
+    pub(super) fn new() -> Result<Parts, Error> {
+        Ok(Parts {
+            signal: Arc::new(Signal::default()),
+            sleeper: Arc::new(Paced::new(Arc::new(Bell::new(LocalWord::default())))),
+            counters: CounterSlot::open("ofi")?,
+        })
+    }
+}
+
 /// The ofi provider of one NIC.
 pub(crate) struct Ofi {
     core: Arc<Core>,
@@ -92,7 +118,12 @@ pub(crate) struct Ofi {
 }
 
 impl Ofi {
-    pub(super) fn open(config: OfiConfig, fabric: Fabric, name: &'static str) -> Result<Ofi, Error> {
+    pub(super) fn open(
+        config: OfiConfig,
+        fabric: Fabric,
+        name: &'static str,
+        parts: Parts,
+    ) -> Result<Ofi, Error> {
         let folder = runtime_dir::runtime_dir(config.runtime_dir.as_deref())?;
         let token = super::token(&config, &folder)?;
         let job = |e: viaduct_job::Error| Error::Unavailable {
@@ -103,11 +134,12 @@ impl Ofi {
         let host = HostId::of_this(config.host.as_deref()).map_err(job)?;
         let names = Names::new(folder, &token, host);
         names.sweep();
-        let (epoll, wake) = (Epoll::new()?, EventFd::new()?);
-        epoll.add(&wake, 0, Interest::Read)?;
+        let (epoll, pace) = (Epoll::new()?, Arc::new(Pace::new()?));
+        epoll.add(&pace.wake, WAKE, Interest::Read)?;
         for (n, fd) in fabric.wait_fds()?.into_iter().enumerate() {
-            epoll.add(fd, n as u64 + 1, Interest::Read)?;
+            epoll.add(fd, MESSAGES + n as u64, Interest::Read)?;
         }
+        parts.sleeper.set(pace.clone());
         let core = Arc::new(Core {
             name,
             names,
@@ -115,12 +147,13 @@ impl Ofi {
             token,
             host,
             budget: Budget::process().clone(),
-            signal: Arc::new(Signal::default()),
-            bell: Arc::new(Bell::new(LocalWord::default())),
-            counters: CounterSlot::open("ofi")?,
+            signal: parts.signal,
+            sleeper: parts.sleeper,
+            counters: parts.counters,
             epoll,
-            wake,
+            pace,
             stop: AtomicBool::new(false),
+            lanes: AtomicUsize::new(0),
             generation: fork::generation(),
             engine: Mutex::new(Engine::new(fabric)),
         });
@@ -132,9 +165,16 @@ impl Ofi {
             .map_err(|e| OsError::sys("clone", e))?;
         let fds = vec![
             fork::close_in_child(core.epoll.as_fd().as_raw_fd()),
-            fork::close_in_child(core.wake.as_fd().as_raw_fd()),
+            fork::close_in_child(core.pace.wake.as_fd().as_raw_fd()),
         ];
         Ok(Ofi { core, thread: Some(thread), _fds: fds })
+    }
+}
+
+impl Ofi {
+    /// Whether there are connections, or some to be.
+    pub(crate) fn has_connections(&self) -> bool {
+        self.core.lanes.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -146,7 +186,7 @@ impl Provider for Ofi {
     fn attributes(&self) -> NicAttributes {
         NicAttributes {
             name: self.core.name.into(),
-            max_vi: 1 << 16,
+            max_vi: MAX_VI,
             max_descriptors_per_queue: 65_536,
             max_segments_per_desc: 252,
             max_cq: 65_536,
@@ -172,7 +212,7 @@ impl Provider for Ofi {
     }
 
     fn sleeper(&self) -> Arc<dyn Sleeper> {
-        self.core.bell.clone()
+        self.core.sleeper.clone()
     }
 
     fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
@@ -270,7 +310,7 @@ impl Drop for Ofi {
             return;
         }
         self.core.stop.store(true, Ordering::Release);
-        self.core.wake.signal();
+        self.core.pace.wake.signal();
         if let Some(thread) = self.thread.take() {
             // A control thread that panicked has nothing left to say.
             let _ = thread.join();

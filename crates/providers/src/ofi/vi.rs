@@ -89,7 +89,7 @@ impl Endpoint for OfiVi {
         if lane.end == Some(Fault::Lost) || ended && !lane.closed_due && lane.all_sent() {
             engine.remove(self.lane);
         }
-        self.core.wake.signal();
+        self.core.pace.wake.signal();
     }
 
     fn provider(&self) -> &'static str {
