@@ -130,11 +130,6 @@ pub fn ofi_counted() -> Setup {
     ofi_tcp().hooked("ofi_counted", || Arc::new(Count::default()))
 }
 
-/// The same with every descriptor held back for a moment.
-pub fn ofi_delayed() -> Setup {
-    delayed(ofi_tcp(), "ofi_delayed")
-}
-
 /// Shared memory or libfabric, whichever reaches the peer: within one host it is shared memory.
 pub fn auto() -> Setup {
     let folder = TempDir::new("auto");

@@ -92,16 +92,19 @@ impl Engine {
     }
 
     /// Nobody answered at a place.
-    pub(super) fn not_there(&mut self, core: &Arc<Core>, call: Call, errno: i32) {
+    pub(super) fn not_there(&mut self, core: &Arc<Core>, mut call: Call, errno: i32) {
+        let refused = matches!(errno, 0 | FI_ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN);
+        if let Some(place) = call.place.filter(|_| !refused) {
+            // A host that does not answer at one port does not at the others, and each takes its time to find out.
+            call.places.retain(|p| p.ip() != place.ip());
+        }
         if !call.places.is_empty() {
             return self.dial(core, call);
         }
-        let error = match errno {
-            0 | FI_ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN => {
-                Error::NoMatch(call.remote.to_string())
-            }
-            other => {
-                let why = self.fabric.fi.explain(other.into());
+        let error = match refused {
+            true => Error::NoMatch(call.remote.to_string()),
+            false => {
+                let why = self.fabric.fi.explain(errno.into());
                 Error::NotReachable(format!("{}: {why}", call.remote))
             }
         };
