@@ -93,6 +93,10 @@ fn a_name_is_found_by_itself_by_host_and_by_port() {
     for to in ["echo", "127.0.0.1/echo", "localhost/echo"] {
         talk(&mut a, &mut b, listener, to);
     }
+    // Not where others of the host would look by themselves.
+    let listener = b.nic.listen(&address("127.0.0.2/aside"), 4).unwrap();
+    talk(&mut a, &mut b, listener, "aside");
+    talk(&mut a, &mut b, listener, "127.0.0.2/aside");
     let port = free_port();
     let exact = format!("127.0.0.1:{port}/exact");
     let listener = b.nic.listen(&address(&exact), 4).unwrap();

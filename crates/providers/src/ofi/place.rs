@@ -1,7 +1,7 @@
 //! Where an address is: from a name a person can type to a port of a host.
 //!
 //! ```text
-//!   echo                 on this host: its port is in a file of the run-time folder
+//!   echo                 on this host: where it listens is in a file of the run-time folder
 //!   node3/echo           the job decides: one of a few ports, tried in turn
 //!   node3:4711/echo      this port and no other
 //! ```
@@ -13,7 +13,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -137,14 +137,14 @@ impl Names {
         }
     }
 
-    /// The port of a name on this host, if somebody has it.
-    pub(crate) fn find(&self, address: &NetAddress) -> Option<u16> {
+    /// Where a name of this host is, if somebody has it.
+    pub(crate) fn find(&self, address: &NetAddress) -> Option<SocketAddr> {
         let path = self.path(address);
         let mut file = File::open(&path).ok()?;
         let mut text = String::new();
-        (&mut file).take(16).read_to_string(&mut text).ok()?;
-        // Without a port it is being claimed, and must be left alone.
-        let port = text.trim().parse().ok()?;
+        (&mut file).take(64).read_to_string(&mut text).ok()?;
+        // Without an address it is being claimed, and must be left alone.
+        let place: SocketAddr = text.trim().parse().ok()?;
         if file.try_lock_shared().is_ok() {
             // Nobody holds it: a dead process left it behind.
             if is_at(&file, &path) {
@@ -152,7 +152,7 @@ impl Names {
             }
             return None;
         }
-        Some(port)
+        Some(place)
     }
 
     /// The ports of this job where an address has none.
@@ -165,8 +165,8 @@ impl Names {
     pub(crate) fn places(&self, address: &NetAddress) -> Result<Vec<SocketAddr>, Error> {
         let (host, port) = match Place::of(address)? {
             Place::Here => {
-                let port = self.find(address).ok_or_else(|| Error::NoMatch(address.to_string()))?;
-                return Ok(vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)]);
+                let place = self.find(address).ok_or_else(|| Error::NoMatch(address.to_string()))?;
+                return Ok(vec![place]);
             }
             Place::There { host, port } => (host, port),
         };
@@ -200,11 +200,17 @@ pub(crate) fn is_plain(address: &NetAddress) -> bool {
 }
 
 impl Claim {
-    /// Tells others on this host the port.
-    pub(crate) fn announce(&mut self, port: u16) -> Result<(), Error> {
+    /// Tells others on this host where it is.
+    pub(crate) fn announce(&mut self, ip: IpAddr, port: u16) -> Result<(), Error> {
+        // Who listens everywhere is found at the loopback interface, too.
+        let ip = match ip {
+            IpAddr::V4(v4) if v4.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(v6) if v6.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
         let mut write = || {
             self.file.seek(SeekFrom::Start(0))?;
-            self.file.write_all(format!("{port}\n").as_bytes())
+            self.file.write_all(format!("{}\n", SocketAddr::new(ip, port)).as_bytes())
         };
         write().map_err(|e| OsError::sys("write", e).into())
     }
@@ -293,8 +299,13 @@ mod tests {
         assert_eq!(names.find(&echo), None);
         let mut claim = names.claim(&echo).unwrap();
         assert_eq!(names.find(&echo), None, "no port yet");
-        claim.announce(4711).unwrap();
-        assert_eq!(names.find(&echo), Some(4711));
+        for (ip, found) in
+            [("10.0.0.7", "10.0.0.7:4711"), ("0.0.0.0", "127.0.0.1:4711"), ("::", "[::1]:4711")]
+        {
+            claim.file.set_len(0).unwrap();
+            claim.announce(ip.parse().unwrap(), 4711).unwrap();
+            assert_eq!(names.find(&echo), Some(found.parse().unwrap()));
+        }
         assert!(matches!(names.claim(&echo), Err(Error::AddressInUse(_))));
         let elsewhere = Names::new(folder.path().to_owned(), &token, HostId::named("there"));
         assert_eq!(elsewhere.find(&echo), None, "another host, though it shares the folder");
@@ -310,12 +321,12 @@ mod tests {
         let folder = TempDir::new("names");
         let names = Names::new(folder.path().to_owned(), &Token::random(), HostId::named("here"));
         let echo: NetAddress = "echo".parse().unwrap();
-        fs::write(names.path(&echo), "4711\n").unwrap();
+        fs::write(names.path(&echo), "127.0.0.1:4711\n").unwrap();
         assert_eq!(names.find(&echo), None);
         assert!(!names.path(&echo).exists(), "tidied up");
-        fs::write(names.path(&echo), "4711\n").unwrap();
+        fs::write(names.path(&echo), "127.0.0.1:4711\n").unwrap();
         drop(names.claim(&echo).unwrap());
-        fs::write(names.path(&echo), "4711\n").unwrap();
+        fs::write(names.path(&echo), "127.0.0.1:4711\n").unwrap();
         fs::write(folder.path().join("else"), "").unwrap();
         let held = names.claim(&"held".parse().unwrap()).unwrap();
         names.sweep();

@@ -54,7 +54,7 @@ impl Engine {
                 Some(port) => port.port,
                 None => self.open_port(core, address, ip, wanted)?,
             };
-        claim.announce(port)?;
+        claim.announce(ip, port)?;
         Ok(Listening { _claim: claim, address: address.clone(), listen: None, peers: 0 })
     }
 
@@ -190,11 +190,11 @@ impl Engine {
         };
         let named = |l: &Listening| l.address.discriminator() == to.discriminator();
         if !self.listening.values().any(named)
-            && let Some(port) = core.names.find(&to)
+            && let Some(place) = core.names.find(&to)
         {
             // Another NIC of this host has the name.
             let mut answer = Hello::new(step::ELSEWHERE);
-            answer.set_port(port);
+            answer.set_port(place.port());
             return self.last_word(core, id, &answer);
         }
         if hello.step() == step::PEER_REQUEST {
