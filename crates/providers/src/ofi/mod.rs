@@ -33,6 +33,8 @@ mod place;
 mod progress;
 mod rdma;
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod vi;
 mod wire;
 
