@@ -33,7 +33,9 @@ enum Sign {
 const PACKAGES: &[Package] = &[
     Package { name: "chromium", sign: Sign::Program("chromium") },
     Package { name: "gcc", sign: Sign::Program("gcc") },
+    Package { name: "iproute2", sign: Sign::Program("ip") },
     Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h") },
+    Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h") },
     Package { name: "procps", sign: Sign::Program("ps") },
     Package { name: "strace", sign: Sign::Program("strace") },
     Package { name: "util-linux", sign: Sign::Program("unshare") },

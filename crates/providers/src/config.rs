@@ -3,14 +3,19 @@
 //!
 //! Nothing here reads the environment; the programs on top do, by [`Knob::env`].
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use viaduct_job::Token;
 
 /// Settings of all providers.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
     /// Of the shared-memory provider.
     pub shm: ShmConfig,
+    /// Of the provider between hosts.
+    pub ofi: OfiConfig,
 }
 
 /// Settings of the shared-memory provider.
@@ -50,6 +55,58 @@ impl Default for ShmConfig {
     }
 }
 
+/// Settings of the provider between hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfiConfig {
+    /// Which provider of libfabric; `None` takes the best there is.
+    pub provider: Option<String>,
+    /// The file of libfabric.
+    pub library: String,
+    /// Folder in which the listeners of this host are noted; `None` is the user's run-time folder.
+    pub runtime_dir: Option<PathBuf>,
+    /// The job's token.
+    pub token: Option<Token>,
+    /// File with the job's token, if it is not given. Without either, the token of this user on this host.
+    pub token_file: Option<PathBuf>,
+    /// Stands for the identity of this host.
+    pub host: Option<String>,
+    /// Where to listen if an address does not say; `None` is everywhere for a job with a token, else this host alone.
+    pub bind: Option<IpAddr>,
+    /// Signs of life on a connection that says nothing else.
+    pub heartbeat: Duration,
+    /// Silence after which a connection is taken for lost.
+    pub silence: Duration,
+    /// Bytes of a frame.
+    pub frame: usize,
+    /// Frames of each of the two classes that a connection has room for.
+    pub window: usize,
+}
+
+impl OfiConfig {
+    /// Whether the job's token was given.
+    pub fn has_token(&self) -> bool {
+        self.token.is_some() || self.token_file.is_some()
+    }
+}
+
+impl Default for OfiConfig {
+    fn default() -> OfiConfig {
+        OfiConfig {
+            provider: None,
+            library: "libfabric.so.1".into(),
+            runtime_dir: None,
+            token: None,
+            token_file: None,
+            host: None,
+            bind: None,
+            heartbeat: Duration::from_secs(1),
+            silence: Duration::from_secs(3),
+            frame: 16 << 10,
+            window: 16,
+        }
+    }
+}
+
 /// One setting.
 pub struct Knob {
     /// Name in configuration files and on the command line.
@@ -76,6 +133,7 @@ pub const KNOBS: &[Knob] = &[
                 return Err("a folder".into());
             }
             c.shm.runtime_dir = Some(text.into());
+            c.ofi.runtime_dir = Some(text.into());
             Ok(())
         },
     },
@@ -158,7 +216,116 @@ pub const KNOBS: &[Knob] = &[
             Ok(())
         },
     },
+    Knob {
+        name: "ofi.library",
+        env: "VIADUCT_OFI_LIBRARY",
+        help: "file of libfabric, version 1.17 or newer",
+        show: |c| c.ofi.library.clone(),
+        set: |c, text| {
+            c.ofi.library = filled(text, "a file")?;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.token",
+        env: "VIADUCT_TOKEN",
+        help: "token of the job, 64 hexadecimal digits; never shown",
+        show: |_| "automatic".into(),
+        set: |c, text| {
+            c.ofi.token = Some(text.parse().map_err(|e: viaduct_job::Error| e.to_string())?);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.token-file",
+        env: "VIADUCT_TOKEN_FILE",
+        help: "file (mode 0600) with the token of the job; without one, connections stay on this host",
+        show: |c| c.ofi.token_file.as_ref().map_or("automatic".into(), |p| p.display().to_string()),
+        set: |c, text| {
+            c.ofi.token_file = Some(filled(text, "a file")?.into());
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.host",
+        env: "VIADUCT_HOST",
+        help: "name that stands for the identity of this host (boot and network namespace)",
+        show: |c| c.ofi.host.clone().unwrap_or("automatic".into()),
+        set: |c, text| {
+            c.ofi.host = Some(filled(text, "a name")?);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.bind",
+        env: "VIADUCT_OFI_BIND",
+        help: "address to listen on, where a name has none",
+        show: |c| c.ofi.bind.map_or("automatic".into(), |ip| ip.to_string()),
+        set: |c, text| {
+            c.ofi.bind = Some(text.parse().map_err(|_| "an address such as 10.0.0.7 or ::")?);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.heartbeat-ms",
+        env: "VIADUCT_OFI_HEARTBEAT_MS",
+        help: "time between signs of life on a connection that says nothing else",
+        show: |c| c.ofi.heartbeat.as_millis().to_string(),
+        set: |c, text| {
+            c.ofi.heartbeat = at_least_a_moment(text)?;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.silence-ms",
+        env: "VIADUCT_OFI_SILENCE_MS",
+        help: "silence after which a connection is taken for lost; three times the heartbeat or more",
+        show: |c| c.ofi.silence.as_millis().to_string(),
+        set: |c, text| {
+            c.ofi.silence = at_least_a_moment(text)?;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.frame",
+        env: "VIADUCT_OFI_FRAME",
+        help: "bytes of a frame; longer messages are cut into pieces",
+        show: |c| c.ofi.frame.to_string(),
+        set: |c, text| {
+            let n = bytes(text)? as usize;
+            if !(2048..=1 << 20).contains(&n) || !n.is_multiple_of(64) {
+                return Err("a multiple of 64 from 2K to 1M".into());
+            }
+            c.ofi.frame = n;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "ofi.window",
+        env: "VIADUCT_OFI_WINDOW",
+        help: "frames that a connection has room for, for messages and again for RDMA",
+        show: |c| c.ofi.window.to_string(),
+        set: |c, text| {
+            let n = number(text)?;
+            if !(2..=1024).contains(&n) {
+                return Err("from 2 to 1024".into());
+            }
+            c.ofi.window = n;
+            Ok(())
+        },
+    },
 ];
+
+fn filled(text: &str, what: &str) -> Result<String, String> {
+    if text.is_empty() { Err(what.into()) } else { Ok(text.into()) }
+}
+
+fn at_least_a_moment(text: &str) -> Result<Duration, String> {
+    match number(text)? {
+        n @ 10..=3_600_000 => Ok(Duration::from_millis(n as u64)),
+        _ => Err("from 10 to 3600000".into()),
+    }
+}
 
 fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "a whole number".to_string())

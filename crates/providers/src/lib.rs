@@ -4,7 +4,9 @@
 //!   viaduct-via  (Nic, Vi, queues, ledger)
 //!        │  trait Provider / Endpoint
 //!        ├── loopback/   one process; deterministic; for tests and models
-//!        └── shm/        processes of one host; shared memory, no daemon, no privileges
+//!        ├── shm/        processes of one host; shared memory, no daemon, no privileges
+//!        ├── ofi/        between hosts, on libfabric, which is loaded at run time
+//!        └── auto/       shm for peers of this host, ofi for the others
 //! ```
 //!
 //! Each provider's folder has the same file names: `nic` (the provider), `vi` (an endpoint), `mem` (allocation and
@@ -18,28 +20,42 @@
 //! # Ok::<(), viaduct_via::Error>(())
 //! ```
 
+pub mod auto;
 mod bell;
 pub mod config;
 pub mod loopback;
+pub mod ofi;
 pub mod shm;
 
 use viaduct_via::provider::Provider;
 use viaduct_via::{Error, RemoteAttributes};
 
 pub use config::Config;
+use config::OfiConfig;
 
 /// Names that [`open`] knows, with a line on each.
 pub const NAMES: &[(&str, &str)] = &[
+    ("auto", "shm for peers of this host, ofi for the others; one completion queue over both"),
     ("shm", "processes of one host through shared memory; no set-up, no daemon, no privileges"),
+    ("ofi", "between hosts, on libfabric; ofi:tcp, ofi:verbs and so on name one of its providers"),
     ("loopback", "one process; deterministic; for tests and models"),
 ];
 
 /// Opens a provider by name.
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     match name {
+        "auto" => auto::open(config),
         "shm" => shm::open(config.shm.clone()),
         "loopback" => Ok(loopback::provider()),
-        _ => Err(Error::InvalidParameter("unknown provider; known are shm and loopback")),
+        "ofi" => ofi::open(config.ofi.clone()),
+        _ => match name.strip_prefix("ofi:") {
+            Some(provider) if !provider.is_empty() => {
+                ofi::open(OfiConfig { provider: Some(provider.into()), ..config.ofi.clone() })
+            }
+            _ => Err(Error::InvalidParameter(
+                "unknown provider; known are auto, shm, ofi, ofi:NAME and loopback",
+            )),
+        },
     }
 }
 

@@ -72,7 +72,7 @@ fn consume(shared: &Shared, sizes: &[usize], fault: Fault) {
     let mut at = 0;
     for (n, &words) in sizes.iter().enumerate() {
         let shortest = words == ONE && flags(n) == 0;
-        while if shortest { rx.small().is_none() } else { rx.ready(1) == 0 } {
+        while if shortest { rx.full_word().is_none() } else { rx.ready(1) == 0 } {
             thread::yield_now();
         }
         let head = rx.peek().unwrap().expect("said to be there");

@@ -112,6 +112,29 @@ pub enum Error {
     /// The provider does not offer this.
     #[error("{0} is not supported by this provider")]
     NotSupported(&'static str),
+    /// The provider needs something that this machine does not have, or have right.
+    #[error("provider {provider} cannot be used: {why}; {hint}")]
+    Unavailable {
+        /// Which provider.
+        provider: &'static str,
+        /// What is missing.
+        why: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The transport below a provider said no.
+    #[error("{provider}: {call}: {why}")]
+    Transport {
+        /// Which provider.
+        provider: &'static str,
+        /// What was tried.
+        call: &'static str,
+        /// What it said.
+        why: String,
+    },
+    /// The two ends do not have the same job token, or one has none.
+    #[error("not of this job: {0}")]
+    NotOfThisJob(&'static str),
     /// The two ends speak different versions.
     #[error("protocol versions differ: ours {ours}, theirs {theirs}")]
     VersionMismatch {

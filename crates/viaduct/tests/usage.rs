@@ -24,8 +24,8 @@ fn unknown_words_list_the_known_ones() {
     let talk = refused(&["bench", "latency", "--layer", "pigeon"]);
     assert_eq!(
         talk,
-        "error: there is no layer `pigeon`\n  hint: known layers: shm, loopback, raw, copy, unix, unix-spin, pipe, tcp, \
-         tcp-spin, tcp-nagle, tcp-nodelay\n"
+        "error: there is no layer `pigeon`\n  hint: known layers: shm, auto, ofi, ofi:tcp, loopback, raw, copy, \
+         unix, unix-spin, pipe, tcp, tcp-spin, tcp-nagle, tcp-nodelay\n"
     );
     assert!(refused(&["bench", "latency", "--compare", "raw,pigeon"]).contains("`pigeon`"));
     assert!(refused(&["bench", "latency", "--provider", "infiniband"]).contains("known layers"));

@@ -2,12 +2,15 @@
 //!
 //! A new one is a function here and a line `suite!(name);` in a file of `tests/`.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use viaduct_job::Token;
+use viaduct_kit::effort::scaled;
 use viaduct_kit::tempdir::TempDir;
-use viaduct_providers::config::ShmConfig;
+use viaduct_providers::config::{OfiConfig, ShmConfig};
 use viaduct_providers::loopback::Hub;
 use viaduct_providers::{Config, open};
 use viaduct_via::Error;
@@ -27,11 +30,13 @@ pub struct Setup {
     pub delayed: bool,
     /// Removed when the world ends.
     pub folder: Option<TempDir>,
+    /// What carries a connection, where that is not the provider itself.
+    pub carrier: Option<&'static str>,
 }
 
 impl Setup {
     fn new(name: &'static str, open: Opener) -> Setup {
-        Setup { name, open, delayed: false, folder: None }
+        Setup { name, open, delayed: false, folder: None, carrier: None }
     }
 
     /// The same with a hook around every provider; each gets its own.
@@ -103,7 +108,42 @@ pub fn shm_config(folder: &Path) -> Config {
     // Nobody looks around by himself here: a wake-up that is lost shows.
     Config {
         shm: ShmConfig { runtime_dir: Some(folder.to_owned()), longest_sleep: None, ..ShmConfig::default() },
+        ..Config::default()
     }
+}
+
+/// libfabric over TCP, within one host.
+pub fn ofi_tcp() -> Setup {
+    fabric("ofi_tcp", |_| {})
+}
+
+/// The same with frames so short and windows so small that everything is cut into pieces and has to wait.
+pub fn ofi_cramped() -> Setup {
+    fabric("ofi_cramped", |config| {
+        config.frame = 2048;
+        config.window = 8;
+    })
+}
+
+/// The same with everything counted.
+pub fn ofi_counted() -> Setup {
+    ofi_tcp().hooked("ofi_counted", || Arc::new(Count::default()))
+}
+
+/// Shared memory or libfabric, whichever reaches the peer: within one host it is shared memory.
+pub fn auto() -> Setup {
+    let folder = TempDir::new("auto");
+    let mut config = shm_config(folder.path());
+    config.ofi = fabric_config(folder.path());
+    let open: Opener = Box::new(move || open("auto", &config));
+    Setup { folder: Some(folder), carrier: Some("shm"), ..Setup::new("auto", open) }
+}
+
+fn fabric(name: &'static str, change: impl Fn(&mut OfiConfig)) -> Setup {
+    let folder = TempDir::new("ofi");
+    let mut config = Config { ofi: fabric_config(folder.path()), ..Config::default() };
+    change(&mut config.ofi);
+    Setup { folder: Some(folder), ..Setup::new(name, Box::new(move || open("ofi:tcp", &config))) }
 }
 
 fn shared(name: &'static str, change: impl Fn(&mut ShmConfig)) -> Setup {
@@ -111,6 +151,17 @@ fn shared(name: &'static str, change: impl Fn(&mut ShmConfig)) -> Setup {
     let mut config = shm_config(folder.path());
     change(&mut config.shm);
     Setup { folder: Some(folder), ..Setup::new(name, Box::new(move || open("shm", &config))) }
+}
+
+fn fabric_config(folder: &Path) -> OfiConfig {
+    OfiConfig {
+        runtime_dir: Some(folder.to_owned()),
+        token: Some(Token::random()),
+        bind: Some(Ipv4Addr::LOCALHOST.into()),
+        // A machine that is busy with other tests is no silent peer.
+        silence: scaled(Duration::from_secs(30)),
+        ..OfiConfig::default()
+    }
 }
 
 fn delayed(setup: Setup, name: &'static str) -> Setup {

@@ -55,6 +55,7 @@ pub fn run(setup: harness::Setup, test: &str, limit: u64, body: fn(World)) {
         Err(Error::NotSupported(name)) => {
             viaduct_kit::packages::skip(&format!("no provider {name} in this build"))
         }
+        Err(e @ Error::Unavailable { .. }) => viaduct_kit::packages::skip(&e.to_string()),
         Err(e) => panic!("{what}: cannot open a NIC: {e}"),
     }
 }

@@ -37,7 +37,7 @@ pub fn the_good_way_round(mut w: World) {
     let info = w.a.query_vi(va).unwrap();
     assert_eq!(info.state, ViState::Connected);
     assert_eq!(info.remote, Some(theirs));
-    assert_eq!(info.provider, Some(w.a.attributes().name.as_str()));
+    assert_eq!(info.provider, w.carrier.or(Some(w.a.attributes().name.as_str())));
     w.a.disconnect(va).unwrap();
     let info = w.a.query_vi(va).unwrap();
     assert_eq!(info.state, ViState::Idle);

@@ -155,6 +155,8 @@ pub struct World {
     pub b: Node,
     /// Sends are held back by a hook.
     pub delayed: bool,
+    /// What carries a connection, where that is not the provider itself.
+    pub carrier: Option<&'static str>,
     name: &'static str,
     addresses: u32,
     doing: String,
@@ -166,10 +168,10 @@ pub struct World {
 impl World {
     /// Opens the two NICs.
     pub fn open(setup: Setup) -> Result<World, Error> {
-        let Setup { name, open, delayed, folder } = setup;
+        let Setup { name, open, delayed, folder, carrier } = setup;
         let node = || Ok::<_, Error>(Node::new(Nic::open(open()?)?));
         let (a, b) = (node()?, node()?);
-        Ok(World { a, b, delayed, name, addresses: 0, doing: String::new(), open, folder })
+        Ok(World { a, b, delayed, carrier, name, addresses: 0, doing: String::new(), open, folder })
     }
 
     /// Name of the world.

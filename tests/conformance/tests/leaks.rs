@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use viaduct_conformance::harness::{Setup, loopback, shm, shm_copying};
+use viaduct_conformance::harness::{Setup, loopback, ofi_tcp, shm, shm_copying};
 use viaduct_conformance::world::{Side, World, connect};
 use viaduct_kit::leaks::LeakCheck;
 use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
@@ -12,7 +12,7 @@ use viaduct_via::{Descriptor, Error, MemAttributes, Queue, SharedNic, ViState};
 fn life(setup: Setup) -> bool {
     let mut w = match World::open(setup) {
         Ok(w) => w,
-        Err(Error::NotSupported(_)) => return false,
+        Err(Error::NotSupported(_) | Error::Unavailable { .. }) => return false,
         Err(e) => panic!("{e}"),
     };
     for level in [ReliableDelivery, Unreliable] {
@@ -88,5 +88,11 @@ viaduct_kit::isolated! {
 viaduct_kit::isolated! {
     fn copying_shm_leaves_nothing() {
         check(shm_copying);
+    }
+}
+
+viaduct_kit::isolated! {
+    fn ofi_leaves_nothing() {
+        check(ofi_tcp);
     }
 }

@@ -14,6 +14,7 @@
 //!  must work without root         unprivileged::unprivileged                uid 65534 with folders of its own
 //!  is written in C                cc::compile_c                             warnings are errors
 //!  writes files                   tempdir::TempDir                          removes itself
+//!  needs several hosts            hosts::Hosts                              network namespaces, links that can be cut
 //!  takes long                     effort::{full, scaled}                    more rounds with --full
 //! ```
 //!
@@ -47,6 +48,7 @@ pub mod alloc;
 pub mod cc;
 pub mod child;
 pub mod effort;
+pub mod hosts;
 pub mod leaks;
 pub mod packages;
 pub mod resources;

@@ -11,8 +11,8 @@ use crate::workspace::{Dependency, Package, Workspace};
 const LAYERS: &[&[&str]] = &[
     &["crates/os"],
     &["crates/via"],
-    &["crates/providers"],
     &["crates/job"],
+    &["crates/providers"],
     &["crates/sovia", "crates/mpi", "crates/cashmere", "crates/river"],
     &["crates/sort", "crates/catapult", "crates/agent", "crates/intercept", "crates/bench", "apps/*"],
     &["crates/viaduct", "capi/*"],
@@ -80,7 +80,9 @@ fn refusal(from: &str, to: &str, kind: Use) -> Option<&'static str> {
         (Place::Tests, _, _) => None,
         (_, Place::Tests, _) => Some("tests of the whole are used by nobody"),
         (Place::Conformance, Place::Kit, _) => None,
-        (Place::Conformance, _, _) if matches!(to, "crates/os" | "crates/via" | PROVIDERS) => None,
+        (Place::Conformance, _, _) if matches!(to, "crates/os" | "crates/via" | "crates/job" | PROVIDERS) => {
+            None
+        }
         (Place::Conformance, _, _) => Some("conformance suites know providers and what is below them"),
         (Place::Floor(_), Place::Kit | Place::Conformance, Use::Tests) => None,
         (Place::Floor(_), Place::Kit | Place::Conformance, Use::Product) => {

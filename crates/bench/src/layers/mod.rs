@@ -46,6 +46,13 @@ use crate::plan::{Variant, Wait};
 pub enum Layer {
     /// Viaduct's provider for processes of one host.
     Shm,
+    /// Viaduct's provider that chooses by itself: between processes of one host, shared memory.
+    Auto,
+    /// Viaduct's provider between hosts, on the best that libfabric has.
+    Ofi,
+    /// The same on libfabric's TCP.
+    #[serde(rename = "ofi:tcp")]
+    OfiTcp,
     /// Viaduct's provider within one process.
     Loopback,
     /// A cache line or ring in shared memory, nothing else.
@@ -82,6 +89,21 @@ pub struct Info {
 /// Every layer this build knows.
 pub const ALL: &[Info] = &[
     Info { layer: Layer::Shm, name: "shm", about: "Viaduct between two processes, through shared memory" },
+    Info {
+        layer: Layer::Auto,
+        name: "auto",
+        about: "Viaduct between two processes, by whatever reaches the peer",
+    },
+    Info {
+        layer: Layer::Ofi,
+        name: "ofi",
+        about: "Viaduct between two processes, on the best that libfabric has",
+    },
+    Info {
+        layer: Layer::OfiTcp,
+        name: "ofi:tcp",
+        about: "Viaduct between two processes, on libfabric's TCP",
+    },
     Info {
         layer: Layer::Loopback,
         name: "loopback",
@@ -125,6 +147,7 @@ impl Layer {
     pub fn provider(self) -> Option<&'static str> {
         match self {
             Layer::Shm => Some("shm"),
+            Layer::Auto | Layer::Ofi | Layer::OfiTcp => Some(self.name()),
             Layer::Loopback => Some("loopback"),
             _ => None,
         }
@@ -133,7 +156,7 @@ impl Layer {
     /// How this layer waits when the user asked for `asked`: sockets have it in their name.
     pub fn wait(self, asked: Wait) -> Wait {
         match self {
-            Layer::Shm | Layer::Loopback | Layer::Raw => asked,
+            Layer::Shm | Layer::Auto | Layer::Ofi | Layer::OfiTcp | Layer::Loopback | Layer::Raw => asked,
             Layer::Copy | Layer::UnixSpin | Layer::TcpSpin => Wait::Poll,
             Layer::Unix | Layer::Pipe | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
         }
@@ -182,7 +205,7 @@ pub(crate) trait Door {
 /// Opens the second process' side.
 pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
     match variant.layer {
-        Layer::Shm => via::listen(variant, control),
+        Layer::Shm | Layer::Auto | Layer::Ofi | Layer::OfiTcp => via::listen(variant, control),
         Layer::Loopback => loopback::listen(variant, control),
         Layer::Raw => raw::listen(variant, control),
         Layer::Copy => copy::listen(variant, control),
@@ -195,7 +218,7 @@ pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
 /// Opens the first process' side.
 pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
     match variant.layer {
-        Layer::Shm => via::connect(variant, control, address),
+        Layer::Shm | Layer::Auto | Layer::Ofi | Layer::OfiTcp => via::connect(variant, control, address),
         Layer::Loopback => loopback::connect(variant, control),
         Layer::Raw => raw::connect(variant, control),
         Layer::Copy => copy::connect(variant, control),
@@ -231,6 +254,6 @@ mod tests {
             assert_eq!(serde_json::to_value(info.layer).unwrap(), info.name);
         }
         let error = "carrier-pigeon".parse::<Layer>().unwrap_err();
-        assert!(error.hint().unwrap().contains("shm, loopback, raw"));
+        assert!(error.hint().unwrap().contains("shm, auto, ofi, ofi:tcp, loopback, raw"));
     }
 }

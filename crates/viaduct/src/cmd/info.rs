@@ -7,6 +7,7 @@ use viaduct_bench::host;
 use viaduct_os::budget::Budget;
 use viaduct_os::segment::Segment;
 use viaduct_os::{barrier, copy, cpu, runtime_dir};
+use viaduct_providers::ofi;
 use viaduct_via::Nic;
 
 use crate::cli::FormatArgs;
@@ -14,7 +15,7 @@ use crate::knobs;
 use crate::output::table;
 
 pub(crate) fn run(args: &FormatArgs) -> Result<ExitCode> {
-    let rows = machine().into_iter().chain(mechanisms()).chain(providers());
+    let rows = machine().into_iter().chain(mechanisms()).chain(providers()).chain(libfabric());
     table::print(args.format, ["what", "value", "remark"], rows.collect())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -84,6 +85,32 @@ fn providers() -> Vec<Row> {
         }
     };
     viaduct_providers::NAMES.iter().map(try_out).collect()
+}
+
+/// What libfabric has here, and what of it is used.
+fn libfabric() -> Vec<Row> {
+    let found = match knobs::from_environment() {
+        Ok(config) => ofi::find(&config.ofi).map_err(|e| e.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return vec![row("libfabric", "no", error)],
+    };
+    let (major, minor) = found.version;
+    let mut rows =
+        vec![row("libfabric", format!("{major}.{minor}"), "loaded at run time, by the provider ofi")];
+    for offer in found.offers {
+        let has = match (offer.rma, offer.atomics) {
+            (true, true) => "messages, RDMA and atomics",
+            (true, false) => "messages and RDMA",
+            (false, true) => "messages and atomics",
+            (false, false) => "messages",
+        };
+        let remark = format!("has {has}; used for messages, RDMA and atomics are emulated by them");
+        rows.push(row(&format!("libfabric provider {}", offer.name), format!("ofi:{}", offer.name), remark));
+    }
+    rows
 }
 
 /// Copies straight from another process' private memory depend on this switch.

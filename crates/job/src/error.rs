@@ -1,0 +1,53 @@
+//! What can go wrong with tokens and cards.
+
+use std::path::PathBuf;
+
+/// Why something was refused. No variant holds any part of a token.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A token is not 64 hexadecimal digits.
+    #[error(
+        "not a job token: it has 64 hexadecimal digits; `head -c 32 /dev/urandom | xxd -p -c 64` makes one"
+    )]
+    BadToken,
+    /// The file of a token cannot be read.
+    #[error("job token: {path}: {why}")]
+    TokenFile {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel said.
+        why: std::io::Error,
+    },
+    /// Others could read the token.
+    #[error("job token: {path}: {what}; {hint}")]
+    TokenNotPrivate {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The host cannot be told from others.
+    #[error("host identity: {path}: {why}; set VIADUCT_HOST to a name that no other host has")]
+    NoHost {
+        /// What could not be read.
+        path: &'static str,
+        /// What the kernel said.
+        why: std::io::Error,
+    },
+    /// A card is damaged, or not one.
+    #[error("not an address card: {0}")]
+    BadCard(&'static str),
+    /// A card of another version.
+    #[error(
+        "address card of version {theirs}, this is version {ours}; use the same version of Viaduct on all hosts"
+    )]
+    CardVersion {
+        /// What we read.
+        ours: u8,
+        /// What was written.
+        theirs: u8,
+    },
+}

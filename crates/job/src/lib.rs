@@ -1,0 +1,37 @@
+//! A job: what processes that belong together know of each other before any VI exists.
+//!
+//! ```text
+//!   token   a secret of 32 bytes that every process of a job has, and nobody else
+//!   auth    both ends of a connection prove that they have it, and that nobody changed what they said
+//!   host    which host a process is on: boot and network namespace
+//!   card    who can be found where: the addresses of a process, as bytes or as text
+//! ```
+//!
+//! Catapult (Millennium Sort, section 3) starts the processes of a job and tells each of them about the others; this is
+//! what it tells. There is no input or output here but reading a token's file and the names of the host.
+//!
+//! ```
+//! use viaduct_job::auth::{Nonce, Role, prove, verify};
+//! use viaduct_job::token::Token;
+//!
+//! let token = Token::random();
+//! let (asked, answered) = (Nonce::random(), Nonce::random());
+//! let proof = prove(&token, Role::Server, &asked, &answered, b"what was said");
+//! assert!(verify(&token, Role::Server, &asked, &answered, b"what was said", &proof));
+//! assert!(!verify(&token, Role::Server, &asked, &answered, b"something else", &proof));
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod card;
+pub mod error;
+pub mod host;
+pub mod token;
+
+mod hex;
+
+pub use card::Card;
+pub use error::Error;
+pub use host::HostId;
+pub use token::Token;

@@ -1,0 +1,280 @@
+//! Connection set-up: every connection of VIs is one of libfabric's, and begins with a greeting (`greeting`).
+//!
+//! ```text
+//!   client                                          server
+//!   Dialling  fi_connect ────────────────────────▶  Arriving   fi_accept, whoever it is
+//!   Greeting  REQUEST ───────────────────────────▶
+//!             ◀─────────────────────── CHALLENGE    Proving
+//!   Asking    PROOF ─────────────────────────────▶  Asked      its owner sees the request
+//!   Open      ◀────────────────────────── ACCEPT    Open
+//! ```
+//!
+//! This file is what both sides do. [`client`] and [`server`] have the steps of each, [`peer`] those of two NICs that
+//! ask for each other.
+
+mod client;
+mod peer;
+mod server;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use viaduct_os::clock;
+use viaduct_via::provider::{Event, ListenId, RequestId};
+use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
+
+use super::endpoint::Passive;
+use super::engine::Engine;
+use super::fabric::News;
+use super::flow::{Flow, Window};
+use super::greeting::{Client, Server};
+use super::lane::Lane;
+use super::nic::Core;
+use super::place::Claim;
+use super::wire::{HEAD, Hello, step};
+
+/// Who connects has to have said who it is by then.
+pub(super) const GREETING_NS: u64 = 5_000_000_000;
+/// How long a peer that is not there yet is left alone.
+pub(super) const RETRY_NS: u64 = 5_000_000;
+
+/// How far a connection has come.
+pub(super) enum Stage {
+    /// Client: libfabric connects.
+    Dialling { call: Box<Call> },
+    /// Client: the request is out.
+    Greeting { call: Box<Call>, client: Box<Client> },
+    /// Client: the proof is out.
+    Asking { call: Box<Call> },
+    /// Server: nothing has come yet.
+    Arriving,
+    /// Server: the challenge is out.
+    Proving { server: Box<Server> },
+    /// Server: a request waits for its answer.
+    Asked { request: RequestId, listener: ListenId, counts: bool, hello: Box<Hello> },
+    /// It stands.
+    Open,
+    /// We said our last word, and wait for the other end to have read it.
+    Closing { until: u64 },
+}
+
+impl Stage {
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Stage::Open)
+    }
+
+    /// A call of ours.
+    fn call(&self) -> Option<&Call> {
+        match self {
+            Stage::Dialling { call } | Stage::Greeting { call, .. } | Stage::Asking { call } => Some(call),
+            _ => None,
+        }
+    }
+}
+
+/// A request of ours.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) vi: Vi,
+    /// Tells it from other requests of the same VI.
+    pub(super) number: u64,
+    pub(super) from: NetAddress,
+    pub(super) remote: NetAddress,
+    pub(super) attributes: RemoteAttributes,
+    /// Asks for a peer that asks for us.
+    pub(super) peer: bool,
+    /// A peer that is being tried.
+    pub(super) trying: bool,
+    /// Where it is tried now, and where next.
+    pub(super) place: Option<SocketAddr>,
+    pub(super) places: VecDeque<SocketAddr>,
+    /// It was sent elsewhere once.
+    pub(super) redirected: bool,
+}
+
+/// A port at which the NIC can be reached. It stays until the NIC closes: libfabric's tcp provider (1.17) follows a
+/// freed pointer if a passive endpoint is closed while somebody is half connected to it, and anybody may be.
+pub(super) struct Port {
+    pub(super) passive: Passive,
+    pub(super) ip: IpAddr,
+    pub(super) port: u16,
+}
+
+/// An address somebody listens on.
+pub(super) struct Listening {
+    /// The name is ours as long as this is.
+    pub(super) _claim: Claim,
+    pub(super) address: NetAddress,
+    pub(super) listen: Option<Listen>,
+    /// Peer requests that wait here.
+    pub(super) peers: usize,
+}
+
+pub(super) struct Listen {
+    pub(super) id: ListenId,
+    pub(super) backlog: usize,
+    pub(super) waiting: bool,
+    pub(super) queued: usize,
+}
+
+impl Lane {
+    /// The connection stands: both ends know what the other has room for.
+    pub(super) fn open(&mut self, core: &Core, vi: Vi, theirs: Window, frame: usize) {
+        self.flow = Flow::new(core.window(), theirs);
+        self.room = self.frames.size.min(frame) - HEAD;
+        self.vi = Some(vi);
+        self.stage = Stage::Open;
+    }
+}
+
+impl Engine {
+    /// libfabric has news.
+    pub(super) fn heard(&mut self, core: &Arc<Core>, news: News) {
+        match news {
+            News::Asked { at, info } => self.arrives(core, at, &info),
+            News::Connected { ep } => {
+                if let Some(id) = self.lane_of(ep) {
+                    self.connected(core, id);
+                    self.touch(id);
+                }
+            }
+            News::Over { ep, errno } => {
+                // What arrived before the end is taken first.
+                self.progress(core);
+                if let Some(id) = self.lane_of(ep) {
+                    self.over(core, id, errno);
+                }
+            }
+        }
+    }
+
+    /// A greeting came.
+    pub(super) fn greeted(&mut self, core: &Arc<Core>, id: u32, hello: Result<Hello, Error>) {
+        let hello = match hello {
+            Ok(hello) => hello,
+            Err(error) => return self.bad_greeting(core, id, error),
+        };
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match (&lane.stage, hello.step()) {
+            (Stage::Arriving, step::REQUEST | step::PEER_REQUEST) => self.requested(core, id, hello),
+            (Stage::Proving { .. }, step::PROOF) => self.proven(core, id, &hello),
+            (Stage::Greeting { .. }, step::CHALLENGE) => self.challenged(core, id, &hello),
+            (Stage::Asking { .. }, _) => self.answered(core, id, &hello),
+            // Who is out of step is turned away.
+            _ => self.bad_greeting(core, id, Error::Protocol("a greeting out of turn")),
+        }
+    }
+
+    /// A greeting that makes no sense: a client of ours is told why, a client is told if it is the version.
+    fn bad_greeting(&mut self, core: &Arc<Core>, id: u32, error: Error) {
+        let Some(lane) = self.lanes.get(&id) else { return };
+        if let Some(call) = lane.stage.call().cloned() {
+            self.remove(id);
+            self.refused(core, &call, error);
+        } else if matches!(error, Error::VersionMismatch { .. }) {
+            self.last_word(core, id, &Hello::new(step::WRONG_VERSION));
+        } else {
+            self.remove(id);
+        }
+    }
+
+    /// Says something, and waits for the other end to have read it.
+    pub(super) fn last_word(&mut self, core: &Core, id: u32, hello: &Hello) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.say(hello);
+        lane.stage = Stage::Closing { until: clock::now_ns() + core.silence_ns() };
+        self.touch(id);
+    }
+
+    /// A connection is over, for libfabric at least.
+    pub(super) fn over(&mut self, core: &Arc<Core>, id: u32, errno: i32) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        match &lane.stage {
+            Stage::Open => {
+                lane.lost();
+                self.touch(id);
+            }
+            Stage::Dialling { call } | Stage::Greeting { call, .. } | Stage::Asking { call } => {
+                let call = (**call).clone();
+                self.remove(id);
+                self.not_there(core, call, errno);
+            }
+            Stage::Asked { .. } => self.asker_gone(id),
+            Stage::Arriving | Stage::Proving { .. } | Stage::Closing { .. } => {
+                self.remove(id);
+            }
+        }
+    }
+
+    /// Ends what has been silent for too long, and gives signs of life.
+    pub(super) fn look_at_the_clock(&mut self, core: &Arc<Core>) {
+        let now = clock::now_ns();
+        let (silence, heartbeat) = (core.silence_ns(), core.heartbeat_ns());
+        let ids: Vec<u32> = self.lanes.keys().copied().collect();
+        for id in ids {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            let quiet = now.saturating_sub(lane.heard);
+            match lane.stage {
+                Stage::Closing { until } if now >= until => {
+                    self.remove(id);
+                }
+                Stage::Closing { .. } => self.touch(id),
+                Stage::Dialling { .. } | Stage::Greeting { .. } | Stage::Arriving | Stage::Proving { .. }
+                    if quiet >= GREETING_NS =>
+                {
+                    self.over(core, id, libc::ETIMEDOUT);
+                }
+                Stage::Open | Stage::Asking { .. } | Stage::Asked { .. } => {
+                    if quiet >= silence && lane.end.is_none() {
+                        self.over(core, id, libc::ETIMEDOUT);
+                    } else if now.saturating_sub(lane.said) >= heartbeat && lane.end.is_none() {
+                        lane.signal(super::wire::Kind::Alive);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if self.retry.is_some_and(|at| now >= at) {
+            self.retry = None;
+            self.retry_peers(core);
+        }
+        self.after(core);
+    }
+
+    /// How long the control thread may sleep.
+    pub(super) fn sleep_ns(&self, core: &Core) -> Option<u64> {
+        let now = clock::now_ns();
+        let retry = self.retry.map(|at| at.saturating_sub(now).max(1_000_000));
+        let lanes = (!self.lanes.is_empty()).then(|| (core.heartbeat_ns() / 2).max(1_000_000));
+        retry.into_iter().chain(lanes).min()
+    }
+
+    /// The NIC closes: requests are answered, names are given back, connections end.
+    pub(super) fn close_all(&mut self, core: &Arc<Core>) {
+        // Who has just arrived is taken in, so that it can be sent away.
+        self.events(core);
+        self.listening.clear();
+        self.calls.clear();
+        self.wants.clear();
+        self.asked.clear();
+        let ids: Vec<u32> = self.lanes.keys().copied().collect();
+        for id in ids {
+            let Some(lane) = self.lanes.get(&id) else { continue };
+            match lane.stage {
+                Stage::Asked { .. } => self.last_word(core, id, &Hello::new(step::NO_MATCH)),
+                // An endpoint that nobody fetched closes it when it is dropped.
+                Stage::Open | Stage::Closing { .. } => {}
+                _ => drop(self.remove(id)),
+            }
+        }
+        self.after(core);
+    }
+
+    /// Tells the owner of something.
+    pub(super) fn tell(&mut self, core: &Core, event: Event) {
+        self.events.push_back(event);
+        core.signal.post_events();
+        core.ring();
+    }
+}

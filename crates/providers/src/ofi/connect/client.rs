@@ -1,0 +1,233 @@
+//! The asking side of connection set-up.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use viaduct_via::provider::Event;
+use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
+
+use super::{Call, Stage};
+use crate::mismatch;
+use crate::ofi::abi::FI_ECONNREFUSED;
+use crate::ofi::engine::Engine;
+use crate::ofi::greeting::{Client, refusal};
+use crate::ofi::nic::Core;
+use crate::ofi::place;
+use crate::ofi::vi::OfiVi;
+use crate::ofi::wire::{Hello, step};
+
+impl Engine {
+    /// Notes a request of ours.
+    pub(in crate::ofi) fn ask(
+        &mut self,
+        vi: Vi,
+        from: NetAddress,
+        remote: &NetAddress,
+        attributes: &RemoteAttributes,
+        peer: bool,
+    ) -> Call {
+        let number = self.number();
+        self.asked.insert(vi, number);
+        let (remote, attributes) = (remote.clone(), attributes.clone());
+        let (trying, redirected, place, places) = (false, false, None, VecDeque::new());
+        Call { vi, number, from, remote, attributes, peer, trying, place, places, redirected }
+    }
+
+    /// Whether a request has been neither answered nor given up.
+    pub(super) fn stands(&self, call: &Call) -> bool {
+        self.asked.get(&call.vi) == Some(&call.number)
+    }
+
+    /// Looks up where to go, and goes. Names that need a name server are left to the control thread.
+    pub(in crate::ofi) fn start(&mut self, core: &Arc<Core>, call: Call) {
+        if !place::is_plain(&call.remote) {
+            self.calls.push(call);
+            core.pace.wake.signal();
+            return;
+        }
+        let places = core.names.places(&call.remote);
+        self.start_at(core, call, places);
+    }
+
+    /// Goes to the first of these places.
+    pub(in crate::ofi) fn start_at(
+        &mut self,
+        core: &Arc<Core>,
+        mut call: Call,
+        places: Result<Vec<SocketAddr>, Error>,
+    ) {
+        match places {
+            Ok(places) => {
+                call.places = places.into();
+                self.dial(core, call);
+            }
+            Err(error) => self.failed(core, &call, error),
+        }
+    }
+
+    /// Goes to the next place there is.
+    fn dial(&mut self, core: &Arc<Core>, mut call: Call) {
+        if !self.stands(&call) {
+            return;
+        }
+        let Some(place) = call.places.pop_front() else {
+            let error = Error::NoMatch(call.remote.to_string());
+            return self.failed(core, &call, error);
+        };
+        call.place = Some(place);
+        let info = self.fabric.info.leading_to(place);
+        let stage = Stage::Dialling { call: Box::new(call.clone()) };
+        let made = self.make_lane(core, &info, stage, call.attributes.clone());
+        let id = match made {
+            Ok(id) => id,
+            Err(error) => return self.failed(core, &call, error),
+        };
+        let dialled = self.lanes.get(&id).map_or(Ok(()), |lane| lane.ep.connect(place));
+        if let Err(errno) = dialled {
+            self.remove(id);
+            self.not_there(core, call, errno);
+        }
+        core.pace.wake.signal();
+    }
+
+    /// Nobody answered at a place.
+    pub(super) fn not_there(&mut self, core: &Arc<Core>, mut call: Call, errno: i32) {
+        let refused = matches!(errno, 0 | FI_ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN);
+        if let Some(place) = call.place.filter(|_| !refused) {
+            // A host that does not answer at one port does not at the others, and each takes its time to find out.
+            call.places.retain(|p| p.ip() != place.ip());
+        }
+        if !call.places.is_empty() {
+            return self.dial(core, call);
+        }
+        let error = match refused {
+            true => Error::NoMatch(call.remote.to_string()),
+            false => {
+                let why = self.fabric.fi.explain(errno.into());
+                Error::NotReachable(format!("{}: {why}", call.remote))
+            }
+        };
+        self.failed(core, &call, error);
+    }
+
+    /// A request came to nothing: a peer may still come, others are told.
+    fn failed(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
+        if call.peer && matches!(error, Error::NoMatch(_) | Error::NotReachable(_)) {
+            self.peer_not_there(call);
+            core.pace.wake.signal();
+        } else {
+            self.refused(core, call, error);
+        }
+    }
+
+    /// libfabric has connected: we say who we are.
+    pub(super) fn connected(&mut self, core: &Arc<Core>, id: u32) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Stage::Dialling { call } = &lane.stage else { return };
+        let call = call.clone();
+        let mut hello = Hello::new(if call.peer { step::PEER_REQUEST } else { step::REQUEST });
+        hello.set_host(core.host);
+        hello.set_addresses(&call.remote, &call.from);
+        hello.set_attributes(&call.attributes);
+        hello.set_window(core.window(), core.config.frame);
+        let (client, request) = Client::new(hello);
+        lane.stage = Stage::Greeting { call, client: Box::new(client) };
+        lane.say(&request);
+    }
+
+    /// The server has proved that it is of this job; now we do.
+    pub(super) fn challenged(&mut self, core: &Arc<Core>, id: u32, challenge: &Hello) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Stage::Greeting { call, client } = &lane.stage else { return };
+        let call = call.clone();
+        match client.challenged(challenge, &core.token) {
+            Ok(proof) => {
+                lane.stage = Stage::Asking { call };
+                lane.say(&proof);
+                self.touch(id);
+            }
+            Err(error) => {
+                self.remove(id);
+                self.next_or(core, *call, error);
+            }
+        }
+    }
+
+    /// The server's answer.
+    pub(super) fn answered(&mut self, core: &Arc<Core>, id: u32, answer: &Hello) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Stage::Asking { call } = &lane.stage else { return };
+        let call = (**call).clone();
+        if let (step::ELSEWHERE, Some(place), false) = (answer.step(), call.place, call.redirected) {
+            let places = [SocketAddr::new(place.ip(), answer.port())].into();
+            self.remove(id);
+            return self.dial(core, Call { places, redirected: true, ..call });
+        }
+        let accepted = match answer.step() {
+            step::ACCEPT => answer.attributes().and_then(|remote| Ok((remote, answer.window()?))),
+            step::MISMATCH => Err(match answer.attributes() {
+                Ok(theirs) => mismatch(&call.attributes, &theirs)
+                    .map_or(Error::Protocol("a mismatch where there is none"), |(ours, _)| ours),
+                Err(error) => error,
+            }),
+            _ => Err(refusal(answer, &call.remote.to_string())),
+        };
+        match accepted {
+            Ok((remote, (theirs, frame))) if self.stands(&call) => {
+                let Some(lane) = self.lanes.get_mut(&id) else { return };
+                lane.open(core, call.vi, theirs, frame);
+                let endpoint = Box::new(OfiVi::new(core.clone(), id));
+                let event = Event::Established { vi: call.vi, endpoint, remote };
+                self.answer(core, &call, event);
+            }
+            Ok(_) => drop(self.remove(id)),
+            Err(error @ Error::NoMatch(_)) => {
+                self.remove(id);
+                self.next_or(core, call, error);
+            }
+            Err(error) => {
+                self.remove(id);
+                self.refused(core, &call, error);
+            }
+        }
+    }
+
+    /// Tries the next place, if there is one.
+    fn next_or(&mut self, core: &Arc<Core>, call: Call, error: Error) {
+        match call.places.is_empty() {
+            true => self.failed(core, &call, error),
+            false => self.dial(core, call),
+        }
+    }
+
+    /// A request of ours is answered, unless it was given up.
+    pub(super) fn answer(&mut self, core: &Arc<Core>, call: &Call, event: Event) {
+        if !self.stands(call) {
+            return;
+        }
+        self.asked.remove(&call.vi);
+        self.stop_wanting(call.vi);
+        self.tell(core, event);
+    }
+
+    pub(super) fn refused(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
+        self.answer(core, call, Event::Refused { vi: call.vi, error });
+    }
+
+    /// Gives up a request. What is returned has to be dropped without the lock.
+    pub(in crate::ofi) fn cancel(&mut self, vi: Vi) -> VecDeque<Event> {
+        self.asked.remove(&vi);
+        self.stop_wanting(vi);
+        self.calls.retain(|c| c.vi != vi);
+        let ours = |stage: &Stage| stage.call().is_some_and(|c| c.vi == vi);
+        let lanes: Vec<u32> = self.lanes.values().filter(|l| ours(&l.stage)).map(|l| l.id).collect();
+        for id in lanes {
+            self.remove(id);
+        }
+        let of_it = |e: &Event| matches!(e, Event::Established { vi: v, .. } | Event::Refused { vi: v, .. } if *v == vi);
+        let (stale, rest) = std::mem::take(&mut self.events).into_iter().partition(of_it);
+        self.events = rest;
+        stale
+    }
+}

@@ -1,0 +1,76 @@
+//! The control thread: moves everything on while the owner of the NIC does not look. It sleeps on the descriptors of
+//! libfabric's queues and wakes a few times a second while there are connections, for signs of life.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::nic::{Core, MESSAGES, lock};
+
+/// Longest wait for the last words of a NIC that closes.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+pub(super) fn run(core: &Arc<Core>) {
+    let (mut events, mut seen) = (Vec::new(), 0);
+    while !core.stop.load(Ordering::Acquire) {
+        let (calls, timeout) = {
+            let mut engine = lock(&core.engine);
+            engine.progress(core);
+            engine.events(core);
+            engine.look_at_the_clock(core);
+            let calls = std::mem::take(&mut engine.calls);
+            let timeout = match engine.fabric.may_sleep() {
+                true => engine.sleep_ns(core).map(Duration::from_nanos),
+                false => Some(Duration::ZERO),
+            };
+            (calls, timeout)
+        };
+        if calls.is_empty() {
+            // A failure here (a signal) is a wake-up like any other.
+            events.clear();
+            let _ = core.epoll.wait(&mut events, timeout);
+            // Messages may be the owner's to take; connections that come and go are not.
+            if !events.is_empty() && events.iter().all(|e| e.token == MESSAGES) {
+                core.pace.step_aside(&mut seen);
+            }
+            core.pace.wake.drain();
+            continue;
+        }
+        // A name server may take its time: not under the lock.
+        for call in calls {
+            let places = core.names.places(&call.remote);
+            lock(&core.engine).start_at(core, call, places);
+        }
+    }
+}
+
+/// The NIC closes and the thread has ended: what was said last is still sent.
+pub(super) fn finish(core: &Arc<Core>) {
+    let stale = {
+        let mut engine = lock(&core.engine);
+        engine.close_all(core);
+        std::mem::take(&mut engine.events)
+    };
+    drop(stale); // an endpoint in it takes the lock
+    let give_up = Instant::now() + LAST_WORDS;
+    let mut events = Vec::new();
+    loop {
+        let mut engine = lock(&core.engine);
+        engine.progress(core);
+        engine.events(core);
+        engine.look_at_the_clock(core);
+        if engine.lanes.is_empty() || Instant::now() >= give_up {
+            let ids: Vec<u32> = engine.lanes.keys().copied().collect();
+            for id in ids {
+                engine.remove(id);
+            }
+            return;
+        }
+        let sleep = engine.fabric.may_sleep();
+        drop(engine);
+        if sleep {
+            events.clear();
+            let _ = core.epoll.wait(&mut events, Some(Duration::from_millis(20)));
+        }
+    }
+}

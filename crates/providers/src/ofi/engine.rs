@@ -1,0 +1,261 @@
+//! The engine of one NIC: libfabric's queues, and all connections. Whoever holds its lock moves everything on.
+//!
+//! The owner of the NIC does so whenever it polls; while it does not, the control thread does, woken by the descriptors
+//! of the queues. Both run the same steps, so it does not matter who is first.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use viaduct_os::clock;
+use viaduct_via::provider::Event;
+use viaduct_via::{Fault, RemoteAttributes, Vi};
+
+use super::connect::{Call, Listening, Port, Stage};
+use super::fabric::{BATCH, Done, Fabric};
+use super::flow::SPARE;
+use super::frames::Frames;
+use super::info::Info;
+use super::lane::{Lane, from_context};
+use super::mem::Regions;
+use super::nic::Core;
+use super::wire::{Head, Hello, Kind};
+
+/// Batches of completions in one go, so that a busy peer does not keep the caller for ever.
+const BATCHES: usize = 8;
+/// How often the owner looks at the queue of events, which mostly is the control thread's business.
+const EVENTS_EVERY: u32 = 64;
+
+pub(super) struct Engine {
+    pub(super) lanes: HashMap<u32, Lane>,
+    /// Lanes by what libfabric's events name them by.
+    by_ep: HashMap<usize, u32>,
+    pub(super) listening: HashMap<u64, Listening>,
+    pub(super) ports: Vec<Port>,
+    pub(super) regions: Regions,
+    pub(super) events: VecDeque<Event>,
+    pub(super) ready: Vec<Vi>,
+    /// Our requests that have neither been answered nor given up, by VI, with the number of the request.
+    pub(super) asked: HashMap<Vi, u64>,
+    /// Requests that have to be looked up by name, and peers that are tried again.
+    pub(super) calls: Vec<Call>,
+    /// Peers that we ask for, with the addresses crossed.
+    pub(super) wants: Vec<Call>,
+    /// When peers that were not there are tried again.
+    pub(super) retry: Option<u64>,
+    pub(super) next: u64,
+    next_lane: u32,
+    polls: u32,
+    done: Vec<Done>,
+    touched: Vec<u32>,
+    /// Last, so that it is closed after all endpoints.
+    pub(super) fabric: Fabric,
+}
+
+impl Engine {
+    pub(super) fn new(fabric: Fabric) -> Engine {
+        Engine {
+            lanes: HashMap::new(),
+            by_ep: HashMap::new(),
+            listening: HashMap::new(),
+            ports: Vec::new(),
+            regions: Regions::default(),
+            events: VecDeque::new(),
+            ready: Vec::new(),
+            asked: HashMap::new(),
+            calls: Vec::new(),
+            wants: Vec::new(),
+            retry: None,
+            next: 0,
+            next_lane: 0,
+            polls: 0,
+            done: Vec::with_capacity(BATCH),
+            touched: Vec::new(),
+            fabric,
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// The owner looks.
+    pub(super) fn poll(&mut self, core: &Arc<Core>) {
+        core.pace.polled();
+        self.progress(core);
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(EVENTS_EVERY) {
+            self.events(core);
+        }
+    }
+
+    /// Tells how many lanes there are, whoever may ask without the lock.
+    fn count(&self, core: &Core) {
+        core.lanes.store(self.lanes.len(), Ordering::Relaxed);
+    }
+
+    /// Takes what libfabric has finished, and sends what that made possible.
+    pub(super) fn progress(&mut self, core: &Arc<Core>) {
+        for _ in 0..BATCHES {
+            let mut done = std::mem::take(&mut self.done);
+            self.fabric.read_cq(&mut done);
+            let fetched = done.len();
+            for entry in done.drain(..) {
+                self.finished(core, &entry);
+            }
+            self.done = done;
+            if fetched < BATCH {
+                break;
+            }
+        }
+        self.after(core);
+    }
+
+    /// Takes libfabric's events: connections that come, stand or end.
+    pub(super) fn events(&mut self, core: &Arc<Core>) {
+        while let Some(news) = self.fabric.read_eq() {
+            self.heard(core, news);
+        }
+        self.after(core);
+    }
+
+    /// Sends what is due on every lane that something happened to, and tells the owner.
+    pub(super) fn after(&mut self, core: &Arc<Core>) {
+        self.count(core);
+        if self.touched.is_empty() {
+            return;
+        }
+        let mut ring = false;
+        while let Some(id) = self.touched.pop() {
+            let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            lane.flush(&self.regions);
+            if lane.news {
+                lane.news = false;
+                ring = true;
+                if lane.end.is_some() {
+                    core.signal.post_events();
+                }
+                if let Some(vi) = lane.vi.filter(|_| lane.armed)
+                    && !self.ready.contains(&vi)
+                {
+                    self.ready.push(vi);
+                }
+            }
+            if lane.end == Some(Fault::Lost) && !lane.stage.is_open() {
+                self.over(core, id, 0);
+            }
+        }
+        if ring {
+            core.ring();
+        }
+    }
+
+    /// Something happened to a lane: it is looked at before the lock is given up.
+    pub(super) fn touch(&mut self, id: u32) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+    }
+
+    pub(super) fn lane_of(&self, ep: usize) -> Option<u32> {
+        self.by_ep.get(&ep).copied()
+    }
+
+    /// A lane with buffers posted, on an endpoint for this address or request.
+    pub(super) fn make_lane(
+        &mut self,
+        core: &Core,
+        info: &Info,
+        stage: Stage,
+        ours: RemoteAttributes,
+    ) -> Result<u32, viaduct_via::Error> {
+        let ep = self.fabric.endpoint(info)?;
+        let frames = core.config.window + core.config.window + SPARE;
+        let frames = Frames::new(&self.fabric, core.config.frame, frames, frames, &core.budget)?;
+        loop {
+            self.next_lane = self.next_lane.wrapping_add(1);
+            if !self.lanes.contains_key(&self.next_lane) {
+                break;
+            }
+        }
+        let id = self.next_lane;
+        let key = ep.key();
+        let mut lane = Lane::new(id, ep, frames, stage, ours, clock::now_ns());
+        lane.post_all()?;
+        self.by_ep.insert(key, id);
+        self.lanes.insert(id, lane);
+        self.count(core);
+        Ok(id)
+    }
+
+    /// Closes a lane.
+    pub(super) fn remove(&mut self, id: u32) -> Option<Lane> {
+        let lane = self.lanes.remove(&id)?;
+        self.by_ep.remove(&lane.ep.key());
+        lane.ep.shut_down();
+        Some(lane)
+    }
+
+    fn finished(&mut self, core: &Arc<Core>, done: &Done) {
+        let (id, sends, buffer) = from_context(done.context);
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+        if done.errno != 0 {
+            lane.lost();
+        } else if sends {
+            lane.sent(buffer);
+        } else {
+            self.arrived(core, id, buffer, done.len);
+        }
+    }
+
+    /// A frame came.
+    fn arrived(&mut self, core: &Arc<Core>, id: u32, buffer: u16, len: usize) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.heard = clock::now_ns();
+        let len = len.min(lane.frames.size);
+        // SAFETY: the receive is done, and posted again by `release` alone, after the last use of the bytes.
+        let bytes = unsafe { lane.frames.arrived(usize::from(buffer), 0, len) };
+        let checked = Head::parse(bytes).and_then(|(kind, head, rest)| {
+            lane.check(kind, &head)?;
+            Ok((kind, head, rest))
+        });
+        let taken = match checked {
+            Err(e) => Err(e),
+            Ok((kind, head, payload)) => match &lane.stage {
+                Stage::Open => lane.took(buffer, kind, head, payload, &self.regions),
+                Stage::Closing { .. } => {
+                    lane.release(buffer, kind);
+                    if matches!(kind, Kind::Close | Kind::Closed) {
+                        self.remove(id);
+                    }
+                    Ok(())
+                }
+                _ if kind == Kind::Hello => {
+                    let hello = Hello::parse(payload);
+                    lane.release(buffer, kind);
+                    self.greeted(core, id, hello);
+                    Ok(())
+                }
+                _ => {
+                    lane.release(buffer, kind);
+                    match kind {
+                        Kind::Alive => Ok(()),
+                        _ => Err(viaduct_via::Error::Protocol("a frame before the greeting")),
+                    }
+                }
+            },
+        };
+        if let Err(e) = taken {
+            tracing::warn!("ofi: a connection is cut off: {e}");
+            match self.lanes.get_mut(&id) {
+                Some(lane) if lane.stage.is_open() => lane.ends(Fault::Protocol),
+                Some(_) => self.over(core, id, 0),
+                None => {}
+            }
+        }
+    }
+}

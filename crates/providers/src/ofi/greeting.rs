@@ -1,0 +1,154 @@
+//! Authentication at set-up: who speaks, who proves what, and what is refused. Pure: greetings in, greetings out.
+//!
+//! ```text
+//!   client                                  server
+//!   REQUEST   nonce, addresses, VI ───────▶ nothing is looked up yet
+//!             ◀─────────── CHALLENGE  nonce, proof        or WRONG_VERSION
+//!   PROOF     proof ──────────────────────▶ of this job? somebody listens?
+//!             ◀─────────── ACCEPT | REJECT | NO_MATCH | ELSEWHERE | MISMATCH | NOT_OF_THIS_JOB
+//! ```
+//!
+//! The proofs cover the request and the challenge as a whole, so that nobody in between can change an attribute. What is
+//! sent after set-up is neither signed nor encrypted (ADR 0009).
+
+use viaduct_job::Token;
+use viaduct_job::auth::{Nonce, Role, prove, verify};
+use viaduct_via::Error;
+use zerocopy::IntoBytes;
+
+use super::wire::{Hello, step};
+
+/// Told to whoever has another token.
+const OTHER_TOKEN: &str = "the two ends have different job tokens; give both the same VIADUCT_TOKEN_FILE";
+
+/// The asking end, after its request.
+pub(crate) struct Client {
+    request: Hello,
+}
+
+impl Client {
+    /// Starts with a request, to which a nonce is added.
+    pub(crate) fn new(mut request: Hello) -> (Client, Hello) {
+        request.nonce = Nonce::random().0;
+        (Client { request }, request)
+    }
+
+    /// The server's challenge came: its proof is checked, and ours is the answer.
+    pub(crate) fn challenged(&self, challenge: &Hello, token: &Token) -> Result<Hello, Error> {
+        let (ours, theirs) = (Nonce(self.request.nonce), Nonce(challenge.nonce));
+        let said = said(&self.request, challenge);
+        if !verify(token, Role::Server, &ours, &theirs, &said, &challenge.proof) {
+            return Err(Error::NotOfThisJob(OTHER_TOKEN));
+        }
+        let mut answer = Hello::new(step::PROOF);
+        answer.proof = prove(token, Role::Client, &ours, &theirs, &said);
+        Ok(answer)
+    }
+}
+
+/// The asked end, after its challenge.
+pub(crate) struct Server {
+    request: Hello,
+    challenge: Hello,
+}
+
+impl Server {
+    /// A request came: the answer is a challenge.
+    pub(crate) fn new(request: Hello, token: &Token) -> (Server, Hello) {
+        let mut challenge = Hello::new(step::CHALLENGE);
+        challenge.nonce = Nonce::random().0;
+        let (client, server) = (Nonce(request.nonce), Nonce(challenge.nonce));
+        let said = said(&request, &challenge);
+        challenge.proof = prove(token, Role::Server, &client, &server, &said);
+        (Server { request, challenge }, challenge)
+    }
+
+    /// The client's proof came: its request, if it is of this job.
+    pub(crate) fn proven(self, proof: &Hello, token: &Token) -> Result<Hello, Error> {
+        let (client, server) = (Nonce(self.request.nonce), Nonce(self.challenge.nonce));
+        let said = said(&self.request, &self.challenge);
+        if !verify(token, Role::Client, &client, &server, &said, &proof.proof) {
+            return Err(Error::NotOfThisJob(OTHER_TOKEN));
+        }
+        Ok(self.request)
+    }
+}
+
+/// Why the server said no.
+pub(crate) fn refusal(answer: &Hello, to: &str) -> Error {
+    match answer.step() {
+        step::REJECT => Error::Rejected(answer.private().to_vec()),
+        step::NO_MATCH => Error::NoMatch(to.to_owned()),
+        step::NOT_OF_THIS_JOB => Error::NotOfThisJob(OTHER_TOKEN),
+        _ => Error::Protocol("an answer out of turn"),
+    }
+}
+
+/// What both proofs cover: the request, and the challenge without its proof.
+fn said(request: &Hello, challenge: &Hello) -> Vec<u8> {
+    let mut challenge = *challenge;
+    challenge.proof = [0; 32];
+    [request.as_bytes(), challenge.as_bytes()].concat()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn request() -> Hello {
+        let mut hello = Hello::new(step::REQUEST);
+        hello.set_private(b"private");
+        hello
+    }
+
+    #[test]
+    fn two_of_one_job_get_along() {
+        let token = Token::random();
+        let (client, hello) = Client::new(request());
+        let (server, challenge) = Server::new(hello, &token);
+        let proof = client.challenged(&challenge, &token).unwrap();
+        assert_eq!(server.proven(&proof, &token).unwrap().private(), b"private");
+    }
+
+    #[test]
+    fn each_end_notices_another_token() {
+        let (ours, theirs) = (Token::random(), Token::random());
+        let (client, hello) = Client::new(request());
+        let (server, challenge) = Server::new(hello, &theirs);
+        assert!(matches!(client.challenged(&challenge, &ours), Err(Error::NotOfThisJob(_))));
+        // A client that does not care about the server's proof still has none of its own.
+        let mut forged = Hello::new(step::PROOF);
+        forged.proof = challenge.proof;
+        assert!(matches!(server.proven(&forged, &theirs), Err(Error::NotOfThisJob(_))));
+    }
+
+    #[test]
+    fn what_was_changed_on_the_way_is_noticed() {
+        let token = Token::random();
+        let (client, hello) = Client::new(request());
+        let mut changed = hello;
+        changed.set_private(b"another");
+        let (_, challenge) = Server::new(changed, &token);
+        assert!(client.challenged(&challenge, &token).is_err());
+    }
+
+    #[test]
+    fn a_recorded_proof_is_of_no_use() {
+        let token = Token::random();
+        let (client, hello) = Client::new(request());
+        let (_, challenge) = Server::new(hello, &token);
+        let proof = client.challenged(&challenge, &token).unwrap();
+        let (again, _) = Server::new(hello, &token);
+        assert!(again.proven(&proof, &token).is_err());
+    }
+
+    #[test]
+    fn answers_have_their_errors() {
+        let mut answer = Hello::new(step::REJECT);
+        answer.set_private(b"why");
+        assert!(matches!(refusal(&answer, "x"), Error::Rejected(d) if d == b"why"));
+        assert!(matches!(refusal(&Hello::new(step::NO_MATCH), "x"), Error::NoMatch(to) if to == "x"));
+        assert!(matches!(refusal(&Hello::new(step::NOT_OF_THIS_JOB), "x"), Error::NotOfThisJob(_)));
+        assert!(matches!(refusal(&Hello::new(77), "x"), Error::Protocol(_)));
+    }
+}

@@ -1,0 +1,194 @@
+//! Who moves the engine on: the owner of the NIC while it polls, the control thread while it does not.
+//!
+//! libfabric's descriptors are readable for both. If the control thread came for every message that an owner in a loop is
+//! about to take, the two would fight over the lock; so it stays away for a moment when it sees that somebody polls. An
+//! owner that goes to sleep says so, and calls it back.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use viaduct_os::epoll::{Epoll, Interest};
+use viaduct_os::error::OsError;
+use viaduct_os::eventfd::EventFd;
+use viaduct_via::Error;
+use viaduct_via::provider::Sleeper;
+
+/// How long the control thread stays away before it looks whether the owner still polls.
+const ASIDE: Duration = Duration::from_millis(1);
+/// How often in a row: its other duties do not wait for ever.
+const TIMES: u32 = 50;
+
+/// A thread sleeps on the bell, or in poll or epoll.
+const PARKED: u32 = 1;
+const ARMED: u32 = 2;
+
+pub(super) struct Pace {
+    /// Looks of the owner, under the engine's lock.
+    polls: AtomicU64,
+    asleep: AtomicU32,
+    /// The control thread stays away.
+    aside: AtomicBool,
+    /// Wakes the control thread, wherever it sleeps.
+    pub(super) wake: EventFd,
+    /// Nothing but that.
+    only_wake: Epoll,
+}
+
+impl Pace {
+    pub(super) fn new() -> Result<Pace, OsError> {
+        let (wake, only_wake) = (EventFd::new()?, Epoll::new()?);
+        only_wake.add(&wake, 0, Interest::Read)?;
+        Ok(Pace {
+            polls: AtomicU64::new(0),
+            asleep: AtomicU32::new(0),
+            aside: AtomicBool::new(false),
+            wake,
+            only_wake,
+        })
+    }
+
+    /// The owner has looked.
+    pub(super) fn polled(&self) {
+        // Only ever written under the engine's lock.
+        self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The control thread: stays away as long as the owner polls. `seen` is what it saw the last time.
+    pub(super) fn step_aside(&self, seen: &mut u64) {
+        for _ in 0..TIMES {
+            let polls = self.polls.load(Ordering::Relaxed);
+            if std::mem::replace(seen, polls) == polls {
+                return;
+            }
+            // Said before the look, as the owner says that it sleeps before it looks at this: one sees the other.
+            self.aside.store(true, Ordering::SeqCst);
+            let called = self.asleep.load(Ordering::SeqCst) != 0
+                || self.only_wake.wait(&mut Vec::new(), Some(ASIDE)).is_ok_and(|n| n > 0);
+            self.aside.store(false, Ordering::Relaxed);
+            if called {
+                return;
+            }
+        }
+    }
+
+    fn sleeps(&self, how: u32) {
+        self.asleep.fetch_or(how, Ordering::SeqCst);
+        if self.aside.load(Ordering::SeqCst) {
+            self.wake.signal();
+        }
+    }
+
+    fn awake(&self, how: u32) {
+        self.asleep.fetch_and(!how, Ordering::Relaxed);
+    }
+}
+
+/// A NIC's sleeping place that tells the control thread of sleepers, once there is one.
+pub(crate) struct Paced {
+    pub(super) inner: Arc<dyn Sleeper>,
+    pace: OnceLock<Arc<Pace>>,
+}
+
+impl Paced {
+    pub(crate) fn new(inner: Arc<dyn Sleeper>) -> Paced {
+        Paced { inner, pace: OnceLock::new() }
+    }
+
+    /// From now on sleepers are told of. Whoever sleeps already is woken, to announce itself again.
+    pub(super) fn set(&self, pace: Arc<Pace>) {
+        // There is one control thread to a NIC, so this is called once.
+        let _ = self.pace.set(pace);
+        self.inner.ring();
+    }
+
+    fn sleeps(&self, how: u32) {
+        if let Some(pace) = self.pace.get() {
+            pace.sleeps(how);
+        }
+    }
+
+    fn awake(&self, how: u32) {
+        if let Some(pace) = self.pace.get() {
+            pace.awake(how);
+        }
+    }
+}
+
+impl Sleeper for Paced {
+    fn announce(&self) -> u32 {
+        self.sleeps(PARKED);
+        self.inner.announce()
+    }
+
+    fn cancel(&self) {
+        self.awake(PARKED);
+        self.inner.cancel();
+    }
+
+    fn park(&self, ticket: u32, timeout: Option<Duration>) {
+        self.inner.park(ticket, timeout);
+    }
+
+    fn ring(&self) {
+        self.inner.ring();
+    }
+
+    fn arm_fd(&self) -> Result<(), Error> {
+        self.sleeps(ARMED);
+        self.inner.arm_fd()
+    }
+
+    fn drain_fd(&self) {
+        self.awake(ARMED);
+        self.inner.drain_fd();
+    }
+
+    fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.inner.fd()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs epoll")]
+    fn the_control_thread_stays_away_only_while_somebody_polls() {
+        let pace = Pace::new().unwrap();
+        let mut seen = 0;
+        pace.step_aside(&mut seen); // nobody ever polled: returns at once, or the test hangs below
+        pace.polled();
+        pace.step_aside(&mut seen);
+        assert_eq!(seen, 1, "one more look, and nobody polled since");
+        // A sleeper needs it now, however much was polled before.
+        pace.polled();
+        pace.sleeps(PARKED);
+        pace.step_aside(&mut seen);
+        assert_eq!(seen, 2);
+        assert!(!pace.aside.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs epoll")]
+    fn a_sleeper_calls_it_back() {
+        let pace = Pace::new().unwrap();
+        let mut seen = 0;
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| {
+                while !pace.aside.load(Ordering::SeqCst) {
+                    pace.polled();
+                }
+                pace.sleeps(ARMED);
+            });
+            // It comes back by being called, or because nobody polls any more; in neither case it stays.
+            while !busy.is_finished() {
+                pace.polled();
+                pace.step_aside(&mut seen);
+            }
+        });
+        assert_ne!(pace.asleep.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,107 @@
+//! An endpoint: a lane of the engine, as the VI that is bound to it sees it.
+
+use std::sync::Arc;
+
+use viaduct_os::{clock, fork};
+use viaduct_via::provider::{Endpoint, Submit};
+use viaduct_via::{Fault, Queues, Work};
+
+use super::connect::Stage;
+use super::nic::{Core, lock};
+use super::progress::Handed;
+
+pub(super) struct OfiVi {
+    core: Arc<Core>,
+    lane: u32,
+    closed: bool,
+}
+
+impl OfiVi {
+    pub(super) fn new(core: Arc<Core>, lane: u32) -> OfiVi {
+        OfiVi { core, lane, closed: false }
+    }
+}
+
+impl Endpoint for OfiVi {
+    fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
+        let mut engine = lock(&self.core.engine);
+        let Some(lane) = engine.lanes.get_mut(&self.lane) else { return Submit::Busy };
+        match lane.hand_over(work, index) {
+            Handed::Done => Submit::Done,
+            Handed::Pending => Submit::Pending,
+            Handed::Busy => Submit::Busy,
+            Handed::Failed(status) => Submit::Failed(status),
+        }
+    }
+
+    fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
+        let mut engine = lock(&self.core.engine);
+        let Some(lane) = engine.lanes.get_mut(&self.lane).filter(|l| l.end.is_none()) else {
+            return Submit::Busy;
+        };
+        if lane.hand_over_inline(bytes, immediate) { Submit::Done } else { Submit::Busy }
+    }
+
+    fn tell_receives_from(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn recv_posted(&mut self, _: &Work, _: u32) {}
+
+    fn poll(&mut self, queues: &mut Queues<'_>) {
+        let mut engine = lock(&self.core.engine);
+        engine.poll(&self.core);
+        let engine = &mut *engine;
+        let Some(lane) = engine.lanes.get_mut(&self.lane) else {
+            queues.broken(Fault::Lost);
+            return;
+        };
+        lane.poll(queues);
+        lane.flush(&engine.regions);
+    }
+
+    fn set_armed(&mut self, armed: bool) {
+        if let Some(lane) = lock(&self.core.engine).lanes.get_mut(&self.lane) {
+            lane.armed = armed;
+        }
+    }
+
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        let mut engine = lock(&self.core.engine);
+        let engine = &mut *engine;
+        let Some(lane) = engine.lanes.get_mut(&self.lane) else { return };
+        // From here on nobody writes to memory of the VI's descriptors.
+        lane.flights.clear();
+        lane.vi = None;
+        lane.armed = false;
+        while let Some(held) = lane.inbox.pop_front() {
+            lane.release(held.buffer, held.kind);
+        }
+        lane.flush(&engine.regions);
+        // Whoever has said its last word, or is gone, does not wait for ours.
+        let ended = matches!(lane.end, Some(Fault::Disconnected | Fault::Lost));
+        lane.close_due = !ended;
+        lane.stage = Stage::Closing { until: clock::now_ns() + self.core.silence_ns() };
+        lane.flush(&engine.regions);
+        if lane.end == Some(Fault::Lost) || ended && !lane.closed_due && lane.all_sent() {
+            engine.remove(self.lane);
+        }
+        self.core.pace.wake.signal();
+    }
+
+    fn provider(&self) -> &'static str {
+        self.core.name
+    }
+}
+
+impl Drop for OfiVi {
+    fn drop(&mut self) {
+        // In a forked child the connection is the parent's, and the lock may be held by a thread that is not here.
+        if fork::generation() == self.core.generation {
+            self.close();
+        }
+    }
+}

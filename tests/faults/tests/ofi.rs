@@ -1,0 +1,173 @@
+//! Peers of the provider between hosts that die, fall silent, or have nothing to say.
+
+use std::path::Path;
+use std::time::Duration;
+
+use viaduct_kit::child::{Child, hear, say};
+use viaduct_kit::effort::scaled;
+use viaduct_kit::packages::skip;
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::clock;
+use viaduct_providers::config::OfiConfig;
+use viaduct_providers::{Config, open};
+use viaduct_via::{
+    Descriptor, Error, ErrorCode, MemAttributes, NetAddress, Nic, ProtectionTag, Reliability, Status, Vi,
+    ViAttributes, ViState,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LONG: Option<Duration> = Some(Duration::from_secs(30));
+
+/// Silence after which a connection is lost, in milliseconds.
+const SILENCE: u64 = 900;
+
+/// Both processes find the user's token in the folder.
+fn nic(folder: &Path, silence: u64) -> Option<(Nic, ProtectionTag)> {
+    let ofi = OfiConfig {
+        runtime_dir: Some(folder.to_owned()),
+        heartbeat: Duration::from_millis(silence / 4),
+        silence: Duration::from_millis(silence),
+        ..OfiConfig::default()
+    };
+    match open("ofi:tcp", &Config { ofi, ..Config::default() }) {
+        Ok(provider) => {
+            let mut nic = Nic::open(provider).unwrap();
+            let tag = nic.create_ptag().unwrap();
+            Some((nic, tag))
+        }
+        Err(e @ Error::Unavailable { .. }) => {
+            skip(&e.to_string());
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn meeting() -> NetAddress {
+    "meeting".parse().unwrap()
+}
+
+// Accepts one connection with ten receives posted, and does what it is told.
+viaduct_kit::child!(PEER, |args| {
+    let (mut nic, tag) = nic(Path::new(&args[0]), args[1].parse().unwrap()).expect("the parent has one");
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(Reliability::ReliableReception)).unwrap();
+    for _ in 0..10 {
+        let buffer = nic.alloc(64, MemAttributes::local(tag)).unwrap();
+        nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+    }
+    let listener = nic.listen(&meeting(), 1).unwrap();
+    say("listening");
+    let request = nic.wait_listener(listener, LONG).unwrap();
+    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    say("connected");
+    while let Some(line) = hear() {
+        match line.as_str() {
+            "receive" => say(format!("got {}", nic.wait_recv(vi, LONG).unwrap().length)),
+            "state" => say(format!("state {:?}", nic.query_vi(vi).unwrap().state)),
+            other => panic!("{other}"),
+        }
+    }
+});
+
+struct Scene {
+    nic: Nic,
+    tag: ProtectionTag,
+    vi: Vi,
+    peer: Child,
+    _folder: TempDir,
+}
+
+fn scene(silence: u64) -> Option<Scene> {
+    let folder = TempDir::new("ofi");
+    let (mut nic, tag) = nic(folder.path(), silence)?;
+    let mut peer = PEER.spawn(&[folder.path().to_str().unwrap(), &silence.to_string()]);
+    peer.expect_line("listening", LIMIT);
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(Reliability::ReliableReception)).unwrap();
+    for _ in 0..3 {
+        let buffer = nic.alloc(64, MemAttributes::local(tag)).unwrap();
+        nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+    }
+    nic.connect_request(vi, &meeting(), LONG).unwrap();
+    peer.expect_line("connected", LIMIT);
+    Some(Scene { nic, tag, vi, peer, _folder: folder })
+}
+
+impl Scene {
+    fn send(&mut self, len: usize) {
+        let buffer = self.nic.alloc(len, MemAttributes::local(self.tag)).unwrap();
+        self.nic.post_send(self.vi, Descriptor::send(buffer)).unwrap();
+    }
+
+    /// A message goes across and is acknowledged.
+    fn talk(&mut self) {
+        self.send(33);
+        self.peer.send_line("receive");
+        assert_eq!(self.peer.expect_line("got ", LIMIT), "33");
+        assert_eq!(self.nic.wait_send(self.vi, LONG).unwrap().status, Status::Success);
+    }
+
+    /// Whoever waits is told that the peer is gone; everything posted comes back once.
+    fn lost(&mut self) {
+        for _ in 0..4 {
+            self.send(20);
+        }
+        for _ in 0..4 {
+            let back = self.nic.wait_send(self.vi, LONG).unwrap();
+            assert_eq!(back.status, Status::Flushed);
+        }
+        for _ in 0..3 {
+            assert_eq!(self.nic.wait_recv(self.vi, LONG).unwrap().status, Status::Flushed);
+        }
+        assert!(matches!(self.nic.wait_recv(self.vi, LONG), Err(Error::QueueEmpty)));
+        assert_eq!(self.nic.query_vi(self.vi).unwrap().state, ViState::Error);
+        assert_eq!(self.nic.take_error().map(|e| e.code), Some(ErrorCode::ConnectionLost));
+        assert!(self.nic.take_error().is_none());
+    }
+}
+
+#[test]
+fn a_killed_peer_is_noticed_and_everything_comes_back() {
+    let _watchdog = Watchdog::arm(LIMIT, "a killed peer");
+    // Long enough that it is not the silence that is noticed.
+    let Some(mut scene) = scene(600_000) else { return };
+    scene.talk();
+    scene.peer.kill();
+    scene.peer.wait(LIMIT);
+    scene.lost();
+}
+
+#[test]
+fn a_silent_peer_is_noticed_and_everything_comes_back() {
+    let _watchdog = Watchdog::arm(LIMIT, "a silent peer");
+    let Some(mut scene) = scene(SILENCE) else { return };
+    scene.talk();
+    scene.peer.stop();
+    scene.lost();
+    // When it goes on it finds out, too.
+    scene.peer.cont();
+    loop {
+        scene.peer.send_line("state");
+        if scene.peer.expect_line("state ", LIMIT) == "Error" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn two_who_have_nothing_to_say_stay_connected_and_sleep() {
+    let _watchdog = Watchdog::arm(LIMIT, "an idle connection");
+    let silence = scaled(Duration::from_millis(SILENCE)).as_millis() as u64;
+    let Some(mut scene) = scene(silence) else { return };
+    scene.talk();
+    let (began, cpu) = (clock::now_ns(), clock::process_cpu_ns());
+    assert!(matches!(
+        scene.nic.wait_recv(scene.vi, Some(Duration::from_millis(silence * 4))),
+        Err(Error::Timeout)
+    ));
+    let (time, used) = (clock::now_ns() - began, clock::process_cpu_ns() - cpu);
+    assert!(used < time / 5, "waiting took {used} of {time} ns of a CPU");
+    assert_eq!(scene.nic.query_vi(scene.vi).unwrap().state, ViState::Connected);
+    scene.talk();
+}
