@@ -13,14 +13,14 @@ use serde::Deserialize;
 use viaduct_kit::unprivileged::User;
 
 use crate::step::Step;
-use crate::suites::{Context, Plan};
+use crate::suites::{Context, Plan, worlds};
 use crate::workspace::{self, Workspace};
 
 pub(crate) fn plan(context: &Context) -> Result<Plan> {
     if !geteuid().is_root() {
         return Ok(Plan::NotNeeded("the tests above ran as an ordinary user".to_owned()));
     }
-    let binaries = built_tests()?;
+    let binaries = built_tests(context.wanted.full)?;
     let user = Rc::new(User::new());
     if let Some(closed) =
         binaries.iter().map(|binary| &binary.executable).find(|file| !user_reaches(&user, file))
@@ -62,16 +62,10 @@ struct Profile {
 }
 
 /// The test binaries; nothing is compiled if the suite of tests ran before.
-fn built_tests() -> Result<Vec<TestBinary>> {
+fn built_tests(full: bool) -> Result<Vec<TestBinary>> {
     let mut command = workspace::cargo();
-    command.args([
-        "test",
-        "--workspace",
-        "--tests",
-        "--no-run",
-        "--message-format",
-        "json-render-diagnostics",
-    ]);
+    let fixed = ["test", "--workspace", "--tests", "--no-run", "--message-format", "json-render-diagnostics"];
+    command.args(fixed).args(worlds(full));
     let output = command.stderr(Stdio::inherit()).output().context("cargo cannot be started")?;
     ensure!(output.status.success(), "building the tests: {}", output.status);
     Ok(test_binaries(&String::from_utf8_lossy(&output.stdout)))

@@ -58,14 +58,21 @@ pub(crate) struct Context<'a> {
 /// Unit and integration tests of all packages: each test in a process of its own where nextest is at hand.
 fn tests(context: &Context) -> Result<Plan> {
     let filter = context.wanted.filter.as_deref();
+    let worlds = worlds(context.wanted.full);
     let step = if has_nextest() {
         let fixed = ["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"];
-        Step { harness: Harness::Nextest, ..Step::cargo(fixed.into_iter().chain(filter)) }
+        Step { harness: Harness::Nextest, ..Step::cargo(fixed.iter().chain(worlds).copied().chain(filter)) }
     } else {
         say("cargo-nextest is not installed: cargo test does it");
-        Step::cargo(["test", "--workspace", "--tests", "--no-fail-fast", "--"].into_iter().chain(filter))
+        let fixed = ["test", "--workspace", "--tests", "--no-fail-fast"];
+        Step::cargo(fixed.iter().chain(worlds).copied().chain(["--"]).chain(filter))
     };
     Ok(Plan::Run(vec![step]))
+}
+
+/// What tells Cargo of the test targets that only full runs have.
+pub(crate) fn worlds(full: bool) -> &'static [&'static str] {
+    if full { &["--features", "viaduct-conformance/full"] } else { &[] }
 }
 
 fn doc_tests(_context: &Context) -> Result<Plan> {

@@ -1,4 +1,3 @@
 //! The suite on the provider between hosts, over libfabric's TCP, within one host.
 
 viaduct_conformance::suite!(ofi_tcp);
-viaduct_conformance::suite!(ofi_cramped);
