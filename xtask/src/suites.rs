@@ -28,12 +28,12 @@ pub(crate) struct Suite {
 
 /// Every suite, in the order in which they run. The quick budgets, with those of lint and build, make 30 minutes.
 pub(crate) const SUITES: &[Suite] = &[
-    Suite { name: "tests", quick: Some(5), full: 60, filters: true, plan: tests },
+    Suite { name: "tests", quick: Some(7), full: 60, filters: true, plan: tests },
     Suite { name: "doc-tests", quick: Some(1), full: 3, filters: false, plan: doc_tests },
-    Suite { name: "ordinary-user", quick: Some(4), full: 60, filters: true, plan: ordinary::plan },
-    Suite { name: "loom", quick: Some(4), full: 30, filters: false, plan: loom },
-    Suite { name: "miri", quick: Some(3), full: 20, filters: false, plan: miri },
-    Suite { name: "instructions", quick: Some(2), full: 4, filters: false, plan: instructions::plan },
+    Suite { name: "ordinary-user", quick: Some(6), full: 60, filters: true, plan: ordinary::plan },
+    Suite { name: "loom", quick: Some(2), full: 30, filters: false, plan: loom },
+    Suite { name: "miri", quick: Some(4), full: 20, filters: false, plan: miri },
+    Suite { name: "instructions", quick: Some(1), full: 4, filters: false, plan: instructions::plan },
 ];
 
 /// What a suite does in this run.

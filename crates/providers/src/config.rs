@@ -121,6 +121,15 @@ pub struct Knob {
     pub set: fn(&mut Config, &str) -> Result<(), String>,
 }
 
+impl Knob {
+    /// Whether its value is for nobody's eyes, not even when it is wrong.
+    pub fn is_secret(&self) -> bool {
+        self.name == TOKEN
+    }
+}
+
+const TOKEN: &str = "ofi.token";
+
 /// Every setting.
 pub const KNOBS: &[Knob] = &[
     Knob {
@@ -227,10 +236,10 @@ pub const KNOBS: &[Knob] = &[
         },
     },
     Knob {
-        name: "ofi.token",
+        name: TOKEN,
         env: "VIADUCT_TOKEN",
         help: "token of the job, 64 hexadecimal digits; never shown",
-        show: |_| "automatic".into(),
+        show: |c| if c.ofi.token.is_some() { "given" } else { "automatic" }.into(),
         set: |c, text| {
             c.ofi.token = Some(text.parse().map_err(|e: viaduct_job::Error| e.to_string())?);
             Ok(())

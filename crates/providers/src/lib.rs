@@ -25,6 +25,7 @@ mod bell;
 pub mod config;
 pub mod loopback;
 pub mod ofi;
+mod parties;
 pub mod shm;
 
 use viaduct_via::provider::Provider;

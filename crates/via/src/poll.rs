@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::queue::Outcome;
-use crate::vi::{Queue, ViCore};
+use crate::vi::{Queue, Straight, ViCore};
 
 /// A descriptor that came back, with everything there is to know about it.
 #[derive(Debug)]
@@ -68,23 +68,18 @@ impl Nic {
     /// The next completion of the receive queue, if it is there.
     #[inline]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
-        // Nothing is there yet, or a small message for the descriptor that is next.
         if !self.is_forked()
             && self.signal.is_calm()
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.plain
-            && core.recv.nothing_done()
         {
-            if core.watch.is_quiet() {
-                return Ok(None);
-            }
-            if let Some(taken) = core.take_small() {
-                self.counters.add(Counter::Receives, 1);
-                self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
-                return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
-            }
-            if core.waits_for_next() {
-                return Ok(None);
+            match core.receive_straight() {
+                Straight::Taken(taken) => {
+                    self.count_receives(1, u64::from(taken.1.length));
+                    return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
+                }
+                Straight::Nothing => return Ok(None),
+                Straight::No => {}
             }
         }
         self.poll_queue::<true>(vi)
@@ -102,26 +97,24 @@ impl Nic {
             && self.signal.is_calm()
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.plain
-            && core.recv.nothing_done()
         {
-            if core.watch.is_quiet() {
-                return Ok(0);
-            }
-            let mut bytes = 0;
-            while into.len() - before < most
-                && let Some(taken) = core.take_small()
-            {
-                bytes += u64::from(taken.1.length);
-                into.push(Completion::new(vi, Queue::Receive, taken));
+            let (mut bytes, mut nothing) = (0, false);
+            while into.len() - before < most && !nothing {
+                match core.receive_straight() {
+                    Straight::Taken(taken) => {
+                        bytes += u64::from(taken.1.length);
+                        into.push(Completion::new(vi, Queue::Receive, taken));
+                    }
+                    Straight::Nothing => nothing = true,
+                    Straight::No => break,
+                }
             }
             let found = into.len() - before;
             if found > 0 {
-                self.counters.add(Counter::Receives, found as u64);
-                self.counters.add(Counter::BytesReceived, bytes);
-                return Ok(found);
+                self.count_receives(found, bytes);
             }
-            if core.waits_for_next() {
-                return Ok(0);
+            if nothing || found == most {
+                return Ok(found);
             }
         }
         while into.len() - before < most
@@ -130,6 +123,12 @@ impl Nic {
             into.push(completion);
         }
         Ok(into.len() - before)
+    }
+
+    #[inline]
+    fn count_receives(&self, messages: usize, bytes: u64) {
+        self.counters.add(Counter::Receives, messages as u64);
+        self.counters.add(Counter::BytesReceived, bytes);
     }
 
     /// The next completion of any queue bound to a completion queue, if there is one.
@@ -148,26 +147,18 @@ impl Nic {
                 // A small message on one of its hot VIs, or nothing anywhere.
                 for vi in &core.hot {
                     let Some(found) = self.vis.get_mut(vi.0) else { return self.poll_cq_fully(cq) };
-                    if found.attributes.recv_cq != Some(cq)
-                        || !found.own_receives
-                        || !found.recv.nothing_done()
-                    {
+                    if found.attributes.recv_cq != Some(cq) || !found.own_receives {
                         return self.poll_cq_fully(cq);
                     }
-                    if found.watch.is_quiet() {
-                        continue;
-                    }
-                    let Some(taken) = found.take_small() else {
-                        if found.waits_for_next() {
-                            continue;
-                        }
-                        return self.poll_cq_fully(cq);
+                    let taken = match found.receive_straight() {
+                        Straight::Taken(taken) => taken,
+                        Straight::Nothing => continue,
+                        Straight::No => return self.poll_cq_fully(cq),
                     };
                     found.idle_polls = 0;
-                    self.counters.add(Counter::Receives, 1);
-                    self.counters.add(Counter::BytesReceived, u64::from(taken.1.length));
                     let vi = *vi;
                     core.release();
+                    self.count_receives(1, u64::from(taken.1.length));
                     return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
                 }
                 if !core.has_cold() {

@@ -231,25 +231,25 @@ impl Nic {
         batch: impl IntoIterator<Item = Descriptor>,
     ) -> Result<usize, (usize, PostError)> {
         let (mut batch, mut posted) = (batch.into_iter(), 0);
-        while let Some(descriptor) = batch.next() {
+        // As long as they were checked before, and only their own queue has to know of them.
+        if !self.is_forked()
+            && let Some(core) = self.vis.get_mut(vi.0).filter(|core| core.plain)
+        {
+            let stamp = self.mem.stamp() ^ core.recv_mix;
+            while core.receives_straight() {
+                let Some(descriptor) = batch.next() else { return Ok(posted) };
+                if descriptor.work().stamp != stamp || descriptor.work().total >= core.tell_from {
+                    self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
+                    posted += 1;
+                    break;
+                }
+                core.recv.push(descriptor);
+                posted += 1;
+            }
+        }
+        for descriptor in batch {
             self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
             posted += 1;
-            // The first one has shown what is in the way: mostly nothing, and the others only join the queue.
-            let Some(core) = self.vis.get_mut(vi.0).filter(|core| core.plain) else { continue };
-            let stamp = self.mem.stamp() ^ core.recv_mix;
-            let straight = |d: &Descriptor| d.work().stamp == stamp && d.work().total < core.tell_from;
-            while core.receives_straight()
-                && let Some(descriptor) = batch.next()
-            {
-                if straight(&descriptor) {
-                    core.recv.push(descriptor);
-                    posted += 1;
-                    continue;
-                }
-                self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
-                posted += 1;
-                break;
-            }
         }
         Ok(posted)
     }

@@ -87,6 +87,14 @@ pub(crate) struct ViCore {
     pub(crate) owed: [u32; 2],
 }
 
+/// What the straight way to a receive found.
+pub(crate) enum Straight {
+    Taken((Descriptor, Outcome)),
+    Nothing,
+    /// It is not that simple, and nothing was done.
+    No,
+}
+
 /// What a step of progress brought about.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Progress {
@@ -318,11 +326,22 @@ impl ViCore {
         }
     }
 
-    /// A message was taken before, and none is there now: whether the one after it is all there is to wait for. A full
-    /// poll for each message would cost more than the message.
-    #[inline]
-    pub(crate) fn waits_for_next(&mut self) -> bool {
-        self.watch.has_moved() && self.watch_next()
+    /// The straight way to the next receive, for a VI whose receives are its own, while nothing but arrivals is to be
+    /// seen.
+    #[inline(always)]
+    pub(crate) fn receive_straight(&mut self) -> Straight {
+        if !self.recv.nothing_done() {
+            return Straight::No;
+        }
+        if self.watch.is_quiet() {
+            return Straight::Nothing;
+        }
+        match self.take_small() {
+            Some(taken) => Straight::Taken(taken),
+            // One was taken before: if the one after it is all there is to wait for, a full poll would cost more.
+            None if self.watch.has_moved() && self.watch_next() => Straight::Nothing,
+            None => Straight::No,
+        }
     }
 
     #[inline(never)]
@@ -333,7 +352,7 @@ impl ViCore {
 
     /// The shortest way for a message: from the transport into the descriptor that is next, and out to the caller.
     #[inline(always)]
-    pub(crate) fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
+    fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
         if self.send.waiting() > 0 {
             return None;
         }

@@ -11,8 +11,10 @@ pub(crate) fn from_environment() -> Result<Config> {
         let Some(text) = std::env::var_os(knob.env) else { continue };
         let text = text.to_string_lossy();
         (knob.set)(&mut config, &text).map_err(|allowed| {
+            // What is never shown is not shown when it is wrong either: it may be the right one with a slip.
+            let given = if knob.is_secret() { "…".into() } else { text };
             Error::usage(
-                format!("{}={text} is not understood", knob.env),
+                format!("{}={given} is not understood", knob.env),
                 format!("{}: {allowed}", knob.name),
             )
         })?;

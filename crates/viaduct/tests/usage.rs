@@ -25,7 +25,8 @@ fn unknown_words_list_the_known_ones() {
     assert_eq!(
         talk,
         "error: there is no layer `pigeon`\n  hint: known layers: shm, auto, ofi, ofi:tcp, loopback, raw, copy, \
-         unix, unix-spin, pipe, tcp, tcp-spin, tcp-nagle, tcp-nodelay\n"
+         unix, unix-spin, pipe, tcp, tcp-spin, tcp-nagle, tcp-nodelay; ofi:NAME for a provider of \
+         libfabric\n"
     );
     assert!(refused(&["bench", "latency", "--compare", "raw,pigeon"]).contains("`pigeon`"));
     assert!(refused(&["bench", "latency", "--provider", "infiniband"]).contains("known layers"));
@@ -77,6 +78,10 @@ fn a_wrong_knob_is_named() {
     assert_eq!(output.status.code(), Some(2));
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(talk.contains("VIADUCT_SHM_RING_SLOTS=many") && talk.contains("hint: shm.ring-slots"), "{talk}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    let output = command.arg("config").env("VIADUCT_TOKEN", "5ec3e7").output().unwrap();
+    let talk = String::from_utf8_lossy(&output.stderr);
+    assert!(talk.contains("VIADUCT_TOKEN") && !talk.contains("5ec3e7"), "{talk}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | `shm`, `loopback` | Viaduct itself |
+//! | `shm`, `auto`, `ofi`, `ofi:NAME`, `loopback` | Viaduct itself |
 //! | `raw` | a bare cache line or ring in shared memory: the physical limit |
 //! | `copy` | a bare single-copy loop between two processes: the limit of bandwidth |
 //! | `unix`, `tcp` and variants, `pipe` | the kernel's sockets and pipes |
@@ -32,7 +32,8 @@ use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -40,19 +41,15 @@ use crate::loops::End;
 use crate::plan::{Variant, Wait};
 
 /// Something that carries messages between the two processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layer {
     /// Viaduct's provider for processes of one host.
     Shm,
     /// Viaduct's provider that chooses by itself: between processes of one host, shared memory.
     Auto,
-    /// Viaduct's provider between hosts, on the best that libfabric has.
-    Ofi,
-    /// The same on libfabric's TCP.
-    #[serde(rename = "ofi:tcp")]
-    OfiTcp,
+    /// Viaduct's provider between hosts: `ofi` on the best that libfabric has, `ofi:NAME` on one of its providers.
+    Ofi(&'static str),
     /// Viaduct's provider within one process.
     Loopback,
     /// A cache line or ring in shared memory, nothing else.
@@ -95,14 +92,14 @@ pub const ALL: &[Info] = &[
         about: "Viaduct between two processes, by whatever reaches the peer",
     },
     Info {
-        layer: Layer::Ofi,
+        layer: Layer::Ofi("ofi"),
         name: "ofi",
         about: "Viaduct between two processes, on the best that libfabric has",
     },
     Info {
-        layer: Layer::OfiTcp,
+        layer: Layer::Ofi("ofi:tcp"),
         name: "ofi:tcp",
-        about: "Viaduct between two processes, on libfabric's TCP",
+        about: "Viaduct between two processes, on libfabric's TCP; any other of its providers likewise",
     },
     Info {
         layer: Layer::Loopback,
@@ -135,7 +132,10 @@ pub const ALL: &[Info] = &[
 impl Layer {
     /// Its name on the command line and in results.
     pub fn name(self) -> &'static str {
-        self.info().name
+        match self {
+            Layer::Ofi(name) => name,
+            _ => self.info().name,
+        }
     }
 
     /// One sentence about it.
@@ -147,7 +147,7 @@ impl Layer {
     pub fn provider(self) -> Option<&'static str> {
         match self {
             Layer::Shm => Some("shm"),
-            Layer::Auto | Layer::Ofi | Layer::OfiTcp => Some(self.name()),
+            Layer::Auto | Layer::Ofi(_) => Some(self.name()),
             Layer::Loopback => Some("loopback"),
             _ => None,
         }
@@ -156,7 +156,7 @@ impl Layer {
     /// How this layer waits when the user asked for `asked`: sockets have it in their name.
     pub fn wait(self, asked: Wait) -> Wait {
         match self {
-            Layer::Shm | Layer::Auto | Layer::Ofi | Layer::OfiTcp | Layer::Loopback | Layer::Raw => asked,
+            Layer::Shm | Layer::Auto | Layer::Ofi(_) | Layer::Loopback | Layer::Raw => asked,
             Layer::Copy | Layer::UnixSpin | Layer::TcpSpin => Wait::Poll,
             Layer::Unix | Layer::Pipe | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
         }
@@ -172,7 +172,9 @@ impl Layer {
     }
 
     fn info(self) -> &'static Info {
-        ALL.iter().find(|info| info.layer == self).expect("every layer is in the list")
+        let own = ALL.iter().find(|info| info.layer == self);
+        // A provider of libfabric that has no line of its own is described by the line of all.
+        own.or_else(|| ALL.iter().find(|info| info.name == "ofi")).expect("every layer is in the list")
     }
 }
 
@@ -180,11 +182,33 @@ impl FromStr for Layer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Layer> {
-        let known = ALL.iter().find(|info| info.name == text);
-        known.map(|info| info.layer).ok_or_else(|| {
-            let names: Vec<_> = ALL.iter().map(|info| info.name).collect();
-            Error::usage(format!("there is no layer `{text}`"), format!("known layers: {}", names.join(", ")))
-        })
+        if let Some(known) = ALL.iter().find(|info| info.name == text) {
+            return Ok(known.layer);
+        }
+        if text.strip_prefix("ofi:").is_some_and(is_provider_name) {
+            // A layer is copied around by value; the few names that a command line holds may stay for ever.
+            return Ok(Layer::Ofi(Box::leak(text.into())));
+        }
+        let names: Vec<_> = ALL.iter().map(|info| info.name).collect();
+        let hint = format!("known layers: {}; ofi:NAME for a provider of libfabric", names.join(", "));
+        Err(Error::usage(format!("there is no layer `{text}`"), hint))
+    }
+}
+
+/// Whether it can be the name of a provider of libfabric, as `fi_info` prints them: `verbs`, `tcp;ofi_rxm`.
+fn is_provider_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-;".contains(c))
+}
+
+impl Serialize for Layer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Layer {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Layer, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 
@@ -205,7 +229,7 @@ pub(crate) trait Door {
 /// Opens the second process' side.
 pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
     match variant.layer {
-        Layer::Shm | Layer::Auto | Layer::Ofi | Layer::OfiTcp => via::listen(variant, control),
+        Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::listen(variant, control),
         Layer::Loopback => loopback::listen(variant, control),
         Layer::Raw => raw::listen(variant, control),
         Layer::Copy => copy::listen(variant, control),
@@ -218,7 +242,7 @@ pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
 /// Opens the first process' side.
 pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
     match variant.layer {
-        Layer::Shm | Layer::Auto | Layer::Ofi | Layer::OfiTcp => via::connect(variant, control, address),
+        Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::connect(variant, control, address),
         Layer::Loopback => loopback::connect(variant, control),
         Layer::Raw => raw::connect(variant, control),
         Layer::Copy => copy::connect(variant, control),
@@ -253,6 +277,11 @@ mod tests {
             assert_eq!(info.name.parse::<Layer>().unwrap(), info.layer);
             assert_eq!(serde_json::to_value(info.layer).unwrap(), info.name);
         }
+        let verbs: Layer = "ofi:verbs".parse().unwrap();
+        assert_eq!((verbs, verbs.provider()), (Layer::Ofi("ofi:verbs"), Some("ofi:verbs")));
+        assert_eq!(verbs.about(), "ofi".parse::<Layer>().unwrap().about());
+        assert_eq!(serde_json::from_str::<Layer>("\"ofi:verbs\"").unwrap(), verbs);
+        assert!("ofi:".parse::<Layer>().is_err() && "ofi:a b".parse::<Layer>().is_err());
         let error = "carrier-pigeon".parse::<Layer>().unwrap_err();
         assert!(error.hint().unwrap().contains("shm, auto, ofi, ofi:tcp, loopback, raw"));
     }

@@ -77,7 +77,7 @@ impl Server {
 /// Why the server said no.
 pub(crate) fn refusal(answer: &Hello, to: &str) -> Error {
     match answer.step() {
-        step::REJECT => Error::Rejected(answer.private().to_vec()),
+        step::REJECT => Error::Rejected(answer.parties.private().to_vec()),
         step::NO_MATCH => Error::NoMatch(to.to_owned()),
         step::NOT_OF_THIS_JOB => Error::NotOfThisJob(OTHER_TOKEN),
         _ => Error::Protocol("an answer out of turn"),
@@ -97,7 +97,7 @@ mod tests {
 
     fn request() -> Hello {
         let mut hello = Hello::new(step::REQUEST);
-        hello.set_private(b"private");
+        hello.parties.set_private(b"private");
         hello
     }
 
@@ -107,7 +107,7 @@ mod tests {
         let (client, hello) = Client::new(request());
         let (server, challenge) = Server::new(hello, &token);
         let proof = client.challenged(&challenge, &token).unwrap();
-        assert_eq!(server.proven(&proof, &token).unwrap().private(), b"private");
+        assert_eq!(server.proven(&proof, &token).unwrap().parties.private(), b"private");
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         let token = Token::random();
         let (client, hello) = Client::new(request());
         let mut changed = hello;
-        changed.set_private(b"another");
+        changed.parties.set_private(b"another");
         let (_, challenge) = Server::new(changed, &token);
         assert!(client.challenged(&challenge, &token).is_err());
     }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn answers_have_their_errors() {
         let mut answer = Hello::new(step::REJECT);
-        answer.set_private(b"why");
+        answer.parties.set_private(b"why");
         assert!(matches!(refusal(&answer, "x"), Error::Rejected(d) if d == b"why"));
         assert!(matches!(refusal(&Hello::new(step::NO_MATCH), "x"), Error::NoMatch(to) if to == "x"));
         assert!(matches!(refusal(&Hello::new(step::NOT_OF_THIS_JOB), "x"), Error::NotOfThisJob(_)));

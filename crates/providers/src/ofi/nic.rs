@@ -23,9 +23,9 @@ use super::fabric::Fabric;
 use super::flow::Window;
 use super::pace::{Pace, Paced};
 use super::place::Names;
-use super::wire::MAX_PRIVATE;
 use crate::bell::{Bell, LocalWord};
 use crate::config::OfiConfig;
+use crate::parties::MAX_PRIVATE;
 
 /// Tokens of the control thread's descriptors.
 pub(super) const WAKE: u64 = 0;

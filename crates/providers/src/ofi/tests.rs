@@ -85,7 +85,7 @@ impl Rogue {
         self.over |= code != 0;
     }
 
-    /// Sends bytes as they are; false if the connection is over.
+    /// Sends bytes as they are; whether they went out. The peer may have cut us off for them by then.
     fn send(&mut self, bytes: &[u8]) -> bool {
         self.out = bytes.to_vec();
         // SAFETY: `out` is not touched until the send is done, which is waited for.
@@ -94,8 +94,10 @@ impl Rogue {
             return false;
         }
         self.sent += 1;
-        self.until(|r| (r.look() || r.over).then_some(()));
-        !self.over
+        self.until(|r| {
+            let sent = r.look();
+            (sent || r.over).then_some(sent)
+        })
     }
 
     /// Takes what libfabric has; whether the send is done.
@@ -194,8 +196,8 @@ fn scene() -> Option<Scene> {
 fn request() -> Hello {
     let mut hello = Hello::new(step::REQUEST);
     let (to, from): (NetAddress, NetAddress) = ("door".parse().unwrap(), "rogue".parse().unwrap());
-    hello.set_addresses(&to, &from);
-    hello.set_attributes(&RemoteAttributes {
+    hello.parties.set_addresses(&to, &from);
+    hello.parties.set_attributes(&RemoteAttributes {
         reliability: Reliability::ReliableDelivery,
         max_transfer_size: 1 << 30,
         qos: 0,
@@ -269,7 +271,7 @@ fn another_version_and_a_wrong_proof_are_told() {
     assert_eq!(rogue.hear_hello().step(), step::NOT_OF_THIS_JOB);
     // Out of turn: an answer where a request should be.
     let mut rogue = Rogue::new(&s.config, &s.token);
-    assert!(rogue.hello(&Hello::new(step::ACCEPT)));
+    rogue.hello(&Hello::new(step::ACCEPT));
     rogue.is_cut_off();
     assert!(s.nic.poll_listener(s.listener).unwrap().is_none(), "the owner heard of none of them");
     s.is_well();

@@ -5,19 +5,17 @@
 
 use viaduct_job::HostId;
 use viaduct_job::auth::{NONCE_LEN, PROOF_LEN};
-use viaduct_via::handle::RawHandle;
-use viaduct_via::{Error, NetAddress, ProtectionTag, Reliability, RemoteAttributes};
+use viaduct_via::Error;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::flow::{Class, Window};
+use crate::parties::Parties;
 
 /// First bytes of a greeting.
 pub(crate) const MAGIC: [u8; 8] = *b"viaduct~";
 /// Version of the protocol; both ends must have the same.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes of private data.
-pub(crate) const MAX_PRIVATE: usize = 256;
 /// Smallest frame that either end may have: a greeting fits into it.
 pub(crate) const MIN_FRAME: usize = 2048;
 
@@ -194,9 +192,6 @@ pub(crate) mod step {
     pub(crate) const ELSEWHERE: u32 = 11;
 }
 
-const RDMA_WRITE: u8 = 1;
-const RDMA_READ: u8 = 2;
-
 /// A step of connection set-up. Magic, version and step stay where they are in every version.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -207,23 +202,12 @@ pub(crate) struct Hello {
     pub(crate) nonce: [u8; NONCE_LEN],
     pub(crate) proof: [u8; PROOF_LEN],
     host: [u8; 16],
-    tag: U64,
-    max_transfer: U32,
-    qos: U32,
     frame: U32,
     data_window: U16,
     service_window: U16,
-    reliability: u8,
-    flags: u8,
-    private_len: U16,
     port: U16,
     spare: U16,
-    lengths: [u8; 4],
-    to_host: [u8; 64],
-    to_discriminator: [u8; 64],
-    from_host: [u8; 64],
-    from_discriminator: [u8; 64],
-    private: [u8; MAX_PRIVATE],
+    pub(crate) parties: Parties,
 }
 
 impl Hello {
@@ -248,9 +232,7 @@ impl Hello {
         }
         let hello =
             Hello::read_from_bytes(bytes).map_err(|_| Error::Protocol("a greeting of a wrong length"))?;
-        if hello.lengths.iter().any(|l| *l > 64) || usize::from(hello.private_len.get()) > MAX_PRIVATE {
-            return Err(Error::Protocol("a length is out of range"));
-        }
+        hello.parties.check()?;
         Ok(hello)
     }
 
@@ -285,65 +267,6 @@ impl Hello {
     pub(crate) fn port(&self) -> u16 {
         self.port.get()
     }
-
-    pub(crate) fn set_attributes(&mut self, a: &RemoteAttributes) {
-        let raw = a.ptag.raw();
-        self.reliability = a.reliability as u8;
-        self.max_transfer = a.max_transfer_size.into();
-        self.qos = a.qos.into();
-        self.tag = (u64::from(raw.generation) << 32 | u64::from(raw.index)).into();
-        self.flags |= if a.rdma_write { RDMA_WRITE } else { 0 } | if a.rdma_read { RDMA_READ } else { 0 };
-        self.set_private(&a.private_data);
-    }
-
-    pub(crate) fn attributes(&self) -> Result<RemoteAttributes, Error> {
-        let reliability =
-            Reliability::from_number(self.reliability).ok_or(Error::Protocol("no such reliability level"))?;
-        let tag = self.tag.get();
-        let raw = RawHandle { index: tag as u32, generation: (tag >> 32) as u32 };
-        Ok(RemoteAttributes {
-            reliability,
-            max_transfer_size: self.max_transfer.get(),
-            qos: self.qos.get(),
-            rdma_write: self.flags & RDMA_WRITE != 0,
-            rdma_read: self.flags & RDMA_READ != 0,
-            ptag: ProtectionTag::from_raw(raw),
-            private_data: self.private().to_vec(),
-        })
-    }
-
-    pub(crate) fn set_private(&mut self, data: &[u8]) {
-        let n = data.len().min(MAX_PRIVATE);
-        self.private[..n].copy_from_slice(&data[..n]);
-        self.private_len = (n as u16).into();
-    }
-
-    pub(crate) fn private(&self) -> &[u8] {
-        &self.private[..usize::from(self.private_len.get()).min(MAX_PRIVATE)]
-    }
-
-    pub(crate) fn set_addresses(&mut self, to: &NetAddress, from: &NetAddress) {
-        let put = |into: &mut [u8; 64], from: &[u8]| {
-            into[..from.len()].copy_from_slice(from);
-            from.len() as u8
-        };
-        self.lengths = [
-            put(&mut self.to_host, to.host()),
-            put(&mut self.to_discriminator, to.discriminator()),
-            put(&mut self.from_host, from.host()),
-            put(&mut self.from_discriminator, from.discriminator()),
-        ];
-    }
-
-    pub(crate) fn to(&self) -> Result<NetAddress, Error> {
-        let [h, d, ..] = self.lengths.map(usize::from);
-        NetAddress::new(&self.to_host[..h], &self.to_discriminator[..d])
-    }
-
-    pub(crate) fn from(&self) -> Result<NetAddress, Error> {
-        let [.., h, d] = self.lengths.map(usize::from);
-        NetAddress::new(&self.from_host[..h], &self.from_discriminator[..d])
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -355,23 +278,14 @@ mod tests {
     #[test]
     fn hello_and_back() {
         let mut h = Hello::new(step::REQUEST);
-        let (to, from) = ("node1/echo".parse().unwrap(), "0x0001".parse().unwrap());
-        h.set_addresses(&to, &from);
-        let a = RemoteAttributes {
-            reliability: Reliability::ReliableReception,
-            max_transfer_size: 99,
-            qos: 3,
-            rdma_write: false,
-            rdma_read: true,
-            ptag: ProtectionTag::from_raw(RawHandle { index: 5, generation: 0xdead_beef }),
-            private_data: b"hello".to_vec(),
-        };
-        h.set_attributes(&a);
+        let (to, from, a) = crate::parties::tests::sample();
+        h.parties.set_addresses(&to, &from);
+        h.parties.set_attributes(&a);
         h.set_host(HostId([3; 16]));
         h.set_window(Window { data: 4, service: 5 }, 4096);
         let back = Hello::parse(h.as_bytes()).unwrap();
-        assert_eq!((back.to().unwrap(), back.from().unwrap()), (to, from));
-        assert_eq!(back.attributes().unwrap(), a);
+        assert_eq!((back.parties.to().unwrap(), back.parties.from().unwrap()), (to, from));
+        assert_eq!(back.parties.attributes().unwrap(), a);
         assert_eq!(back.window().unwrap(), (Window { data: 4, service: 5 }, 4096));
         assert_eq!((back.step(), back.host), (step::REQUEST, [3; 16]));
         assert!(HEAD + size_of::<Hello>() <= MIN_FRAME, "a greeting fits into the smallest frame");
@@ -417,7 +331,8 @@ mod tests {
                 bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
             }
             if let Ok(h) = Hello::parse(&bytes) {
-                let _ = (h.to(), h.from(), h.attributes(), h.private().len(), h.window());
+                let p = h.parties;
+                let _ = (p.to(), p.from(), p.attributes(), p.private().len(), h.window());
             }
             if let Ok((_, head, rest)) = Head::parse(&bytes) {
                 proptest::prop_assert_eq!(head.length.get() as usize, rest.len());

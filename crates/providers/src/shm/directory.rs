@@ -9,10 +9,11 @@ use std::sync::Arc;
 use viaduct_os::budget::Budget;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
-use viaduct_via::{Error, MemHandle, ProtectionTag, RegionInfo};
+use viaduct_via::{Error, MemHandle, RegionInfo};
 
 use super::shared::Entries;
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence, spin_loop};
+use crate::parties::tag_number;
 
 /// Entries of the first segment.
 const FIRST: u32 = 1024;
@@ -55,12 +56,6 @@ impl Found {
     pub(crate) fn contains(&self, addr: u64, len: u64) -> bool {
         addr >= self.base && len <= self.len && addr - self.base <= self.len - len
     }
-}
-
-/// A protection tag as one number.
-pub(crate) fn tag_number(tag: ProtectionTag) -> u64 {
-    let raw = tag.raw();
-    u64::from(raw.generation) << 32 | u64::from(raw.index)
 }
 
 /// Which segment holds an entry, and where in it.

@@ -30,9 +30,9 @@ use super::mem::Memory;
 use super::pair::{Pair, lock};
 use super::ring::INLINE_BYTES;
 use super::shared::{Direction, NicPage, View};
-use super::wire::MAX_PRIVATE;
 use crate::bell::Bell;
 use crate::config::ShmConfig;
+use crate::parties::MAX_PRIVATE;
 
 /// Longest message.
 const MAX_TRANSFER: u32 = 1 << 30;

@@ -12,7 +12,6 @@ use viaduct_via::raw::Watch;
 use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
 
 use super::bounce::BOUNCES;
-use super::directory::tag_number;
 use super::doorbell::BITS;
 use super::lane::LaneId;
 use super::nic::{Core, LaneRecord, wait_while_busy};
@@ -22,6 +21,7 @@ use super::ring::{Consumer, INLINE_BYTES, Producer, entries_for};
 use super::shared::{Direction, NicPage, Slots, View, direction};
 use super::sync::Ordering;
 use super::wire::{Note, note};
+use crate::parties::tag_number;
 
 /// Where a connection's shared memory lies.
 pub(crate) struct Lane {

@@ -3,11 +3,10 @@
 //! Both ends run on one host, so numbers are in host order. What comes in is only bytes until [`Hello::parse`] or
 //! [`Note::parse`] has looked at them.
 
-use viaduct_via::handle::RawHandle;
-use viaduct_via::{Error, NetAddress, ProtectionTag, Reliability, RemoteAttributes};
+use viaduct_via::Error;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::directory::tag_number;
+use crate::parties::Parties;
 
 /// First word of every message.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"viaduct1");
@@ -17,8 +16,6 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const MAX_MESSAGE: usize = size_of::<Note>() + PIECE;
 /// Payload of one note.
 pub(crate) const PIECE: usize = 32 * 1024;
-/// Bytes of private data.
-pub(crate) const MAX_PRIVATE: usize = 256;
 
 /// Kinds of [`Hello`].
 pub(crate) mod hello {
@@ -52,11 +49,9 @@ pub(crate) const WANT_SLAB: u32 = 1;
 /// A segment of the directory.
 pub(crate) const WANT_DIRECTORY: u32 = 2;
 
-const RDMA_WRITE: u8 = 1;
-const RDMA_READ: u8 = 2;
-const DIRECT: u8 = 4;
-const HAS_CHANNEL: u8 = 8;
-const ASYMMETRIC: u8 = 16;
+const DIRECT: u32 = 1;
+const HAS_CHANNEL: u32 = 2;
+const ASYMMETRIC: u32 = 4;
 
 /// A step of connection set-up.
 #[repr(C)]
@@ -67,26 +62,15 @@ pub(crate) struct Hello {
     pub(crate) uid: [u8; 16],
     /// Where the same number stands in the sender's private memory, to find out whether process_vm works.
     pub(crate) uid_address: u64,
-    tag: u64,
+    pub(crate) lane_slab: u32,
+    pub(crate) lane_offset: u32,
     version: u32,
     pub(crate) kind: u32,
     pub(crate) vi_index: u32,
-    pub(crate) lane_slab: u32,
-    pub(crate) lane_offset: u32,
     pub(crate) ring_slots: u32,
-    max_transfer: u32,
-    qos: u32,
+    flags: u32,
     spare: u32,
-    reliability: u8,
-    flags: u8,
-    private_len: u16,
-    lengths: [u8; 4],
-    spare2: u32,
-    to_host: [u8; 64],
-    to_discriminator: [u8; 64],
-    from_host: [u8; 64],
-    from_discriminator: [u8; 64],
-    private: [u8; MAX_PRIVATE],
+    pub(crate) parties: Parties,
 }
 
 impl Hello {
@@ -108,44 +92,8 @@ impl Hello {
         if h.version != VERSION {
             return Err(Error::VersionMismatch { ours: VERSION, theirs: h.version });
         }
-        if h.lengths.iter().any(|l| *l > 64) || usize::from(h.private_len) > MAX_PRIVATE {
-            return Err(Error::Protocol("a length is out of range"));
-        }
+        h.parties.check()?;
         Ok(h)
-    }
-
-    pub(crate) fn set_attributes(&mut self, a: &RemoteAttributes) {
-        self.reliability = a.reliability as u8;
-        self.max_transfer = a.max_transfer_size;
-        self.qos = a.qos;
-        self.tag = tag_number(a.ptag);
-        self.flags |= if a.rdma_write { RDMA_WRITE } else { 0 } | if a.rdma_read { RDMA_READ } else { 0 };
-        self.set_private(&a.private_data);
-    }
-
-    pub(crate) fn set_private(&mut self, data: &[u8]) {
-        let n = data.len().min(MAX_PRIVATE);
-        self.private[..n].copy_from_slice(&data[..n]);
-        self.private_len = n as u16;
-    }
-
-    pub(crate) fn private(&self) -> &[u8] {
-        &self.private[..usize::from(self.private_len).min(MAX_PRIVATE)]
-    }
-
-    pub(crate) fn attributes(&self) -> Result<RemoteAttributes, Error> {
-        let reliability =
-            Reliability::from_number(self.reliability).ok_or(Error::Protocol("no such reliability level"))?;
-        let raw = RawHandle { index: self.tag as u32, generation: (self.tag >> 32) as u32 };
-        Ok(RemoteAttributes {
-            reliability,
-            max_transfer_size: self.max_transfer,
-            qos: self.qos,
-            rdma_write: self.flags & RDMA_WRITE != 0,
-            rdma_read: self.flags & RDMA_READ != 0,
-            ptag: ProtectionTag::from_raw(raw),
-            private_data: self.private().to_vec(),
-        })
     }
 
     pub(crate) fn set_direct(&mut self, direct: bool) {
@@ -171,29 +119,6 @@ impl Hello {
 
     pub(crate) fn has_channel(&self) -> bool {
         self.flags & HAS_CHANNEL != 0
-    }
-
-    pub(crate) fn set_addresses(&mut self, to: &NetAddress, from: &NetAddress) {
-        let put = |into: &mut [u8; 64], from: &[u8]| {
-            into[..from.len()].copy_from_slice(from);
-            from.len() as u8
-        };
-        self.lengths = [
-            put(&mut self.to_host, to.host()),
-            put(&mut self.to_discriminator, to.discriminator()),
-            put(&mut self.from_host, from.host()),
-            put(&mut self.from_discriminator, from.discriminator()),
-        ];
-    }
-
-    pub(crate) fn to(&self) -> Result<NetAddress, Error> {
-        let [h, d, ..] = self.lengths.map(usize::from);
-        NetAddress::new(&self.to_host[..h], &self.to_discriminator[..d])
-    }
-
-    pub(crate) fn from(&self) -> Result<NetAddress, Error> {
-        let [.., h, d] = self.lengths.map(usize::from);
-        NetAddress::new(&self.from_host[..h], &self.from_discriminator[..d])
     }
 }
 
@@ -245,21 +170,12 @@ mod tests {
     #[test]
     fn hello_and_back() {
         let mut h = Hello::new(hello::REQUEST, [7; 16]);
-        let (to, from) = ("node1/echo".parse().unwrap(), "0x0001".parse().unwrap());
-        h.set_addresses(&to, &from);
-        let a = RemoteAttributes {
-            reliability: Reliability::ReliableReception,
-            max_transfer_size: 99,
-            qos: 3,
-            rdma_write: false,
-            rdma_read: true,
-            ptag: ProtectionTag::from_raw(RawHandle { index: 5, generation: 0xdead_beef }),
-            private_data: b"hello".to_vec(),
-        };
-        h.set_attributes(&a);
+        let (to, from, a) = crate::parties::tests::sample();
+        h.parties.set_addresses(&to, &from);
+        h.parties.set_attributes(&a);
         let back = Hello::parse(h.as_bytes()).unwrap();
-        assert_eq!((back.to().unwrap(), back.from().unwrap()), (to, from));
-        assert_eq!(back.attributes().unwrap(), a);
+        assert_eq!((back.parties.to().unwrap(), back.parties.from().unwrap()), (to, from));
+        assert_eq!(back.parties.attributes().unwrap(), a);
         assert!(!back.direct() && !back.has_channel());
     }
 
@@ -279,7 +195,8 @@ mod tests {
                 bytes[40..44].copy_from_slice(&VERSION.to_ne_bytes());
             }
             if let Ok(h) = Hello::parse(&bytes) {
-                let _ = (h.to(), h.from(), h.attributes(), h.private().len());
+                let p = h.parties;
+                let _ = (p.to(), p.from(), p.attributes(), p.private().len());
             }
             let _ = Note::parse(&bytes);
         }

@@ -128,8 +128,8 @@ impl Engine {
         let call = call.clone();
         let mut hello = Hello::new(if call.peer { step::PEER_REQUEST } else { step::REQUEST });
         hello.set_host(core.host);
-        hello.set_addresses(&call.remote, &call.from);
-        hello.set_attributes(&call.attributes);
+        hello.parties.set_addresses(&call.remote, &call.from);
+        hello.parties.set_attributes(&call.attributes);
         hello.set_window(core.window(), core.config.frame);
         let (client, request) = Client::new(hello);
         lane.stage = Stage::Greeting { call, client: Box::new(client) };
@@ -165,8 +165,8 @@ impl Engine {
             return self.dial(core, Call { places, redirected: true, ..call });
         }
         let accepted = match answer.step() {
-            step::ACCEPT => answer.attributes().and_then(|remote| Ok((remote, answer.window()?))),
-            step::MISMATCH => Err(match answer.attributes() {
+            step::ACCEPT => answer.parties.attributes().and_then(|remote| Ok((remote, answer.window()?))),
+            step::MISMATCH => Err(match answer.parties.attributes() {
                 Ok(theirs) => mismatch(&call.attributes, &theirs)
                     .map_or(Error::Protocol("a mismatch where there is none"), |(ours, _)| ours),
                 Err(error) => error,

@@ -76,7 +76,7 @@ impl Engine {
         };
         if let Some((error, _)) = mismatch(&call.attributes, theirs) {
             let mut answer = Hello::new(step::MISMATCH);
-            answer.set_attributes(&call.attributes);
+            answer.parties.set_attributes(&call.attributes);
             self.last_word(core, id, &answer);
             self.refused(core, &call, error);
             return;

@@ -182,8 +182,14 @@ impl Engine {
                 return self.last_word(core, id, &Hello::new(step::NOT_OF_THIS_JOB));
             }
         };
-        let parsed =
-            (|| Ok::<_, Error>((hello.to()?, hello.from()?, hello.attributes()?, hello.window()?)))();
+        let parsed = (|| {
+            Ok::<_, Error>((
+                hello.parties.to()?,
+                hello.parties.from()?,
+                hello.parties.attributes()?,
+                hello.window()?,
+            ))
+        })();
         let Ok((to, from, theirs, _)) = parsed else {
             drop(self.remove(id));
             return;
@@ -264,7 +270,7 @@ impl Engine {
         let (theirs, frame) = hello.window().ok()?;
         let mut answer = Hello::new(step::ACCEPT);
         answer.set_host(core.host);
-        answer.set_attributes(ours);
+        answer.parties.set_attributes(ours);
         answer.set_window(core.window(), core.config.frame);
         lane.ours = ours.clone();
         lane.say(&answer);
@@ -276,7 +282,7 @@ impl Engine {
     pub(in crate::ofi) fn reject(&mut self, core: &Arc<Core>, request: RequestId, private: &[u8]) {
         let Some((id, _)) = self.take_asked(request) else { return };
         let mut answer = Hello::new(step::REJECT);
-        answer.set_private(private);
+        answer.parties.set_private(private);
         self.last_word(core, id, &answer);
     }
 }

@@ -121,8 +121,8 @@ impl Core {
         let mut hello = Hello::new(if peer { hello::PEER_REQUEST } else { hello::REQUEST }, self.uid);
         hello.uid_address = self.uid_copy.as_ptr() as u64;
         hello.vi_index = vi.raw().index;
-        hello.set_addresses(remote, from);
-        hello.set_attributes(attributes);
+        hello.parties.set_addresses(remote, from);
+        hello.parties.set_attributes(attributes);
         hello.set_direct(self.config.direct);
         hello.set_asymmetric(barrier::asymmetric());
         let mut control = lock(&self.control);
@@ -164,14 +164,14 @@ impl Core {
                 }
                 Err(error) => error,
             },
-            hello::REJECT => Error::Rejected(answer.private().to_vec()),
+            hello::REJECT => Error::Rejected(answer.parties.private().to_vec()),
             hello::NO_MATCH if peer => {
                 self.peer_not_there(&call);
                 return;
             }
             hello::NO_MATCH => Error::NoMatch(call.remote.to_string()),
             hello::MISMATCH => {
-                let error = answer.attributes().ok().and_then(|theirs| mismatch(ours, &theirs));
+                let error = answer.parties.attributes().ok().and_then(|theirs| mismatch(ours, &theirs));
                 error.map_or(Error::Protocol("the peer found a mismatch"), |(e, _)| e)
             }
             hello::WRONG_VERSION => Error::Protocol("the peer has another version"),
@@ -191,7 +191,7 @@ impl Core {
     ) -> Result<(ShmVi, RemoteAttributes), Error> {
         let mut passed = Passed::sort(fds)?;
         let lane_fd = passed.lane.take().ok_or(Error::Protocol("the lane is missing"))?;
-        let theirs = answer.attributes()?;
+        let theirs = answer.parties.attributes()?;
         let slots = answer.ring_slots as usize;
         point("answer.before-map");
         let sent = Segment::open(lane_fd, Access::ReadWrite, MAX_SEGMENT)?;

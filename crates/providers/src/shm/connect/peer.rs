@@ -78,7 +78,7 @@ impl Core {
         point("peer.met");
         if let Some((error, _)) = mismatch(&call.attributes, theirs) {
             let mut answer = Hello::new(hello::MISMATCH, self.uid);
-            answer.set_attributes(&call.attributes);
+            answer.parties.set_attributes(&call.attributes);
             self.finish(id, &answer);
             self.refused(&call, error);
             return;

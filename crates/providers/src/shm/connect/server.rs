@@ -40,7 +40,7 @@ impl Core {
     /// Server: a request has come.
     pub(super) fn requested(self: &Arc<Core>, id: u64, hello: Hello, fds: Vec<OwnedFd>) {
         let (Ok(passed), Ok(to), Ok(from), Ok(remote)) =
-            (Passed::sort(fds), hello.to(), hello.from(), hello.attributes())
+            (Passed::sort(fds), hello.parties.to(), hello.parties.from(), hello.parties.attributes())
         else {
             self.drop_handshake(id);
             return;
@@ -84,7 +84,7 @@ impl Core {
         vi: Vi,
         ours: &RemoteAttributes,
     ) -> Result<ShmVi, Error> {
-        let theirs = hello.attributes()?;
+        let theirs = hello.parties.attributes()?;
         let (pair, channel) = self.pair_with(channel, hello, passed)?;
         point("accept.paired");
         let accepted = self.accept_with(&channel, &pair, hello, &theirs, vi, ours);
@@ -130,7 +130,7 @@ impl Core {
         answer.lane_slab = lane.slab;
         answer.lane_offset = lane.offset;
         answer.ring_slots = slots as u32;
-        answer.set_attributes(ours);
+        answer.parties.set_attributes(ours);
         answer.set_direct(self.config.direct);
         answer.set_asymmetric(barrier::asymmetric());
         answer.set_has_channel(!kept);
@@ -190,7 +190,7 @@ impl Core {
     pub(super) fn answer(&self, request: RequestId, kind: u32, private_data: &[u8]) {
         if let Some((_, h)) = self.take_asked(request) {
             let mut answer = Hello::new(kind, self.uid);
-            answer.set_private(private_data);
+            answer.parties.set_private(private_data);
             point("reject.before-send");
             let _ = h.channel.send(answer.as_bytes(), &[]);
             point("reject.sent");
@@ -199,7 +199,7 @@ impl Core {
 
     pub(super) fn finish_with(&self, id: u64, kind: u32, private_data: &[u8]) {
         let mut answer = Hello::new(kind, self.uid);
-        answer.set_private(private_data);
+        answer.parties.set_private(private_data);
         self.finish(id, &answer);
     }
 
