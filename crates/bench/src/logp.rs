@@ -2,33 +2,42 @@
 //!
 //! Two methods that know nothing of each other (thesis, section 3.3, and netgauge): *direct*, where the posts of a burst
 //! and the taking of a message that has surely come are timed by themselves, and *trains*, where only whole exchanges
-//! are timed: n messages with a pause d between them, answered once. From those follow
-//! g = (T(n,0) - T(1,0)) / (n-1) and Os = (T(n,d) - T(1,0)) / (n-1) - d; the pauses are left out of T(n,d) as they
-//! really were, with the readings of the clock around them, so d drops out. The way itself is timed by the cycle counter,
-//! which the cores of one host share.
+//! are timed: n groups of [`GROUP`] messages with a pause d between the groups, answered once. From those follow, for a
+//! group, g = (T(n,0) - T(1,0)) / (n-1) and Os = (T(n,d) - T(1,0)) / (n-1) - d; the pauses are left out of T(n,d) as
+//! they really were, with the readings of the clock around them, so d drops out. Groups, for a post takes less than a
+//! reading of the clock; the bursts of the direct method are as long. The way itself is timed by the cycle counter, which
+//! the cores of one host share.
+
+use viaduct_os::clock::Tsc;
 
 use crate::error::Result;
 use crate::loops::{Wire, tally};
 use crate::plan::{Run, Tally};
 use crate::timer::Timer;
 
-/// A train: so many messages, with so many nanoseconds between them.
+/// Messages of a burst, and of a train between two pauses: few enough that no queue fills up, many enough that reading
+/// the clock does not count.
+pub(crate) const GROUP: u64 = 16;
+
+/// A train: so many messages, with so many nanoseconds between the groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Train {
     pub(crate) messages: u64,
     pub(crate) pause_ns: u64,
 }
 
-/// Bursts of `run.batch` posts on an idle connection; only the posts are timed.
+/// Bursts of `run.batch` posts on a connection that has been idle for the pause of `train`; only the posts are timed.
 pub(crate) fn posts<W: Wire, const CHECK: bool>(
     wire: &mut W,
-    first: u64,
+    (first, train): (u64, Train),
     run: &Run,
     timer: &Timer,
     samples: &mut Vec<u64>,
 ) -> Result<Tally> {
+    let pause = timer.to_ticks(train.pause_ns as f64);
     let mut seq = first;
     for burst in 0..run.count / run.batch {
+        rest(timer, pause);
         let before = timer.ticks();
         for _ in 0..run.batch {
             wire.send::<CHECK>(seq)?;
@@ -59,7 +68,7 @@ pub(crate) fn trains<W: Wire, const CHECK: bool>(
         let before = timer.ticks();
         let mut paused = 0;
         for sent in 0..train.messages {
-            if sent > 0 && pause > 0 {
+            if pause > 0 && sent > 0 && sent % GROUP == 0 {
                 paused += rest(timer, pause);
             }
             wire.send::<CHECK>(seq)?;
@@ -68,7 +77,7 @@ pub(crate) fn trains<W: Wire, const CHECK: bool>(
         wire.flush()?;
         wire.wait_acknowledged()?;
         if number > 0 {
-            let clock = (between * (train.messages - 1) as f64) as u64;
+            let clock = (between * ((train.messages - 1) / GROUP) as f64) as u64;
             samples.push((timer.ticks() - before).saturating_sub(paused + clock));
         }
     }
@@ -151,31 +160,59 @@ pub(crate) fn takes<W: Wire, const CHECK: bool>(
 pub(crate) const WARM: u64 = 8;
 
 /// Ping-pongs in which both ends note the time: when a message was about to be sent, and when it was taken. The notes
-/// of the other end come back with its tally.
+/// of the other end come back with its tally. Nobody waits for the clock: what an end has left to do after a message goes
+/// on beside the next one, as it does without a clock.
 pub(crate) fn departures<W: Wire, const CHECK: bool>(
     wire: &mut W,
     first: u64,
     run: &Run,
-    timer: &Timer,
     samples: &mut Vec<u64>,
 ) -> Result<Tally> {
     let mut total = 0u64;
+    let mut notes = Notes::of(run);
     for seq in first..first + run.count {
-        samples.push(timer.ticks());
+        notes.take(Tsc::about());
         wire.send::<CHECK>(seq)?;
         total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
     }
+    samples.append(&mut notes.taken);
     Ok(tally::<CHECK>(total))
 }
 
 /// The other end of [`departures`].
 pub(crate) fn arrivals<W: Wire, const CHECK: bool>(wire: &mut W, first: u64, run: &Run) -> Result<Tally> {
     let mut total = 0u64;
-    let mut samples = Vec::with_capacity(run.count as usize);
+    let mut notes = Notes::of(run);
     for seq in first..first + run.count {
         total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
-        samples.push(viaduct_os::clock::Tsc::cycles());
+        notes.take(Tsc::about());
         wire.send::<CHECK>(seq)?;
     }
-    Ok(Tally { samples, ..tally::<CHECK>(total) })
+    Ok(Tally { samples: notes.taken, ..tally::<CHECK>(total) })
+}
+
+/// Most notes of a slice: those of the other end have to fit into its answer.
+const NOTES: u64 = 500;
+
+/// Notes of the time, evenly spread over a slice.
+struct Notes {
+    every: u64,
+    until: u64,
+    taken: Vec<u64>,
+}
+
+impl Notes {
+    fn of(run: &Run) -> Notes {
+        Notes { every: run.count.div_ceil(NOTES).max(1), until: 1, taken: Vec::with_capacity(NOTES as usize) }
+    }
+
+    /// The clock is read for every message, so that those which are noted are like the others.
+    #[inline(always)]
+    fn take(&mut self, time: u64) {
+        self.until -= 1;
+        if self.until == 0 {
+            self.until = self.every;
+            self.taken.push(time);
+        }
+    }
 }

@@ -75,10 +75,10 @@ impl<W: Wire> Looped<W> {
             Motion::PingPong => ping::<W, CHECK>(wire, first, run, timer, samples),
             Motion::Spaced => spaced::<W, CHECK>(wire, (first, self.train.pause_ns), run, timer, samples),
             Motion::Stream => push::<W, CHECK>(wire, first, run, timer, samples),
-            Motion::Posts => logp::posts::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::Posts => logp::posts::<W, CHECK>(wire, (first, self.train), run, timer, samples),
             Motion::Trains => logp::trains::<W, CHECK>(wire, (first, self.train), run, timer, samples),
             Motion::Takes => logp::takes::<W, CHECK>(wire, first, run, timer, samples),
-            Motion::OneWay => logp::departures::<W, CHECK>(wire, first, run, timer, samples),
+            Motion::OneWay => logp::departures::<W, CHECK>(wire, first, run, samples),
             Motion::Calls => Err(no_loop()),
         }
     }
@@ -206,13 +206,28 @@ fn push<W: Wire, const CHECK: bool>(
     timer: &Timer,
     samples: &mut Vec<u64>,
 ) -> Result<Tally> {
-    let before = timer.ticks();
-    for seq in first..first + run.count {
-        wire.send::<CHECK>(seq)?;
+    let mut before = timer.ticks();
+    let mut seq = first;
+    let batches = run.count / run.batch;
+    for batch in 0..batches {
+        for _ in 0..run.batch {
+            wire.send::<CHECK>(seq)?;
+            seq += 1;
+        }
+        // How a stream begins and ends is no part of a sample, unless the sample is all of it.
+        if batch + 1 < batches {
+            let after = timer.ticks();
+            if batch > 0 {
+                samples.push(after - before);
+            }
+            before = after;
+        }
     }
     wire.flush()?;
     wire.wait_acknowledged()?;
-    samples.push(timer.ticks() - before);
+    if batches < 3 {
+        samples.push(timer.ticks() - before);
+    }
     Ok(Tally::default())
 }
 

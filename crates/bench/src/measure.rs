@@ -240,7 +240,7 @@ impl Bench<'_> {
         let motion = self.point.variants[index].motion;
         let messages = motion.messages(run) as f64;
         let samples = motion.samples(samples, followed.samples);
-        let clock = if motion.holds_clock() { self.timer.cost_ns() } else { 0.0 };
+        let clock = motion.clock_ns(self.timer);
         let time = |ticks: &u64| (self.timer.to_ns(*ticks) - clock).max(0.0) / messages;
         let ns: Vec<f64> = samples.iter().map(time).collect();
         Ok(Slice {

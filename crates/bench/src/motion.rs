@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::logp::GROUP;
 use crate::plan::{Run, Variant};
+use crate::timer::Timer;
 
 /// How messages move between the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,9 +31,6 @@ pub enum Motion {
     Calls,
 }
 
-/// Most notes of the other end in one answer.
-const NOTES: u64 = 500;
-
 /// Nanoseconds of a slice that pauses may take, unless even four messages need more.
 const PAUSES_NS: u64 = 10_000_000;
 
@@ -48,16 +47,19 @@ impl Motion {
     pub(crate) fn messages(self, run: &Run) -> u64 {
         match self {
             Motion::PingPong => 2 * run.batch,
-            Motion::Stream => run.count,
-            Motion::Posts | Motion::Calls => run.batch,
+            Motion::Stream | Motion::Posts | Motion::Calls => run.batch,
             Motion::Spaced => 2,
             Motion::Trains | Motion::Takes | Motion::OneWay => 1,
         }
     }
 
-    /// A sample has one reading of the clock inside that is no part of what is measured: see `logp.rs`.
-    pub(crate) fn holds_clock(self) -> bool {
-        matches!(self, Motion::OneWay | Motion::Takes | Motion::Spaced)
+    /// Nanoseconds that the readings of the clock inside a sample take: no part of what is measured, see `logp.rs`.
+    pub(crate) fn clock_ns(self, timer: &Timer) -> f64 {
+        match self {
+            Motion::OneWay => timer.about_ns(),
+            Motion::Takes | Motion::Spaced => timer.cost_ns(),
+            _ => 0.0,
+        }
     }
 
     /// The time of every sample, in ticks, from the notes of both ends: the timed end has them unless it cannot know.
@@ -95,10 +97,9 @@ impl Variant {
         (count > 0).then_some(Run { count, batch, check: false })
     }
 
-    /// Most messages in a slice. The notes of the other end have to fit into its answer, and pauses take their time.
+    /// Most messages in a slice: pauses take their time.
     pub(crate) fn most(&self) -> u64 {
         match self.motion {
-            Motion::OneWay => NOTES,
             Motion::Spaced => (PAUSES_NS / self.arg("pause").max(1)).clamp(4, 4000),
             _ => MOST,
         }
@@ -106,20 +107,28 @@ impl Variant {
 
     /// About `count` messages while nothing is known about how long they take.
     pub(crate) fn trial(&self, count: u64, check: bool) -> Run {
-        let batch = if self.motion == Motion::Posts { self.group() } else { 1 };
-        Run { count: count.min(self.most()).next_multiple_of(self.group()), batch, check }
+        let count = count.min(self.most()).next_multiple_of(self.group());
+        let batch = match self.motion {
+            Motion::Posts => self.group(),
+            Motion::Stream => count,
+            _ => 1,
+        };
+        Run { count, batch, check }
     }
 
     /// A timed slice, if about `count` messages fit and a sample of `batch` exchanges is worth reading the clock for.
     pub(crate) fn timed(&self, count: u64, batch: u64) -> Run {
         let group = self.group();
         let (count, batch) = match self.motion {
-            Motion::Stream => (count, count),
+            Motion::Stream => match self.arg("part-of-stream") {
+                0 => (count, count),
+                part => ((count / part + 2) * part, part),
+            },
             Motion::Posts => ((count / group + 2) * group, group),
             Motion::Trains => ((count / group).clamp(4, 2000) * group, 1),
             Motion::Takes => (count.clamp(64, 4000), 1),
             Motion::Spaced => (count.clamp(4, self.most()), 1),
-            Motion::OneWay => (count.clamp(32, NOTES), 1),
+            Motion::OneWay => (count.max(32), 1),
             Motion::PingPong | Motion::Calls => {
                 // Exchanges that only together are what the case is about stay in one sample.
                 let batch = batch.next_multiple_of(self.arg("turn").max(1));
@@ -132,8 +141,7 @@ impl Variant {
     /// Messages that belong together.
     fn group(&self) -> u64 {
         match self.motion {
-            // Few enough that no queue fills up, many enough that reading the clock does not count.
-            Motion::Posts => self.window.clamp(1, 16) as u64,
+            Motion::Posts => (self.window as u64).clamp(1, GROUP),
             Motion::Trains => self.arg("train").max(1),
             _ => 1,
         }

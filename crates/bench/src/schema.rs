@@ -92,6 +92,9 @@ pub struct Measurement {
     /// Where on that axis this lies.
     #[serde(default)]
     pub x: Option<f64>,
+    /// The median of every round, in the same unit; what follows from several lines is computed round by round.
+    #[serde(skip)]
+    pub by_round: BTreeMap<usize, f64>,
     /// Further medians of the case by name: shares, CPU time, misses.
     #[serde(default)]
     pub extra: BTreeMap<String, f64>,
@@ -192,6 +195,7 @@ pub(crate) mod tests {
             axis: String::new(),
             x: None,
             extra: BTreeMap::new(),
+            by_round: BTreeMap::new(),
             dropped: 2,
             timer_ns: 24.0,
             steal: 0.0,

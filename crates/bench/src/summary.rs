@@ -92,6 +92,7 @@ pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placemen
         gap: slices.iter().map(|s| s.gap).fold(0.0, f64::max),
         dropped: dropped(result),
         extra: extra(&slices),
+        by_round: slices.iter().map(|slice| (slice.round, values(&slice.median))).collect(),
         ..blank(context, result)
     }
 }
@@ -171,6 +172,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         axis: if variant.axis.is_empty() { case.axis.into() } else { variant.axis.clone() },
         x: variant.x,
         extra: BTreeMap::new(),
+        by_round: BTreeMap::new(),
         dropped: 0,
         timer_ns: *timer_ns,
         steal: result.steal,

@@ -10,13 +10,15 @@ use viaduct_os::clock::{Calibration, Tsc};
 pub struct Timer {
     calibration: Calibration,
     cost_ns: f64,
+    about_ns: f64,
 }
 
 impl Timer {
     /// Calibrates the counter; takes about ten milliseconds.
     pub fn calibrate() -> Timer {
-        let mut timer = Timer { calibration: Calibration::measure(), cost_ns: 0.0 };
-        timer.cost_ns = timer.measure_cost();
+        let mut timer = Timer { calibration: Calibration::measure(), cost_ns: 0.0, about_ns: 0.0 };
+        timer.cost_ns = timer.measure_cost(Tsc::cycles);
+        timer.about_ns = timer.measure_cost(Tsc::about);
         timer
     }
 
@@ -54,12 +56,17 @@ impl Timer {
         self.cost_ns
     }
 
-    fn measure_cost(&self) -> f64 {
+    /// What a reading costs that waits for nothing ([`Tsc::about`]), in nanoseconds.
+    pub(crate) fn about_ns(&self) -> f64 {
+        self.about_ns
+    }
+
+    fn measure_cost(&self, read: impl Fn() -> u64) -> f64 {
         const READS: u32 = 1000;
         let best = (0..20).map(|_| {
             let before = self.ticks();
             for _ in 0..READS {
-                black_box(self.ticks());
+                black_box(read());
             }
             self.ticks() - before
         });

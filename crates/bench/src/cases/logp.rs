@@ -4,13 +4,18 @@
 //! Os, Or and g by two methods that know nothing of each other (`logp.rs`); L by the cycle counter that both cores
 //! share. That Os + L + Or is the latency, and that the methods agree, is part of the result.
 
+use std::collections::BTreeMap;
+
 use crate::cases::parts::has_parts;
 use crate::cases::{Apart, Case, shape, variants};
 use crate::error::Result;
 use crate::layers::interrupt::interrupted;
 use crate::layers::via::plain;
+use crate::logp::GROUP;
+use crate::measure::WANTED;
 use crate::plan::{Motion, Point, Settings, Variant};
 use crate::schema::{Line, Measurement, Pair, VERSION};
+use crate::stats::{Summary, median};
 
 pub(super) const CASE: Case = Case {
     name: "logp",
@@ -35,12 +40,22 @@ pub(super) const CASE: Case = Case {
 /// The receive that interrupts.
 pub(crate) const INTERRUPTED: &str = "Or-interrupt";
 
-/// Messages of the trains with pauses.
-const PAUSED: u64 = 9;
+/// Messages of the trains with pauses: no more than the window, or the sender would wait for room.
+const PAUSED: u64 = 4 * GROUP;
 
-/// Messages of the long trains without pauses: so many that how they begin does not count, of long ones fewer.
+/// Messages of the long trains without pauses, and of the parts of the stream that they are compared with: so many that
+/// how they begin does not count. Short messages find their step only after some ten thousand.
 fn plateau(size: usize) -> u64 {
-    if size <= 4096 { 240 } else { 48 }
+    match size {
+        0..=1024 => 1 << 16,
+        1025..=4096 => 1 << 12,
+        _ => 1 << 9,
+    }
+}
+
+/// Nanoseconds before a burst, and between the groups of a train: the other end must be through with the last one.
+pub(crate) fn pause_ns(size: usize) -> u64 {
+    4_000 + GROUP * size as u64 / 4
 }
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
@@ -53,20 +68,18 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             };
             variants(settings, &settings.layers, &shape(motion, *size, window).on(series, None))
         };
-        // A pause must be longer than a whole exchange, or the train would run into its own answer.
-        let pause = 2_000 + *size as u64 / 2;
+        let pause = pause_ns(*size);
         let train = |messages, pause, series: &str| {
-            let window = CASE.window.max(messages as usize);
-            let with = |v: Variant| Variant { window, ..v }.with("train", messages).with("pause", pause);
+            let with = |v: Variant| v.with("train", messages).with("pause", pause);
             of(Motion::Trains, series).into_iter().map(with).collect::<Vec<_>>()
         };
         let all = [
             of(Motion::PingPong, "latency"),
-            of(Motion::Posts, "Os"),
+            of(Motion::Posts, "Os").into_iter().map(|v| v.with("pause", pause)).collect(),
             of(Motion::Takes, "Or"),
-            of(Motion::Stream, "g"),
+            of(Motion::Stream, "g").into_iter().map(|v| v.with("part-of-stream", plateau(*size))).collect(),
             of(Motion::OneWay, "one-way"),
-            train(1, 0, "train-1"),
+            train(GROUP, 0, "train-1"),
             train(plateau(*size), 0, "train-n"),
             train(PAUSED, pause, "train-d"),
         ];
@@ -81,51 +94,79 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
 }
 
 /// L, the other method's Os and g, and how far the two agree.
+///
+/// Whatever follows from several lines is computed round by round, while the machine was the same for all of them.
 pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
     let mut derived = Vec::new();
     let mut keys: Vec<_> = lines.iter().map(|l| (l.layer.clone(), l.placement.clone(), l.size)).collect();
     keys.sort();
     keys.dedup();
     for (layer, placement, size) in keys {
-        let line = |series: &str| {
-            lines.iter().find(|l| {
-                l.layer == layer && l.placement == placement && l.size == size && l.series == series
-            })
+        let same = |l: &&Measurement| l.layer == layer && l.placement == placement && l.size == size;
+        let line = |series: &str| lines.iter().filter(same).find(|l| l.series == series);
+        let enough = lines.iter().filter(same).all(|l| l.by_round.len() >= WANTED);
+        let of = |series: &str| line(series).map(|l| Blocks::of(l, enough));
+        let per_message = |long: &str, n: u64| {
+            let difference = of(long)?.and(&of("train-1")?, |long, short| long - short);
+            Some(difference.and(&difference, |d, _| d / (n - GROUP) as f64))
         };
-        let value = |series: &str| line(series).and_then(|l| l.p50);
-        let mut add = |series: &str, value: Option<f64>| -> Option<f64> {
-            let (of, value) = (line("latency")?, value?);
-            derived.push(self::derived(of, series, value));
-            Some(value)
-        };
-        let l = add("L", value("one-way").zip(value("Os")).zip(value("Or")).map(|((t, os), or)| t - os - or));
-        let per_message = |long: &str, n: u64| Some((value(long)? - value("train-1")?) / (n - 1) as f64);
-        let os = add("Os-train", per_message("train-d", PAUSED));
-        let g = add("g-train", per_message("train-n", plateau(size)));
-        let sum = value("Os").zip(value("Or")).zip(l).map(|((os, or), l)| os + or + l);
-        let noisy = ["latency", "Os", "Or", "g", "one-way"].iter().any(|s| line(s).is_none_or(|l| l.noisy));
-        for (a, b, ratio) in [
-            ("Os+L+Or", "latency", sum.zip(value("latency"))),
-            ("Os-train", "Os", os.zip(value("Os"))),
-            ("g-train", "g", g.zip(value("g"))),
-        ] {
-            if let Some((top, bottom)) = ratio.filter(|(_, bottom)| *bottom > 0.0) {
-                derived.push(Line::Pair(Pair {
-                    schema: VERSION,
-                    case: CASE.name.into(),
-                    size,
-                    a: format!("{layer}/{a}"),
-                    b: format!("{layer}/{b}"),
-                    ratio: top / bottom,
-                    ci95: [top / bottom; 2],
-                    placement: placement.clone(),
-                    n: 1,
-                    noisy,
-                }));
+        let (os, g) = (per_message("train-d", PAUSED), per_message("train-n", plateau(size)));
+        let ends = of("Os").zip(of("Or")).map(|(os, or)| os.and(&or, |os, or| os + or));
+        let l = of("one-way").zip(ends).map(|(way, ends)| way.and(&ends, |way, ends| way - ends));
+        for (series, blocks) in [("L", &l), ("Os-train", &os), ("g-train", &g)] {
+            if let Some((latency, value)) = line("latency").zip(blocks.as_ref().and_then(Blocks::median)) {
+                derived.push(self::derived(latency, series, value));
             }
+        }
+        let noisy = ["latency", "Os", "Or", "g", "one-way"].iter().any(|s| line(s).is_none_or(|l| l.noisy));
+        for (a, b, of_both) in [
+            ("Os+L+Or", "latency", of("one-way").zip(of("latency"))),
+            ("Os-train", "Os", os.zip(of("Os"))),
+            ("g-train", "g", g.zip(of("g"))),
+        ] {
+            let Some(ratios) = of_both.and_then(|(top, bottom)| top.over(&bottom)) else { continue };
+            derived.push(Line::Pair(Pair {
+                schema: VERSION,
+                case: CASE.name.into(),
+                size,
+                a: format!("{layer}/{a}"),
+                b: format!("{layer}/{b}"),
+                ratio: ratios.p50,
+                ci95: ratios.ci95,
+                placement: placement.clone(),
+                n: ratios.n,
+                noisy,
+            }));
         }
     }
     derived
+}
+
+/// A value for every round.
+struct Blocks(BTreeMap<usize, f64>);
+
+impl Blocks {
+    /// Those of a line; if there are not enough, its median stands for all.
+    fn of(line: &Measurement, enough: bool) -> Blocks {
+        let whole = || line.p50.map(|p50| (0, p50)).into_iter().collect();
+        Blocks(if enough { line.by_round.clone() } else { whole() })
+    }
+
+    /// What follows from these and others, where both are known.
+    fn and(&self, others: &Blocks, value: impl Fn(f64, f64) -> f64) -> Blocks {
+        let both = self.0.iter().filter_map(|(round, a)| Some((*round, value(*a, *others.0.get(round)?))));
+        Blocks(both.collect())
+    }
+
+    fn median(&self) -> Option<f64> {
+        median(&self.0.values().copied().collect::<Vec<_>>())
+    }
+
+    /// The ratios, of every round that has both.
+    fn over(&self, others: &Blocks) -> Option<Summary> {
+        let ratios: Vec<f64> = self.and(others, |a, b| a / b).0.into_values().collect();
+        Summary::of(&ratios).filter(|s| s.p50 > 0.0 && s.ci95.iter().all(|bound| bound.is_finite()))
+    }
 }
 
 /// A value that follows from others, beside the line `of`, in microseconds.
@@ -141,6 +182,7 @@ pub(crate) fn derived(of: &Measurement, series: &str, value: f64) -> Line {
         p999: None,
         max: None,
         samples: 0,
+        by_round: BTreeMap::new(),
         ..of.clone()
     }))
 }

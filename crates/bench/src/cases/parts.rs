@@ -1,10 +1,11 @@
 //! `--logp` on a case: Os, Or, g and L of every ping-pong, so that one sees which side pays (thesis, future work).
 //!
-//! Every variant gets four more (five where its ends are plain ones: Or of messages that interrupt), at the same place with the same arguments, that run the loops of the case `logp`. L is
-//! what is left of the way after both ends have had their share.
+//! Every variant gets four more (five where its ends are plain ones: Or of messages that interrupt), at the same place
+//! with the same arguments, that run the loops of the case `logp`. L is what is left of the way after both ends have had
+//! their share.
 
 use crate::cases::Apart;
-use crate::cases::logp::{INTERRUPTED, derived};
+use crate::cases::logp::{INTERRUPTED, derived, pause_ns};
 use crate::error::{Error, Result};
 use crate::layers::Layer;
 use crate::layers::interrupt::interrupted;
@@ -39,11 +40,14 @@ pub(super) fn has_parts(layer: Layer) -> bool {
 }
 
 fn parts(whole: &Variant, apart: Apart) -> Vec<Variant> {
-    let part = |(number, (name, motion)): (usize, &(&str, Motion))| Variant {
-        series: named(&whole.series, name),
-        motion: *motion,
-        window: if motion.is_stream() { WINDOW } else { whole.window },
-        ..whole.clone().with("part", number as u64 + 1)
+    let part = |(number, (name, motion)): (usize, &(&str, Motion))| {
+        let part = Variant {
+            series: named(&whole.series, name),
+            motion: *motion,
+            window: if motion.is_stream() { WINDOW } else { whole.window },
+            ..whole.clone().with("part", number as u64 + 1)
+        };
+        if *motion == Motion::Posts { part.with("pause", pause_ns(whole.size)) } else { part }
     };
     let mut all: Vec<Variant> = PARTS.iter().enumerate().map(part).collect();
     if apart == Apart::Interrupted {
