@@ -76,10 +76,10 @@ pub(crate) struct BenchArgs {
     /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools
     #[arg(value_parser = case_names())]
     pub(crate) case: String,
-    /// Provider of the layer that is measured first
-    #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER", conflicts_with = "layer")]
+    /// Provider that the layer `via`, Viaduct itself, goes by
+    #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER")]
     pub(crate) provider: String,
-    /// Measure this reference layer instead of a provider: raw, copy, unix, pipe, tcp or a variant (`bench list`)
+    /// Measure this layer first instead of `via`: raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
     /// Layers to measure in the same run, interleaved with the first

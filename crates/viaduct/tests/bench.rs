@@ -50,6 +50,14 @@ fn latency_of_the_references() {
 }
 
 #[test]
+fn the_layer_via_goes_by_the_provider() {
+    if two_cores() {
+        let lines = bench(&["latency", "--layer", "raw", "--compare", "via", "--provider", "loopback"]);
+        assert_eq!(check(&lines, "latency"), set(&["raw", "loopback"]));
+    }
+}
+
+#[test]
 fn bandwidth_of_the_references() {
     if two_cores() {
         let lines = bench(&[

@@ -63,7 +63,7 @@ fn requests_that_make_no_sense_are_refused() {
         (&["connections", "--layer", "tcp", "--connections", "0"], "at least 1"),
         (&["rate", "--layer", "raw", "--window", "0"], "at least 1"),
         (&["rate", "--layer", "raw", "--launches", "0"], "at least 1"),
-        (&["rate", "--layer", "raw", "--provider", "shm"], "cannot be used with"),
+        (&["rate", "--layer", "via", "--provider", "pigeon"], "no layer `pigeon`"),
     ] {
         let args: Vec<&str> = ["bench"].iter().chain(args).copied().collect();
         let talk = refused(&args);
