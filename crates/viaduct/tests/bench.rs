@@ -52,7 +52,17 @@ fn latency_of_the_references() {
 #[test]
 fn the_layer_via_goes_by_the_provider() {
     if two_cores() {
-        let lines = bench(&["latency", "--layer", "raw", "--compare", "via", "--provider", "loopback"]);
+        let lines = bench(&[
+            "latency",
+            "--layer",
+            "raw",
+            "--compare",
+            "via",
+            "--provider",
+            "loopback",
+            "--sizes",
+            "8",
+        ]);
         assert_eq!(check(&lines, "latency"), set(&["raw", "loopback"]));
     }
 }
