@@ -23,6 +23,8 @@ use super::wire::{Head, Hello, Kind};
 
 /// Batches of completions in one go, so that a busy peer does not keep the caller for ever.
 const BATCHES: usize = 8;
+/// Bytes of a buffer that frames are copied into when they cannot leave straight from their memory.
+const COPIED: usize = 16 << 10;
 /// How often the owner looks at the queue of events, which mostly is the control thread's business.
 const EVENTS_EVERY: u32 = 64;
 
@@ -172,7 +174,9 @@ impl Engine {
     ) -> Result<u32, viaduct_via::Error> {
         let ep = self.fabric.endpoint(info)?;
         let frames = core.config.window + core.config.window + SPARE;
-        let frames = Frames::new(&self.fabric, core.config.frame, frames, frames, &core.budget)?;
+        let size = core.config.frame;
+        let frames =
+            Frames::new(&self.fabric, (size, size.min(COPIED)), frames, frames, &core.budget)?;
         loop {
             self.next_lane = self.next_lane.wrapping_add(1);
             if !self.lanes.contains_key(&self.next_lane) {
@@ -182,6 +186,7 @@ impl Engine {
         let id = self.next_lane;
         let key = ep.key();
         let mut lane = Lane::new(id, ep, frames, stage, ours, clock::now_ns());
+        lane.most_places = self.fabric.info.places();
         lane.post_all()?;
         self.by_ep.insert(key, id);
         self.lanes.insert(id, lane);
