@@ -97,6 +97,15 @@ impl Active {
         unsafe { ((*(*self.ep).msg).send)(self.ep, from.cast(), len, desc, 0, context as *mut c_void) }
     }
 
+    /// Sends bytes that are copied at once.
+    ///
+    /// # Safety
+    /// There are so many bytes.
+    pub(crate) unsafe fn inject(&self, from: *const u8, len: usize) -> isize {
+        // SAFETY: an open endpoint; the caller's promise.
+        unsafe { ((*(*self.ep).msg).inject)(self.ep, from.cast(), len, 0) }
+    }
+
     /// Posts a send of a header and further places; more than the provider takes at once are refused by it.
     ///
     /// # Safety

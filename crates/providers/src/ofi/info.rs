@@ -136,6 +136,12 @@ impl Info {
         copy
     }
 
+    /// Bytes that are copied by a send that tells nobody when it is done.
+    pub(crate) fn inject_size(&self) -> usize {
+        // SAFETY: an entry of the library's has all its parts.
+        unsafe { (*(*self.ptr).tx_attr).inject_size }
+    }
+
     /// Whether buffers must be registered before they are posted.
     pub(crate) fn registers_buffers(&self) -> bool {
         // SAFETY: an entry of the library's has all its parts.

@@ -41,6 +41,8 @@ pub(super) struct Lane {
     pub(super) copied: usize,
     /// Places in memory that a frame may leave straight from; none if memory would have to be registered for it.
     pub(super) most_places: usize,
+    /// Frames up to this length are copied by libfabric, which then says no more of them.
+    pub(super) inject: usize,
     sequence_out: u32,
     sequence_in: u32,
     free: Vec<u16>,
@@ -117,6 +119,7 @@ impl Lane {
             room: frames.size - HEAD,
             copied: frames.send_size - HEAD,
             most_places: 0,
+            inject: 0,
             flow: Flow::new(Window::default(), Window::default()),
             ep,
             frames,
@@ -196,6 +199,16 @@ impl Lane {
         let memory = self.frames.send(usize::from(buffer));
         // SAFETY: inside the buffer.
         fill(unsafe { memory.add(HEAD) });
+        // Who closes wants to know when its last words are out.
+        if HEAD + len <= self.inject && !matches!(kind, Kind::Close | Kind::Closed | Kind::Hello) {
+            // SAFETY: the bytes are read before the call returns.
+            let code = unsafe { self.ep.inject(memory, HEAD + len) };
+            let went = self.posted(kind, credits, code);
+            if went {
+                self.free.push(buffer);
+            }
+            return went;
+        }
         // SAFETY: the buffer is not touched until its completion is read.
         let code =
             unsafe { self.ep.send(memory, HEAD + len, self.frames.desc(), context(self.id, true, buffer)) };
@@ -326,8 +339,14 @@ impl Lane {
         }
     }
 
-    /// Sends whatever is due, as far as there is room.
-    pub(super) fn flush(&mut self, regions: &Regions) {
+    /// Sends whatever is due, as far as there is room. Whether libfabric will say that something of it is done.
+    pub(super) fn flush(&mut self, regions: &Regions) -> bool {
+        let before = self.free.len();
+        self.flush_all(regions);
+        self.free.len() < before
+    }
+
+    fn flush_all(&mut self, regions: &Regions) {
         if self.end == Some(Fault::Lost) || !self.flush_greetings() {
             return;
         }

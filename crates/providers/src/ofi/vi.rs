@@ -59,10 +59,12 @@ impl Endpoint for OfiVi {
             return;
         };
         lane.poll(queues);
-        lane.flush(&engine.regions);
-        if lane.news {
-            // The rest of a message went out just now.
-            lane.poll(queues);
+        if lane.flush(&engine.regions) {
+            // What was sent now may be done at once, and nobody else would look.
+            engine.progress(&self.core);
+            if let Some(lane) = engine.lanes.get_mut(&self.lane) {
+                lane.poll(queues);
+            }
         }
     }
 

@@ -122,7 +122,7 @@ abi! {
             context: *mut c_void,
         ) -> isize,
         sendmsg: Unused,
-        inject: Unused,
+        inject: unsafe extern "C" fn(ep: *mut FidEp, buf: *const c_void, len: usize, dest: u64) -> isize,
         senddata: Unused,
         injectdata: Unused,
     }
