@@ -160,29 +160,45 @@ impl Lane {
     fn advance(&mut self, out: &mut Outgoing) -> bool {
         match out.op {
             Op::Send => self.pieces(Kind::Data, out),
-            Op::RdmaWrite => self.pieces(Kind::Write, out) && self.immediate_after_write(out),
-            _ => self.fetch(out),
+            Op::RdmaWrite => {
+                let before = out.written;
+                if self.pieces(Kind::Write, out) && !before {
+                    // Its outcome may come before there is room for the immediate data.
+                    self.await_reply(out);
+                }
+                out.written && self.immediate_after_write(out)
+            }
+            _ => {
+                let sent = self.fetch(out);
+                if sent {
+                    self.await_reply(out);
+                }
+                sent
+            }
         }
+    }
+
+    /// The last piece of an RDMA operation is out. If immediate data follows, the descriptor is done with that, and the
+    /// outcome only tells of a refusal.
+    fn await_reply(&mut self, out: &Outgoing) {
+        let into = Into::of(out.op, &out.segments, out.total);
+        let half = out.immediate.is_some();
+        let waits = Waits::Reply { number: out.number, into, done: None, half };
+        let (index, length, straight) = (out.index, out.total, out.straight);
+        self.flights.push_back(Flight { index, length, waits, straight });
     }
 
     /// All of a descriptor is out. True if it is done with that and the caller says so; else a flight does.
     fn is_out(&mut self, out: &Outgoing, told: bool) -> bool {
         let reception = self.ours.reliability == Reliability::ReliableReception;
         let message = out.op == Op::Send || out.immediate.is_some();
-        let (rdma, acknowledged) = (out.op.is_rdma(), reception && message);
+        if out.op.is_rdma() && !message {
+            return false;
+        }
+        let acknowledged = reception && message;
         let (index, length, straight) = (out.index, out.total, out.straight);
         if acknowledged {
             self.acks_awaited = self.acks_awaited.wrapping_add(1);
-        }
-        if rdma {
-            // With both to wait for, the descriptor is done with the second; the first only tells of a refusal.
-            let into = Into::of(out.op, &out.segments, out.total);
-            let waits = Waits::Reply { number: out.number, into, done: None, half: acknowledged };
-            self.flights.push_back(Flight { index, length, waits, straight });
-            if acknowledged {
-                self.flights.push_back(Flight { index, length, waits: Waits::Ack, straight });
-            }
-            return false;
         }
         if !acknowledged && !told && self.flights.is_empty() && self.straight.is_done(straight) {
             return true;
