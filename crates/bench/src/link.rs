@@ -61,7 +61,10 @@ impl Link {
         let magic = link.take::<16>().map_err(failed())?;
         let theirs = Nonce(link.take::<NONCE_LEN>().map_err(failed())?);
         if magic != MAGIC {
-            return Err(Error::usage("somebody else's words came in", "`viaduct bench --connect` calls here"));
+            return Err(Error::usage(
+                "somebody else's words came in",
+                "`viaduct bench --connect` calls here",
+            ));
         }
         let ours = Nonce::random();
         let proof = prove(token, Role::Server, &theirs, &ours, &MAGIC);
@@ -207,6 +210,9 @@ mod tests {
 
     #[test]
     fn ports_are_not_part_of_the_host() {
-        assert_eq!((host_of("node3:99"), host_of("node3"), host_of("10.0.0.7")), ("node3", "node3", "10.0.0.7"));
+        assert_eq!(
+            (host_of("node3:99"), host_of("node3"), host_of("10.0.0.7")),
+            ("node3", "node3", "10.0.0.7")
+        );
     }
 }

@@ -109,9 +109,11 @@ fn libfabrics_own_tool_is_measured_over_the_same_way() {
     let Some(scene) = Scene::new() else { return };
     let found = lines(&scene.bench("token", &["rivals", "--provider", "ofi:tcp"]));
     for layer in ["ofi:tcp", "tcp", "rival:fi_pingpong-tcp"] {
-        for (case, size) in [("rivals-latency", 8), ("rivals-pingpong", 64 << 10), ("rivals-pingpong", 1 << 20)]
+        for (case, size) in
+            [("rivals-latency", 8), ("rivals-pingpong", 64 << 10), ("rivals-pingpong", 1 << 20)]
         {
-            let is_it = |line: &&Value| line["layer"] == layer && line["case"] == case && line["size"] == size;
+            let is_it =
+                |line: &&Value| line["layer"] == layer && line["case"] == case && line["size"] == size;
             let line = found.iter().find(is_it).unwrap_or_else(|| panic!("{layer} {case} {size}: {found:?}"));
             assert!(line["p50"].as_f64().is_some_and(|value| value > 0.0), "{line}");
         }

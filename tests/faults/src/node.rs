@@ -49,7 +49,11 @@ impl Mode {
 
     /// The mode of this name.
     pub fn named(name: &str) -> Mode {
-        Mode::ALL.into_iter().chain([Mode::Auto, Mode::Network]).find(|mode| mode.name() == name).expect("a known mode")
+        Mode::ALL
+            .into_iter()
+            .chain([Mode::Auto, Mode::Network])
+            .find(|mode| mode.name() == name)
+            .expect("a known mode")
     }
 }
 

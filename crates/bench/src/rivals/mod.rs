@@ -22,8 +22,8 @@ use crate::orders::Served;
 use crate::plan::Settings;
 use crate::schema::Measurement;
 
-pub use child::{Launcher, exec_tool};
 pub(crate) use child::Running;
+pub use child::{Launcher, exec_tool};
 pub use turns::run;
 
 /// What is asked of a tool.
@@ -190,7 +190,10 @@ mod tests {
         let launcher = Launcher { program: "viaduct".into(), args: Vec::new(), path: Vec::new() };
         for rival in ["sh", "openmpi", "fi_pingpong-tcp"] {
             let served = Served { rival: rival.into(), size: 8, count: 1, port: 1 };
-            assert!(serve(&launcher, 0, &served).is_err(), "{rival}: unknown, without a server, not installed");
+            assert!(
+                serve(&launcher, 0, &served).is_err(),
+                "{rival}: unknown, without a server, not installed"
+            );
         }
     }
 }

@@ -104,8 +104,7 @@ fn fi_pingpong(ground: &Ground<'_>, want: Want, provider: &str, endpoint: &str) 
 }
 
 fn fi_server(served: &Served, provider: &str, endpoint: &str) -> Vec<String> {
-    let (bytes, count, port) =
-        (served.size.to_string(), served.count.to_string(), served.port.to_string());
+    let (bytes, count, port) = (served.size.to_string(), served.count.to_string(), served.port.to_string());
     words(&["-p", provider, "-e", endpoint, "-S", &bytes, "-I", &count, "-B", &port])
 }
 

@@ -188,8 +188,7 @@ impl Engine {
         let ep = self.fabric.endpoint(info)?;
         let frames = core.config.window + core.config.window + SPARE;
         let size = core.config.frame;
-        let frames =
-            Frames::new(&self.fabric, (size, size.min(COPIED)), frames, frames, &core.budget)?;
+        let frames = Frames::new(&self.fabric, (size, size.min(COPIED)), frames, frames, &core.budget)?;
         loop {
             self.next_lane = self.next_lane.wrapping_add(1);
             if !self.lanes.contains_key(&self.next_lane) {

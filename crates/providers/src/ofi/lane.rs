@@ -193,7 +193,13 @@ impl Lane {
     }
 
     /// Sends a frame with `len` bytes that `fill` writes. False if it has to wait.
-    pub(super) fn transmit(&mut self, kind: Kind, head: Head, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
+    pub(super) fn transmit(
+        &mut self,
+        kind: Kind,
+        head: Head,
+        len: usize,
+        fill: impl FnOnce(*mut u8),
+    ) -> bool {
         debug_assert!(len <= self.copied);
         let Some((buffer, credits)) = self.begin(kind, head, len) else { return false };
         let memory = self.frames.send(usize::from(buffer));

@@ -249,7 +249,12 @@ impl Lane {
     }
 
     /// The places of a piece that leaves straight from its memory; `None` if it has to be copied.
-    fn cut(&self, segments: &[RawSegment], mut offset: usize, len: usize) -> Option<SmallVec<[RawSegment; 4]>> {
+    fn cut(
+        &self,
+        segments: &[RawSegment],
+        mut offset: usize,
+        len: usize,
+    ) -> Option<SmallVec<[RawSegment; 4]>> {
         if len <= STRAIGHT || self.most_places == 0 {
             return None;
         }

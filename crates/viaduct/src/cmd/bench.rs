@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use viaduct_bench::schema::Line;
-use viaduct_bench::{Call, Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size};
+use viaduct_bench::{
+    Call, Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size,
+};
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
 use crate::cmd::{all, rivals};

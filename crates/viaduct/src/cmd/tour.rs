@@ -31,7 +31,11 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
     section(3, "Latency", "viaduct bench latency --provider auto --sizes 8,4K --compare raw,unix,tcp")?;
     let (quick, first) = latency.play(time, launches)?;
     let bandwidth = Chapter { case: "bandwidth", layers: &BANDWIDTH, sizes: &[64 << 10, 1 << 20] };
-    section(4, "Bandwidth", "viaduct bench bandwidth --provider auto --sizes 64K,1M --compare copy,unix,tcp")?;
+    section(
+        4,
+        "Bandwidth",
+        "viaduct bench bandwidth --provider auto --sizes 64K,1M --compare copy,unix,tcp",
+    )?;
     let (wide, second) = bandwidth.play(time, launches)?;
 
     let seconds = start.elapsed().as_secs();
