@@ -36,6 +36,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "iproute2", sign: Sign::Program("ip") },
     Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h") },
     Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h") },
+    Package { name: "libfabric-bin", sign: Sign::Program("fi_pingpong") },
+    Package { name: "nftables", sign: Sign::Program("nft") },
     Package { name: "procps", sign: Sign::Program("ps") },
     Package { name: "strace", sign: Sign::Program("strace") },
     Package { name: "util-linux", sign: Sign::Program("unshare") },

@@ -55,8 +55,10 @@ pub(crate) struct Control {
     answers: Block,
     /// Both processes run on one core: never spin.
     one_core: bool,
-    /// Tells whether the other process lives; only the parent needs it, the peer dies with the parent.
-    peer: OnceCell<Rc<OwnedFd>>,
+    /// Tells whether the other process lives; a peer on the same host does not need it, it dies with the parent.
+    peer: OnceCell<Watched>,
+    /// The other process is on another host; the parent knows its name.
+    far: Option<String>,
     /// Settings with which layers open their providers.
     providers: Config,
     /// How further processes are started; only the parent knows.
@@ -71,6 +73,11 @@ impl Control {
         let control = Control::over(segment, one_core, providers);
         control.magic.store(MAGIC, Ordering::Release);
         Ok(control)
+    }
+
+    /// The own words of a process whose peer is on another host; `host` is what that is called, if this one calls.
+    pub(crate) fn alone(host: &str, providers: Config) -> Result<Control> {
+        Ok(Control { far: Some(host.to_owned()), ..Control::create(0, false, providers)? })
     }
 
     /// The segment that the parent process made.
@@ -99,6 +106,7 @@ impl Control {
             segment,
             one_core,
             peer: OnceCell::new(),
+            far: None,
             providers,
             standby: OnceCell::new(),
         }
@@ -129,9 +137,16 @@ impl Control {
         self.segment.dup_fd().map_err(Error::os("duplicating the descriptor of the shared segment"))
     }
 
-    /// Watches the other process through its pidfd from now on.
-    pub(crate) fn watch(&self, pidfd: OwnedFd) {
-        let _ = self.peer.set(Rc::new(pidfd));
+    /// The other process is on another host; its name, where this one calls there.
+    pub(crate) fn far(&self) -> Option<&str> {
+        self.far.as_deref()
+    }
+
+    /// Watches the other process from now on, through its pidfd or through the connection with it.
+    pub(crate) fn watch(&self, fd: OwnedFd) {
+        // A pidfd is readable once its process has ended; a connection also when there is something to read.
+        let sign = if self.far.is_some() { PollFlags::RDHUP } else { PollFlags::IN };
+        let _ = self.peer.set((Rc::new(fd), sign));
     }
 
     /// Tells the other process to leave every loop.
@@ -216,7 +231,7 @@ pub(crate) enum Mailbox {
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     abort: Word,
-    peer: Option<Rc<OwnedFd>>,
+    peer: Option<Watched>,
 }
 
 impl Patience {
@@ -252,17 +267,19 @@ impl Patience {
     /// Refuses to go on once a process is gone.
     #[cold]
     pub(crate) fn check(&self, doing: &'static str) -> Result<()> {
-        if self.abort.load(Ordering::Relaxed) != 0 || self.peer.as_deref().is_some_and(has_ended) {
+        if self.abort.load(Ordering::Relaxed) != 0 || self.peer.as_ref().is_some_and(has_ended) {
             return Err(Error::PeerGone { doing });
         }
         Ok(())
     }
 }
 
-/// A pidfd is readable once its process has ended.
-fn has_ended(pidfd: &OwnedFd) -> bool {
+/// What tells of the end of the other process, and how.
+type Watched = (Rc<OwnedFd>, PollFlags);
+
+fn has_ended((fd, sign): &Watched) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(fd, *sign)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 fn not_ours() -> Error {

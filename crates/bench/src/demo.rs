@@ -20,13 +20,14 @@ const COUNTER: usize = 1024;
 /// What the host adds to it, and how often.
 const ADDITIONS: u64 = 1000;
 
-/// The first process: starts the second one with `command` and tells what happens through `say`.
+/// The first process: starts the second one with `command` and tells what happens through `say`. Returns which provider
+/// carried the bytes: of `auto`, the one that it took.
 pub fn host(
     provider: &str,
     config: &Config,
     command: &PeerCommand,
     say: &mut dyn FnMut(String),
-) -> Result<()> {
+) -> Result<&'static str> {
     let me = std::process::id();
     let mut side = Side::open(provider, config)?;
     let address = NetAddress::local(&format!("tour-{me}"))?;
@@ -41,11 +42,11 @@ pub fn host(
         let _ = guest.kill();
     }
     let status = guest.wait().map_err(Error::os("waiting for the second process"))?;
-    outcome?;
+    let carrier = outcome?;
     if !status.success() {
-        return Err(Error::layer("shm", format!("the second process ended with {status}"), ""));
+        return Err(Error::layer(carrier, format!("the second process ended with {status}"), ""));
     }
-    Ok(())
+    Ok(carrier)
 }
 
 /// The second process: connects, lends memory, and reads what the first one put there.
@@ -122,14 +123,19 @@ impl Side {
         }
     }
 
-    fn entertain(&mut self, listener: viaduct_via::Listener, say: &mut dyn FnMut(String)) -> Result<()> {
+    fn entertain(
+        &mut self,
+        listener: viaduct_via::Listener,
+        say: &mut dyn FnMut(String),
+    ) -> Result<&'static str> {
         let vi = self.vi()?;
         let request = self.nic.wait_listener(listener, TIMEOUT)?;
         self.nic.accept(request, vi).map_err(|(error, _)| error)?;
+        let carrier = self.nic.query_vi(vi)?.provider.unwrap_or("nobody");
         let (letter, _) = self.recv(vi)?;
         let place = place_in(&letter).ok_or_else(|| failed("a letter without an address"))?;
         say(format!(
-            "a second process connects and sends {} bytes: \"{}\"",
+            "a second process connects, over `{carrier}`, and sends {} bytes: \"{}\"",
             letter.len(),
             text(&letter[12..])
         ));
@@ -155,7 +161,8 @@ impl Side {
         if count != ADDITIONS {
             return Err(failed("additions were lost"));
         }
-        Ok(self.nic.disconnect(vi)?)
+        self.nic.disconnect(vi)?;
+        Ok(carrier)
     }
 }
 

@@ -277,8 +277,7 @@ impl Bench<'_> {
 
 /// At least one placement has as many good slices as an interval needs.
 fn enough(result: &Measured) -> bool {
-    use Placement::{Far, Near, Same, Smt};
-    !result.valid || [Same, Smt, Near, Far].iter().any(|p| result.placed(*p, true).count() >= WANTED)
+    !result.valid || Placement::STEADY.iter().any(|p| result.placed(*p, true).count() >= WANTED)
 }
 
 /// Share of a slice that an end was kept waiting for its core, above which the slice is set aside. Waking up alone

@@ -22,6 +22,8 @@ pub(crate) enum Order {
     },
     /// Sleep for so many microseconds.
     Rest(u64),
+    /// Start the server of a tool of other people; it is gone with the next one, or with this process.
+    Serve(Served),
     /// End.
     Quit,
 }
@@ -43,3 +45,27 @@ pub(crate) enum Answer {
         hint: String,
     },
 }
+
+/// The server of a tool that the first process wants: never a command, only what the second one makes one of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// Name of the rival.
+    pub(crate) rival: String,
+    /// Bytes of a message.
+    pub(crate) size: usize,
+    /// How many messages.
+    pub(crate) count: u64,
+    /// Where to listen.
+    pub(crate) port: u16,
+}
+
+/// First letter to another host: what the second process is to be.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    /// Its core.
+    pub(crate) cpu: usize,
+}
+
+/// Says between hosts that an order was read and is being carried out.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Started;

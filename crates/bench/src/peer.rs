@@ -1,6 +1,6 @@
 //! The second process of a benchmark: pins itself, then carries out orders until its parent is gone.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,20 +12,35 @@ use crate::control::{Control, Mailbox};
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layers::{self, Door};
+use crate::link::Link;
 use crate::loops::End;
-use crate::orders::{Answer, Order};
+use crate::orders::{Answer, Order, Started};
+use crate::rivals::{self, Launcher, Running};
 
 /// Body of the hidden verb. `parent` is the process that must not die before us; `providers` must be the settings that
 /// the parent has.
 pub fn serve(cpu: usize, one_core: bool, parent: u32, providers: Config) -> Result<()> {
     die_with(parent)?;
-    let fd =
-        std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::os("taking the control segment"))?;
-    let control = Rc::new(Control::adopt(fd, one_core, providers)?);
-    let mut peer = Peer { control, doors: Vec::new(), ends: Vec::new(), before: (0, 0) };
-    let pinned =
-        viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning the peer process to core {cpu}")));
-    peer.serve(pinned)
+    let control = Control::adopt(standard_input()?, one_core, providers)?;
+    Peer::new(control, None).serve(pin(cpu))
+}
+
+/// Body of the hidden verb where the first process is on another host: standard input is the connection with it.
+pub fn serve_far(cpu: usize, parent: u32, providers: Config, tools: Launcher) -> Result<()> {
+    die_with(parent)?;
+    let link = Link::adopt(standard_input()?)?;
+    let control = Control::alone("", providers)?;
+    control.watch(link.watch()?);
+    let far = Far { link, cpu, tools, tool: None };
+    Peer::new(control, Some(far)).serve(pin(cpu))
+}
+
+fn standard_input() -> Result<OwnedFd> {
+    std::io::stdin().as_fd().try_clone_to_owned().map_err(Error::os("taking the way to the first process"))
+}
+
+fn pin(cpu: usize) -> Result<()> {
+    viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning the peer process to core {cpu}")))
 }
 
 /// Has the kernel kill this process when `parent`, which started it, is gone.
@@ -48,37 +63,65 @@ struct Peer {
     ends: Vec<Box<dyn End>>,
     /// Involuntary switches and waiting time before the order in hand.
     before: (u64, u64),
+    /// What there is if the first process is on another host.
+    far: Option<Far>,
+}
+
+/// The way to another host, and what is run for it.
+struct Far {
+    link: Link,
+    cpu: usize,
+    tools: Launcher,
+    tool: Option<Running>,
 }
 
 impl Peer {
+    fn new(control: Control, far: Option<Far>) -> Peer {
+        Peer { control: Rc::new(control), doors: Vec::new(), ends: Vec::new(), before: (0, 0), far }
+    }
+
     /// Carries out orders; the first answer tells whether the start went well.
     fn serve(&mut self, start: Result<()>) -> Result<()> {
         let mut start = Some(start);
         for number in 1.. {
-            let control = Rc::clone(&self.control);
-            self.await_order(number)?;
-            let order: Order = control.fetch(Mailbox::Orders)?;
+            let order = self.next_order(number)?;
             if matches!(order, Order::Quit) {
                 return Ok(());
             }
             // Slow things first: once an order is announced as started, the first process starts its clock.
             self.before = (host::involuntary_switches(), host::run_delay_ns());
-            control.announce(&control.started, number);
+            match &mut self.far {
+                Some(far) => far.link.send(&Started)?,
+                None => self.control.announce(&self.control.started, number),
+            }
             let done = start.take().unwrap_or(Ok(())).and_then(|()| self.obey(order));
             let answer = done.unwrap_or_else(|error| Answer::Failed {
                 message: error.to_string(),
                 hint: error.hint().unwrap_or_default(),
             });
-            control.post(Mailbox::Answers, &answer);
-            control.announce(&control.answered, number);
+            match &mut self.far {
+                Some(far) => far.link.send(&answer)?,
+                None => {
+                    self.control.post(Mailbox::Answers, &answer);
+                    self.control.announce(&self.control.answered, number);
+                }
+            }
         }
         Ok(())
     }
 
     /// Waits without a limit: between orders the parent may take all the time it wants.
-    fn await_order(&self, number: u64) -> Result<()> {
+    fn next_order(&mut self, number: u64) -> Result<Order> {
+        const DOING: &str = "waiting for orders";
         loop {
-            match self.control.wait_for(&self.control.order, number, "waiting for orders") {
+            let found = match &mut self.far {
+                Some(far) => far.link.receive(DOING),
+                None => self
+                    .control
+                    .wait_for(&self.control.order, number, DOING)
+                    .and_then(|()| self.control.fetch(Mailbox::Orders)),
+            };
+            match found {
                 Err(Error::Stalled { .. }) => {}
                 other => return other,
             }
@@ -116,6 +159,13 @@ impl Peer {
             }
             Order::Rest(micros) => {
                 std::thread::sleep(Duration::from_micros(micros));
+                Ok(Answer::Done)
+            }
+            Order::Serve(served) => {
+                let far = self.far.as_mut().ok_or_else(|| misled("tools are served to another host"))?;
+                // The one before goes first: it may have the port.
+                far.tool = None;
+                far.tool = Some(rivals::serve(&far.tools, far.cpu, &served)?);
                 Ok(Answer::Done)
             }
             Order::Quit => Ok(Answer::Done),

@@ -109,6 +109,8 @@ pub struct Settings {
     pub seed: u64,
     /// Settings of the providers.
     pub providers: Config,
+    /// The host where somebody listens, if the second process is to be there.
+    pub connect: Option<String>,
 }
 
 impl Settings {
@@ -131,6 +133,7 @@ impl Settings {
             launches: 10,
             seed: 1,
             providers: Config::default(),
+            connect: None,
         }
     }
 
@@ -146,7 +149,7 @@ impl Settings {
 
     /// Both ends share one core.
     pub fn one_core(&self) -> bool {
-        self.cpus[0] == self.cpus[1]
+        self.connect.is_none() && self.cpus[0] == self.cpus[1]
     }
 }
 

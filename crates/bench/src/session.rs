@@ -2,6 +2,7 @@
 //!
 //! The second process is this program again with a hidden verb. Its standard input is the control segment, so that no
 //! name and no descriptor number has to be agreed on. It dies with its parent, and [`Session`] kills it when dropped.
+//! On another host whoever listens there starts it; its standard input is then the connection, and it ends with that.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,8 +19,9 @@ use rustix::process::{
 use crate::control::{Control, Mailbox};
 use crate::error::{Error, Result};
 use crate::layers;
+use crate::link::{Link, host_of};
 use crate::loops::End;
-use crate::orders::{Answer, Order};
+use crate::orders::{Answer, Order, Served, Started, Wanted};
 use crate::plan::{Run, Settings, Tally, Variant};
 use crate::timer::Timer;
 
@@ -35,17 +37,25 @@ pub struct PeerCommand {
 /// A running second process with open layers.
 pub(crate) struct Session {
     control: Rc<Control>,
-    child: Child,
-    pidfd: OwnedFd,
+    peer: Peer,
     orders: u64,
     probes: u64,
     ends: Vec<Box<dyn End>>,
+}
+
+/// Where the second process is.
+enum Peer {
+    Child { child: Child, pidfd: OwnedFd },
+    Far(Link),
 }
 
 impl Session {
     /// Starts the second process on its core, with `arena` bytes for the layers' shared memory.
     pub(crate) fn start(command: &PeerCommand, settings: &Settings, arena: usize) -> Result<Session> {
         raise_descriptor_limit();
+        if let Some(host) = &settings.connect {
+            return Session::call(host, settings);
+        }
         let control = Rc::new(Control::create(arena, settings.one_core(), settings.providers.clone())?);
         let mut start = Command::new(&command.program);
         start.args(&command.args).arg("--cpu").arg(settings.cpus[1].to_string());
@@ -62,7 +72,28 @@ impl Session {
         let watch = pidfd.try_clone().map_err(Error::os("watching the peer process"))?;
         control.watch(watch);
         control.remember(command.clone(), settings.cpus[1]);
-        Ok(Session { control, child, pidfd, orders: 0, probes: 0, ends: Vec::new() })
+        Ok(Session { control, peer: Peer::Child { child, pidfd }, orders: 0, probes: 0, ends: Vec::new() })
+    }
+
+    /// Has whoever listens at `host` start the second process.
+    pub(crate) fn call(host: &str, settings: &Settings) -> Result<Session> {
+        let token = viaduct_providers::ofi::job_token(&settings.providers.ofi)?;
+        let mut link = Link::call(host, &token)?;
+        link.send(&Wanted { cpu: settings.cpus[1] })?;
+        let control = Rc::new(Control::alone(host_of(host), settings.providers.clone())?);
+        control.watch(link.watch()?);
+        Ok(Session { control, peer: Peer::Far(link), orders: 0, probes: 0, ends: Vec::new() })
+    }
+
+    /// The second process is on another host.
+    pub(crate) fn is_far(&self) -> bool {
+        matches!(self.peer, Peer::Far(_))
+    }
+
+    /// Has the second process start the server of a tool, at this port.
+    pub(crate) fn serve_tool(&mut self, tool: &Served) -> Result<()> {
+        self.issue(&Order::Serve(tool.clone()), "starting a tool")?;
+        self.settle("starting a tool")
     }
 
     /// The shared words.
@@ -130,14 +161,24 @@ impl Session {
 
     fn issue(&mut self, order: &Order, doing: &'static str) -> Result<()> {
         self.orders += 1;
+        if let Peer::Far(link) = &mut self.peer {
+            link.send(order)?;
+            return link.receive::<Started>(doing).map(|_| ());
+        }
         self.control.post(Mailbox::Orders, order);
         self.control.announce(&self.control.order, self.orders);
         self.control.wait_for(&self.control.started, self.orders, doing)
     }
 
-    fn answer(&self, doing: &'static str) -> Result<Answer> {
-        self.control.wait_for(&self.control.answered, self.orders, doing)?;
-        match self.control.fetch(Mailbox::Answers)? {
+    fn answer(&mut self, doing: &'static str) -> Result<Answer> {
+        let answer = match &mut self.peer {
+            Peer::Far(link) => link.receive(doing)?,
+            Peer::Child { .. } => {
+                self.control.wait_for(&self.control.answered, self.orders, doing)?;
+                self.control.fetch(Mailbox::Answers)?
+            }
+        };
+        match answer {
             Answer::Failed { message, hint } => Err(Error::Peer { message, hint }),
             answer => Ok(answer),
         }
@@ -147,11 +188,17 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.ends.clear();
-        self.control.give_up();
-        self.control.post(Mailbox::Orders, &Order::Quit);
-        self.control.order.store(u64::MAX, Ordering::Release);
-        let _ = pidfd_send_signal(self.pidfd.as_fd(), Signal::KILL);
-        let _ = self.child.wait();
+        match &mut self.peer {
+            // It ends by itself, or with the connection.
+            Peer::Far(link) => drop(link.send(&Order::Quit)),
+            Peer::Child { child, pidfd } => {
+                self.control.give_up();
+                self.control.post(Mailbox::Orders, &Order::Quit);
+                self.control.order.store(u64::MAX, Ordering::Release);
+                let _ = pidfd_send_signal(pidfd.as_fd(), Signal::KILL);
+                let _ = child.wait();
+            }
+        }
     }
 }
 

@@ -42,13 +42,12 @@ pub(crate) fn measurements(context: &Context<'_>, results: &[Measured]) -> Vec<M
 
 /// Placements worth a line: those with enough slices, or else the one with most.
 pub(crate) fn reported(result: &Measured) -> Vec<Placement> {
-    use Placement::{Far, Mixed, Near, Same, Smt};
     let count = |placement| result.placed(placement, false).count();
-    let good: Vec<_> = [Same, Smt, Near, Far].into_iter().filter(|p| count(*p) >= FEWEST).collect();
+    let good: Vec<_> = Placement::STEADY.into_iter().filter(|p| count(*p) >= FEWEST).collect();
     if !good.is_empty() {
         return good;
     }
-    let best = [Same, Smt, Near, Far, Mixed].into_iter().rev().max_by_key(|p| count(*p));
+    let best = Placement::STEADY.into_iter().chain([Placement::Mixed]).rev().max_by_key(|p| count(*p));
     best.filter(|p| count(*p) > 0).into_iter().collect()
 }
 

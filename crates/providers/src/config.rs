@@ -101,8 +101,8 @@ impl Default for OfiConfig {
             bind: None,
             heartbeat: Duration::from_secs(1),
             silence: Duration::from_secs(3),
-            frame: 16 << 10,
-            window: 16,
+            frame: (64 << 10) + 64,
+            window: 8,
         }
     }
 }

@@ -74,11 +74,17 @@ pub(crate) struct StatArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools
-    #[arg(value_parser = case_names())]
-    pub(crate) case: String,
-    /// Provider that the layer `via`, Viaduct itself, goes by
-    #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER")]
-    pub(crate) provider: String,
+    #[arg(value_parser = case_names(), required_unless_present = "listen")]
+    pub(crate) case: Option<String>,
+    /// Wait here for measurements from another host, which says --connect; IP, PORT or IP:PORT [default: port 7471]
+    #[arg(long, value_name = "AT", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["case", "connect"])]
+    pub(crate) listen: Option<String>,
+    /// Measure to this host, where `viaduct bench --listen` runs; both need the token of one job (VIADUCT_TOKEN_FILE)
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) connect: Option<String>,
+    /// Provider that the layer `via`, Viaduct itself, goes by [default: shm; auto with --connect]
+    #[arg(long, env = "VIADUCT_PROVIDER")]
+    pub(crate) provider: Option<String>,
     /// Measure this layer first instead of `via`: raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
@@ -169,6 +175,9 @@ pub(crate) struct PeerArgs {
     pub(crate) parent: u32,
     #[arg(long)]
     pub(crate) one_core: bool,
+    /// The first process is on another host; standard input is the connection with it
+    #[arg(long)]
+    pub(crate) far: bool,
     /// Wait for a connection at this address instead of taking orders
     #[arg(long, requires = "provider")]
     pub(crate) standby: Option<String>,
@@ -278,7 +287,11 @@ Examples:
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals
-  viaduct bench list";
+  viaduct bench list
+Two hosts, with the same token in the file on both:
+  there$ VIADUCT_TOKEN_FILE=~/token viaduct bench --listen
+  here$  VIADUCT_TOKEN_FILE=~/token viaduct bench latency --connect there
+  here$  VIADUCT_TOKEN_FILE=~/token viaduct bench rivals --connect there";
 
 #[cfg(test)]
 mod tests {

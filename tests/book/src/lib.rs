@@ -75,3 +75,7 @@ pub mod when_things_break {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/benchmarks.md")]
 pub mod benchmarks {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/several-hosts.md")]
+pub mod several_hosts {}

@@ -55,19 +55,20 @@ fn act(args: &[String]) {
         "recorded" => point::record(),
         "killed" => point::arm(point, number, Action::Kill),
         "stopped" => point::arm(point, number, Action::Stop),
-        "killed-after" => drop(std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_micros(number));
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
-        })),
+        "killed-after" if mode != Mode::Network => die_in(number),
         _ => {}
     }
     let plan = if what == "friend" { plan::short() } else { plan::whole(mode) };
     let place = Place { folder: Path::new(folder), mode };
-    if what != "friend" {
+    if what != "friend" && mode != Mode::Network {
         // A file that a killed server left, for somebody to find.
         drop(UnixDatagram::bind(place.folder.join(format!("{}.sock", std::process::id()))));
     }
     let mut nic = place.open();
+    if what == "killed-after" && mode == Mode::Network {
+        // Loading libfabric takes longer than everything after it.
+        die_in(number);
+    }
     let report = session::run(&mut nic, place, role, &plan, &mut Sure);
     drop(nic);
     if report.result.is_err() && what == "stopped" {
@@ -81,6 +82,14 @@ fn act(args: &[String]) {
     }
     say("done");
     hear();
+}
+
+/// Ends this process in so many microseconds.
+fn die_in(micros: u64) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_micros(micros));
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+    });
 }
 
 /// An actor as the partner of a session: it is there until it is dead.

@@ -27,7 +27,7 @@ pub const KINDS: [Kind; 3] = [Kind::Shared, Kind::Heap, Kind::Implicit];
 viaduct_kit::child!(
     /// Forks in the middle of its work; then parent and child write every buffer.
     pub FORKER,
-    |args| forker(Place { folder: Path::new(&args[0]), mode: Mode::Direct })
+    |args| forker(Place { folder: Path::new(&args[0]), mode: Mode::named(&args[1]) })
 );
 
 viaduct_kit::child!(
@@ -35,7 +35,7 @@ viaduct_kit::child!(
     pub CLOSER,
     |args| {
         hear();
-        let mut nic = Place { folder: Path::new(&args[0]), mode: Mode::Direct }.open();
+        let mut nic = Place { folder: Path::new(&args[0]), mode: Mode::named(&args[1]) }.open();
         let tag = nic.create_ptag().unwrap();
         let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
         nic.connect_request(vi, &"fork-test".parse().unwrap(), None).unwrap();

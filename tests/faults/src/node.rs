@@ -1,4 +1,4 @@
-//! An opened NIC of the shared-memory provider, in the run-time folder of a test.
+//! An opened NIC in the run-time folder of a test: of the shared-memory provider, or of those that reach further.
 
 use std::path::Path;
 
@@ -17,11 +17,24 @@ pub enum Mode {
     Copy,
     /// As direct, but connected peer to peer.
     Peer,
+    /// As direct, by the provider that takes whatever reaches the peer.
+    Auto,
+    /// Over libfabric's TCP.
+    Network,
 }
 
 impl Mode {
-    /// Every mode.
+    /// Every mode of shared memory.
     pub const ALL: [Mode; 3] = [Mode::Direct, Mode::Copy, Mode::Peer];
+
+    /// The provider.
+    pub fn provider(self) -> &'static str {
+        match self {
+            Mode::Direct | Mode::Copy | Mode::Peer => "shm",
+            Mode::Auto => "auto",
+            Mode::Network => "ofi:tcp",
+        }
+    }
 
     /// The name by which a child is told.
     pub fn name(self) -> &'static str {
@@ -29,12 +42,18 @@ impl Mode {
             Mode::Direct => "direct",
             Mode::Copy => "copy",
             Mode::Peer => "peer",
+            Mode::Auto => "auto",
+            Mode::Network => "network",
         }
     }
 
     /// The mode of this name.
     pub fn named(name: &str) -> Mode {
-        Mode::ALL.into_iter().find(|mode| mode.name() == name).expect("a known mode")
+        Mode::ALL
+            .into_iter()
+            .chain([Mode::Auto, Mode::Network])
+            .find(|mode| mode.name() == name)
+            .expect("a known mode")
     }
 }
 
@@ -42,6 +61,7 @@ impl Mode {
 pub fn config(folder: &Path, mode: Mode) -> Config {
     let mut config = Config::default();
     config.shm.runtime_dir = Some(folder.to_owned());
+    config.ofi.runtime_dir = Some(folder.to_owned());
     config.shm.memory_budget = Some(BUDGET);
     // Whoever sleeps is woken, or sleeps for ever: a lost wake-up shows as a hang.
     config.shm.longest_sleep = None;
@@ -61,7 +81,13 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// Opens a NIC here.
     pub fn open(self) -> Nic {
-        try_open(&config(self.folder, self.mode)).expect("a NIC")
+        self.try_open().expect("a NIC")
+    }
+
+    /// The same, or why not.
+    pub fn try_open(self) -> Result<Nic, Error> {
+        let provider = viaduct_providers::open(self.mode.provider(), &config(self.folder, self.mode))?;
+        Nic::open_with(provider, WaitConfig::default())
     }
 
     /// Opens a NIC here that looks around now and then, as NICs do unless told otherwise.
@@ -72,7 +98,7 @@ impl Place<'_> {
     }
 }
 
-/// Opens a NIC, or says why not.
+/// Opens a NIC of shared memory, or says why not.
 pub fn try_open(config: &Config) -> Result<Nic, Error> {
     Nic::open_with(viaduct_providers::open("shm", config)?, WaitConfig::default())
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use viaduct_kit::child::{Child, say};
-use viaduct_kit::hosts::Hosts;
+use viaduct_kit::effort::rounds;
+use viaduct_kit::hosts::{Bad, Hosts};
 use viaduct_kit::leaks::LeakCheck;
 use viaduct_kit::packages::skip;
 use viaduct_kit::tempdir::TempDir;
@@ -168,6 +169,51 @@ fn nobody_at_an_address_and_nobody_of_a_name_are_told() {
     assert!(matches!(told, Err(Error::NotReachable(_))), "{told:?}");
 }
 
+/// What a bad link does to packets nobody above TCP sees: every message comes once, in order, as it was sent.
+fn over_a_bad_link(bad: Bad, rounds: u64) {
+    let _watchdog = Watchdog::arm(4 * LIMIT, "a bad link");
+    let Some(mut s) = scene(Duration::from_secs(60)) else { return };
+    let vi = s.nic.create_vi(ViAttributes::new(s.tag)).unwrap();
+    s.connect(vi);
+    if !s.hosts.spoil(0, bad) {
+        return;
+    }
+    let mut sent = 0usize;
+    // Until the link has done its worst, as luck will have it.
+    while (sent as u64) < rounds || s.hosts.spoilt_packets(0) == 0 {
+        assert!((sent as u64) < 20 * rounds, "the link is a good one");
+        let len = [8, 3000, 100_000][sent % 3];
+        let content: Vec<u8> = (0..len).map(|n| (n * 7 + sent) as u8).collect();
+        let mut buffer = s.nic.alloc(len, MemAttributes::local(s.tag)).unwrap();
+        buffer.write(0, &content);
+        s.nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+        assert_eq!(s.nic.wait_send(vi, LONG).unwrap().status, Status::Success);
+        let back = s.nic.wait_recv(vi, LONG).unwrap();
+        assert!(back.status == Status::Success && back.data() == content, "message {sent}");
+        s.nic.post_recv(vi, back.descriptor).unwrap();
+        sent += 1;
+    }
+    s.hosts.unspoil(0);
+    assert!(matches!(s.nic.poll_recv(vi), Ok(None)), "nothing came twice");
+    s.nic.disconnect(vi).unwrap();
+    s.server.expect_line("ended Error", LIMIT);
+}
+
+#[test]
+fn a_link_that_loses_packets_loses_no_message() {
+    over_a_bad_link(Bad::Loses { percent: 3 }, rounds(24, 600));
+}
+
+#[test]
+fn a_link_that_doubles_packets_doubles_no_message() {
+    over_a_bad_link(Bad::Doubles { percent: 30 }, rounds(60, 3000));
+}
+
+#[test]
+fn a_slow_link_carries_everything() {
+    over_a_bad_link(Bad::Slow { kbytes: 1000 }, rounds(9, 90));
+}
+
 /// Cut after cut, with messages under way: each is noticed by both ends, everything comes back once, nothing is left.
 #[test]
 fn a_cut_link_is_noticed_and_everything_comes_back() {
@@ -175,7 +221,7 @@ fn a_cut_link_is_noticed_and_everything_comes_back() {
     let Some(mut s) = scene(Duration::from_millis(400)) else { return };
     let vi = s.nic.create_vi(ViAttributes::new(s.tag)).unwrap();
     let mut leaks = None;
-    for round in 0..viaduct_kit::effort::rounds(4, 100) {
+    for round in 0..rounds(4, 100) {
         s.connect(vi);
         s.echo(vi, 100);
         s.hosts.cut(0);

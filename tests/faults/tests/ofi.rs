@@ -171,3 +171,79 @@ fn two_who_have_nothing_to_say_stay_connected_and_sleep() {
     assert_eq!(scene.nic.query_vi(scene.vi).unwrap().state, ViState::Connected);
     scene.talk();
 }
+
+/// Longer than what goes out at once.
+const LARGE: usize = 8 << 20;
+
+// Accepts one connection, posts a large receive or a large send, and does not look at the NIC until it is told to.
+viaduct_kit::child!(ABSENT, |args| {
+    let (mut nic, tag) = nic(Path::new(&args[0]), 600_000).expect("the parent has one");
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    let mut buffer = nic.alloc(LARGE, MemAttributes::local(tag)).unwrap();
+    buffer.write(0, &vec![7; LARGE]);
+    let receives = args[1] == "receives";
+    let listener = nic.listen(&meeting(), 1).unwrap();
+    if receives {
+        nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+        say("listening");
+        let request = nic.wait_listener(listener, LONG).unwrap();
+        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    } else {
+        say("listening");
+        let request = nic.wait_listener(listener, LONG).unwrap();
+        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+    }
+    say("absent");
+    hear();
+    let back = if receives { nic.wait_recv(vi, LONG) } else { nic.wait_send(vi, LONG) };
+    say(format!("back {:?}", back.unwrap().status));
+    hear();
+});
+
+fn with_absent(what: &str) -> Option<(Nic, ProtectionTag, Vi, Child, TempDir)> {
+    let folder = TempDir::new("ofi");
+    let (mut nic, tag) = nic(folder.path(), 600_000)?;
+    let mut peer = ABSENT.spawn(&[folder.path().to_str().unwrap(), what]);
+    peer.expect_line("listening", LIMIT);
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    Some((nic, tag, vi, peer, folder))
+}
+
+#[test]
+fn a_large_message_goes_on_while_its_sender_computes() {
+    let _watchdog = Watchdog::arm(LIMIT, "a large message");
+    let Some((mut nic, tag, vi, mut peer, _folder)) = with_absent("sends") else { return };
+    let buffer = nic.alloc(LARGE, MemAttributes::local(tag)).unwrap();
+    nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+    nic.connect_request(vi, &meeting(), LONG).unwrap();
+    peer.expect_line("absent", LIMIT);
+    let got = nic.wait_recv(vi, LONG).unwrap();
+    assert_eq!((got.status, got.length as usize), (Status::Success, LARGE));
+    assert!(got.data().iter().all(|b| *b == 7));
+    peer.send_line("look");
+    assert_eq!(peer.expect_line("back ", LIMIT), "Success");
+}
+
+#[test]
+fn a_message_that_nobody_takes_does_not_keep_its_memory() {
+    let _watchdog = Watchdog::arm(LIMIT, "a stuck message");
+    let Some((mut nic, tag, vi, mut peer, _folder)) = with_absent("receives") else { return };
+    nic.connect_request(vi, &meeting(), LONG).unwrap();
+    peer.expect_line("absent", LIMIT);
+    for _ in 0..2 {
+        let buffer = nic.alloc(LARGE, MemAttributes::local(tag)).unwrap();
+        nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+    }
+    assert!(matches!(nic.poll_send(vi), Ok(None)), "it is far from being out");
+    nic.disconnect(vi).unwrap();
+    for _ in 0..2 {
+        let mut back = nic.poll_send(vi).unwrap().expect("flushed");
+        assert_eq!(back.status, Status::Flushed);
+        // The memory is ours again, whatever was under way.
+        back.descriptor.write(0, 0, &[9; 64]);
+    }
+    assert!(matches!(nic.poll_send(vi), Ok(None) | Err(Error::QueueEmpty)));
+    peer.send_line("look");
+    assert_eq!(peer.expect_line("back ", LIMIT), "Flushed", "half a message is none");
+}

@@ -226,8 +226,24 @@ pub(crate) trait Door {
     fn accept(self: Box<Self>) -> Result<Box<dyn End>>;
 }
 
+/// Refuses what cannot be had between two hosts.
+fn reaches(layer: Layer, control: &Control) -> Result<()> {
+    let far = matches!(
+        layer,
+        Layer::Auto | Layer::Ofi(_) | Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay
+    );
+    if far || control.far().is_none() {
+        return Ok(());
+    }
+    Err(Error::usage(
+        format!("the layer {layer} does not leave its host"),
+        "between hosts there are auto, ofi, ofi:NAME, and tcp with its variants",
+    ))
+}
+
 /// Opens the second process' side.
 pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
+    reaches(variant.layer, control)?;
     match variant.layer {
         Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::listen(variant, control),
         Layer::Loopback => loopback::listen(variant, control),

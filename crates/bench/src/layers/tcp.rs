@@ -1,4 +1,4 @@
-//! `tcp` and its variants: the kernel's TCP over the loopback interface.
+//! `tcp` and its variants: the kernel's TCP over the loopback interface, or to another host.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -14,18 +14,19 @@ use crate::loops::End;
 use crate::plan::{Motion, Variant, Wait};
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::os("listening on 127.0.0.1"))?;
-    let address = listener.local_addr().map_err(Error::os("asking for the port of a listener"))?.to_string();
-    Ok(door(address, variant, control, move |variant| {
+    let ip = if control.far().is_some() { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+    let listener = TcpListener::bind((ip, 0)).map_err(Error::os(format!("listening on {ip}")))?;
+    let port = listener.local_addr().map_err(Error::os("asking for the port of a listener"))?.port();
+    Ok(door(port.to_string(), variant, control, move |variant| {
         let (stream, _) = listener.accept().map_err(Error::os("accepting a TCP connection"))?;
         prepare(stream, variant)
     }))
 }
 
-pub(super) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
+pub(super) fn connect(variant: &Variant, control: &Rc<Control>, port: &str) -> Result<Box<dyn End>> {
+    let address = format!("{}:{port}", control.far().unwrap_or("127.0.0.1"));
     end(variant, control.patience(), |variant| {
-        let stream = TcpStream::connect(address).map_err(Error::os(format!("connecting to {address}")))?;
+        let stream = TcpStream::connect(&address).map_err(Error::os(format!("connecting to {address}")))?;
         prepare(stream, variant)
     })
 }

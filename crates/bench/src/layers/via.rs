@@ -41,6 +41,10 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> Result<Box<dyn End>> {
+    let name = match control.far() {
+        Some(host) => format!("{host}/{name}"),
+        None => name.to_owned(),
+    };
     let address: NetAddress = name.parse().map_err(|e| failure(variant.layer.name(), &e))?;
     let (nic, tag) = open(variant, control)?;
     build(Place {

@@ -22,9 +22,16 @@ pub struct Launcher {
     pub program: PathBuf,
     /// Its verb; `--parent PID`, perhaps `--cpu N`, and `-- TOOL ARGS` are added.
     pub args: Vec<OsString>,
+    /// Where programs are looked for.
+    pub path: Vec<PathBuf>,
 }
 
 impl Launcher {
+    /// Where `program` is.
+    pub(crate) fn find(&self, program: &str) -> Option<PathBuf> {
+        self.path.iter().map(|folder| folder.join(program)).find(|file| file.is_file())
+    }
+
     /// Starts `tool`, pinned to `cpu` if it does not pin itself.
     pub(crate) fn start(&self, cpu: Option<usize>, tool: &Path, args: &[String]) -> Result<Running> {
         let mut command = Command::new(&self.program);
@@ -59,12 +66,24 @@ impl Launcher {
         client: &[String],
         limit: Duration,
     ) -> Result<String> {
+        self.client(tool, cpus[0], client, limit, &mut || self.start(Some(cpus[1]), tool, server))
+    }
+
+    /// Runs a client whose server `start` starts, here or elsewhere; it goes when what `start` gave is dropped.
+    pub(crate) fn client<T>(
+        &self,
+        tool: &Path,
+        cpu: usize,
+        client: &[String],
+        limit: Duration,
+        start: &mut dyn FnMut() -> Result<T>,
+    ) -> Result<String> {
         let mut patience = Duration::from_millis(300);
         let mut last = None;
         for _ in 0..4 {
-            let _server = self.start(Some(cpus[1]), tool, server)?;
+            let _server = start()?;
             thread::sleep(patience);
-            match self.whole(Some(cpus[0]), tool, client, limit) {
+            match self.whole(Some(cpu), tool, client, limit) {
                 Ok(words) => return Ok(words),
                 Err(error) => last = Some(error),
             }

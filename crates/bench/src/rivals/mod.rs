@@ -7,7 +7,7 @@
 //!
 //! Each tool is an entry of [`ALL`] with a parser for what it prints, and no two print the same thing: what a value
 //! leaves out compared with ours stands in `about`. Tools that are missing are named with the command that installs
-//! them.
+//! them. Between two hosts the second process starts the server of a tool; only tools are asked that have one.
 
 mod child;
 mod mpi;
@@ -18,8 +18,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::orders::Served;
+use crate::plan::Settings;
 use crate::schema::Measurement;
 
+pub(crate) use child::Running;
 pub use child::{Launcher, exec_tool};
 pub use turns::run;
 
@@ -30,10 +33,38 @@ pub enum Want {
     Latency(usize),
     /// Bytes a second with messages of so many bytes.
     Bandwidth(usize),
+    /// The same where each message waits for the one before to come back.
+    PingPong(usize),
 }
 
-/// What every tool is asked for.
+impl Want {
+    /// Bytes of a message.
+    pub fn size(self) -> usize {
+        let (Want::Latency(size) | Want::Bandwidth(size) | Want::PingPong(size)) = self;
+        size
+    }
+
+    /// Name of the comparison in results.
+    pub fn case(self) -> &'static str {
+        match self {
+            Want::Latency(_) => "rivals-latency",
+            Want::Bandwidth(_) => "rivals-bandwidth",
+            Want::PingPong(_) => "rivals-pingpong",
+        }
+    }
+
+    /// What it is counted in.
+    pub fn unit(self) -> &'static str {
+        if matches!(self, Want::Latency(_)) { "us" } else { "MB/s" }
+    }
+}
+
+/// What every tool is asked for on one host.
 pub const WANTS: [Want; 3] = [Want::Latency(8), Want::Bandwidth(64 << 10), Want::Bandwidth(1 << 20)];
+
+/// What is asked for between two hosts: what libfabric's own tool can do, in its own pattern.
+pub const FAR: [Want; 4] =
+    [Want::Latency(8), Want::PingPong(64 << 10), Want::PingPong(256 << 10), Want::PingPong(1 << 20)];
 
 /// What a tool said, in microseconds or MB/s of 10^6 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +86,8 @@ pub struct Rival {
     /// What it measures, and what not.
     pub about: &'static str,
     measure: fn(&Ground<'_>, Want) -> Result<Option<Reading>>,
+    /// Arguments of its server where the two ends are on two hosts; `None` if it stays on one.
+    server: Option<fn(&Served) -> Vec<String>>,
 }
 
 /// Every tool we know.
@@ -68,15 +101,24 @@ pub const ALL: &[&Rival] = &[
     &tools::ICEORYX2,
 ];
 
+/// Starts the server of a tool for another host.
+pub(crate) fn serve(launcher: &Launcher, cpu: usize, served: &Served) -> Result<Running> {
+    let rival = ALL.iter().find(|rival| rival.name == served.rival);
+    let (Some(rival), Some(args)) = (rival, rival.and_then(|rival| rival.server)) else {
+        return Err(child::failed(&served.rival, "is no tool that has a server"));
+    };
+    let program = rival.programs[0];
+    let tool = launcher.find(program).ok_or_else(|| child::failed(program, "is not installed there"))?;
+    launcher.start(Some(cpu), &tool, &args(served))
+}
+
 /// What tools are run on.
 #[derive(Debug)]
 pub struct Ground<'a> {
     /// Starts them.
     pub launcher: &'a Launcher,
-    /// The two cores.
-    pub cpus: [usize; 2],
-    /// Where programs are looked for.
-    pub path: &'a [PathBuf],
+    /// What the user asked for: the two cores, the other host.
+    pub settings: &'a Settings,
     /// A folder for what is compiled on the way.
     pub folder: PathBuf,
     /// Time for one value.
@@ -86,7 +128,23 @@ pub struct Ground<'a> {
 impl Ground<'_> {
     /// Where `program` is.
     pub(crate) fn find(&self, program: &str) -> Option<PathBuf> {
-        self.path.iter().map(|folder| folder.join(program)).find(|file| file.is_file())
+        self.launcher.find(program)
+    }
+
+    /// The two cores.
+    pub fn cpus(&self) -> [usize; 2] {
+        self.settings.cpus
+    }
+
+    /// What is asked for here.
+    pub fn wants(&self) -> &'static [Want] {
+        if self.settings.connect.is_some() { &FAR } else { &WANTS }
+    }
+
+    /// The tools that can be used here.
+    pub fn rivals(&self) -> impl Iterator<Item = &'static Rival> + use<> {
+        let far = self.settings.connect.is_some();
+        ALL.iter().copied().filter(move |rival| !far || rival.server.is_some())
     }
 
     /// The programs of `rival` that are missing.
@@ -112,17 +170,30 @@ mod tests {
 
     #[test]
     fn missing_programs_are_named() {
-        let launcher = Launcher { program: "viaduct".into(), args: Vec::new() };
+        let path = vec!["/no/such/folder".into()];
+        let launcher = Launcher { program: "viaduct".into(), args: Vec::new(), path };
+        let settings = Settings::new(vec![crate::Layer::Shm], [0, 1]);
         let ground = Ground {
             launcher: &launcher,
-            cpus: [0, 1],
-            path: &["/no/such/folder".into()],
+            settings: &settings,
             folder: "/no/such/folder".into(),
             time: Duration::from_secs(1),
         };
         for rival in ALL {
             assert_eq!(ground.missing(rival), rival.programs, "{}", rival.name);
             assert!(!rival.install.is_empty() && !rival.about.is_empty());
+        }
+    }
+
+    #[test]
+    fn only_a_known_tool_is_served_to_another_host() {
+        let launcher = Launcher { program: "viaduct".into(), args: Vec::new(), path: Vec::new() };
+        for rival in ["sh", "openmpi", "fi_pingpong-tcp"] {
+            let served = Served { rival: rival.into(), size: 8, count: 1, port: 1 };
+            assert!(
+                serve(&launcher, 0, &served).is_err(),
+                "{rival}: unknown, without a server, not installed"
+            );
         }
     }
 }

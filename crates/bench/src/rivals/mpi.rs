@@ -16,6 +16,7 @@ pub(super) const OPEN_MPI: Rival = Rival {
     install: "apt-get install openmpi-bin libopenmpi-dev gcc",
     about: "Open MPI, MPI_Send and MPI_Recv; a window of 16 for bandwidth, the receiver reads every byte",
     measure: |ground, want| measure(ground, want, "openmpi"),
+    server: None,
 };
 
 pub(super) const MPICH: Rival = Rival {
@@ -24,6 +25,7 @@ pub(super) const MPICH: Rival = Rival {
     install: "apt-get install mpich libmpich-dev gcc",
     about: "MPICH, MPI_Send and MPI_Recv; a window of 16 for bandwidth, the receiver reads every byte",
     measure: |ground, want| measure(ground, want, "mpich"),
+    server: None,
 };
 
 const SOURCE: &str = include_str!("pingpong.c");
@@ -36,6 +38,7 @@ fn measure(ground: &Ground<'_>, want: Want, which: &str) -> Result<Option<Readin
     let (test, size) = match want {
         Want::Latency(size) => ("latency", size),
         Want::Bandwidth(size) => ("bandwidth", size),
+        Want::PingPong(_) => return Ok(None),
     };
     let mut args: Vec<String> = Vec::new();
     if which == "openmpi" {
@@ -47,7 +50,7 @@ fn measure(ground: &Ground<'_>, want: Want, which: &str) -> Result<Option<Readin
     }
     args.extend(["-n".into(), "2".into(), program.display().to_string(), test.into(), size.to_string()]);
     args.push(ground.time.as_secs_f64().to_string());
-    args.extend(ground.cpus.map(|cpu| cpu.to_string()));
+    args.extend(ground.cpus().map(|cpu| cpu.to_string()));
     let start = tool(ground, &format!("mpiexec.{which}"))?;
     let said = ground.launcher.whole(None, &start, &args, LIMIT)?;
     let value = parse(&said).ok_or_else(|| failed(which, "printed no number"))?;

@@ -7,6 +7,9 @@ use std::time::Duration;
 use super::child::failed;
 use super::{Ground, Reading, Rival, Want};
 use crate::error::{Error, Result};
+use crate::link::host_of;
+use crate::orders::Served;
+use crate::session::Session;
 
 pub(super) const FI_SHM: Rival = Rival {
     name: "fi_pingpong-shm",
@@ -14,14 +17,16 @@ pub(super) const FI_SHM: Rival = Rival {
     install: "apt-get install libfabric-bin",
     about: "libfabric's ping-pong over its shared-memory provider; bandwidth is one message there and back",
     measure: |ground, want| fi_pingpong(ground, want, "shm", "rdm"),
+    server: None,
 };
 
 pub(super) const FI_TCP: Rival = Rival {
     name: "fi_pingpong-tcp",
     programs: &["fi_pingpong"],
     install: "apt-get install libfabric-bin",
-    about: "libfabric's ping-pong over TCP; bandwidth is one message there and back",
+    about: "libfabric's ping-pong over TCP (-e msg); bandwidth is one message there and back, nobody reads the data",
     measure: |ground, want| fi_pingpong(ground, want, "tcp", "msg"),
+    server: Some(|served| fi_server(served, "tcp", "msg")),
 };
 
 pub(super) const UCX: Rival = Rival {
@@ -30,6 +35,7 @@ pub(super) const UCX: Rival = Rival {
     install: "apt-get install ucx-utils",
     about: "UCX, matched by tag, over the transport that it chooses; the receiver does not read the data",
     measure: ucx,
+    server: None,
 };
 
 pub(super) const SOCKPERF: Rival = Rival {
@@ -38,6 +44,7 @@ pub(super) const SOCKPERF: Rival = Rival {
     install: "apt-get install sockperf",
     about: "sockets over TCP; at least 14 bytes, at most 65,507; throughput is what the sender could hand over",
     measure: sockperf,
+    server: None,
 };
 
 pub(super) const ICEORYX2: Rival = Rival {
@@ -46,6 +53,7 @@ pub(super) const ICEORYX2: Rival = Rival {
     install: "cargo install --git https://github.com/eclipse-iceoryx/iceoryx2 benchmark-publish-subscribe",
     about: "publish and subscribe through shared memory between two threads; the data are neither written nor read",
     measure: iceoryx2,
+    server: None,
 };
 
 /// A tool that takes longer than this hangs.
@@ -57,9 +65,9 @@ fn program(ground: &Ground<'_>, name: &str) -> Result<PathBuf> {
 }
 
 /// A port that nobody has at the moment.
-fn port() -> Result<String> {
+fn port() -> Result<u16> {
     let door = TcpListener::bind("127.0.0.1:0").map_err(Error::os("looking for a free port"))?;
-    Ok(door.local_addr().map_err(Error::os("looking for a free port"))?.port().to_string())
+    Ok(door.local_addr().map_err(Error::os("looking for a free port"))?.port())
 }
 
 fn words(parts: &[&str]) -> Vec<String> {
@@ -67,22 +75,37 @@ fn words(parts: &[&str]) -> Vec<String> {
 }
 
 /// Repetitions that take about the time that was given, if one takes so many microseconds.
-fn repetitions(ground: &Ground<'_>, us: f64) -> String {
-    ((ground.time.as_secs_f64() * 1e6 / us) as u64).clamp(100, 1_000_000).to_string()
+fn repetitions(ground: &Ground<'_>, us: f64) -> u64 {
+    ((ground.time.as_secs_f64() * 1e6 / us) as u64).clamp(100, 1_000_000)
 }
 
 fn fi_pingpong(ground: &Ground<'_>, want: Want, provider: &str, endpoint: &str) -> Result<Option<Reading>> {
-    let (Want::Latency(size) | Want::Bandwidth(size)) = want;
+    let size = want.size();
     let count = repetitions(ground, 60.0 + size as f64 / 500.0);
-    let (bytes, port) = (size.to_string(), port()?);
-    let common = ["-p", provider, "-e", endpoint, "-S", &bytes, "-I", &count];
-    let server = [&common[..], &["-B", &port]].concat();
-    let client = [&common[..], &["-P", &port, "127.0.0.1"]].concat();
+    let served = Served { rival: FI_TCP.name.into(), size, count, port: port()? };
     let tool = program(ground, "fi_pingpong")?;
-    let said = ground.launcher.pair(&tool, ground.cpus, &words(&server), &words(&client), LIMIT)?;
+    let host = ground.settings.connect.as_deref().map_or("127.0.0.1", host_of);
+    let (bytes, count, port) = (size.to_string(), count.to_string(), served.port.to_string());
+    let client = words(&["-p", provider, "-e", endpoint, "-S", &bytes, "-I", &count, "-P", &port, host]);
+    let said = match &ground.settings.connect {
+        None => {
+            let server = fi_server(&served, provider, endpoint);
+            ground.launcher.pair(&tool, ground.cpus(), &server, &client, LIMIT)?
+        }
+        Some(far) => ground.launcher.client(&tool, ground.cpus()[0], &client, LIMIT, &mut || {
+            let mut session = Session::call(far, ground.settings)?;
+            session.serve_tool(&served)?;
+            Ok(session)
+        })?,
+    };
     let us = parse_fi_pingpong(&said).ok_or_else(|| failed("fi_pingpong", "printed no table"))?;
     let value = if want == Want::Latency(size) { us } else { size as f64 / us };
     Ok(Some(Reading { size, value }))
+}
+
+fn fi_server(served: &Served, provider: &str, endpoint: &str) -> Vec<String> {
+    let (bytes, count, port) = (served.size.to_string(), served.count.to_string(), served.port.to_string());
+    words(&["-p", provider, "-e", endpoint, "-S", &bytes, "-I", &count, "-B", &port])
 }
 
 /// `usec/xfer` of the last row: one way.
@@ -96,14 +119,15 @@ fn ucx(ground: &Ground<'_>, want: Want) -> Result<Option<Reading>> {
     let (test, size) = match want {
         Want::Latency(size) => ("tag_lat", size),
         Want::Bandwidth(size) => ("tag_bw", size),
+        Want::PingPong(_) => return Ok(None),
     };
-    let count = repetitions(ground, 5.0 + size as f64 / 1000.0);
-    let (bytes, port) = (size.to_string(), port()?);
+    let count = repetitions(ground, 5.0 + size as f64 / 1000.0).to_string();
+    let (bytes, port) = (size.to_string(), port()?.to_string());
     let server = words(&["-p", &port]);
     let client =
         words(&["-p", &port, "127.0.0.1", "-t", test, "-s", &bytes, "-n", &count, "-w", "100", "-f"]);
     let tool = program(ground, "ucx_perftest")?;
-    let said = ground.launcher.pair(&tool, ground.cpus, &server, &client, LIMIT)?;
+    let said = ground.launcher.pair(&tool, ground.cpus(), &server, &client, LIMIT)?;
     let (us, mebibytes) =
         parse_ucx(&said).ok_or_else(|| failed("ucx_perftest", "printed no row of numbers"))?;
     let value = if test == "tag_lat" { us } else { mebibytes * MEBI };
@@ -128,18 +152,18 @@ fn sockperf(ground: &Ground<'_>, want: Want) -> Result<Option<Reading>> {
     let (test, size) = match want {
         Want::Latency(size) => ("ping-pong", size.max(14)),
         Want::Bandwidth(size) if size <= 64 << 10 => ("throughput", size.min(65_507)),
-        Want::Bandwidth(_) => return Ok(None),
+        Want::Bandwidth(_) | Want::PingPong(_) => return Ok(None),
     };
-    let (bytes, port) = (size.to_string(), port()?);
+    let (bytes, port) = (size.to_string(), port()?.to_string());
     let seconds = ground.time.as_secs().max(1).to_string();
     let place = ["--tcp", "-i", "127.0.0.1", "-p", &port];
     let server = words(&[&["server"], &place[..]].concat());
     let client = words(&[&[test], &place[..], &["-m", &bytes, "-t", &seconds]].concat());
     let tool = program(ground, "sockperf")?;
-    let said = ground.launcher.pair(&tool, ground.cpus, &server, &client, LIMIT)?;
+    let said = ground.launcher.pair(&tool, ground.cpus(), &server, &client, LIMIT)?;
     let value = match want {
         Want::Latency(_) => parse_sockperf_latency(&said),
-        Want::Bandwidth(_) => parse_sockperf_rate(&said).map(|mebibytes| mebibytes * MEBI),
+        _ => parse_sockperf_rate(&said).map(|mebibytes| mebibytes * MEBI),
     };
     let value = value.ok_or_else(|| failed("sockperf", "printed no summary"))?;
     Ok(Some(Reading { size, value }))
@@ -156,8 +180,8 @@ fn parse_sockperf_rate(said: &str) -> Option<f64> {
 
 fn iceoryx2(ground: &Ground<'_>, want: Want) -> Result<Option<Reading>> {
     let Want::Latency(size) = want else { return Ok(None) };
-    let count = repetitions(ground, 1.0);
-    let [here, there] = ground.cpus.map(|cpu| cpu.to_string());
+    let count = repetitions(ground, 1.0).to_string();
+    let [here, there] = ground.cpus().map(|cpu| cpu.to_string());
     let args = words(&[
         "--bench-ipc",
         "--iterations",

@@ -3,7 +3,7 @@
 //! Each round begins with another one, so that nobody always comes after the same neighbour. Every one has one value a
 //! round for each question, and the median over the rounds in the end.
 
-use super::{ALL, Ground, Heard, Reading, Rival, WANTS, Want};
+use super::{Ground, Heard, Reading, Rival, Want};
 use crate::cases::Case;
 use crate::error::Result;
 use crate::layers::Layer;
@@ -17,21 +17,23 @@ use crate::stats::Summary;
 /// Measures ourselves and every installed tool `rounds` times in turn.
 pub fn run(
     ground: &Ground<'_>,
-    settings: &Settings,
     command: &PeerCommand,
     rounds: usize,
     listener: &mut (dyn FnMut(Heard) + Send),
 ) -> Result<()> {
-    let settings = share(settings, rounds);
-    let mut own: Vec<Vec<Measurement>> = vec![Vec::new(); WANTS.len()];
-    let mut tools: Vec<Tool> =
-        ALL.iter().filter(|rival| ground.missing(rival).is_empty()).map(Tool::new).collect();
+    let (settings, wants) = (share(ground.settings, rounds), ground.wants());
+    let mut own: Vec<Vec<Measurement>> = vec![Vec::new(); wants.len()];
+    let mut tools: Vec<Tool> = ground
+        .rivals()
+        .filter(|rival| ground.missing(rival).is_empty())
+        .map(|rival| Tool { rival, readings: vec![Vec::new(); wants.len()], failed: false })
+        .collect();
     for round in 0..rounds {
         for turn in order(round, tools.len() + 1) {
             let Some(tool) = turn.checked_sub(1).map(|at| &mut tools[at]) else {
-                for (at, want) in WANTS.into_iter().enumerate() {
+                for (at, want) in wants.iter().enumerate() {
                     listener(Heard::At("viaduct"));
-                    own[at].extend(ours(&settings, command, want)?);
+                    own[at].extend(ours(&settings, command, *want)?);
                 }
                 continue;
             };
@@ -46,7 +48,7 @@ pub fn run(
     lines.into_iter().for_each(|line| listener(Heard::Line(Box::new(line))));
     let Some(template) = template else { return Ok(()) };
     for tool in &tools {
-        for (want, values) in WANTS.iter().zip(&tool.readings) {
+        for (want, values) in wants.iter().zip(&tool.readings) {
             if let Some(line) = line(&template, tool.rival, *want, values) {
                 listener(Heard::Line(Box::new(line)));
             }
@@ -79,13 +81,9 @@ struct Tool {
 }
 
 impl Tool {
-    fn new(rival: &&'static Rival) -> Tool {
-        Tool { rival, readings: vec![Vec::new(); WANTS.len()], failed: false }
-    }
-
     fn ask(&mut self, ground: &Ground<'_>, listener: &mut (dyn FnMut(Heard) + Send)) {
-        for (at, want) in WANTS.into_iter().enumerate() {
-            match (self.rival.measure)(ground, want) {
+        for (at, want) in ground.wants().iter().enumerate() {
+            match (self.rival.measure)(ground, *want) {
                 Ok(reading) => self.readings[at].extend(reading),
                 Err(error) => {
                     self.failed = true;
@@ -98,7 +96,7 @@ impl Tool {
 
 /// Our own values of one round, under the name of the comparison.
 fn ours(settings: &Settings, command: &PeerCommand, want: Want) -> Result<Vec<Measurement>> {
-    let (case, size, (measured, _)) = named(want);
+    let (size, measured) = (want.size(), measured(want));
     let mut layers = settings.layers.clone();
     if !layers.contains(&Layer::Tcp) {
         layers.push(Layer::Tcp);
@@ -121,7 +119,12 @@ fn ours(settings: &Settings, command: &PeerCommand, want: Want) -> Result<Vec<Me
     }
     for line in &mut best {
         line.config.insert("placement".into(), std::mem::replace(&mut line.placement, ANY.into()));
-        line.case = case.into();
+        line.case = want.case().into();
+        if matches!(want, Want::PingPong(_)) {
+            // Measured as a latency.
+            line.unit = want.unit().into();
+            line.p50 = line.p50.map(|us| size as f64 / us);
+        }
     }
     Ok(best)
 }
@@ -175,23 +178,19 @@ fn summed(template: &Measurement, values: &[f64]) -> Measurement {
 /// Placement of a value of which nobody knows it.
 const ANY: &str = "any";
 
-/// Name of the comparison, size, and the case of ours with its unit.
-fn named(want: Want) -> (&'static str, usize, (&'static str, &'static str)) {
-    match want {
-        Want::Latency(size) => ("rivals-latency", size, ("latency", "us")),
-        Want::Bandwidth(size) => ("rivals-bandwidth", size, ("bandwidth", "MB/s")),
-    }
+/// The case of ours that answers it.
+fn measured(want: Want) -> &'static str {
+    if matches!(want, Want::Bandwidth(_)) { "bandwidth" } else { "latency" }
 }
 
 fn line(template: &Measurement, rival: &Rival, want: Want, readings: &[Reading]) -> Option<Measurement> {
     let values: Vec<f64> = readings.iter().map(|reading| reading.value).collect();
-    let (case, _, (_, unit)) = named(want);
     Some(Measurement {
-        case: case.into(),
+        case: want.case().into(),
         layer: format!("rival:{}", rival.name),
         provider: None,
         size: readings.first()?.size,
-        unit: unit.into(),
+        unit: want.unit().into(),
         launches: values.len(),
         valid: true,
         // Nobody watched the machine meanwhile, and few runs are few.

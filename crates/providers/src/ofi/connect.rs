@@ -122,7 +122,8 @@ impl Lane {
     /// The connection stands: both ends know what the other has room for.
     pub(super) fn open(&mut self, core: &Core, vi: Vi, theirs: Window, frame: usize) {
         self.flow = Flow::new(core.window(), theirs);
-        self.room = self.frames.size.min(frame) - HEAD;
+        self.room = frame - HEAD;
+        self.copied = self.frames.send_size.min(frame) - HEAD;
         self.vi = Some(vi);
         self.stage = Stage::Open;
     }

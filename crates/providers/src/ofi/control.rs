@@ -15,11 +15,12 @@ pub(super) fn run(core: &Arc<Core>) {
     while !core.stop.load(Ordering::Acquire) {
         let (calls, timeout) = {
             let mut engine = lock(&core.engine);
-            engine.progress(core);
             engine.events(core);
             engine.look_at_the_clock(core);
+            // Last: the queue has to be empty when its descriptor is slept on.
+            let all = engine.progress(core);
             let calls = std::mem::take(&mut engine.calls);
-            let timeout = match engine.fabric.may_sleep() {
+            let timeout = match all && engine.fabric.may_sleep() {
                 true => engine.sleep_ns(core).map(Duration::from_nanos),
                 false => Some(Duration::ZERO),
             };
@@ -56,9 +57,9 @@ pub(super) fn finish(core: &Arc<Core>) {
     let mut events = Vec::new();
     loop {
         let mut engine = lock(&core.engine);
-        engine.progress(core);
         engine.events(core);
         engine.look_at_the_clock(core);
+        engine.progress(core);
         if engine.lanes.is_empty() || Instant::now() >= give_up {
             let ids: Vec<u32> = engine.lanes.keys().copied().collect();
             for id in ids {

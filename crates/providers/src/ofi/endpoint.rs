@@ -4,6 +4,9 @@ use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::ptr;
 
+use smallvec::SmallVec;
+use viaduct_via::raw::RawSegment;
+
 use super::abi::*;
 use super::fabric::close;
 use super::info::{Info, address_from, sockaddr};
@@ -92,6 +95,40 @@ impl Active {
     pub(crate) unsafe fn send(&self, from: *const u8, len: usize, desc: *mut c_void, context: u64) -> isize {
         // SAFETY: an open endpoint; the caller keeps the memory.
         unsafe { ((*(*self.ep).msg).send)(self.ep, from.cast(), len, desc, 0, context as *mut c_void) }
+    }
+
+    /// Sends bytes that are copied at once.
+    ///
+    /// # Safety
+    /// There are so many bytes.
+    pub(crate) unsafe fn inject(&self, from: *const u8, len: usize) -> isize {
+        // SAFETY: an open endpoint; the caller's promise.
+        unsafe { ((*(*self.ep).msg).inject)(self.ep, from.cast(), len, 0) }
+    }
+
+    /// Posts a send of a header and further places; more than the provider takes at once are refused by it.
+    ///
+    /// # Safety
+    /// The memory does not change until the send is done or the endpoint is closed, and needs no registration.
+    pub(crate) unsafe fn send_gathered(
+        &self,
+        start: &RawSegment,
+        places: &[RawSegment],
+        context: u64,
+    ) -> isize {
+        let place = |s: &RawSegment| libc::iovec { iov_base: s.addr.cast(), iov_len: s.len as usize };
+        let all: SmallVec<[libc::iovec; 4]> = std::iter::once(start).chain(places).map(place).collect();
+        // SAFETY: an open endpoint; the caller keeps the memory, and libfabric copies the list.
+        unsafe {
+            ((*(*self.ep).msg).sendv)(
+                self.ep,
+                all.as_ptr().cast(),
+                ptr::null_mut(),
+                all.len(),
+                0,
+                context as *mut c_void,
+            )
+        }
     }
 
     /// Ends the connection; the other end hears of it.

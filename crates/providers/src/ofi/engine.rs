@@ -23,6 +23,8 @@ use super::wire::{Head, Hello, Kind};
 
 /// Batches of completions in one go, so that a busy peer does not keep the caller for ever.
 const BATCHES: usize = 8;
+/// Bytes of a buffer that frames are copied into when they cannot leave straight from their memory.
+const COPIED: usize = 16 << 10;
 /// How often the owner looks at the queue of events, which mostly is the control thread's business.
 const EVENTS_EVERY: u32 = 64;
 
@@ -95,21 +97,32 @@ impl Engine {
         core.lanes.store(self.lanes.len(), Ordering::Relaxed);
     }
 
-    /// Takes what libfabric has finished, and sends what that made possible.
-    pub(super) fn progress(&mut self, core: &Arc<Core>) {
-        for _ in 0..BATCHES {
-            let mut done = std::mem::take(&mut self.done);
-            self.fabric.read_cq(&mut done);
-            let fetched = done.len();
-            for entry in done.drain(..) {
-                self.finished(core, &entry);
+    /// Takes what libfabric has finished, and sends what that made possible. False if there may be more.
+    pub(super) fn progress(&mut self, core: &Arc<Core>) -> bool {
+        let mut left = BATCHES;
+        loop {
+            let fetched = self.fetch(core);
+            left = left.saturating_sub(1);
+            if fetched == BATCH && left > 0 {
+                continue;
             }
-            self.done = done;
-            if fetched < BATCH {
-                break;
+            // What was sent now may be done at once.
+            let sent = self.after(core);
+            if left == 0 || fetched < BATCH && !sent {
+                return left > 0;
             }
         }
-        self.after(core);
+    }
+
+    fn fetch(&mut self, core: &Arc<Core>) -> usize {
+        let mut done = std::mem::take(&mut self.done);
+        self.fabric.read_cq(&mut done);
+        let fetched = done.len();
+        for entry in done.drain(..) {
+            self.finished(core, &entry);
+        }
+        self.done = done;
+        fetched
     }
 
     /// Takes libfabric's events: connections that come, stand or end.
@@ -120,16 +133,17 @@ impl Engine {
         self.after(core);
     }
 
-    /// Sends what is due on every lane that something happened to, and tells the owner.
-    pub(super) fn after(&mut self, core: &Arc<Core>) {
+    /// Sends what is due on every lane that something happened to, and tells the owner. Whether a lane has something under
+    /// way whose end somebody waits for.
+    pub(super) fn after(&mut self, core: &Arc<Core>) -> bool {
         self.count(core);
         if self.touched.is_empty() {
-            return;
+            return false;
         }
-        let mut ring = false;
+        let (mut ring, mut sent) = (false, false);
         while let Some(id) = self.touched.pop() {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
-            lane.flush(&self.regions);
+            sent |= lane.flush(&self.regions);
             if lane.news {
                 lane.news = false;
                 ring = true;
@@ -149,6 +163,7 @@ impl Engine {
         if ring {
             core.ring();
         }
+        sent
     }
 
     /// Something happened to a lane: it is looked at before the lock is given up.
@@ -172,7 +187,8 @@ impl Engine {
     ) -> Result<u32, viaduct_via::Error> {
         let ep = self.fabric.endpoint(info)?;
         let frames = core.config.window + core.config.window + SPARE;
-        let frames = Frames::new(&self.fabric, core.config.frame, frames, frames, &core.budget)?;
+        let size = core.config.frame;
+        let frames = Frames::new(&self.fabric, (size, size.min(COPIED)), frames, frames, &core.budget)?;
         loop {
             self.next_lane = self.next_lane.wrapping_add(1);
             if !self.lanes.contains_key(&self.next_lane) {
@@ -182,6 +198,8 @@ impl Engine {
         let id = self.next_lane;
         let key = ep.key();
         let mut lane = Lane::new(id, ep, frames, stage, ours, clock::now_ns());
+        lane.most_places = self.fabric.info.places();
+        lane.inject = self.fabric.info.inject_size();
         lane.post_all()?;
         self.by_ep.insert(key, id);
         self.lanes.insert(id, lane);

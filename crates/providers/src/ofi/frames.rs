@@ -21,8 +21,9 @@ pub(crate) struct Frames {
     registered: Option<Registered>,
     memory: *mut u8,
     layout: Layout,
-    /// Bytes of a buffer.
+    /// Bytes of a buffer that receives, and of one that sends.
     pub(crate) size: usize,
+    pub(crate) send_size: usize,
     /// How many receive, and how many send.
     pub(crate) receiving: usize,
     pub(crate) sending: usize,
@@ -35,12 +36,12 @@ unsafe impl Send for Frames {}
 impl Frames {
     pub(crate) fn new(
         fabric: &Fabric,
-        size: usize,
+        (size, send_size): (usize, usize),
         receiving: usize,
         sending: usize,
         budget: &Budget,
     ) -> Result<Frames, Error> {
-        let bytes = size * (receiving + sending);
+        let bytes = size * receiving + send_size * sending;
         let charge = budget.charge(bytes as u64)?;
         let layout = Layout::from_size_align(bytes, PAGE).expect("a few megabytes");
         // SAFETY: the layout is not empty.
@@ -49,7 +50,7 @@ impl Frames {
             return Err(Error::Limit { what: "memory for a connection", limit: bytes as u64 });
         }
         let mut frames =
-            Frames { registered: None, memory, layout, size, receiving, sending, _charge: charge };
+            Frames { registered: None, memory, layout, size, send_size, receiving, sending, _charge: charge };
         if fabric.info.registers_buffers() {
             // SAFETY: the memory is freed after the registration, by drop.
             frames.registered = Some(unsafe { fabric.register(memory, bytes)? });
@@ -68,7 +69,7 @@ impl Frames {
     pub(crate) fn send(&self, number: usize) -> *mut u8 {
         assert!(number < self.sending, "no such buffer");
         // SAFETY: inside the block.
-        unsafe { self.memory.add((self.receiving + number) * self.size) }
+        unsafe { self.memory.add(self.receiving * self.size + number * self.send_size) }
     }
 
     /// Bytes of a buffer in which a frame has arrived.

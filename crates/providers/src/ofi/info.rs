@@ -136,10 +136,25 @@ impl Info {
         copy
     }
 
+    /// Bytes that are copied by a send that tells nobody when it is done.
+    pub(crate) fn inject_size(&self) -> usize {
+        // SAFETY: an entry of the library's has all its parts.
+        unsafe { (*(*self.ptr).tx_attr).inject_size }
+    }
+
     /// Whether buffers must be registered before they are posted.
     pub(crate) fn registers_buffers(&self) -> bool {
         // SAFETY: an entry of the library's has all its parts.
         unsafe { (*(*self.ptr).domain_attr).mr_mode & FI_MR_LOCAL != 0 }
+    }
+
+    /// Places in memory, besides a header, that one send may take its bytes from; none if they had to be registered.
+    pub(crate) fn places(&self) -> usize {
+        if self.registers_buffers() {
+            return 0;
+        }
+        // SAFETY: an entry of the library's has all its parts.
+        unsafe { (*(*self.ptr).tx_attr).iov_limit.saturating_sub(1) }
     }
 
     /// Longest queues of one endpoint: sends and receives.

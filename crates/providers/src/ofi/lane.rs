@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use viaduct_via::raw::RawSegment;
 use viaduct_via::{Error, Fault, RemoteAttributes, Status, Vi};
 use zerocopy::IntoBytes;
 
@@ -14,6 +15,7 @@ use super::endpoint::Active;
 use super::flow::{Flow, Window};
 use super::frames::Frames;
 use super::mem::Regions;
+use super::outgoing::{Outgoing, Straight};
 use super::rdma::{Flight, Reply};
 use super::wire::{FAILED, HEAD, Head, Hello, Kind};
 
@@ -22,16 +24,6 @@ pub(super) struct Held {
     pub(super) buffer: u16,
     pub(super) kind: Kind,
     pub(super) head: Head,
-}
-
-/// How far the descriptor at the head of the send queue has been handed over.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Partial {
-    pub(super) offset: u32,
-    /// All pieces of an RDMA write are out; its immediate data is not.
-    pub(super) written: bool,
-    /// Number of the RDMA operation.
-    pub(super) number: u32,
 }
 
 pub(super) struct Lane {
@@ -44,8 +36,13 @@ pub(super) struct Lane {
     pub(super) ours: RemoteAttributes,
     pub(super) vi: Option<Vi>,
     pub(super) flow: Flow,
-    /// Bytes that go into a frame behind its header.
+    /// Bytes that go into a frame of the peer's behind its header, and into a buffer of ours that is sent.
     pub(super) room: usize,
+    pub(super) copied: usize,
+    /// Places in memory that a frame may leave straight from; none if memory would have to be registered for it.
+    pub(super) most_places: usize,
+    /// Frames up to this length are copied by libfabric, which then says no more of them.
+    pub(super) inject: usize,
     sequence_out: u32,
     sequence_in: u32,
     free: Vec<u16>,
@@ -63,7 +60,9 @@ pub(super) struct Lane {
 
     /// Descriptors of ours that are not done, in order.
     pub(super) flights: VecDeque<Flight>,
-    pub(super) partial: Option<Partial>,
+    /// The one that is only partly out.
+    pub(super) outgoing: Option<Outgoing>,
+    pub(super) straight: Straight,
     /// The owner was told to come back: it is woken when there is room.
     pub(super) blocked: bool,
     pub(super) next_number: u32,
@@ -118,6 +117,9 @@ impl Lane {
         Lane {
             free: (0..frames.sending as u16).collect(),
             room: frames.size - HEAD,
+            copied: frames.send_size - HEAD,
+            most_places: 0,
+            inject: 0,
             flow: Flow::new(Window::default(), Window::default()),
             ep,
             frames,
@@ -135,7 +137,8 @@ impl Lane {
             inbox: VecDeque::new(),
             greetings: VecDeque::new(),
             flights: VecDeque::new(),
-            partial: None,
+            outgoing: None,
+            straight: Straight::default(),
             blocked: false,
             next_number: 0,
             acked: 0,
@@ -193,16 +196,59 @@ impl Lane {
     pub(super) fn transmit(
         &mut self,
         kind: Kind,
-        mut head: Head,
+        head: Head,
         len: usize,
         fill: impl FnOnce(*mut u8),
     ) -> bool {
-        let class = kind.class();
-        debug_assert!(len <= self.frames.size - HEAD);
-        if !self.flow.may_send(class) {
-            return false;
+        debug_assert!(len <= self.copied);
+        let Some((buffer, credits)) = self.begin(kind, head, len) else { return false };
+        let memory = self.frames.send(usize::from(buffer));
+        // SAFETY: inside the buffer.
+        fill(unsafe { memory.add(HEAD) });
+        // Who closes wants to know when its last words are out.
+        if HEAD + len <= self.inject && !matches!(kind, Kind::Close | Kind::Closed | Kind::Hello) {
+            // SAFETY: the bytes are read before the call returns.
+            let code = unsafe { self.ep.inject(memory, HEAD + len) };
+            let went = self.posted(kind, credits, code);
+            if went {
+                self.free.push(buffer);
+            }
+            return went;
         }
-        let Some(buffer) = self.free.last().copied() else { return false };
+        // SAFETY: the buffer is not touched until its completion is read.
+        let code =
+            unsafe { self.ep.send(memory, HEAD + len, self.frames.desc(), context(self.id, true, buffer)) };
+        self.posted(kind, credits, code)
+    }
+
+    /// Sends a frame with `len` bytes from these places, which stay as they are until its completion was read. The buffer
+    /// that the frame is known by, or `None` if it has to wait.
+    pub(super) fn transmit_straight(
+        &mut self,
+        kind: Kind,
+        head: Head,
+        len: usize,
+        places: &[RawSegment],
+    ) -> Option<u16> {
+        debug_assert!(len <= self.room && places.len() <= self.most_places);
+        let (buffer, credits) = self.begin(kind, head, len)?;
+        let start = RawSegment {
+            addr: self.frames.send(usize::from(buffer)),
+            len: HEAD as u32,
+            handle: viaduct_via::MemHandle::NONE,
+        };
+        // SAFETY: as above; memory of a posted descriptor stays until it is back, and it is not given back before.
+        let code = unsafe { self.ep.send_gathered(&start, places, context(self.id, true, buffer)) };
+        self.posted(kind, credits, code).then_some(buffer)
+    }
+
+    /// A buffer with the header of a frame in it, and the credits that it gives back. `None` if the frame has to wait.
+    fn begin(&mut self, kind: Kind, mut head: Head, len: usize) -> Option<(u16, Window)> {
+        let class = kind.class();
+        if !self.flow.may_send(class) {
+            return None;
+        }
+        let buffer = self.free.last().copied()?;
         let credits = self.flow.sent(class);
         head.data_credits = credits.data.into();
         head.service_credits = credits.service.into();
@@ -216,13 +262,13 @@ impl Lane {
         let memory = self.frames.send(usize::from(buffer));
         // SAFETY: the buffer is not under way, and has room for a header.
         unsafe { std::ptr::copy_nonoverlapping(head.as_bytes().as_ptr(), memory, HEAD) };
-        // SAFETY: inside the buffer.
-        fill(unsafe { memory.add(HEAD) });
-        // SAFETY: the buffer is not touched until its completion is read.
-        let code =
-            unsafe { self.ep.send(memory, HEAD + len, self.frames.desc(), context(self.id, true, buffer)) };
+        Some((buffer, credits))
+    }
+
+    /// What libfabric said to the frame begun last. False if it did not go.
+    fn posted(&mut self, kind: Kind, credits: Window, code: isize) -> bool {
         if code != 0 {
-            self.flow.unsent(class, credits);
+            self.flow.unsent(kind.class(), credits);
             if code != -(FI_EAGAIN as isize) {
                 self.lost();
             }
@@ -243,12 +289,15 @@ impl Lane {
     /// The buffer of a frame that went is free again.
     pub(super) fn sent(&mut self, buffer: u16) {
         self.free.push(buffer);
+        self.news |= self.straight.sent(buffer);
         self.room_again();
     }
 
     /// There is room that was not there before.
     fn room_again(&mut self) {
-        self.news |= std::mem::take(&mut self.blocked);
+        if self.outgoing.is_none() {
+            self.news |= std::mem::take(&mut self.blocked);
+        }
     }
 
     /// Nothing that we sent is under way any more.
@@ -296,8 +345,14 @@ impl Lane {
         }
     }
 
-    /// Sends whatever is due, as far as there is room.
-    pub(super) fn flush(&mut self, regions: &Regions) {
+    /// Sends whatever is due, as far as there is room. Whether libfabric will say that something of it is done.
+    pub(super) fn flush(&mut self, regions: &Regions) -> bool {
+        let before = self.free.len();
+        self.flush_all(regions);
+        self.free.len() < before
+    }
+
+    fn flush_all(&mut self, regions: &Regions) {
         if self.end == Some(Fault::Lost) || !self.flush_greetings() {
             return;
         }
@@ -313,6 +368,7 @@ impl Lane {
         if !self.replies.is_empty() {
             self.send_replies(regions);
         }
+        self.go_on();
         if self.ack_due {
             self.signal(Kind::Ack);
         }

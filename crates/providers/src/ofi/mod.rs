@@ -3,7 +3,8 @@
 //! ```text
 //!   nic       the provider of one NIC            vi        an endpoint
 //!   engine    libfabric's queues, all lanes      lane      one connection, frame by frame
-//!   progress  queues of a VI and the wire        rdma      RDMA and atomics by messages
+//!   outgoing  send queue to wire                 progress  wire to queues
+//!   rdma      RDMA and atomics by messages
 //!   connect   set-up                             greeting  who proves what           (pure)
 //!   flow      credits (pure)                     wire      headers and greetings     (pure)
 //!   place     from names to ports                frames    buffers      mem  regions
@@ -28,6 +29,7 @@ mod info;
 mod lane;
 mod mem;
 mod nic;
+mod outgoing;
 mod pace;
 mod place;
 mod progress;
@@ -42,6 +44,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use viaduct_job::Token;
+use viaduct_os::runtime_dir;
 use viaduct_via::Error;
 use viaduct_via::provider::Provider;
 
@@ -125,7 +128,14 @@ pub fn find(config: &OfiConfig) -> Result<Found, Error> {
     Ok(Found { version: fi.version(), offers })
 }
 
-/// The token of the job; without one, that of this user on this host.
+/// The token of the job that these settings stand for; without one, that of this user on this host.
+///
+/// # Errors
+/// [`Error::Unavailable`] if its file cannot be read, or is not private.
+pub fn job_token(config: &OfiConfig) -> Result<Token, Error> {
+    token(config, &runtime_dir::runtime_dir(config.runtime_dir.as_deref())?)
+}
+
 fn token(config: &OfiConfig, folder: &Path) -> Result<Token, Error> {
     if let Some(token) = &config.token {
         return Ok(token.clone());

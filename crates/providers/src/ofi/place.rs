@@ -14,12 +14,14 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use viaduct_job::{HostId, Token};
 use viaduct_os::error::OsError;
+use viaduct_os::fork::{self, Registration};
 use viaduct_via::{Error, NetAddress};
 
 /// Ports below those that the kernel hands out by itself.
@@ -79,6 +81,8 @@ pub(crate) struct Names {
 #[derive(Debug)]
 pub(crate) struct Claim {
     path: PathBuf,
+    /// A forked child does not have it: the name is free when this process ends. Before the file, which goes after it.
+    _fork: Registration,
     file: File,
 }
 
@@ -114,7 +118,7 @@ impl Names {
             // Whoever had it may have removed the file between our opening and our locking it.
             if is_at(&file, &path) {
                 file.set_len(0).map_err(|e| OsError::sys("ftruncate", e))?;
-                return Ok(Claim { path, file });
+                return Ok(Claim { path, _fork: fork::close_in_child(file.as_raw_fd()), file });
             }
         }
     }

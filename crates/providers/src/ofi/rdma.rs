@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_via::raw::{self, RawSegment};
-use viaduct_via::{Error, Op, Status, Work};
+use viaduct_via::{Error, Op, Status};
 
 use super::lane::Lane;
 use super::mem::Regions;
@@ -22,6 +22,8 @@ pub(super) struct Flight {
     pub(super) index: u32,
     pub(super) length: u32,
     pub(super) waits: Waits,
+    /// The last of its frames that left straight from its memory.
+    pub(super) straight: Option<u32>,
 }
 
 /// What a descriptor waits for.
@@ -46,9 +48,9 @@ unsafe impl Send for Into {}
 
 impl Into {
     /// What a descriptor wants filled; nothing for a write.
-    pub(super) fn of(work: &Work) -> Into {
-        if work.op.reads_remote() {
-            Into { segments: work.segments.clone(), got: 0, total: work.total }
+    pub(super) fn of(op: Op, segments: &[RawSegment], total: u32) -> Into {
+        if op.reads_remote() {
+            Into { segments: SmallVec::from_slice(segments), got: 0, total }
         } else {
             Into { segments: SmallVec::new(), got: 0, total: 0 }
         }
@@ -217,7 +219,7 @@ impl Lane {
                     })
                 }
                 Reply::Bytes { number, address, total, sent, .. } => {
-                    let len = (total - sent).min(self.room as u32);
+                    let len = (total - sent).min(self.copied as u32);
                     let last = sent + len == total;
                     head.number = number.into();
                     head.offset = sent.into();

@@ -8,7 +8,10 @@ use viaduct_via::{Fault, Queues, Work};
 
 use super::connect::Stage;
 use super::nic::{Core, lock};
-use super::progress::Handed;
+use super::outgoing::Handed;
+
+/// How long the end of a connection waits for messages that libfabric has begun to send.
+const LET_GO_NS: u64 = 20_000_000;
 
 pub(super) struct OfiVi {
     core: Arc<Core>,
@@ -30,7 +33,6 @@ impl Endpoint for OfiVi {
             Handed::Done => Submit::Done,
             Handed::Pending => Submit::Pending,
             Handed::Busy => Submit::Busy,
-            Handed::Failed(status) => Submit::Failed(status),
         }
     }
 
@@ -57,7 +59,13 @@ impl Endpoint for OfiVi {
             return;
         };
         lane.poll(queues);
-        lane.flush(&engine.regions);
+        if lane.flush(&engine.regions) {
+            // What was sent now may be done at once, and nobody else would look.
+            engine.progress(&self.core);
+            if let Some(lane) = engine.lanes.get_mut(&self.lane) {
+                lane.poll(queues);
+            }
+        }
     }
 
     fn set_armed(&mut self, armed: bool) {
@@ -72,8 +80,21 @@ impl Endpoint for OfiVi {
         }
         let mut engine = lock(&self.core.engine);
         let engine = &mut *engine;
+        // From here on nobody reads or writes memory of the VI's descriptors: what libfabric still sends from there
+        // mostly leaves in no time, and a peer that does not take it is not waited for.
+        let give_up = clock::now_ns() + LET_GO_NS;
+        while let Some(lane) = engine.lanes.get_mut(&self.lane) {
+            lane.outgoing = None;
+            if lane.straight.is_empty() {
+                break;
+            }
+            if lane.end == Some(Fault::Lost) || clock::now_ns() > give_up {
+                engine.remove(self.lane);
+                break;
+            }
+            engine.progress(&self.core);
+        }
         let Some(lane) = engine.lanes.get_mut(&self.lane) else { return };
-        // From here on nobody writes to memory of the VI's descriptors.
         lane.flights.clear();
         lane.vi = None;
         lane.armed = false;

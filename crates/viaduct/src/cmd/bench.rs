@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use viaduct_bench::schema::Line;
-use viaduct_bench::{Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size};
+use viaduct_bench::{
+    Call, Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size,
+};
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
 use crate::cmd::{all, rivals};
@@ -18,13 +20,17 @@ use crate::output::{osu, results, table};
 const VIA: &str = "via";
 
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
-    match args.case.as_str() {
+    if let Some(at) = &args.listen {
+        return wait(at, args);
+    }
+    let name = args.case.as_deref().unwrap_or_default();
+    match name {
         "list" => return list(args.format.plain()),
         "all" => return all::run(args),
         "rivals" => return rivals::run(args),
         _ => {}
     }
-    let case = Case::find(&args.case)?;
+    let case = Case::find(name)?;
     let settings = settings(args)?;
     let mut sink = Sink::open(args)?;
     let (lines, valid) = measure(case, &settings, &mut sink)?;
@@ -33,6 +39,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         writeln!(io::stderr(), "a layer did not deliver its data intact; no number is given for it")?;
     }
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Lets other hosts measure to this one, until it is ended.
+fn wait(at: &str, args: &BenchArgs) -> Result<ExitCode> {
+    let said = |call| match call {
+        Call::Listening(address) => writeln!(io::stderr(), "listening at {address}"),
+        Call::Served(from) => writeln!(io::stderr(), "measured from {from}"),
+        Call::Refused(from, error) => writeln!(io::stderr(), "turned {from} away: {error}"),
+        _ => Ok(()),
+    };
+    let cpu = args.cpus.last().copied();
+    // Who does not listen to us is no reason to stop.
+    let mut told = |call| drop(said(call));
+    viaduct_bench::listen(at, cpu, &peer_command()?, &knobs::from_environment()?, &mut told)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what was not printed while it was measured; columns have their heading only the `first` time.
@@ -86,7 +107,9 @@ pub(crate) fn default_cpus() -> [usize; 2] {
 /// What the words of the command line ask for.
 pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
     // Viaduct by whichever provider: what the layer `via` means depends on another word.
-    let named = |name: &str| if name == VIA { args.provider.parse() } else { name.parse() };
+    let usual = if args.connect.is_some() { "auto" } else { "shm" };
+    let provider = args.provider.as_deref().unwrap_or(usual);
+    let named = |name: &str| if name == VIA { provider.parse() } else { name.parse() };
     let mut chosen: Vec<Layer> = vec![named(args.layer.as_deref().unwrap_or(VIA))?];
     for name in &args.compare {
         let layer = named(name.trim())?;
@@ -123,6 +146,7 @@ pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
     settings.launches = if args.quick { args.launches.min(3) } else { args.launches };
     settings.seed = args.seed;
     settings.providers = knobs::from_environment()?;
+    settings.connect.clone_from(&args.connect);
     Ok(settings)
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use viaduct_bench::report::digits;
-use viaduct_bench::rivals::{self, Ground, Heard, Launcher, Rival, WANTS, Want};
+use viaduct_bench::rivals::{self, Ground, Heard, Launcher, Want};
 use viaduct_bench::schema::{Line, Measurement};
-use viaduct_bench::{Error, size};
+use viaduct_bench::{Error, PeerCommand, size};
 
 use crate::cli::{BenchArgs, BenchFormat, ToolArgs};
 use crate::cmd::bench;
@@ -27,19 +27,17 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         );
     }
     let command = bench::peer_command()?;
-    let launcher = Launcher { program: command.program.clone(), args: vec!["bench-tool".into()] };
-    let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    let launcher = launcher(&command);
     let folder = Folder::new()?;
     let time = Duration::from_secs_f64(settings.time);
-    let ground =
-        Ground { launcher: &launcher, cpus: settings.cpus, path: &path, folder: folder.0.clone(), time };
+    let ground = Ground { launcher: &launcher, settings: &settings, folder: folder.0.clone(), time };
     let mut sink = Sink::open(args)?;
     let rounds = if args.quick { 1 } else { 6 };
     let (mut lines, mut talk, mut written) = (Vec::new(), Vec::new(), Ok(()));
     let mut progress = Progress::new("rivals");
     let mut heard = 0.0;
-    let steps = (rounds * (WANTS.len() + rivals::ALL.len())) as f64;
-    let done = rivals::run(&ground, &settings, &command, rounds, &mut |event| match event {
+    let steps = (rounds * (ground.wants().len() + ground.rivals().count())) as f64;
+    let done = rivals::run(&ground, &command, rounds, &mut |event| match event {
         Heard::At(name) => {
             progress.show(name, heard / steps);
             heard += 1.0;
@@ -62,7 +60,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         BenchFormat::Table | BenchFormat::Osu => print(&lines, &ground, rounds)?,
     }
     let mut err = io::stderr().lock();
-    for rival in rivals::ALL {
+    for rival in ground.rivals() {
         let missing = ground.missing(rival);
         if !missing.is_empty() {
             writeln!(err, "missing: {} ({}); {}", rival.name, missing.join(", "), rival.install)?;
@@ -71,6 +69,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     talk.iter().try_for_each(|line| writeln!(err, "failed: {line}"))?;
     let valid = lines.iter().all(|line| !matches!(line, Line::Measurement(line) if !line.valid));
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// How tools are started.
+pub(crate) fn launcher(command: &PeerCommand) -> Launcher {
+    let path = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    Launcher { program: command.program.clone(), args: vec!["bench-tool".into()], path }
 }
 
 /// Body of the hidden verb that stands before a tool.
@@ -87,15 +91,16 @@ fn print(lines: &[Line], ground: &Ground<'_>, rounds: usize) -> io::Result<()> {
             names.push(&line.layer);
         }
     }
-    let row = |name: &&str| {
-        let known = rivals::ALL.iter().find(|rival| format!("rival:{}", rival.name) == **name);
-        let cell = |want| cell(&measurements, name, want);
-        let about = known
-            .map_or("ours: every byte checked first, and read by the receiver", |rival: &&Rival| rival.about);
-        [(*name).to_owned(), cell(WANTS[0]), cell(WANTS[1]), cell(WANTS[2]), about.to_owned()]
+    let about = |name: &str| {
+        let known = rivals::ALL.iter().find(|rival| format!("rival:{}", rival.name) == name);
+        known.map_or("ours: every byte checked first, and read by the receiver", |rival| rival.about)
     };
-    let rows: Vec<[String; 5]> = names.iter().map(row).collect();
-    let [a, b] = ground.cpus;
+    let row = |name: &&str| {
+        let cells = ground.wants().iter().map(|want| cell(&measurements, name, *want));
+        std::iter::once((*name).to_owned()).chain(cells).chain([about(name).to_owned()]).collect()
+    };
+    let rows: Vec<Vec<String>> = names.iter().map(row).collect();
+    let [a, b] = ground.cpus();
     let mut out = io::stdout().lock();
     writeln!(
         out,
@@ -105,15 +110,44 @@ fn print(lines: &[Line], ground: &Ground<'_>, rounds: usize) -> io::Result<()> {
         out,
         "# All took turns, ours too; rounds: {rounds}. Each measures by its own rules: read the last column.\n"
     )?;
-    let heads = ["tool", "8 B us", "64K MB/s", "1M MB/s", "what it does"];
-    writeln!(out, "{}", table::draw(&heads, &rows, &[1, 2, 3]))
+    let head = |want: &Want| format!("{} {}", size::show(want.size()), want.unit());
+    let heads = ground.wants().iter().map(head);
+    let heads: Vec<String> =
+        std::iter::once("tool".to_owned()).chain(heads).chain(["what it does".to_owned()]).collect();
+    let numbers: Vec<usize> = (1..=ground.wants().len()).collect();
+    writeln!(out, "{}", table::draw(&heads, &rows, &numbers))?;
+    for line in against(&measurements, ground.wants()) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Between hosts: ourselves over libfabric against libfabric alone, as ratios.
+fn against(lines: &[&Measurement], wants: &[Want]) -> Vec<String> {
+    let rival = lines.iter().find(|line| line.layer == "rival:fi_pingpong-tcp");
+    let ours = lines.iter().find(|line| line.layer.starts_with("ofi") || line.layer == "auto");
+    let (Some(rival), Some(ours)) = (rival, ours) else { return Vec::new() };
+    let value = |layer: &str, want: Want| {
+        let found = lines.iter().find(|l| l.layer == layer && l.case == want.case() && l.size == want.size());
+        found.and_then(|line| line.p50)
+    };
+    let far = wants.iter().filter(|want| !matches!(want, Want::Bandwidth(_)));
+    let ratio = |want: &Want| {
+        let ratio = value(&ours.layer, *want)? / value(&rival.layer, *want)?;
+        let bar = if matches!(want, Want::Latency(_)) { "at most 1.25" } else { "at least 0.9" };
+        let size = size::show(want.size());
+        Some(format!(
+            "{} / fi_pingpong, {size} {}: {} (wanted: {bar})",
+            ours.layer,
+            want.unit(),
+            digits(ratio)
+        ))
+    };
+    far.filter_map(ratio).collect()
 }
 
 fn cell(lines: &[&Measurement], name: &str, want: Want) -> String {
-    let (case, bytes) = match want {
-        Want::Latency(bytes) => ("rivals-latency", bytes),
-        Want::Bandwidth(bytes) => ("rivals-bandwidth", bytes),
-    };
+    let (case, bytes) = (want.case(), want.size());
     // Tools with limits take the nearest size.
     let near = |line: &&&Measurement| line.size / 2 <= bytes && bytes / 2 <= line.size;
     let found = lines.iter().filter(|line| line.layer == name && line.case == case).find(near);

@@ -25,19 +25,23 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
     table::print(Format::Table, ["what", "value", "remark"], info::machine())?;
 
     section(2, "Two processes reach each other's memory", "viaduct tour")?;
-    talk()?;
+    let carrier = talk()?;
 
     let latency = Chapter { case: "latency", layers: &LATENCY, sizes: &[8, 4 << 10] };
-    section(3, "Latency", "viaduct bench latency --sizes 8,4K --compare raw,unix,tcp")?;
+    section(3, "Latency", "viaduct bench latency --provider auto --sizes 8,4K --compare raw,unix,tcp")?;
     let (quick, first) = latency.play(time, launches)?;
     let bandwidth = Chapter { case: "bandwidth", layers: &BANDWIDTH, sizes: &[64 << 10, 1 << 20] };
-    section(4, "Bandwidth", "viaduct bench bandwidth --sizes 64K,1M --compare copy,unix,tcp")?;
+    section(
+        4,
+        "Bandwidth",
+        "viaduct bench bandwidth --provider auto --sizes 64K,1M --compare copy,unix,tcp",
+    )?;
     let (wide, second) = bandwidth.play(time, launches)?;
 
     let seconds = start.elapsed().as_secs();
     let rows = ratios(&quick, true).into_iter().chain(ratios(&wide, false)).collect();
     let mut out = io::stdout().lock();
-    writeln!(out, "\nIn short: Viaduct over shared memory against the rest, in {seconds} s\n")?;
+    writeln!(out, "\nIn short: Viaduct (auto took {carrier}) against the rest, in {seconds} s\n")?;
     drop(out);
     table::print(
         Format::Table,
@@ -53,8 +57,8 @@ pub(crate) fn peer(args: &TourPeerArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const LATENCY: [Layer; 4] = [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Tcp];
-const BANDWIDTH: [Layer; 4] = [Layer::Shm, Layer::Copy, Layer::Unix, Layer::Tcp];
+const LATENCY: [Layer; 4] = [Layer::Auto, Layer::Raw, Layer::Unix, Layer::Tcp];
+const BANDWIDTH: [Layer; 4] = [Layer::Auto, Layer::Copy, Layer::Unix, Layer::Tcp];
 
 struct Chapter {
     case: &'static str,
@@ -91,7 +95,8 @@ fn section(number: u32, title: &str, command: &str) -> io::Result<()> {
     writeln!(io::stdout(), "\n{number}. {title}   ($ {command})\n")
 }
 
-fn talk() -> Result<()> {
+/// Returns which provider carried the bytes.
+fn talk() -> Result<&'static str> {
     let program = std::env::current_exe().context("finding the program to start as the second process")?;
     let command = PeerCommand { program, args: vec!["tour-peer".into()] };
     let mut said = Ok(());
@@ -100,14 +105,15 @@ fn talk() -> Result<()> {
             said = writeln!(io::stdout(), "  {text}");
         }
     };
-    demo::host("shm", &knobs::from_environment()?, &command, &mut say)?;
-    Ok(said?)
+    let carrier = demo::host("auto", &knobs::from_environment()?, &command, &mut say)?;
+    said?;
+    Ok(carrier)
 }
 
 /// Times by which the provider is better (their time over ours, or our rate over theirs), in the placement that was
 /// seen most. The bare references are the limit of the machine, not rivals.
 fn ratios(pairs: &[Pair], lower_is_better: bool) -> Vec<[String; 6]> {
-    let ours = Layer::Shm.name();
+    let ours = Layer::Auto.name();
     let mut best: Vec<&Pair> = Vec::new();
     for pair in pairs.iter().filter(|pair| if lower_is_better { pair.b == ours } else { pair.a == ours }) {
         match best.iter_mut().find(|known| (known.size, &known.a, &known.b) == (pair.size, &pair.a, &pair.b))

@@ -32,12 +32,16 @@ pub(crate) fn print<const N: usize>(
 }
 
 /// A table without a frame, columns in `right` aligned to the right.
-pub(crate) fn draw<const N: usize>(heads: &[&str; N], rows: &[[String; N]], right: &[usize]) -> String {
+pub(crate) fn draw<H, R>(heads: &[H], rows: &[R], right: &[usize]) -> String
+where
+    H: ToString,
+    R: AsRef<[String]>,
+{
     let mut table = Table::new();
     table.load_style(STYLE);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(heads);
-    table.add_rows(rows);
+    table.set_header(heads.iter().map(ToString::to_string));
+    table.add_rows(rows.iter().map(AsRef::as_ref));
     for column in right {
         if let Some(column) = table.column_mut(*column) {
             column.set_cell_alignment(CellAlignment::Right);

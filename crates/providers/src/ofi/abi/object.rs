@@ -117,9 +117,12 @@ abi! {
         send: unsafe extern "C" fn(
             ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, dest: u64, context: *mut c_void,
         ) -> isize,
-        sendv: Unused,
+        sendv: unsafe extern "C" fn(
+            ep: *mut FidEp, iov: *const c_void, desc: *mut *mut c_void, count: usize, dest: u64,
+            context: *mut c_void,
+        ) -> isize,
         sendmsg: Unused,
-        inject: Unused,
+        inject: unsafe extern "C" fn(ep: *mut FidEp, buf: *const c_void, len: usize, dest: u64) -> isize,
         senddata: Unused,
         injectdata: Unused,
     }

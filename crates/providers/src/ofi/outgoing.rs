@@ -1,0 +1,336 @@
+//! Sending: descriptors of the send queue into frames, as far as credits and buffers allow; the rest follows as these come
+//! back, whether the owner of the VI looks or not.
+//!
+//! Short pieces are copied into a buffer of the lane, and the descriptor is done at once. Longer ones leave straight from
+//! the memory of the descriptor, which is then done when libfabric has let go of it.
+
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+use viaduct_via::raw::RawSegment;
+use viaduct_via::{Op, Reliability, RemoteAddress, Work};
+
+use super::lane::Lane;
+use super::rdma::{Flight, Into, Waits, gather};
+use super::wire::{FIRST, Head, Kind, LAST, SWAP};
+
+/// Pieces longer than this are not copied, where that is possible.
+const STRAIGHT: usize = 4 << 10;
+
+/// A descriptor that is being handed over.
+pub(super) struct Outgoing {
+    /// In the ledger.
+    pub(super) index: u32,
+    op: Op,
+    segments: SmallVec<[RawSegment; 2]>,
+    total: u32,
+    immediate: Option<u32>,
+    remote: RemoteAddress,
+    operands: [u64; 2],
+    /// Number of the RDMA operation.
+    number: u32,
+    /// How far it is.
+    offset: u32,
+    /// All pieces are out; the immediate data of an RDMA write is not.
+    written: bool,
+    /// Left its memory straight, with frames up to this number.
+    straight: Option<u32>,
+}
+
+impl Outgoing {
+    fn of(work: &Work, index: u32, number: u32) -> Outgoing {
+        Outgoing {
+            index,
+            op: work.op,
+            segments: SmallVec::from_slice(&work.segments),
+            total: work.total,
+            immediate: work.immediate,
+            remote: work.remote,
+            operands: work.operands,
+            number,
+            offset: 0,
+            written: false,
+            straight: None,
+        }
+    }
+}
+
+/// How far handing over a descriptor came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Handed {
+    /// All of it is out; nobody has to say anything to it.
+    Done,
+    /// A completion will follow.
+    Pending,
+    /// The one before is not out yet.
+    Busy,
+}
+
+/// Frames that left straight from memory of descriptors, and which of them libfabric has let go of.
+#[derive(Default)]
+pub(super) struct Straight {
+    /// Buffers with their headers, in order, and whether they are done.
+    under_way: VecDeque<(u16, bool)>,
+    posted: u32,
+    done: u32,
+}
+
+impl Straight {
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// One more; returns its number.
+    fn post(&mut self, buffer: u16) -> u32 {
+        self.under_way.push_back((buffer, false));
+        self.posted = self.posted.wrapping_add(1);
+        self.posted
+    }
+
+    /// A send is done; whether it, and those before it, made something new.
+    pub(super) fn sent(&mut self, buffer: u16) -> bool {
+        let Some(entry) = self.under_way.iter_mut().find(|(b, _)| *b == buffer) else { return false };
+        entry.1 = true;
+        let before = self.done;
+        while let Some((_, true)) = self.under_way.front() {
+            self.under_way.pop_front();
+            self.done = self.done.wrapping_add(1);
+        }
+        self.done != before
+    }
+
+    /// Whether libfabric has let go of everything up to this one.
+    pub(super) fn is_done(&self, number: Option<u32>) -> bool {
+        number.is_none_or(|number| self.done.wrapping_sub(number) as i32 >= 0)
+    }
+}
+
+impl Lane {
+    /// Takes a send-queue descriptor over.
+    pub(super) fn hand_over(&mut self, work: &Work, index: u32) -> Handed {
+        if self.outgoing.is_some() || self.end.is_some() {
+            // Told when the one before is out; poll reports a break, and everything is flushed.
+            self.blocked = true;
+            return Handed::Busy;
+        }
+        let number = self.number(work);
+        let mut out = Outgoing::of(work, index, number);
+        if !self.advance(&mut out) {
+            self.outgoing = Some(out);
+            return Handed::Pending;
+        }
+        if self.is_out(&out, false) { Handed::Done } else { Handed::Pending }
+    }
+
+    /// Goes on with the descriptor that is only partly out.
+    pub(super) fn go_on(&mut self) {
+        let Some(mut out) = self.outgoing.take() else { return };
+        if self.end.is_some() || !self.advance(&mut out) {
+            self.outgoing = Some(out);
+            return;
+        }
+        self.is_out(&out, true);
+        self.news = true;
+        self.blocked = false;
+    }
+
+    /// Sends a few bytes by value.
+    pub(super) fn hand_over_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> bool {
+        if self.outgoing.is_some() {
+            self.blocked = true;
+            return false;
+        }
+        let mut head = Head::new(Kind::Data);
+        head.flags = FIRST | LAST;
+        head.total = (bytes.len() as u32).into();
+        head.set_immediate(immediate);
+        let sent = self.transmit(Kind::Data, head, bytes.len(), |to| {
+            // SAFETY: there is room for a frame's payload, which is more than can be sent inline.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        });
+        self.blocked |= !sent;
+        if sent && self.ours.reliability == Reliability::ReliableReception {
+            self.acks_awaited = self.acks_awaited.wrapping_add(1);
+            self.flights.push_back(Flight { index: u32::MAX, length: 0, waits: Waits::Ack, straight: None });
+        }
+        sent
+    }
+
+    /// Sends what there is room for. True when all of it is out.
+    fn advance(&mut self, out: &mut Outgoing) -> bool {
+        match out.op {
+            Op::Send => self.pieces(Kind::Data, out),
+            Op::RdmaWrite => {
+                let before = out.written;
+                if self.pieces(Kind::Write, out) && !before {
+                    // Its outcome may come before there is room for the immediate data.
+                    self.await_reply(out);
+                }
+                out.written && self.immediate_after_write(out)
+            }
+            _ => {
+                let sent = self.fetch(out);
+                if sent {
+                    self.await_reply(out);
+                }
+                sent
+            }
+        }
+    }
+
+    /// The last piece of an RDMA operation is out. If immediate data follows, the descriptor is done with that, and the
+    /// outcome only tells of a refusal.
+    fn await_reply(&mut self, out: &Outgoing) {
+        let into = Into::of(out.op, &out.segments, out.total);
+        let half = out.immediate.is_some();
+        let waits = Waits::Reply { number: out.number, into, done: None, half };
+        let (index, length, straight) = (out.index, out.total, out.straight);
+        self.flights.push_back(Flight { index, length, waits, straight });
+    }
+
+    /// All of a descriptor is out. True if it is done with that and the caller says so; else a flight does.
+    fn is_out(&mut self, out: &Outgoing, told: bool) -> bool {
+        let reception = self.ours.reliability == Reliability::ReliableReception;
+        let message = out.op == Op::Send || out.immediate.is_some();
+        if out.op.is_rdma() && !message {
+            return false;
+        }
+        let acknowledged = reception && message;
+        let (index, length, straight) = (out.index, out.total, out.straight);
+        if acknowledged {
+            self.acks_awaited = self.acks_awaited.wrapping_add(1);
+        }
+        if !acknowledged && !told && self.flights.is_empty() && self.straight.is_done(straight) {
+            return true;
+        }
+        let waits = if acknowledged { Waits::Ack } else { Waits::Turn };
+        self.flights.push_back(Flight { index, length, waits, straight });
+        false
+    }
+
+    /// Sends the pieces of a message or of an RDMA write. True when the last one is out.
+    fn pieces(&mut self, kind: Kind, out: &mut Outgoing) -> bool {
+        while !out.written {
+            let left = (out.total - out.offset) as usize;
+            let cut = self.cut(&out.segments, out.offset as usize, left.min(self.room));
+            let len = if cut.is_some() { left.min(self.room) } else { left.min(self.copied) };
+            let last = len == left;
+            let mut head = Head::new(kind);
+            head.flags = if out.offset == 0 { FIRST } else { 0 } | if last { LAST } else { 0 };
+            head.total = out.total.into();
+            head.offset = out.offset.into();
+            if kind == Kind::Data {
+                head.set_immediate(out.immediate);
+            } else {
+                head.number = out.number.into();
+                head.handle = out.remote.handle.number().into();
+                head.address = out.remote.addr.into();
+            }
+            let sent = match cut {
+                Some(cut) => match self.transmit_straight(kind, head, len, &cut) {
+                    Some(buffer) => {
+                        out.straight = Some(self.straight.post(buffer));
+                        true
+                    }
+                    None => false,
+                },
+                None => self.transmit(kind, head, len, |to| {
+                    // SAFETY: posted segments are valid until the descriptor is back; the piece lies inside them, fits.
+                    unsafe { gather(&out.segments, out.offset as usize, to, len) };
+                }),
+            };
+            if !sent {
+                return false;
+            }
+            out.offset += len as u32;
+            out.written = last;
+        }
+        true
+    }
+
+    /// The places of a piece that leaves straight from its memory; `None` if it has to be copied.
+    fn cut(
+        &self,
+        segments: &[RawSegment],
+        mut offset: usize,
+        len: usize,
+    ) -> Option<SmallVec<[RawSegment; 4]>> {
+        if len <= STRAIGHT || self.most_places == 0 {
+            return None;
+        }
+        let (mut cut, mut left) = (SmallVec::new(), len);
+        for s in segments {
+            let have = s.len as usize;
+            if offset >= have {
+                offset -= have;
+                continue;
+            }
+            let n = left.min(have - offset);
+            if n == 0 {
+                break;
+            }
+            if cut.len() == self.most_places {
+                return None;
+            }
+            // SAFETY: inside the segment.
+            cut.push(RawSegment { addr: unsafe { s.addr.add(offset) }, len: n as u32, handle: s.handle });
+            left -= n;
+            offset = 0;
+        }
+        Some(cut)
+    }
+
+    /// Says that an RDMA write with immediate data is out.
+    fn immediate_after_write(&mut self, out: &Outgoing) -> bool {
+        if out.immediate.is_none() {
+            return true;
+        }
+        let mut head = Head::new(Kind::Written);
+        head.total = out.total.into();
+        head.set_immediate(out.immediate);
+        self.transmit(Kind::Written, head, 0, |_| {})
+    }
+
+    /// Asks for a read or an atomic operation.
+    fn fetch(&mut self, out: &Outgoing) -> bool {
+        let (kind, len) = if out.op.is_atomic() { (Kind::Atomic, 16) } else { (Kind::Read, 0) };
+        let mut head = Head::new(kind);
+        head.flags = if out.op == Op::CompareSwap { SWAP } else { 0 };
+        head.number = out.number.into();
+        head.total = out.total.into();
+        head.handle = out.remote.handle.number().into();
+        head.address = out.remote.addr.into();
+        let [a, b] = out.operands.map(u64::to_le_bytes);
+        let operands: [u8; 16] = [a, b].concat().try_into().expect("twice eight bytes");
+        self.transmit(kind, head, len, |to| {
+            // SAFETY: there is room for a frame's payload.
+            unsafe { std::ptr::copy_nonoverlapping(operands.as_ptr(), to, len) };
+        })
+    }
+
+    fn number(&mut self, work: &Work) -> u32 {
+        if work.op.is_rdma() {
+            self.next_number = self.next_number.wrapping_add(1);
+        }
+        self.next_number
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_straight_is_done_in_order_whatever_the_order_of_completions() {
+        let mut straight = Straight::default();
+        assert!(straight.is_empty() && straight.is_done(None));
+        let numbers: Vec<u32> = [7, 3, 9].map(|buffer| straight.post(buffer)).into();
+        assert!(!straight.is_done(Some(numbers[0])));
+        assert!(!straight.sent(3), "the first is still under way");
+        assert!(!straight.is_done(Some(numbers[1])));
+        assert!(straight.sent(7));
+        assert!(straight.is_done(Some(numbers[1])) && !straight.is_done(Some(numbers[2])));
+        assert!(!straight.sent(7), "copied this time");
+        assert!(straight.sent(9) && straight.is_done(Some(numbers[2])) && straight.is_empty());
+    }
+}
