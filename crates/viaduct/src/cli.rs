@@ -25,7 +25,7 @@ pub(crate) enum Verb {
     Config(FormatArgs),
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
-    Bench(BenchArgs),
+    Bench(Box<BenchArgs>),
     /// A page with charts from result files, or what changed between two
     #[command(after_help = REPORT_HELP)]
     Report(ReportArgs),
