@@ -84,6 +84,7 @@ pub mod eventfd;
 pub mod fdpass;
 pub mod fork;
 pub mod futex;
+pub mod memory;
 pub mod point;
 pub mod process;
 pub mod random;
