@@ -77,6 +77,14 @@ static void server(void)
     /* A message that meets no receive, where messages may get lost. */
     loose = make_vi(&node, VIP_SERVICE_UNRELIABLE, NULL, NULL);
     accept_at(&node, loose, 2);
+    /* Messages move on while the program looks. */
+    for (i = 0; !i;) {
+        MUST(VipQueryVi(loose, NULL, NULL, NULL, NULL));
+        pthread_mutex_lock(&lock);
+        i = count == 5;
+        pthread_mutex_unlock(&lock);
+        usleep(200);
+    }
     error = wait_for(5);
     CHECK(error->ErrorCode == VIP_ERROR_RECVQ_EMPTY && error->ViHandle == loose);
 
