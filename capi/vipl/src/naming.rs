@@ -40,10 +40,10 @@ pub unsafe extern "C" fn vip_ns_get_host_by_name(
     if name.is_null() || out.is_null() {
         return Return::InvalidParameter;
     }
-    // SAFETY: a string by the caller's promise.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let find = || {
         let object = named(nic)?;
+        // SAFETY: a string by the caller's promise.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         let index = usize::try_from(index).map_err(|_| Return::ErrorNameService)?;
         // Without the NIC: a name server takes its time.
         object.settings.nodes.resolve(&name, index).ok_or(Return::ErrorNameService)

@@ -2,7 +2,7 @@
 #include "kit.h"
 
 #define WINDOW 16
-#define MESSAGES 400
+#define MESSAGES 200
 #define SIZE 40000
 #define CREDITS 40 /* descriptors of credits */
 
@@ -37,6 +37,7 @@ static void client(void)
     NODE node;
     VIP_VI_HANDLE vi;
     int i, posted, told = 0, back = 0;
+    unsigned looks = 0;
     open_node(&node, WINDOW * SIZE);
     vi = make_vi(&node, VIP_SERVICE_RELIABLE_DELIVERY, NULL, NULL);
     for (i = 0; i < WINDOW; i++)
@@ -58,8 +59,9 @@ static void client(void)
             CHECK(d->CS.ImmediateData == (VIP_UINT32)told && d->CS.Length == 0);
             MUST(VipPostRecv(vi, d, node.handle));
             told++;
+            looks = 0;
         } else {
-            sched_yield();
+            breathe(&looks);
         }
     }
     while (back < MESSAGES) {

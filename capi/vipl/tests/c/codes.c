@@ -37,7 +37,7 @@ static void unknown_handles(void)
     VIP_MEM_ATTRIBUTES rights;
     VIP_NIC_ATTRIBUTES offer;
     VIP_MEM_HANDLE memory;
-    char name[10];
+    char name[10] = "nobody";
     int i;
     MUST(VipOpenNic(device(), &closed));
     MUST(VipCloseNic(closed));

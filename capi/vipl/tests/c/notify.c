@@ -1,7 +1,7 @@
 /* Notify: handlers for one completion each, in order, on the library's thread; they post and arm again. */
 #include "kit.h"
 
-#define MESSAGES 200
+#define MESSAGES 30
 
 static NODE node;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,8 +59,9 @@ static void server(void)
     int i;
     open_node(&node, 64);
     vi = make_vi(&node, VIP_SERVICE_RELIABLE_DELIVERY, NULL, NULL);
-    for (i = 0; i < 4; i++)
-        MUST(VipPostRecv(vi, fill(&node, i, NULL, 0), node.handle));
+    /* VIA has no flow control: there is a receive for each message. */
+    for (i = 0; i < MESSAGES; i++)
+        MUST(VipPostRecv(vi, fill(&node, 30 + i, NULL, 0), node.handle));
     MUST(VipRecvNotify(vi, &node, on_recv));
     EXPECT(VIP_INVALID_PARAMETER, VipRecvNotify(vi, &node, NULL));
     accept_at(&node, vi, 1);
@@ -107,11 +108,6 @@ static void client(void)
         d->CS.ImmediateData = (VIP_UINT32)i;
         MUST(VipPostSend(vi, d, node.handle));
         sent(vi);
-        /* The server posts four ahead. */
-        if (i % 2)
-            usleep(300);
-        while (i % 4 == 3 && getenv("TEST_SLOW"))
-            break;
     }
     received(vi);
     bound = make_vi(&node, VIP_SERVICE_RELIABLE_DELIVERY, NULL, NULL);

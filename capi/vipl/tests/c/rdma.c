@@ -41,8 +41,9 @@ static void serve(VIP_RELIABILITY_LEVEL level)
     for (round = 1; round <= ROUNDS; round++) {
         size_t length = round * 4000;
         volatile VIP_UINT32 *flag = flag_at(&node, length);
+        unsigned looks = 0;
         while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != round)
-            sched_yield();
+            breathe(&looks);
         check_pattern(data(&node, 0), length, round);
         __atomic_store_n(flag, 0, __ATOMIC_RELAXED);
         /* Our answer is a write, too: into the memory of the client, at the same offset of its place. */
