@@ -31,7 +31,9 @@ enum Sign {
 
 /// What the tests of this workspace need. A test names the same package in `need_program`.
 const PACKAGES: &[Package] = &[
+    Package { name: "binutils", sign: Sign::Program("nm") },
     Package { name: "chromium", sign: Sign::Program("chromium") },
+    Package { name: "g++", sign: Sign::Program("g++") },
     Package { name: "gcc", sign: Sign::Program("gcc") },
     Package { name: "iproute2", sign: Sign::Program("ip") },
     Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h") },

@@ -23,8 +23,8 @@
 //! 4. **Waiting**: [`wait`] decides between spinning, yielding and sleeping; [`bell`] is how one sleeps and how one
 //!    wakes, on a [`futex`] or an [`eventfd`], and [`barrier`] makes waking free when nobody sleeps.
 //!
-//! Beside them stand [`clock`], [`cpu`] and [`random`], and every failure is an [`error::OsError`] that names its cause
-//! and one way out.
+//! Beside them stand [`clock`], [`cpu`], [`random`] and [`turn`], a lock for what one thread uses most, and every failure
+//! is an [`error::OsError`] that names its cause and one way out.
 //!
 //! What this crate does not know: descriptors of VIA, rings, protocols, providers. Memory that a peer can write is
 //! handed out as an address, never as a reference: how to read it safely is the business of the one who reads.
@@ -84,10 +84,12 @@ pub mod eventfd;
 pub mod fdpass;
 pub mod fork;
 pub mod futex;
+pub mod memory;
 pub mod point;
 pub mod process;
 pub mod random;
 pub mod runtime_dir;
 pub mod segment;
 mod sync;
+pub mod turn;
 pub mod wait;

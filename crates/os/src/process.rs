@@ -41,6 +41,35 @@ pub unsafe fn vm_write(pid: i32, local: *const u8, remote: u64, len: usize) -> i
     })
 }
 
+/// The same with the last word (8, 4, 2 or 1 bytes, the widest that ends at a border of its own size) written by
+/// itself after all others: who spins on it sees everything before it.
+///
+/// # Errors
+/// As [`vm_write`].
+///
+/// # Safety
+/// As [`vm_write`].
+pub unsafe fn vm_write_tail(pid: i32, local: *const u8, remote: u64, len: usize) -> io::Result<usize> {
+    let end = remote.wrapping_add(len as u64);
+    let width = [8, 4, 2, 1].into_iter().find(|&w| w <= len && end.is_multiple_of(w as u64)).unwrap_or(0);
+    let body = len - width;
+    if body > 0 {
+        // SAFETY: by the caller's promise; body is less than len.
+        let moved = unsafe { vm_write(pid, local, remote, body)? };
+        if moved < body {
+            return Ok(moved);
+        }
+    }
+    // A call of its own: the kernel takes and gives back locks between the two, so their stores stay in order. A word
+    // that ends at its border lies in one page and is stored at once.
+    // SAFETY: by the caller's promise; body + width is len.
+    match unsafe { vm_write(pid, local.wrapping_add(body), remote.wrapping_add(body as u64), width) } {
+        Ok(moved) => Ok(body + moved),
+        Err(e) if body == 0 => Err(e),
+        Err(_) => Ok(body),
+    }
+}
+
 /// Whether the process behind a pidfd still lives. A stopped one does, a zombie does not.
 pub fn pid_alive(pidfd: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -127,6 +156,12 @@ mod tests {
         // SAFETY: `ours` has 14 bytes.
         let n = unsafe { vm_write(id() as i32, ours.as_ptr(), target.as_mut_ptr() as u64, 14) };
         assert_eq!((n.unwrap(), target), (14, theirs));
+        for len in 0..=14 {
+            let mut target = [0u8; 16];
+            // SAFETY: `ours` has 14 bytes.
+            let n = unsafe { vm_write_tail(id() as i32, ours.as_ptr(), target.as_mut_ptr() as u64 + 1, len) };
+            assert_eq!((n.unwrap(), &target[1..=len], target[len + 1]), (len, &theirs[..len], 0));
+        }
         // SAFETY: nothing is written, the remote address is unmapped.
         assert!(unsafe { vm_read(id() as i32, ours.as_mut_ptr(), 8, 14) }.is_err());
     }

@@ -18,6 +18,39 @@ pub struct Config {
     pub ofi: OfiConfig,
 }
 
+impl Config {
+    /// Defaults, overridden by variables; `variable` gives the value of one.
+    ///
+    /// # Errors
+    /// For the first value that is not understood.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Config, BadKnob> {
+        let mut config = Config::default();
+        for knob in KNOBS {
+            let Some(text) = variable(knob.env) else { continue };
+            (knob.set)(&mut config, &text).map_err(|allowed| {
+                // What is never shown is not shown when it is wrong either: it may be the right one with a slip.
+                let given = if knob.is_secret() { "…".to_owned() } else { text };
+                BadKnob { env: knob.env, given, name: knob.name, allowed }
+            })?;
+        }
+        Ok(config)
+    }
+}
+
+/// A variable with a value that is not understood.
+#[derive(Debug, thiserror::Error)]
+#[error("{env}={given} is not understood; {name}: {allowed}")]
+pub struct BadKnob {
+    /// The variable.
+    pub env: &'static str,
+    /// Its value.
+    pub given: String,
+    /// The setting.
+    pub name: &'static str,
+    /// What it may be.
+    pub allowed: String,
+}
+
 /// Settings of the shared-memory provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {

@@ -103,7 +103,13 @@ impl Parties {
     }
 }
 
-/// A protection tag as one number.
+/// Whether two tags go together, by their numbers.
+#[inline]
+pub(crate) fn tags_go_together(one: u64, other: u64) -> bool {
+    one == other || one == u64::MAX || other == u64::MAX
+}
+
+/// A protection tag as one number; all ones is the tag that goes with every other.
 pub(crate) fn tag_number(tag: ProtectionTag) -> u64 {
     let raw = tag.raw();
     u64::from(raw.generation) << 32 | u64::from(raw.index)
@@ -127,6 +133,12 @@ pub(crate) mod tests {
             private_data: b"hello".to_vec(),
         };
         ("node1/echo".parse().unwrap(), "0x0001".parse().unwrap(), attributes)
+    }
+
+    #[test]
+    fn the_tag_for_all_is_all_ones() {
+        assert_eq!(tag_number(ProtectionTag::ANY), u64::MAX);
+        assert!(tags_go_together(u64::MAX, 5) && tags_go_together(5, u64::MAX) && !tags_go_together(5, 6));
     }
 
     #[test]

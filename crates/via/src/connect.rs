@@ -89,6 +89,8 @@ pub(crate) struct Listening {
     address: NetAddress,
     /// Made by `connect_wait`, which has no backlog.
     implicit: bool,
+    /// Who is in `connect_wait` for it.
+    waiters: usize,
     arrived: VecDeque<ConnRequest>,
 }
 
@@ -140,6 +142,14 @@ impl Nic {
         address: &NetAddress,
         timeout: Option<Duration>,
     ) -> Result<ConnRequest, Error> {
+        let listener = self.begin_waiting(address)?;
+        let request = self.wait_listener(listener, timeout);
+        self.end_waiting(listener, request.is_ok());
+        request
+    }
+
+    /// From now on a request that comes to the address is kept.
+    pub(crate) fn begin_waiting(&mut self, address: &NetAddress) -> Result<Listener, Error> {
         self.check_fork()?;
         let known = self
             .listening
@@ -149,17 +159,24 @@ impl Nic {
             Some(h) => Listener(h),
             None => self.start_listening(address, 0, true)?,
         };
-        let id = self.listening.get(listener.0).expect("just found").id;
-        self.provider.set_waiting(id, true);
-        let request = self.wait_listener(listener, timeout);
-        self.provider.set_waiting(id, false);
-        if request.is_err() {
+        let l = self.listening.get_mut(listener.0).expect("just found");
+        l.waiters += 1;
+        self.provider.set_waiting(l.id, true);
+        Ok(listener)
+    }
+
+    /// One who waited has its request, or gave up.
+    pub(crate) fn end_waiting(&mut self, listener: Listener, found: bool) {
+        let Some(l) = self.listening.get_mut(listener.0) else { return };
+        l.waiters -= 1;
+        // Those who still wait take the next one.
+        self.provider.set_waiting(l.id, l.waiters > 0);
+        if !found && l.waiters == 0 {
             // A request that slipped in as we gave up is not kept.
             while let Ok(Some(late)) = self.poll_listener(listener) {
                 let _ = self.reject(late);
             }
         }
-        request
     }
 
     /// Connects an idle VI to the one that asks. On a mismatch the request is given back with the reason, so that
@@ -268,9 +285,14 @@ impl Nic {
         }
     }
 
+    /// When a request that is under way is given up.
+    pub(crate) fn connect_deadline(&self, vi: Vi) -> Result<Option<u64>, Error> {
+        Ok(self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?.deadline)
+    }
+
     /// Waits for the outcome of a request; the request's own time limit holds.
     pub fn connect_finish(&mut self, vi: Vi) -> Result<RemoteAttributes, Error> {
-        let deadline = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?.deadline;
+        let deadline = self.connect_deadline(vi)?;
         let outcome = self.wait_deadline(deadline, |nic| nic.connect_poll(vi).transpose());
         outcome.unwrap_or_else(|| {
             self.give_up(vi);
@@ -367,7 +389,7 @@ impl Nic {
         implicit: bool,
     ) -> Result<Listener, Error> {
         let id = self.provider.listen(address, backlog)?;
-        let l = Listening { id, address: address.clone(), implicit, arrived: VecDeque::new() };
+        let l = Listening { id, address: address.clone(), implicit, waiters: 0, arrived: VecDeque::new() };
         Ok(Listener(self.listening.insert(l)))
     }
 

@@ -15,7 +15,7 @@ use crate::handle::{RawHandle, Table, Vi};
 use crate::provider::Signal;
 use crate::vi::{Queue, ViCore};
 
-/// Most VIs polled without being asked, unless their sends are under way.
+/// Most VIs polled without being asked, unless their sends are under way or an arrival could not be taken yet.
 const HOT_MAX: usize = 4;
 /// Full looks without an arrival after which a hot VI cools when the queue has more VIs than fit. While nothing else
 /// is under way only one poll in [`SCRUB_EVERY`] is a full look.
@@ -164,7 +164,7 @@ impl CqCore {
         }
         self.hot.insert(0, vi);
         if self.hot.len() > HOT_MAX {
-            let coolest = self.hot.iter().rposition(|h| vis.get(h.0).is_none_or(|c| !c.sends_outstanding()));
+            let coolest = self.hot.iter().rposition(|h| vis.get(h.0).is_none_or(|c| !c.stays_hot()));
             if let Some(at) = coolest.filter(|at| *at > 0) {
                 self.cool(at, vis, signal);
             }
@@ -179,7 +179,7 @@ impl CqCore {
         }
         let Some(core) = vis.get_mut(self.hot[at].0) else { return false };
         core.idle_polls += 1;
-        if core.idle_polls < COOL_AFTER || core.sends_outstanding() {
+        if core.idle_polls < COOL_AFTER || core.stays_hot() {
             return false;
         }
         self.cool(at, vis, signal);

@@ -161,6 +161,8 @@ pub struct Work {
     pub locator: Option<Locator>,
     /// Found wrong at post time; completes so when its turn comes.
     pub verdict: Status,
+    /// What whoever made the descriptor knows to be wrong with it.
+    pub(crate) flaw: Status,
     /// Says which state of which NIC's regions the segments were last checked against; 0 if they were not.
     pub(crate) stamp: u64,
     /// A number of the user's.
@@ -191,6 +193,7 @@ impl Descriptor {
             total: 0,
             locator: None,
             verdict: Status::Success,
+            flaw: Status::Success,
             stamp: 0,
             context: 0,
         };

@@ -109,6 +109,9 @@ pub enum Error {
     /// The process forked after the NIC was opened; a child opens a NIC of its own.
     #[error("this NIC belongs to the parent process; open a new one after fork")]
     Forked,
+    /// The NIC was closed.
+    #[error("the NIC was closed")]
+    Closed,
     /// The provider does not offer this.
     #[error("{0} is not supported by this provider")]
     NotSupported(&'static str),

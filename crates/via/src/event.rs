@@ -20,6 +20,10 @@ pub enum ErrorCode {
     RdmaWriteProtection,
     /// The peer broke the protocol, or the transport failed.
     Transport,
+    /// A descriptor was posted that lies where it must not.
+    BadDescriptor,
+    /// More was posted than a queue holds.
+    Overrun,
 }
 
 impl fmt::Display for ErrorCode {
@@ -30,6 +34,8 @@ impl fmt::Display for ErrorCode {
             ErrorCode::CompletionProtection => "a message was longer than its receive descriptor",
             ErrorCode::RdmaWriteProtection => "an RDMA operation of the peer was refused",
             ErrorCode::Transport => "the peer broke the protocol or the transport failed",
+            ErrorCode::BadDescriptor => "a descriptor was posted that lies where it must not",
+            ErrorCode::Overrun => "more was posted than the queue holds",
         })
     }
 }
@@ -41,6 +47,8 @@ pub struct ErrorEvent {
     pub vi: Vi,
     /// What.
     pub code: ErrorCode,
+    /// The number of the descriptor that it is about, or 0.
+    pub context: u64,
 }
 
 /// Handler of asynchronous errors. It runs inside whichever call noticed the error.

@@ -125,6 +125,17 @@ handle! {
     /// Names a protection tag of a [`Nic`](crate::Nic).
     ProtectionTag
 }
+impl ProtectionTag {
+    /// The tag that goes with every other tag of the same NIC: for programs that use none, as old VIA programs do.
+    pub const ANY: ProtectionTag = ProtectionTag(RawHandle { index: u32::MAX, generation: u32::MAX });
+
+    /// Whether what has the one tag may be used with what has the other.
+    #[inline]
+    pub fn goes_with(self, other: ProtectionTag) -> bool {
+        self == other || self == ProtectionTag::ANY || other == ProtectionTag::ANY
+    }
+}
+
 handle! {
     /// Names an address on which a [`Nic`](crate::Nic) listens.
     Listener
@@ -146,6 +157,13 @@ mod tests {
         assert_eq!(t.remove(a), None);
         assert_eq!(t.get(b), Some(&2));
         assert_eq!(t.len(), 1);
+    }
+
+    #[test]
+    fn one_tag_goes_with_all() {
+        let [a, b] = [1, 2].map(|generation| ProtectionTag(RawHandle { index: 0, generation }));
+        assert!(a.goes_with(a) && !a.goes_with(b));
+        assert!(a.goes_with(ProtectionTag::ANY) && ProtectionTag::ANY.goes_with(b));
     }
 
     #[test]

@@ -84,6 +84,6 @@ pub use memory::{MemHandle, RegionInfo};
 pub use nic::{Nic, ViInfo};
 pub use poll::Completion;
 pub use queues::{Fault, Queues};
-pub use shared::{Next, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic};
+pub use shared::{EntryHandler, Next, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic};
 pub use vi::{Queue, ViState};
 pub use viaduct_os::wait::{Spin, WaitConfig};

@@ -129,6 +129,11 @@ impl Nic {
         self.errors.take()
     }
 
+    /// Reports an asynchronous error that a layer above has found.
+    pub fn raise_error(&mut self, event: ErrorEvent) {
+        self.errors.raise(event);
+    }
+
     /// Makes a protection tag.
     pub fn create_ptag(&mut self) -> Result<ProtectionTag, Error> {
         self.check_fork()?;
@@ -138,7 +143,8 @@ impl Nic {
 
     /// Destroys a protection tag that nothing uses any more.
     pub fn destroy_ptag(&mut self, tag: ProtectionTag) -> Result<(), Error> {
-        self.check_ptag(tag)?;
+        self.check_fork()?;
+        self.tags.get(tag.0).ok_or(Error::InvalidPtag)?;
         self.collect_retired();
         let by_vi = self.vis.values().any(|v| v.attributes.ptag == tag);
         if by_vi || self.mem.uses_tag(tag) {
@@ -179,6 +185,12 @@ impl Nic {
         let (handle, memory) = buffer.into_memory().map_err(|_| Error::InUse("the memory region"))?;
         self.withdraw(handle);
         Ok(memory.into_heap().ok())
+    }
+
+    /// Where a region lies, with its tag and rights.
+    #[inline]
+    pub fn region(&self, handle: MemHandle) -> Option<&RegionInfo> {
+        self.mem.get(handle)
     }
 
     /// Tag and rights of a region.
@@ -333,6 +345,9 @@ impl Nic {
 
     fn check_ptag(&self, tag: ProtectionTag) -> Result<(), Error> {
         self.check_fork()?;
+        if tag == ProtectionTag::ANY {
+            return Ok(());
+        }
         self.tags.get(tag.0).copied().ok_or(Error::InvalidPtag)
     }
 

@@ -147,6 +147,8 @@ impl Nic {
         if work.stamp != self.mem.stamp() ^ core.recv_mix {
             work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
                 Status::FormatError
+            } else if work.flaw != Status::Success {
+                work.flaw
             } else {
                 check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters)
             };
@@ -289,6 +291,9 @@ fn check_send(work: &Work, core: &ViCore, max_segments: usize) -> Status {
     if work.segments.len() > max_segments {
         return Status::FormatError;
     }
+    if work.flaw != Status::Success {
+        return work.flaw;
+    }
     if work.total > core.attributes.max_transfer_size {
         return Status::LengthError;
     }
@@ -329,8 +334,8 @@ fn check_segments(
         }
         let Some(region) = mem.get(segment.handle) else { return Status::ProtectionError };
         let addr = segment.addr as u64;
-        if !region.contains(addr, u64::from(segment.len)) || tag.is_some_and(|t| t != region.attributes.ptag)
-        {
+        let tag_fits = tag.is_none_or(|t| t.goes_with(region.attributes.ptag));
+        if !region.contains(addr, u64::from(segment.len)) || !tag_fits {
             return Status::ProtectionError;
         }
         if single && let Some(at) = region.locator {

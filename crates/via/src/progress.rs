@@ -39,7 +39,7 @@ impl Nic {
         if dropped > 0 {
             self.counters.add(Counter::Dropped, u64::from(dropped));
             let code = crate::event::ErrorCode::ReceiveQueueEmpty;
-            (0..dropped).for_each(|_| self.errors.raise(ErrorEvent { vi, code }));
+            (0..dropped).for_each(|_| self.errors.raise(ErrorEvent { vi, code, context: 0 }));
         }
         if let Some(fault) = fault {
             self.break_vi(vi, fault);
@@ -84,7 +84,7 @@ impl Nic {
         self.counters.add(Counter::Breaks, 1);
         self.end_connection(vi, ViState::Error);
         if let Some(code) = code_of(fault) {
-            self.errors.raise(ErrorEvent { vi, code });
+            self.errors.raise(ErrorEvent { vi, code, context: 0 });
         }
     }
 

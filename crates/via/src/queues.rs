@@ -37,6 +37,7 @@ pub struct Queues<'a> {
     pub(crate) received: u32,
     pub(crate) received_bytes: u64,
     pub(crate) watch: Watch,
+    pub(crate) stalled: bool,
 }
 
 impl Queues<'_> {
@@ -90,6 +91,12 @@ impl Queues<'_> {
     /// An unreliable message was dropped for want of a receive descriptor.
     pub fn dropped(&mut self) {
         self.dropped += 1;
+    }
+
+    /// Something has arrived that cannot be taken yet. Nobody will announce it once more, so it is looked for again.
+    #[inline]
+    pub fn stalled(&mut self) {
+        self.stalled = true;
     }
 
     /// Nothing is under way but what this word will show.

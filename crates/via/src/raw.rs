@@ -13,11 +13,11 @@ use viaduct_os::segment::Segment;
 
 use crate::buffer::Buffer;
 use crate::counters::COUNTS;
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Op, RemoteAddress, Status};
 use crate::memory::MemHandle;
 
 /// One piece of local memory in a descriptor, as the provider sees it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawSegment {
     /// Where the bytes are.
     pub addr: *mut u8,
@@ -359,6 +359,59 @@ impl Descriptor {
     pub unsafe fn raw_segment(mut self, addr: *mut u8, len: u32, handle: MemHandle) -> Descriptor {
         self.push(RawSegment { addr, len, handle });
         self
+    }
+}
+
+/// What a descriptor of a C program says, apart from its segments.
+#[derive(Clone, Copy, Debug)]
+pub struct RawOrder {
+    /// What to do.
+    pub op: Op,
+    /// Wait for earlier reads on this VI first.
+    pub fence: bool,
+    /// Immediate data to send.
+    pub immediate: Option<u32>,
+    /// The remote place, for RDMA.
+    pub remote: RemoteAddress,
+    /// The number that comes back.
+    pub context: u64,
+    /// What is wrong with it, if anything; it then comes back so in its turn.
+    pub flaw: Status,
+}
+
+impl Descriptor {
+    /// Makes something else of a descriptor that owns no buffers, without allocating: the post of C libraries, whose
+    /// programs own descriptors and memory. Segments that stay the same need not be checked again.
+    ///
+    /// # Safety
+    /// As [`raw_segment`](Self::raw_segment), for each of the segments.
+    ///
+    /// # Panics
+    /// If the descriptor owns buffers.
+    #[inline]
+    pub unsafe fn refill(&mut self, order: &RawOrder, segments: impl Iterator<Item = RawSegment> + Clone) {
+        assert!(self.buffers().is_empty(), "a descriptor with buffers of its own");
+        let work = self.work_mut();
+        work.op = order.op;
+        work.fence = order.fence;
+        work.immediate = order.immediate;
+        work.remote = order.remote;
+        work.context = order.context;
+        work.flaw = order.flaw;
+        let mut old = work.segments.iter();
+        let same =
+            segments.clone().all(|new| old.next().is_some_and(|old| *old == new)) && old.next().is_none();
+        if !same {
+            work.segments.clear();
+            work.segments.extend(segments);
+            let total = work.segments.iter().map(|s| u64::from(s.len)).sum::<u64>();
+            // What does not fit into the word is longer than any VI allows, and comes back as such.
+            work.total = u32::try_from(total).unwrap_or(u32::MAX);
+            work.stamp = 0;
+        }
+        if order.flaw != Status::Success {
+            work.stamp = 0;
+        }
     }
 }
 

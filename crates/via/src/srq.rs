@@ -33,7 +33,7 @@ impl SrqCore {
     /// The next descriptor, for a VI with this tag: only now can the tags be compared.
     pub(crate) fn draw(&mut self, vi: ProtectionTag) -> Option<Descriptor> {
         let (mut descriptor, tag) = self.ring.pop_front()?;
-        if tag.is_some_and(|tag| tag != vi) {
+        if tag.is_some_and(|tag| !tag.goes_with(vi)) {
             descriptor.work_mut().verdict = Status::ProtectionError;
         }
         Some(descriptor)

@@ -65,6 +65,8 @@ pub(crate) struct ViCore {
     /// Polled by its completion queue without being asked (see `cq`).
     pub(crate) hot: bool,
     pub(crate) idle_polls: u32,
+    /// Something has arrived that the transport could not take yet.
+    pub(crate) stalled: bool,
     /// What shows that something arrived, while nothing else is under way.
     pub(crate) watch: Watch,
     /// The protection tag as part of the stamps of descriptors posted here: what one tag allows, another need not. The
@@ -135,6 +137,7 @@ impl ViCore {
             reads_in_flight: 0,
             hot: false,
             idle_polls: 0,
+            stalled: false,
             watch: Watch::NONE,
             send_mix: 0,
             recv_mix: 0,
@@ -170,9 +173,11 @@ impl ViCore {
             received: 0,
             received_bytes: 0,
             watch: Watch::NONE,
+            stalled: false,
         };
         endpoint.poll(&mut queues);
         self.watch = queues.watch;
+        self.stalled = queues.stalled;
         let Queues { fault, dropped, received, received_bytes, .. } = queues;
         let mut result = Progress { fault, dropped, received, received_bytes };
         if self.send.waiting() > 0 && result.fault.is_none() {
@@ -270,6 +275,7 @@ impl ViCore {
     /// Lets go of the transport and flushes both queues.
     pub(crate) fn unbind(&mut self, state: ViState) {
         self.watch = Watch::NONE;
+        self.stalled = false;
         self.tell_from = u32::MAX;
         if let Some(mut endpoint) = self.endpoint.take() {
             endpoint.close();
@@ -363,6 +369,12 @@ impl ViCore {
         self.watch.moved();
         let outcome = Outcome { op: Op::Receive, status: Status::Success, length, immediate: None };
         Some((self.recv.pop_fresh()?, outcome))
+    }
+
+    /// Whether it has to be looked at again though nobody will announce anything.
+    #[inline]
+    pub(crate) fn stays_hot(&self) -> bool {
+        self.stalled || self.sends_outstanding()
     }
 
     /// Whether the send queue has something that progress may complete.

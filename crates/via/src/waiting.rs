@@ -145,7 +145,7 @@ impl Nic {
     /// Moves a cold VI on. Where something was, more may be.
     fn progress_and_heat(&mut self, vi: Vi) -> u32 {
         let taken = self.progress_vi(vi);
-        if taken > 0 {
+        if taken > 0 || self.vis.get(vi.0).is_some_and(|core| core.stalled) {
             self.heat(vi);
         }
         taken

@@ -2,22 +2,16 @@
 
 use anyhow::Result;
 use viaduct_bench::Error;
-use viaduct_providers::config::{Config, KNOBS};
+use viaduct_providers::config::Config;
 
 /// Defaults, overridden by the environment.
 pub(crate) fn from_environment() -> Result<Config> {
-    let mut config = Config::default();
-    for knob in KNOBS {
-        let Some(text) = std::env::var_os(knob.env) else { continue };
-        let text = text.to_string_lossy();
-        (knob.set)(&mut config, &text).map_err(|allowed| {
-            // What is never shown is not shown when it is wrong either: it may be the right one with a slip.
-            let given = if knob.is_secret() { "…".into() } else { text };
-            Error::usage(
-                format!("{}={given} is not understood", knob.env),
-                format!("{}: {allowed}", knob.name),
-            )
-        })?;
-    }
+    let variable = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+    let config = Config::from_variables(variable).map_err(|bad| {
+        Error::usage(
+            format!("{}={} is not understood", bad.env, bad.given),
+            format!("{}: {}", bad.name, bad.allowed),
+        )
+    })?;
     Ok(config)
 }

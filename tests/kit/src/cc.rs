@@ -1,4 +1,4 @@
-//! C programs as tests: compiled with every warning an error, then run.
+//! C and C++ programs as tests: compiled with every warning an error, then run.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::packages::{find_program, skip};
+use crate::packages::{find_program, need_program, skip};
 use crate::tempdir::TempDir;
 
 /// What every C source of the project has to pass.
@@ -79,18 +79,41 @@ pub fn compile_c_file(source: impl AsRef<Path>, flags: &[&str]) -> Option<Compil
     compile(source.as_ref(), flags, TempDir::new("c"))
 }
 
+/// Compiles a C source file as C++, like [`compile_c`].
+///
+/// # Panics
+///
+/// If the source does not compile without a warning.
+pub fn compile_as_cpp(source: impl AsRef<Path>, flags: &[&str]) -> Option<Compiled> {
+    let compiler = need_program("g++", "g++")?;
+    let language = ["-x", "c++"].map(OsString::from);
+    Some(build(compiler.into(), &language, source.as_ref(), flags, TempDir::new("cpp")))
+}
+
 fn compile(source: &Path, flags: &[&str], folder: TempDir) -> Option<Compiled> {
     let Some(compiler) = compiler() else {
         skip("no C compiler (apt-get install gcc libc6-dev)");
         return None;
     };
+    Some(build(compiler, &[], source, flags, folder))
+}
+
+fn build(
+    compiler: OsString,
+    language: &[OsString],
+    source: &Path,
+    flags: &[&str],
+    folder: TempDir,
+) -> Compiled {
     folder.open_to_all();
     let file = folder.join("program");
     let mut command = Command::new(compiler);
-    command.args(STRICT).arg("-o").arg(&file).arg(source).args(flags);
+    // What follows the source is for the linker, in whatever language the source was.
+    let end = if language.is_empty() { &[][..] } else { &["-x", "none"][..] };
+    command.args(STRICT).arg("-o").arg(&file).args(language).arg(source).args(end).args(flags);
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}\n{}", output.status, both(&output));
-    Some(Compiled { file, _folder: folder })
+    Compiled { file, _folder: folder }
 }
 
 /// The compiler that `CC` names, else gcc, else cc.
@@ -123,6 +146,15 @@ mod tests {
         let folder = TempDir::new("csrc");
         fs::write(folder.join("empty.c"), "int main(void) { return 0; }\n").unwrap();
         let Some(program) = compile_c_file(folder.join("empty.c"), &[]) else { return };
+        program.run(&[]);
+    }
+
+    #[test]
+    fn c_compiles_as_cpp() {
+        let folder = TempDir::new("csrc");
+        let text = "#ifndef __cplusplus\n#error no\n#endif\nint main() { return 0; }\n";
+        fs::write(folder.join("source.c"), text).unwrap();
+        let Some(program) = compile_as_cpp(folder.join("source.c"), &["-lm"]) else { return };
         program.run(&[]);
     }
 

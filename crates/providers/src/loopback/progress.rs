@@ -129,7 +129,7 @@ pub(super) fn rdma(vi: &LoopbackVi, work: &mut Work) -> Result<(), Status> {
         _ => region.attributes.rdma_read && region.attributes.rdma_write,
     };
     if !rights
-        || region.attributes.ptag != vi.peer_tag
+        || !region.attributes.ptag.goes_with(vi.peer_tag)
         || !region.contains(work.remote.addr, u64::from(work.total))
     {
         return Err(Status::RdmaProtectionError);

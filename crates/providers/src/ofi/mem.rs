@@ -70,6 +70,6 @@ impl Regions {
             Op::CompareSwap | Op::FetchAdd => write && read && len == 8 && address.is_multiple_of(8),
             _ => false,
         };
-        rights && region.attributes.ptag == ours.ptag && region.contains(address, len)
+        rights && region.attributes.ptag.goes_with(ours.ptag) && region.contains(address, len)
     }
 }

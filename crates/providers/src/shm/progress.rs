@@ -57,6 +57,7 @@ impl ShmVi {
             };
             if let Step::Stop = step {
                 empty = false;
+                queues.stalled();
                 break;
             }
             // A piece completes nothing, so whoever polls may go to sleep: the rest that is there is taken too.

@@ -15,6 +15,7 @@ use super::pair::{Directed, Reply, lock};
 use super::progress::{each_part, gather_piece};
 use super::vi::ShmVi;
 use super::wire::{Note, PIECE, note};
+use crate::parties::tags_go_together;
 
 /// An operation that the peer's control thread carries out for us.
 pub(crate) struct RemoteOp {
@@ -79,7 +80,8 @@ impl ShmVi {
             Op::RdmaRead => found.read,
             _ => found.read && found.write,
         };
-        if !rights || found.tag != self.peer_tag || !found.contains(work.remote.addr, u64::from(work.total)) {
+        let tags = tags_go_together(found.tag, self.peer_tag);
+        if !rights || !tags || !found.contains(work.remote.addr, u64::from(work.total)) {
             return Err(Status::RdmaProtectionError);
         }
         Ok(Some(found))
@@ -126,12 +128,16 @@ impl ShmVi {
             return Submit::Busy;
         }
         point("rdma.kernel-entered");
-        let mut ok = true;
+        let (mut ok, total) = (true, work.total as usize);
         each_part(work, 0, work.total, |addr, done, n| {
             let remote = work.remote.addr + done as u64;
             // SAFETY: the local part lies inside a posted segment; the kernel checks the remote side.
             let moved = unsafe {
                 match work.op {
+                    // A target that spins on the last word sees all before it.
+                    Op::RdmaWrite if done + n == total => {
+                        process::vm_write_tail(self.pair.pid, addr, remote, n)
+                    }
                     Op::RdmaWrite => process::vm_write(self.pair.pid, addr, remote, n),
                     _ => process::vm_read(self.pair.pid, addr, remote, n),
                 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use viaduct_os::copy::copy;
+use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_os::error::OsError;
 use viaduct_os::point::point;
 use viaduct_os::segment::{Access, Segment};
@@ -16,6 +16,7 @@ use super::nic::Core;
 use super::outbox::{Broken, MOST_OWED};
 use super::pair::{MAX_SEGMENT, Pair, lock};
 use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
+use crate::parties::tags_go_together;
 
 /// Pieces of what peers read that are sent in one turn, so that nobody else waits for long.
 const PIECES: usize = 64;
@@ -130,7 +131,7 @@ impl Core {
         let Some((tag, may_write, may_read)) = rights else { return refuse(Status::TransportError) };
         // Held while we copy, so that the region cannot be withdrawn meanwhile.
         let directory = lock(&self.directory);
-        let found = directory.find(handle).filter(|f| f.tag == tag && f.contains(n.d, len));
+        let found = directory.find(handle).filter(|f| tags_go_together(f.tag, tag) && f.contains(n.d, len));
         let Some(found) = found else { return refuse(Status::RdmaProtectionError) };
         let (write, read) = (found.write && may_write, found.read && may_read);
         let memory = n.d as *mut u8;
@@ -138,7 +139,8 @@ impl Core {
         match op {
             1 if write && payload.len() as u64 == len => {
                 // SAFETY: the range is registered memory of this process, kept by the lock on the directory.
-                unsafe { copy(memory, payload.as_ptr(), payload.len()) };
+                // Somebody may spin on the last word.
+                unsafe { copy_release_tail(memory, payload.as_ptr(), payload.len()) };
                 point("service.rdma-written");
                 if n.f == 0 {
                     return true;
@@ -190,8 +192,9 @@ impl Core {
         };
         // Held while we copy, so that the region cannot be withdrawn meanwhile; it may have been between two pieces.
         let directory = lock(&self.directory);
-        let found =
-            directory.find(read.handle).filter(|f| f.tag == tag && f.contains(read.address, read.len));
+        let found = directory
+            .find(read.handle)
+            .filter(|f| tags_go_together(f.tag, tag) && f.contains(read.address, read.len));
         if !found.is_some_and(|f| f.read && may_read) {
             answer.d = Status::RdmaProtectionError as u64;
             pair.send(&answer, &[]);

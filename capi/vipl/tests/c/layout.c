@@ -1,0 +1,136 @@
+/* Every size, offset and value of vipl.h. */
+#include <stddef.h>
+#include <stdio.h>
+
+#include <vipl.h>
+
+#ifdef __cplusplus
+#define IS(what) static_assert(what, #what)
+#else
+#define IS(what) _Static_assert(what, #what)
+#endif
+#define AT(type, field, place) IS(offsetof(type, field) == (place))
+
+IS(sizeof(VIP_PVOID) == 8 && sizeof(VIP_CHAR) == 1 && sizeof(VIP_UCHAR) == 1 && sizeof(VIP_USHORT) == 2);
+IS(sizeof(VIP_ULONG) == 8 && sizeof(VIP_UINT8) == 1 && sizeof(VIP_UINT16) == 2 && sizeof(VIP_UINT32) == 4);
+IS(sizeof(VIP_UINT64) == 8 && sizeof(VIP_BOOLEAN) == 4 && VIP_TRUE == 1 && VIP_FALSE == 0);
+IS(sizeof(VIP_NIC_HANDLE) == 8 && sizeof(VIP_VI_HANDLE) == 8 && sizeof(VIP_CQ_HANDLE) == 8);
+IS(sizeof(VIP_CONN_HANDLE) == 8 && sizeof(VIP_PROTECTION_HANDLE) == 8 && sizeof(VIP_QOS) == 8);
+IS(sizeof(VIP_MEM_HANDLE) == 4 && sizeof(VIP_RELIABILITY_LEVEL) == 2 && sizeof(VIP_RETURN) == 4);
+IS(VIP_INFINITE == 0xFFFFFFFFUL && VIP_DESCRIPTOR_ALIGNMENT == 64);
+
+IS(VIP_SUCCESS == 0 && VIP_NOT_DONE == 1 && VIP_INVALID_PARAMETER == 2 && VIP_ERROR_RESOURCE == 3);
+IS(VIP_TIMEOUT == 4 && VIP_REJECT == 5 && VIP_INVALID_RELIABILITY_LEVEL == 6 && VIP_INVALID_MTU == 7);
+IS(VIP_INVALID_QOS == 8 && VIP_INVALID_PTAG == 9 && VIP_INVALID_RDMAREAD == 10 && VIP_DESCRIPTOR_ERROR == 11);
+IS(VIP_INVALID_STATE == 12 && VIP_ERROR_NAMESERVICE == 13 && VIP_NO_MATCH == 14 && VIP_NOT_REACHABLE == 15);
+IS(VIP_ERROR_NOT_SUPPORTED == 16 && VIP_ERROR == 11);
+#if !defined(VIP_ERROR_NOT_SUPPORTED) || !defined(VIP_NOT_REACHABLE)
+#error "programs ask the preprocessor"
+#endif
+
+IS(VIP_STATE_IDLE == 0 && VIP_STATE_CONNECTED == 1 && VIP_STATE_CONNECT_PENDING == 2 && VIP_STATE_ERROR == 3);
+IS(VIP_SERVICE_UNRELIABLE == 1 && VIP_SERVICE_RELIABLE_DELIVERY == 2 && VIP_SERVICE_RELIABLE_RECEPTION == 4);
+IS(VIP_RESOURCE_NIC == 0 && VIP_RESOURCE_VI == 1 && VIP_RESOURCE_CQ == 2 && VIP_RESOURCE_DESCRIPTOR == 3);
+IS(VIP_ERROR_POST_DESC == 0 && VIP_ERROR_CONN_LOST == 1 && VIP_ERROR_RECVQ_EMPTY == 2 && VIP_ERROR_VI_OVERRUN == 3);
+IS(VIP_ERROR_RDMAW_PROT == 4 && VIP_ERROR_RDMAW_DATA == 5 && VIP_ERROR_RDMAW_ABORT == 6);
+IS(VIP_ERROR_RDMAR_PROT == 7 && VIP_ERROR_COMP_PROT == 8 && VIP_ERROR_RDMA_TRANSPORT == 9);
+IS(VIP_ERROR_CATASTROPHIC == 10 && VIP_SMI_AUTODISCOVERY == 1);
+
+IS(VIP_CONTROL_OP_SENDRECV == 0 && VIP_CONTROL_OP_RDMAWRITE == 1 && VIP_CONTROL_OP_RDMAREAD == 2);
+IS(VIP_CONTROL_OP_RESERVED == 3 && VIP_CONTROL_OP_MASK == 3 && VIP_CONTROL_IMMEDIATE == 4);
+IS(VIP_CONTROL_QFENCE == 8 && VIP_CONTROL_RESERVED == 0xFFF0);
+IS(VIP_STATUS_DONE == 1 && VIP_STATUS_FORMAT_ERROR == 2 && VIP_STATUS_PROTECTION_ERROR == 4);
+IS(VIP_STATUS_LENGTH_ERROR == 8 && VIP_STATUS_PARTIAL_ERROR == 0x10 && VIP_STATUS_DESC_FLUSHED_ERROR == 0x20);
+IS(VIP_STATUS_TRANSPORT_ERROR == 0x40 && VIP_STATUS_RDMA_PROT_ERROR == 0x80);
+IS(VIP_STATUS_REMOTE_DESC_ERROR == 0x100 && VIP_STATUS_ERROR_MASK == 0x1FE && VIP_STATUS_OP_MASK == 0x70000);
+IS(VIP_STATUS_OP_SEND == 0 && VIP_STATUS_OP_RECEIVE == 0x10000 && VIP_STATUS_OP_RDMA_WRITE == 0x20000);
+IS(VIP_STATUS_OP_REMOTE_RDMA_WRITE == 0x30000 && VIP_STATUS_OP_RDMA_READ == 0x40000);
+IS(VIP_STATUS_IMMEDIATE == 0x80000 && VIP_STATUS_RESERVED == 0xFFF0FE00);
+
+IS(sizeof(VIP_PVOID64) == 8 && sizeof(VIP_CONTROL_SEGMENT) == 32);
+AT(VIP_CONTROL_SEGMENT, Next, 0);
+AT(VIP_CONTROL_SEGMENT, NextHandle, 8);
+AT(VIP_CONTROL_SEGMENT, SegCount, 12);
+AT(VIP_CONTROL_SEGMENT, Control, 14);
+AT(VIP_CONTROL_SEGMENT, Reserved, 16);
+AT(VIP_CONTROL_SEGMENT, ImmediateData, 20);
+AT(VIP_CONTROL_SEGMENT, Length, 24);
+AT(VIP_CONTROL_SEGMENT, Status, 28);
+IS(sizeof(VIP_ADDRESS_SEGMENT) == 16 && sizeof(VIP_DATA_SEGMENT) == 16 && sizeof(VIP_DESCRIPTOR_SEGMENT) == 16);
+AT(VIP_ADDRESS_SEGMENT, Data, 0);
+AT(VIP_ADDRESS_SEGMENT, Handle, 8);
+AT(VIP_ADDRESS_SEGMENT, Reserved, 12);
+AT(VIP_DATA_SEGMENT, Data, 0);
+AT(VIP_DATA_SEGMENT, Handle, 8);
+AT(VIP_DATA_SEGMENT, Length, 12);
+IS(sizeof(VIP_DESCRIPTOR) == 64);
+AT(VIP_DESCRIPTOR, CS, 0);
+AT(VIP_DESCRIPTOR, Control, 0);
+AT(VIP_DESCRIPTOR, DS, 32);
+AT(VIP_DESCRIPTOR, Data, 32);
+
+IS(sizeof(VIP_NIC_ATTRIBUTES) == 200);
+AT(VIP_NIC_ATTRIBUTES, Name, 0);
+AT(VIP_NIC_ATTRIBUTES, HardwareVersion, 64);
+AT(VIP_NIC_ATTRIBUTES, ProviderVersion, 72);
+AT(VIP_NIC_ATTRIBUTES, NicAddressLen, 80);
+AT(VIP_NIC_ATTRIBUTES, LocalNicAddress, 88);
+AT(VIP_NIC_ATTRIBUTES, ThreadSafe, 96);
+AT(VIP_NIC_ATTRIBUTES, MaxDiscriminatorLen, 100);
+AT(VIP_NIC_ATTRIBUTES, MaxRegisterBytes, 104);
+AT(VIP_NIC_ATTRIBUTES, MaxRegisterRegions, 112);
+AT(VIP_NIC_ATTRIBUTES, MaxRegisterBlockBytes, 120);
+AT(VIP_NIC_ATTRIBUTES, MaxVI, 128);
+AT(VIP_NIC_ATTRIBUTES, MaxDescriptorsPerQueue, 136);
+AT(VIP_NIC_ATTRIBUTES, MaxSegmentsPerDesc, 144);
+AT(VIP_NIC_ATTRIBUTES, MaxCQ, 152);
+AT(VIP_NIC_ATTRIBUTES, MaxCQEntries, 160);
+AT(VIP_NIC_ATTRIBUTES, MaxTransferSize, 168);
+AT(VIP_NIC_ATTRIBUTES, NativeMTU, 176);
+AT(VIP_NIC_ATTRIBUTES, MaxPtags, 184);
+AT(VIP_NIC_ATTRIBUTES, ReliabilityLevelSupport, 192);
+AT(VIP_NIC_ATTRIBUTES, RDMAReadSupport, 194);
+IS(sizeof(VIP_VI_ATTRIBUTES) == 40);
+AT(VIP_VI_ATTRIBUTES, ReliabilityLevel, 0);
+AT(VIP_VI_ATTRIBUTES, MaxTransferSize, 8);
+AT(VIP_VI_ATTRIBUTES, QoS, 16);
+AT(VIP_VI_ATTRIBUTES, Ptag, 24);
+AT(VIP_VI_ATTRIBUTES, EnableRdmaWrite, 32);
+AT(VIP_VI_ATTRIBUTES, EnableRdmaRead, 36);
+IS(sizeof(VIP_MEM_ATTRIBUTES) == 16);
+AT(VIP_MEM_ATTRIBUTES, Ptag, 0);
+AT(VIP_MEM_ATTRIBUTES, EnableRdmaWrite, 8);
+AT(VIP_MEM_ATTRIBUTES, EnableRdmaRead, 12);
+IS(sizeof(VIP_ERROR_DESCRIPTOR) == 48);
+AT(VIP_ERROR_DESCRIPTOR, NicHandle, 0);
+AT(VIP_ERROR_DESCRIPTOR, ViHandle, 8);
+AT(VIP_ERROR_DESCRIPTOR, CQHandle, 16);
+AT(VIP_ERROR_DESCRIPTOR, DescriptorPtr, 24);
+AT(VIP_ERROR_DESCRIPTOR, OpCode, 32);
+AT(VIP_ERROR_DESCRIPTOR, ResourceCode, 40);
+AT(VIP_ERROR_DESCRIPTOR, ErrorCode, 44);
+IS(sizeof(VIP_NET_ADDRESS) == 6);
+AT(VIP_NET_ADDRESS, HostAddressLen, 0);
+AT(VIP_NET_ADDRESS, DiscriminatorLen, 2);
+AT(VIP_NET_ADDRESS, HostAddress, 4);
+IS(sizeof(VIP_AUTODISCOVERY_LIST) == 24);
+AT(VIP_AUTODISCOVERY_LIST, NumberOfHops, 0);
+AT(VIP_AUTODISCOVERY_LIST, ADAddrArray, 8);
+AT(VIP_AUTODISCOVERY_LIST, NumAdAddrs, 16);
+
+/* The library's own structures, through a call that fills one. */
+int main(void)
+{
+    VIP_NIC_ATTRIBUTES a;
+    VIP_NIC_HANDLE nic;
+    if (VipOpenNic("via_lo", &nic) != VIP_SUCCESS || VipQueryNic(nic, &a) != VIP_SUCCESS)
+        return 1;
+    printf("%s: %lu VIs\n", a.Name, a.MaxVI);
+    if (a.NicAddressLen != 6 || a.MaxDiscriminatorLen < 16 || !a.ThreadSafe || a.MaxTransferSize < 65472)
+        return 2;
+    if (a.MaxVI < 1024 || a.MaxDescriptorsPerQueue < 1024 || a.MaxSegmentsPerDesc < 252 || a.MaxCQEntries < 1024)
+        return 3;
+    if (a.ReliabilityLevelSupport != 7 || a.RDMAReadSupport != 6 || a.MaxPtags < 1 || a.MaxCQ < 1)
+        return 4;
+    return VipCloseNic(nic) == VIP_SUCCESS ? 0 : 5;
+}

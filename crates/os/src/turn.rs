@@ -1,0 +1,248 @@
+//! A lock that costs next to nothing while one thread uses it.
+//!
+//! Design, section 2.1: nothing on post and poll but memory. An ordinary lock is two locked instructions, which cost as
+//! much as a third of a small message. Here the thread that comes most is the *owner*: it says that it is inside with a
+//! plain store, looks whether it still is the owner, and says that it left with another. Who else wants in takes the
+//! ownership back, makes every CPU run a fence ([`barrier::heavy`], a few microseconds), waits until the owner is out, and
+//! from then on everybody takes an ordinary mutex, until one thread has come so often in a row that it is the owner again;
+//! after each change of hands that takes twice as long, so that threads that really share do not pay for changes.
+//!
+//! Serves the C library of VIA, whose calls any thread may make, and programs of which one thread makes nearly all of them.
+//! It is not recursive, and for threads of one process only.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use crate::barrier;
+
+/// Visits in a row that make a thread the owner after the first change of hands.
+const VISITS: u32 = 64;
+/// The same after many changes.
+const MOST_VISITS: u32 = 1 << 16;
+/// Looks at an owner that is inside before its CPU is left to others, and then before we sleep.
+const LOOKS: u32 = 64;
+const YIELDS: u32 = 64;
+
+/// A value that one thread uses at a time.
+pub struct Turn<T> {
+    /// The thread that comes in by `inside` alone; 0 if everybody takes the mutex.
+    owner: AtomicUsize,
+    /// Whether the owner is inside.
+    inside: AtomicBool,
+    visits: Mutex<Visits>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through a guard, of which there is one at a time.
+unsafe impl<T: Send> Sync for Turn<T> {}
+
+/// Who came last, how often in a row, and how often is enough to be the owner.
+struct Visits {
+    last: usize,
+    row: u32,
+    enough: u32,
+}
+
+/// The turn of this thread, until dropped.
+#[must_use = "the turn is over when the guard is dropped"]
+pub struct TurnGuard<'a, T> {
+    turn: &'a Turn<T>,
+    /// The mutex, if this thread is not the owner. It also keeps the guard on its thread.
+    held: Option<MutexGuard<'a, Visits>>,
+    value: PhantomData<&'a mut T>,
+}
+
+impl<T> Turn<T> {
+    /// Puts a value behind the lock.
+    pub fn new(value: T) -> Turn<T> {
+        barrier::register();
+        Turn {
+            owner: AtomicUsize::new(0),
+            inside: AtomicBool::new(false),
+            visits: Mutex::new(Visits { last: 0, row: 0, enough: 1 }),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits for this thread's turn.
+    ///
+    /// # Panics
+    /// If this thread, being the owner, has its turn already.
+    #[inline]
+    pub fn enter(&self) -> TurnGuard<'_, T> {
+        let me = this_thread();
+        if self.owner.load(Ordering::Relaxed) == me {
+            assert!(!self.inside.load(Ordering::Relaxed), "entered twice by one thread");
+            self.inside.store(true, Ordering::Relaxed);
+            // Against the heavy barrier of whoever takes the ownership: it sees us inside, or we see that it is gone.
+            barrier::light();
+            if self.owner.load(Ordering::Relaxed) == me {
+                return TurnGuard { turn: self, held: None, value: PhantomData };
+            }
+            self.inside.store(false, Ordering::Release);
+        }
+        self.enter_by_mutex(me)
+    }
+
+    /// The value, for whoever has the lock itself.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    #[inline(never)]
+    fn enter_by_mutex(&self, me: usize) -> TurnGuard<'_, T> {
+        // A panic inside leaves the value as it leaves any; the counts of visits are always whole.
+        let mut visits = self.visits.lock().unwrap_or_else(|e| e.into_inner());
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != 0 && owner != me {
+            self.owner.store(0, Ordering::SeqCst);
+            barrier::heavy();
+            self.await_owner();
+            visits.enough = (visits.enough * 2).clamp(VISITS, MOST_VISITS);
+        }
+        visits.row = if visits.last == me { visits.row.saturating_add(1) } else { 1 };
+        visits.last = me;
+        if visits.row >= visits.enough {
+            self.owner.store(me, Ordering::Relaxed);
+        }
+        TurnGuard { turn: self, held: Some(visits), value: PhantomData }
+    }
+
+    /// Until the former owner is out. It may be in the middle of a long copy, or not on any CPU.
+    fn await_owner(&self) {
+        let mut looks = 0;
+        while self.inside.load(Ordering::Acquire) {
+            looks += 1;
+            if looks < LOOKS {
+                std::hint::spin_loop();
+            } else if looks < LOOKS + YIELDS {
+                thread::yield_now();
+            } else {
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+}
+
+impl<T> Deref for TurnGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this is the one guard there is: either the owner is inside, or the mutex is held and the owner is out.
+        unsafe { &*self.turn.value.get() }
+    }
+}
+
+impl<T> DerefMut for TurnGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed mutably.
+        unsafe { &mut *self.turn.value.get() }
+    }
+}
+
+impl<T> Drop for TurnGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.held.is_none() {
+            self.turn.inside.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Turn<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owned = self.owner.load(Ordering::Relaxed) != 0;
+        f.debug_struct("Turn").field("owned", &owned).finish_non_exhaustive()
+    }
+}
+
+/// A number of this thread that no other living thread has. One that is gone was out before a new one can have its.
+#[inline]
+fn this_thread() -> usize {
+    // SAFETY: always succeeds, and touches nothing.
+    unsafe { libc::pthread_self() as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    fn owner<T>(turn: &Turn<T>) -> usize {
+        turn.owner.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn the_first_thread_is_the_owner_until_another_comes() {
+        let turn = Turn::new(0);
+        *turn.enter() += 1;
+        assert_eq!(owner(&turn), this_thread());
+        thread::scope(|s| s.spawn(|| *turn.enter() += 1).join()).unwrap();
+        assert_eq!(owner(&turn), 0);
+        for _ in 0..VISITS - 1 {
+            *turn.enter() += 1;
+        }
+        assert_eq!(owner(&turn), 0, "not often enough yet");
+        *turn.enter() += 1;
+        assert_eq!((owner(&turn), *turn.enter()), (this_thread(), VISITS + 2));
+        let mut turn = turn;
+        assert_eq!(*turn.get_mut(), VISITS + 2);
+    }
+
+    #[test]
+    fn two_threads_are_never_inside_together() {
+        let (turn, inside) = (Turn::new(0u64), AtomicU32::new(0));
+        let rounds = 40_000;
+        thread::scope(|s| {
+            for pause in [0, 7, 1000] {
+                let (turn, inside) = (&turn, &inside);
+                s.spawn(move || {
+                    for round in 0..rounds {
+                        let mut guard = turn.enter();
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "somebody is inside");
+                        *guard += 1;
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                        drop(guard);
+                        // One comes all the time, the others in bursts, so that the ownership changes.
+                        if pause > 0 && round % (pause * 10) == 0 {
+                            thread::sleep(Duration::from_micros(200));
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*turn.enter(), 3 * rounds);
+    }
+
+    #[test]
+    fn whoever_comes_waits_for_an_owner_inside() {
+        let turn = Turn::new(1);
+        drop(turn.enter());
+        let guard = turn.enter();
+        thread::scope(|s| {
+            let other = s.spawn(|| *turn.enter());
+            thread::sleep(Duration::from_millis(20));
+            assert!(!other.is_finished());
+            drop(guard);
+            assert_eq!(other.join().unwrap(), 1);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "entered twice")]
+    fn an_owner_does_not_enter_twice() {
+        let turn = Turn::new(());
+        drop(turn.enter());
+        let _first = turn.enter();
+        let _second = turn.enter();
+    }
+}
