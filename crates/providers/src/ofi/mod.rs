@@ -25,6 +25,7 @@ mod fabric;
 mod flow;
 mod frames;
 mod greeting;
+mod handlers;
 mod info;
 mod lane;
 mod mem;

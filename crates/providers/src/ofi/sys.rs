@@ -12,6 +12,7 @@ use libloading::os::unix::Library;
 use viaduct_via::Error;
 
 use super::abi::{FabricAttr, FiInfo, FidFabric};
+use super::handlers::Handlers;
 
 /// The oldest version that will do.
 pub(crate) const OLDEST: (u32, u32) = (1, 17);
@@ -78,6 +79,7 @@ impl Fi {
 
     fn open(name: &str) -> Result<Fi, Error> {
         let unavailable = |why: String, hint| Error::Unavailable { provider: "ofi", why, hint };
+        let _kept = Handlers::kept();
         // SAFETY: loading runs the library's constructors; whoever names a library trusts it.
         let library = unsafe { Library::new(name) }.map_err(|e| unavailable(e.to_string(), INSTALL))?;
         let handle = library.into_raw();
