@@ -211,7 +211,7 @@ fn a_link_that_doubles_packets_doubles_no_message() {
 
 #[test]
 fn a_slow_link_carries_everything() {
-    over_a_bad_link(Bad::Slow { kbytes: 1000 }, rounds(9, 90));
+    over_a_bad_link(Bad::Slow { kbytes: 150 }, rounds(9, 60));
 }
 
 /// Cut after cut, with messages under way: each is noticed by both ends, everything comes back once, nothing is left.

@@ -29,7 +29,7 @@ pub enum Bad {
         /// How many.
         percent: u8,
     },
-    /// More than so many kilobytes a second are lost.
+    /// What is more than so many kilobytes a second is lost.
     Slow {
         /// How many.
         kbytes: u32,
@@ -121,7 +121,8 @@ impl Hosts {
             Bad::Loses { percent } => format!("numgen random mod 100 < {percent} counter drop"),
             Bad::Doubles { percent } => format!("numgen random mod 100 < {percent} counter dup to \"DEV\""),
             Bad::Slow { kbytes } => {
-                format!("limit rate over {kbytes} kbytes/second burst 64 kbytes counter drop")
+                // What a second may carry is let through at once.
+                format!("limit rate over {kbytes} kbytes/second burst 8 kbytes counter drop")
             }
         };
         // What leaves the host, and what comes to it: that leaves the other end of its link.
