@@ -137,6 +137,16 @@ impl NicObject {
         Ok(Visit { nic, object: self })
     }
 
+    /// Does something with NIC and body.
+    #[inline(always)]
+    pub(crate) fn visit(&'static self, act: impl FnOnce(&mut Nic, &mut Body) -> Return) -> Return {
+        let done = self.shared.with(|nic| {
+            let (nic, body) = self.with(nic);
+            act(nic, body)
+        });
+        done.unwrap_or(Return::InvalidParameter)
+    }
+
     /// NIC and body, for who has the NIC without a visit: in the look of a wait of this object.
     #[inline]
     pub(crate) fn with<'a>(&'static self, nic: &'a mut Nic) -> (&'a mut Nic, &'a mut Body) {
