@@ -50,7 +50,7 @@ pub(crate) struct Body {
     /// Whether the name service was started.
     pub(crate) names: bool,
     /// What QuerySystemManagementInfo gave out.
-    pub(crate) discovered: Vec<Box<[u64; 2]>>,
+    pub(crate) discovered: Vec<[u64; 2]>,
     pub(crate) discovered_list: Vec<usize>,
 }
 

@@ -13,7 +13,11 @@ fn sequences(device: &std::ffi::CStr) {
     let cases = rounds(300, 20_000) as u32;
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let bytes = proptest::collection::vec(any::<u8>(), 0..600);
-    runner.run(&bytes, |bytes| Ok(sequence::run(device, &bytes))).unwrap();
+    let run = runner.run(&bytes, |bytes| {
+        sequence::run(device, &bytes);
+        Ok(())
+    });
+    run.unwrap();
 }
 
 #[test]

@@ -22,7 +22,7 @@ struct State<'a> {
 }
 
 /// Carries out what the bytes say.
-pub fn run(device: &std::ffi::CStr, input: &[u8]) {
+pub(crate) fn run(device: &std::ffi::CStr, input: &[u8]) {
     let handles = vec![Handle::NULL, Handle::from_bits(0x1234_5678_9ABC_DEF0), Handle::from_bits(u64::MAX)];
     let memory = Box::new(Memory([0; ROOM]));
     let mut state = State { input, handles, memory, regions: vec![0, 77] };
@@ -53,7 +53,11 @@ impl State<'_> {
     fn handle(&mut self, kind: Kind) -> Handle {
         let right: Vec<Handle> = self.handles.iter().copied().filter(|h| h.open(kind).is_some()).collect();
         let at = self.number(256);
-        if at % 8 == 7 || right.is_empty() { self.handles[at % self.handles.len()] } else { right[at % right.len()] }
+        if at % 8 == 7 || right.is_empty() {
+            self.handles[at % self.handles.len()]
+        } else {
+            right[at % right.len()]
+        }
     }
 
     fn region(&mut self) -> u32 {
