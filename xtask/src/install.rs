@@ -112,7 +112,7 @@ mod tests {
         let functions: Vec<&str> = words.filter(|word| word.starts_with("Vip")).collect();
         assert!(functions.len() >= 46);
         for function in functions {
-            let page = prefix.join(&format!("share/man/man3/{function}.3"));
+            let page = prefix.join(format!("share/man/man3/{function}.3"));
             assert!(page.exists(), "no manual page {function}(3)");
         }
     }
