@@ -1,4 +1,4 @@
-//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions`.
+//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions | install`.
 //!
 //! ```text
 //!  main           arguments
@@ -7,6 +7,7 @@
 //!  suites         the table of suites, one line each          /
 //!  ordinary       the built tests again as an ordinary user
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
+//!  install        the C library with its header, pkg-config file and manual pages
 //!  step           runs one command, passes its output on, counts (tally), ends it if it hangs
 //!  house/         the checks that no compiler makes: layers, sizes, unsafe, words, manifests
 //! ```
@@ -15,6 +16,7 @@
 //! a line of counts: `N passed, M failed, K skipped`.
 
 mod house;
+mod install;
 mod instructions;
 mod lint;
 mod ordinary;
@@ -27,6 +29,7 @@ mod tally;
 mod test;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -63,6 +66,12 @@ enum Chore {
         #[arg(long)]
         renew: bool,
     },
+    /// Build the C library and install it with its header, pkg-config file and manual pages
+    Install {
+        /// Where to
+        #[arg(long, default_value = "/usr/local")]
+        prefix: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -85,6 +94,7 @@ fn main() -> Result<ExitCode> {
     let rows = match chore {
         Chore::CheckHouse => return house::check_and_report(&workspace).map(exit_code),
         Chore::Instructions { renew } => return instructions::run(&workspace, renew).map(exit_code),
+        Chore::Install { prefix } => return install::run(&workspace, &prefix).map(exit_code),
         Chore::Lint => lint::run(&workspace)?,
         Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,
         Chore::Loom(arguments) => test::run(&workspace, &wanted(arguments, Some("loom")))?,

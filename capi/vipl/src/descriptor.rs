@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use viaduct_via::raw::{RawOrder, RawSegment};
-use viaduct_via::{Completion, MemHandle, Op, Queue, RemoteAddress, Status};
+use viaduct_via::{Completion, Descriptor, MemHandle, Op, Queue, RemoteAddress, Status};
 
 use crate::abi::{CDescriptor, ControlSegment, Return, Segment, control, status};
 
@@ -44,7 +44,7 @@ impl Iterator for Segments {
 ///
 /// # Safety
 /// At `at` is a descriptor with the control segment `cs` and as many segments as that says.
-#[inline]
+#[inline(never)]
 pub(crate) unsafe fn order(
     at: *mut CDescriptor,
     cs: &ControlSegment,
@@ -83,6 +83,37 @@ pub(crate) unsafe fn order(
         order.flaw = Status::LengthError;
     }
     (order, segments)
+}
+
+/// Makes of a used descriptor what the program's asks for.
+///
+/// # Safety
+/// As [`order`], and its memory is the library's until the descriptor is back.
+#[inline(always)]
+pub(crate) unsafe fn refill(
+    used: &mut Descriptor,
+    at: *mut CDescriptor,
+    cs: &ControlSegment,
+    queue: Queue,
+    most_segments: usize,
+) {
+    if cs.control == 0 && cs.seg_count == 1 {
+        // SAFETY: there is one segment.
+        let only = unsafe { (&raw const (*at).ds[0]).read() };
+        let op = if queue == Queue::Send { Op::Send } else { Op::Receive };
+        let handle = MemHandle::from_number(only.handle);
+        let segment = RawSegment { addr: only.data as *mut u8, len: only.length, handle };
+        // As most programs do it: the same descriptor with the same buffer as the last time.
+        if (queue == Queue::Receive || only.length == cs.length) && used.refill_alike(op, segment, at as u64)
+        {
+            return;
+        }
+    }
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let (order, segments) = order(at, cs, queue, most_segments);
+        used.refill(&order, segments);
+    }
 }
 
 /// What the control word adds to a plain send or receive. Gives what is wrong with it.

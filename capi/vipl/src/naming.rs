@@ -121,7 +121,7 @@ fn discover(object: &'static NicObject) -> Result<CAutodiscoveryList, Return> {
     body.discovered = std::iter::once(object.address)
         .chain(others)
         .map(|host| {
-            let mut place = Box::new([0u64; 2]);
+            let mut place = [0u64; 2];
             // SAFETY: 16 bytes have room for two lengths and a host part.
             unsafe { Address { host, discriminator: Vec::new() }.write(place.as_mut_ptr().cast()) };
             place

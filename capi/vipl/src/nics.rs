@@ -50,7 +50,7 @@ pub(crate) struct Body {
     /// Whether the name service was started.
     pub(crate) names: bool,
     /// What QuerySystemManagementInfo gave out.
-    pub(crate) discovered: Vec<Box<[u64; 2]>>,
+    pub(crate) discovered: Vec<[u64; 2]>,
     pub(crate) discovered_list: Vec<usize>,
 }
 
@@ -135,6 +135,16 @@ impl NicObject {
     pub(crate) fn enter(&'static self) -> Result<Visit, Return> {
         let nic = self.shared.try_lock().map_err(coded)?;
         Ok(Visit { nic, object: self })
+    }
+
+    /// Does something with NIC and body.
+    #[inline(always)]
+    pub(crate) fn visit(&'static self, act: impl FnOnce(&mut Nic, &mut Body) -> Return) -> Return {
+        let done = self.shared.with(|nic| {
+            let (nic, body) = self.with(nic);
+            act(nic, body)
+        });
+        done.unwrap_or(Return::InvalidParameter)
     }
 
     /// NIC and body, for who has the NIC without a visit: in the look of a wait of this object.

@@ -11,7 +11,7 @@ use crate::abi::{CDescriptor, ControlSegment, DESCRIPTOR_ALIGNMENT, INFINITE, Re
 use crate::code::{code, done};
 use crate::descriptor::{self, CONTROL_BYTES, SEGMENT_BYTES};
 use crate::handle::Handle;
-use crate::nics::{NicObject, Visit};
+use crate::nics::NicObject;
 use crate::vi::{self, ViBody};
 
 /// Posts to the send queue.
@@ -93,38 +93,34 @@ unsafe fn post(handle: Handle, at: *mut CDescriptor, memory: u32, queue: Queue) 
         Ok(found) if !at.is_null() => found,
         _ => return Return::InvalidParameter,
     };
-    let mut visit = match object.enter() {
-        Ok(visit) => visit,
-        Err(code) => return code,
-    };
-    let (nic, body) = visit.parts();
-    let Some(found) = body.vi(raw) else { return Return::InvalidParameter };
-    // Nothing is read before it is known to be memory that was registered.
-    let Some(cs) = control_segment(nic, found, at, memory) else { return bad_descriptor(visit, raw, at) };
-    let most = nic.attributes().max_segments_per_desc;
-    // SAFETY: registered memory holds the control segment and as many segments as it says.
-    let (order, segments) = unsafe { descriptor::order(at, &cs, queue, most) };
-    let mut posted = found.spare.pop().unwrap_or_else(spare);
-    // SAFETY: the memory of the segments is the library's until the descriptor is back, by the caller's promise; that
-    // it is registered, the model checks.
-    unsafe {
-        posted.refill(&order, segments);
-        descriptor::clear_status(at);
-    }
-    let outcome = match queue {
-        Queue::Send => nic.post_send(found.vi, posted),
-        Queue::Receive => nic.post_recv(found.vi, posted),
-    };
-    match outcome {
-        Ok(()) => {
-            found.posted[queue as usize] += 1;
-            Return::Success
+    object.visit(|nic, body| {
+        let Some(found) = body.vi(raw) else { return Return::InvalidParameter };
+        // Nothing is read before it is known to be memory that was registered.
+        let Some(cs) = control_segment(nic, found, at, memory) else { return bad_descriptor(nic, raw, at) };
+        let most = nic.attributes().max_segments_per_desc;
+        let mut posted = found.spare.pop().unwrap_or_else(spare);
+        // SAFETY: registered memory holds the control segment and as many segments as it says; the memory of those is
+        // the library's until the descriptor is back, by the caller's promise, and that it is registered, the model
+        // checks.
+        unsafe {
+            descriptor::refill(&mut posted, at, &cs, queue, most);
+            descriptor::clear_status(at);
         }
-        Err(refused) => {
-            found.spare.push(refused.descriptor);
-            refuse(visit, raw, at, &refused.error)
+        let outcome = match queue {
+            Queue::Send => nic.post_send(found.vi, posted),
+            Queue::Receive => nic.post_recv(found.vi, posted),
+        };
+        match outcome {
+            Ok(()) => {
+                found.posted[queue as usize] += 1;
+                Return::Success
+            }
+            Err(refused) => {
+                found.spare.push(refused.descriptor);
+                refuse(nic, raw, at, &refused.error)
+            }
         }
-    }
+    })
 }
 
 #[cold]
@@ -147,22 +143,22 @@ fn control_segment(nic: &Nic, vi: &ViBody, at: *mut CDescriptor, memory: u32) ->
 }
 
 #[cold]
-fn bad_descriptor(mut visit: Visit, vi: RawHandle, at: *mut CDescriptor) -> Return {
-    raise(&mut visit, vi, ErrorCode::BadDescriptor, at);
+fn bad_descriptor(nic: &mut Nic, vi: RawHandle, at: *mut CDescriptor) -> Return {
+    raise(nic, vi, ErrorCode::BadDescriptor, at);
     Return::InvalidParameter
 }
 
 #[cold]
-fn refuse(mut visit: Visit, vi: RawHandle, at: *mut CDescriptor, error: &Error) -> Return {
+fn refuse(nic: &mut Nic, vi: RawHandle, at: *mut CDescriptor, error: &Error) -> Return {
     if matches!(error, Error::QueueFull { .. }) {
-        raise(&mut visit, vi, ErrorCode::Overrun, at);
+        raise(nic, vi, ErrorCode::Overrun, at);
     }
     code(error)
 }
 
-fn raise(visit: &mut Visit, vi: RawHandle, code: ErrorCode, at: *mut CDescriptor) {
+fn raise(nic: &mut Nic, vi: RawHandle, code: ErrorCode, at: *mut CDescriptor) {
     let vi = viaduct_via::Vi::from_raw(vi);
-    visit.nic.raise_error(ErrorEvent { vi, code, context: at as u64 });
+    nic.raise_error(ErrorEvent { vi, code, context: at as u64 });
 }
 
 /// # Safety
@@ -178,25 +174,22 @@ unsafe fn look(handle: Handle, out: *mut *mut CDescriptor, queue: Queue) -> Retu
         Ok(found) => found,
         Err(code) => return code,
     };
-    let mut visit = match object.enter() {
-        Ok(visit) => visit,
-        Err(code) => return code,
-    };
-    let (nic, body) = visit.parts();
-    let Some(found) = body.vi(raw) else { return Return::InvalidParameter };
-    match poll(nic, found, queue) {
-        Ok(Some(completion)) => {
-            // SAFETY: the descriptor is still there, and `out` writable, by the caller's promise.
-            unsafe {
-                let (at, code) = finish(found, completion);
-                out.write(at);
-                code
+    object.visit(|nic, body| {
+        let Some(found) = body.vi(raw) else { return Return::InvalidParameter };
+        match poll(nic, found, queue) {
+            Ok(Some(completion)) => {
+                // SAFETY: the descriptor is still there, and `out` writable, by the caller's promise.
+                unsafe {
+                    let (at, code) = finish(found, completion);
+                    out.write(at);
+                    code
+                }
             }
+            Ok(None) if found.posted[queue as usize] == 0 => Return::DescriptorError,
+            Ok(None) => Return::NotDone,
+            Err(error) => code(&error),
         }
-        Ok(None) if found.posted[queue as usize] == 0 => Return::DescriptorError,
-        Ok(None) => Return::NotDone,
-        Err(error) => code(&error),
-    }
+    })
 }
 
 #[inline(always)]

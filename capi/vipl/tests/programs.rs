@@ -3,10 +3,11 @@
 
 mod library;
 
+use std::path::Path;
 use std::process::Command;
 
 use library::{Library, PROVIDERS, is_there};
-use viaduct_kit::cc::{Compiled, compile_as_cpp, compile_c};
+use viaduct_kit::cc::{compile_as_cpp, compile_c};
 use viaduct_kit::effort::full;
 use viaduct_kit::packages::need_program;
 
@@ -147,6 +148,19 @@ fn the_address_sanitizer_finds_nothing() {
     }
 }
 
+/// The program of the book, as it stands there.
+#[test]
+fn the_program_of_the_book_works() {
+    let chapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/c.md");
+    let chapter = std::fs::read_to_string(chapter).unwrap();
+    let program = chapter.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let library = Library::find();
+    let flags = library.flags(&[]);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(program) = compile_c(program, &flags) else { return };
+    library.run(program.command(), "shm", &[], &[]);
+}
+
 /// Every function is declared, and is in the library with its version; nothing else is.
 #[test]
 fn the_library_exports_what_the_header_declares() {
@@ -170,5 +184,4 @@ fn the_library_exports_what_the_header_declares() {
     let mut wanted: Vec<String> = names.iter().map(|name| format!("{name}@@VIPL_1.0")).collect();
     wanted.sort_unstable();
     assert_eq!(exported, wanted);
-    let _: &Compiled = &program;
 }

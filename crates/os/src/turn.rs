@@ -90,6 +90,33 @@ impl<T> Turn<T> {
         self.enter_by_mutex(me)
     }
 
+    /// Does something with the value in this thread's turn: what [`enter`](Self::enter) does, in fewer instructions.
+    ///
+    /// # Panics
+    /// If this thread, being the owner, has its turn already.
+    #[inline(always)]
+    pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        let me = this_thread();
+        if self.owner.load(Ordering::Relaxed) == me {
+            assert!(!self.inside.load(Ordering::Relaxed), "entered twice by one thread");
+            self.inside.store(true, Ordering::Relaxed);
+            // As in `enter`.
+            barrier::light();
+            if self.owner.load(Ordering::Relaxed) == me {
+                let _out = Out(&self.inside);
+                // SAFETY: the owner is inside, so nobody else has the value.
+                return act(unsafe { &mut *self.value.get() });
+            }
+            self.inside.store(false, Ordering::Release);
+        }
+        self.with_by_mutex(me, act)
+    }
+
+    #[inline(never)]
+    fn with_by_mutex<R>(&self, me: usize, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut self.enter_by_mutex(me))
+    }
+
     /// The value, for whoever has the lock itself.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
@@ -127,6 +154,16 @@ impl<T> Turn<T> {
                 thread::sleep(Duration::from_micros(50));
             }
         }
+    }
+}
+
+/// The owner is out again, also after a panic.
+struct Out<'a>(&'a AtomicBool);
+
+impl Drop for Out<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -207,11 +244,16 @@ mod tests {
                 let (turn, inside) = (&turn, &inside);
                 s.spawn(move || {
                     for round in 0..rounds {
-                        let mut guard = turn.enter();
-                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "somebody is inside");
-                        *guard += 1;
-                        inside.fetch_sub(1, Ordering::Relaxed);
-                        drop(guard);
+                        let act = |value: &mut u64| {
+                            assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "somebody is inside");
+                            *value += 1;
+                            inside.fetch_sub(1, Ordering::Relaxed);
+                        };
+                        if round % 2 == 0 {
+                            act(&mut turn.enter())
+                        } else {
+                            turn.with(act)
+                        }
                         // One comes all the time, the others in bursts, so that the ownership changes.
                         if pause > 0 && round % (pause * 10) == 0 {
                             thread::sleep(Duration::from_micros(200));

@@ -380,6 +380,22 @@ pub struct RawOrder {
 }
 
 impl Descriptor {
+    /// The usual case of [`refill`](Self::refill): nothing but the number changes, since the same plain send or receive
+    /// with this one segment was made of it before. False if that is not so; then nothing was done.
+    #[inline]
+    pub fn refill_alike(&mut self, op: Op, segment: RawSegment, context: u64) -> bool {
+        let work = self.work_mut();
+        let alike = work.op == op
+            && work.segments.as_slice() == [segment]
+            && work.flaw == Status::Success
+            && work.immediate.is_none()
+            && !work.fence;
+        if alike {
+            work.context = context;
+        }
+        alike
+    }
+
     /// Makes something else of a descriptor that owns no buffers, without allocating: the post of C libraries, whose
     /// programs own descriptors and memory. Segments that stay the same need not be checked again.
     ///

@@ -69,6 +69,32 @@ impl SharedNic {
         Ok(NicGuard { nic: Some(nic), shared: self })
     }
 
+    /// Does something with the NIC: what [`lock`](Self::lock) does, in fewer instructions. None if it was closed.
+    #[inline(always)]
+    pub fn with<R>(&self, act: impl FnOnce(&mut Nic) -> R) -> Option<R> {
+        let inner = &*self.0;
+        let (result, errors, sleepers) = inner.nic.with(|nic| {
+            let nic = nic.as_mut()?;
+            let result = act(nic);
+            Some((result, nic.errors.is_waiting(), inner.sleep.any()))
+        })?;
+        if errors || sleepers {
+            self.tell(errors, sleepers);
+        }
+        Some(result)
+    }
+
+    /// The NIC was given back: those concerned are told.
+    #[inline(never)]
+    fn tell(&self, errors: bool, sleepers: bool) {
+        if sleepers {
+            self.0.sleep.ring();
+        }
+        if errors {
+            self.tell_errors();
+        }
+    }
+
     /// The NIC for ourselves: nobody is woken afterwards.
     #[inline]
     fn hold(&self) -> Result<Held<'_>, Error> {
@@ -188,20 +214,6 @@ pub struct NicGuard<'a> {
     shared: &'a SharedNic,
 }
 
-impl NicGuard<'_> {
-    /// The NIC is given back and those concerned are told.
-    #[inline(never)]
-    fn tell(&mut self, errors: bool, sleepers: bool) {
-        self.nic = None;
-        if sleepers {
-            self.shared.0.sleep.ring();
-        }
-        if errors {
-            self.shared.tell_errors();
-        }
-    }
-}
-
 impl Deref for NicGuard<'_> {
     type Target = Nic;
 
@@ -223,7 +235,8 @@ impl Drop for NicGuard<'_> {
     fn drop(&mut self) {
         let (errors, sleepers) = (self.errors.is_waiting(), self.shared.0.sleep.any());
         if errors || sleepers {
-            self.tell(errors, sleepers);
+            self.nic = None;
+            self.shared.tell(errors, sleepers);
         }
     }
 }

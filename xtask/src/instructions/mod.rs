@@ -1,9 +1,9 @@
 //! `cargo xtask instructions`: how many instructions the operations of the data path take, against baselines.
 //!
 //! ```text
-//!  build       the example `instructions` of viaduct-providers, in release mode, by itself
+//!  build       the examples `instructions` of viaduct-providers and viaduct-vipl, in release mode, by themselves
 //!  count       each operation twice under callgrind, with few rounds and with many
-//!  compare     with baselines.txt beside the program; --renew writes that file instead
+//!  compare     with baselines.txt beside each program; --renew writes that file instead
 //! ```
 //!
 //! Times vary from run to run and from machine to machine, counts do not. They are no measure of speed: they say that
@@ -26,9 +26,13 @@ use crate::workspace::{self, Workspace};
 use baselines::Baselines;
 use compare::{compare, table};
 
-const PACKAGE: &str = "viaduct-providers";
 const PROGRAM: &str = "instructions";
-const BASELINES: &str = "crates/providers/examples/instructions/baselines.txt";
+
+/// Packages with an example of that name, and the files beside it.
+const COUNTED: &[(&str, &str)] = &[
+    ("viaduct-providers", "crates/providers/examples/instructions/baselines.txt"),
+    ("viaduct-vipl", "capi/vipl/examples/instructions/baselines.txt"),
+];
 const MISSING: &str = "valgrind not found (apt-get install valgrind)";
 
 /// Rounds of the two runs. The difference is a multiple of a ring's length, so that what is done once a lap, or once a
@@ -47,18 +51,32 @@ pub(crate) fn plan(_context: &Context) -> Result<Plan> {
 /// Counts, and compares or renews; false if a count is worse.
 pub(crate) fn run(workspace: &Workspace, renew: bool) -> Result<bool> {
     let Some(valgrind) = find_program("valgrind") else { bail!(MISSING) };
-    let program = build(workspace)?;
-    let now = Baselines { rustc: rustc_version()?, machine: machine(), counts: counts(&valgrind, &program)? };
-    let file = workspace.root.join(BASELINES);
+    let mut good = true;
+    for (package, file) in COUNTED {
+        good &= run_one(workspace, &valgrind, package, file, renew)?;
+    }
+    Ok(good)
+}
+
+fn run_one(
+    workspace: &Workspace,
+    valgrind: &Path,
+    package: &str,
+    baselines: &str,
+    renew: bool,
+) -> Result<bool> {
+    let program = build(workspace, package)?;
+    let now = Baselines { rustc: rustc_version()?, machine: machine(), counts: counts(valgrind, &program)? };
+    let file = workspace.root.join(baselines);
     let old = match std::fs::read_to_string(&file) {
-        Ok(text) => text.parse().with_context(|| BASELINES)?,
+        Ok(text) => text.parse().with_context(|| baselines.to_owned())?,
         Err(_) if renew => Baselines::default(),
-        Err(error) => return Err(error).context(BASELINES),
+        Err(error) => return Err(error).context(baselines.to_owned()),
     };
     let good = report(&old, &now, renew);
     if renew {
-        std::fs::write(&file, now.to_string()).context(BASELINES)?;
-        say(format_args!("written: {BASELINES}"));
+        std::fs::write(&file, now.to_string()).with_context(|| baselines.to_owned())?;
+        say(format_args!("written: {baselines}"));
     }
     Ok(good || renew)
 }
@@ -88,14 +106,14 @@ fn report(old: &Baselines, now: &Baselines, renew: bool) -> bool {
 }
 
 /// Builds the program by itself: with the whole workspace the features of the fault tests would be in it.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
+fn build(workspace: &Workspace, package: &str) -> Result<PathBuf> {
     let mut command = workspace::cargo();
-    command.args(["build", "--quiet", "--release", "--package", PACKAGE, "--example", PROGRAM]);
+    command.args(["build", "--quiet", "--release", "--package", package, "--example", PROGRAM]);
     // Somebody's flags would make another program, or put it elsewhere.
     for stray in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(stray);
     }
-    say(format_args!("building {PROGRAM} of {PACKAGE}"));
+    say(format_args!("building {PROGRAM} of {package}"));
     let status = command.status().context("cargo cannot be started")?;
     ensure!(status.success(), "building {PROGRAM}: {status}");
     Ok(workspace.target_directory.join("release/examples").join(PROGRAM))
@@ -185,8 +203,10 @@ mod tests {
 
     #[test]
     fn the_baselines_that_are_committed_can_be_read() {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(BASELINES);
-        let baselines: Baselines = std::fs::read_to_string(file).unwrap().parse().unwrap();
-        assert!(baselines.counts.len() > 5 && !baselines.rustc.is_empty());
+        for (_, file) in COUNTED {
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+            let baselines: Baselines = std::fs::read_to_string(file).unwrap().parse().unwrap();
+            assert!(baselines.counts.len() > 5 && !baselines.rustc.is_empty());
+        }
     }
 }

@@ -32,9 +32,9 @@ static void play(int serving, VIP_RELIABILITY_LEVEL level)
     for (i = 0; i < 2; i++)
         MUST(VipPostRecv(vi, fill(&node, i, data(&node, (size_t)i * ROOM), ROOM), node.handle));
     if (serving)
-        accept_at(&node, vi, 7);
+        accept_at(&node, vi, 7 + level);
     else
-        connect_to(&node, vi, 7);
+        connect_to(&node, vi, 7 + level);
     for (s = 0; s < COUNT(sizes); s++) {
         for (i = 0; i < ROUNDS; i++, turn++) {
             VIP_DESCRIPTOR *d, *out = NULL;

@@ -31,7 +31,7 @@ static void serve(VIP_RELIABILITY_LEVEL level)
     CHECK(place.closed != node.handle);
     for (round = 0; round < 3; round++)
         MUST(VipPostRecv(vi, fill(&node, (int)round, NULL, 0), node.handle));
-    accept_at(&node, vi, 9);
+    accept_at(&node, vi, 9 + level);
     place.address = (VIP_UINT64)(uintptr_t)data(&node, 0);
     place.handle = node.handle;
     memcpy(data(&node, ROOM), &place, sizeof place);
@@ -78,7 +78,7 @@ static void ask(VIP_RELIABILITY_LEVEL level)
     vi = make_vi(&node, level, NULL, NULL);
     for (round = 0; round < 2; round++)
         MUST(VipPostRecv(vi, fill(&node, (int)round, data(&node, ROOM + 64 * round), 64), node.handle));
-    connect_to(&node, vi, 9);
+    connect_to(&node, vi, 9 + level);
     d = received(vi);
     CHECK(d->CS.Length == sizeof place);
     memcpy(&place, data(&node, ROOM), sizeof place);

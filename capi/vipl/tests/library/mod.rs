@@ -13,10 +13,10 @@ use viaduct_kit::tempdir::TempDir;
 use viaduct_providers::{Config, open};
 
 /// Providers that programs run on.
-pub const PROVIDERS: &[&str] = &["shm", "auto", "ofi:tcp"];
+pub(crate) const PROVIDERS: &[&str] = &["shm", "auto", "ofi:tcp"];
 
 /// All programs that need no argument.
-pub const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
     "layout",
     "codes",
     "pingpong",
@@ -35,13 +35,13 @@ pub const PROGRAMS: &[&str] = &[
 ];
 
 /// The library in a folder with the names that the linker and the loader look for.
-pub struct Library {
+pub(crate) struct Library {
     folder: TempDir,
 }
 
 impl Library {
     /// The one beside this test.
-    pub fn find() -> Library {
+    pub(crate) fn find() -> Library {
         let test = env::current_exe().expect("a running program has a path");
         let built = test.with_file_name("libvipl.so");
         assert!(built.exists(), "{built:?} is not there");
@@ -54,12 +54,12 @@ impl Library {
     }
 
     /// Where it is.
-    pub fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.folder.join("libvipl.so")
     }
 
     /// What a compiler is told.
-    pub fn flags(&self, more: &[&str]) -> Vec<String> {
+    pub(crate) fn flags(&self, more: &[&str]) -> Vec<String> {
         let folder = self.folder.path().display();
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
         let mut flags: Vec<String> = more.iter().map(|flag| (*flag).to_owned()).collect();
@@ -69,13 +69,19 @@ impl Library {
     }
 
     /// Compiles one of the programs.
-    pub fn compile(&self, name: &str, more: &[&str]) -> Option<Compiled> {
+    pub(crate) fn compile(&self, name: &str, more: &[&str]) -> Option<Compiled> {
         let flags = self.flags(more);
         compile_c_file(source(name), &flags.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Runs a program to its good end, in a run-time folder of its own.
-    pub fn run(&self, mut command: Command, provider: &str, arguments: &[&str], variables: &[(&str, &str)]) {
+    pub(crate) fn run(
+        &self,
+        mut command: Command,
+        provider: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) {
         let runtime = TempDir::new("vipl-run");
         let limit = scaled(Duration::from_secs(120)).as_secs().to_string();
         command.args(arguments).env("VIADUCT_RUNTIME_DIR", runtime.path()).env("TEST_SECONDS", limit);
@@ -87,12 +93,12 @@ impl Library {
 }
 
 /// Where a program's source is.
-pub fn source(name: &str) -> PathBuf {
+pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c")
 }
 
 /// Whether a provider can be opened here; if not, that part of the test is logged as skipped.
-pub fn is_there(provider: &str) -> bool {
+pub(crate) fn is_there(provider: &str) -> bool {
     match open(provider, &Config::default()) {
         Ok(_) => true,
         Err(error) => {
