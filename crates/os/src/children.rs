@@ -7,13 +7,14 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group};
-use rustix::process::{set_child_subreaper, set_parent_process_death_signal, waitpid};
+use rustix::process::{set_child_subreaper, set_parent_process_death_signal, wait};
 
 use crate::error::OsError;
 use crate::signals::number;
@@ -91,10 +92,21 @@ pub fn as_rank(command: &mut Command, keep: Vec<OwnedFd>) {
                 return Err(io::Error::last_os_error());
             }
         }
+        // A launcher reads its signals; its ranks have theirs as usual.
+        crate::signals::unblock_all();
         end_with(parent, Signal::KILL)
     };
     // SAFETY: the closure makes system calls only, which is allowed between fork and exec; it allocates nothing.
     unsafe { command.pre_exec(before_exec) };
+}
+
+/// Has reads and writes on a descriptor come back at once. Only for descriptors whose open file is this process' alone.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), OsError> {
+    let flags = fcntl_getfl(fd).map_err(|e| OsError::sys("fcntl(F_GETFL)", e))?;
+    fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(|e| OsError::sys("fcntl(F_SETFL)", e))
 }
 
 /// Leaves session, terminal and process group of whoever started this process.
@@ -108,7 +120,7 @@ pub fn leave_session() -> Result<(), OsError> {
 /// The next child that has ended, adopted ones too. Never waits.
 pub fn reap() -> Reaped {
     loop {
-        match waitpid(None, WaitOptions::NOHANG) {
+        match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => {
                 let exit = match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => Exit::Code(code),

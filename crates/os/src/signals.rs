@@ -59,17 +59,11 @@ impl AsFd for SignalFd {
     }
 }
 
-/// Lets these signals through again, with their default meaning.
-pub fn unblock(signals: &[i32]) {
-    let set = set_of(signals);
+/// Lets every signal through again. Makes one system call and allocates nothing.
+pub fn unblock_all() {
+    let set = set_of(&[]);
     // SAFETY: the set is initialised; the call fails only for an unknown first argument.
-    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
-}
-
-/// From now on this signal is ignored, and by programs that this process becomes as well.
-pub fn ignore(signal: i32) {
-    // SAFETY: SIG_IGN is a valid disposition; an unknown number is refused and changes nothing.
-    unsafe { libc::signal(signal, libc::SIG_IGN) };
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// The usual name of a signal, without SIG; its number if it has none.

@@ -5,6 +5,8 @@ pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod info;
+pub(crate) mod jobs;
+pub(crate) mod launch;
 pub(crate) mod peer;
 pub(crate) mod report;
 pub(crate) mod rivals;

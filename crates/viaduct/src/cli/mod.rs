@@ -1,5 +1,7 @@
 //! Arguments of every verb, as typed.
 
+pub(crate) mod launch;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -23,6 +25,13 @@ pub(crate) enum Verb {
     Info(FormatArgs),
     /// Every knob: value, default, where it comes from
     Config(FormatArgs),
+    /// Start a program as the ranks of a job, here or on hosts
+    #[command(after_help = launch::LAUNCH_HELP)]
+    Launch(Box<launch::LaunchArgs>),
+    /// The jobs that run, on all hosts
+    Ps(launch::PsArgs),
+    /// End a job, on all its hosts
+    Kill(launch::KillArgs),
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(Box<BenchArgs>),
