@@ -48,6 +48,8 @@ pub struct Launch {
     pub grace: Duration,
     /// Whether the user hears of what the launcher does.
     pub quiet: bool,
+    /// Nodes that cannot be reached, and why.
+    pub lost: Vec<(usize, String)>,
 }
 
 /// Runs a job to its end.
@@ -131,8 +133,12 @@ impl Control {
 
     fn begin(&mut self) -> Result<(), Error> {
         for (n, far) in self.far.iter_mut().enumerate() {
-            let added = self.epoll.add(far.fd(), FAR + n as u64, Interest::Read);
-            added.map_err(|e| Error::system("watching a connection", e))?;
+            far.pause(false, &self.epoll, FAR + n as u64);
+        }
+        for (node, why) in std::mem::take(&mut self.launch.lost) {
+            let ranks = self.launch.plans[node].ranks.clone();
+            let lost = ranks.iter().map(|rank| Event::Exited(rank.rank, End::Lost(why.clone()), 0));
+            self.heard(node, lost.chain([Event::Done]).collect());
         }
         if let Some(index) = self.launch.local {
             let mut events = Vec::new();
@@ -230,6 +236,9 @@ impl Control {
             Event::Took(bytes) => self.input.took(node, bytes),
             Event::Arrive(pairs) => {
                 self.wired = true;
+                if self.outcome.fates.iter().any(|fate| matches!(fate.end, Some(End::Lost(_)))) {
+                    self.end_all("ranks wait for some that cannot come");
+                }
                 if let Some(all) = self.root.arrive(node, pairs) {
                     self.tell(&Order::Release(all));
                 }
@@ -240,7 +249,7 @@ impl Control {
                     self.end_all(&format!("rank {rank}: {why}"));
                 }
             }
-            Event::Alive => {}
+            Event::Alive | Event::Need(_) | Event::File(..) | Event::Refused(_) => {}
             Event::Done => self.done[node] = true,
         }
     }

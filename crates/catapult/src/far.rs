@@ -1,16 +1,11 @@
 //! Nodes behind a connection, as the launcher's loop sees them.
 
-use std::os::fd::BorrowedFd;
-
 use viaduct_os::epoll::{self, Epoll};
 
 use crate::wire::{Event, Order};
 
 /// A connection to one node or, through it, to several.
 pub trait Far {
-    /// What is watched.
-    fn fd(&self) -> BorrowedFd<'_>;
-
     /// An order for every node behind it.
     fn send(&mut self, order: &Order, epoll: &Epoll, token: u64);
 
@@ -20,6 +15,6 @@ pub trait Far {
     /// Called now and then: says that we live, and notices if the others do not.
     fn tick(&mut self, epoll: &Epoll, token: u64, events: &mut Vec<(usize, Event)>);
 
-    /// Stops or goes on reading.
+    /// Stops, begins or goes on reading.
     fn pause(&mut self, pause: bool, epoll: &Epoll, token: u64);
 }

@@ -5,9 +5,38 @@ use serde::{Deserialize, Serialize};
 use viaduct_job::pmi::server::Pair;
 
 use crate::output::Stream;
+use crate::plan::NodePlan;
 
 /// Version of the messages; the two ends must agree.
 pub const VERSION: u32 = 1;
+
+/// The first message to a node: everything it needs but the files it has not got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// [`VERSION`].
+    pub version: u32,
+    /// What to do.
+    pub plan: NodePlan,
+    /// Files that go there.
+    pub put: Vec<FileHead>,
+    /// Files that come back.
+    pub get: Vec<String>,
+    /// Where the launcher runs: ranks run in the same folder if it is there, too.
+    pub folder: String,
+    /// How long the node waits for a sign of life, in milliseconds.
+    pub lease: u64,
+}
+
+/// A file that goes to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileHead {
+    /// Where it goes; none for a program, which goes where its hash says.
+    pub path: Option<String>,
+    /// Permissions.
+    pub mode: u32,
+    /// Its content, as SHA-256.
+    pub hash: String,
+}
 
 /// What a node is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +49,8 @@ pub enum Order {
     Signal(i32),
     /// All nodes are in the barrier; what is new.
     Release(Vec<Pair>),
+    /// A piece of a file that the node has not got, and whether it was the last.
+    File(u32, Vec<u8>, bool),
     /// The launcher lives.
     Alive,
 }
@@ -41,6 +72,12 @@ pub enum Event {
     Arrive(Vec<Pair>),
     /// A rank wants the job to end.
     Abort(u32, i32, String),
+    /// The node has not got these files.
+    Need(Vec<u32>),
+    /// A piece of a file that the launcher wants, and whether it was the last.
+    File(u32, Vec<u8>, bool),
+    /// The node will not do it.
+    Refused(String),
     /// The node lives.
     Alive,
     /// All ranks have ended and nothing is left of them.

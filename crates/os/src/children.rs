@@ -78,6 +78,12 @@ pub fn fork_worker() -> Result<Forked, OsError> {
     }
 }
 
+/// Ends a worker without what its parent had planned for its own end: files to remove, sockets to unbind.
+pub fn quit(status: u8) -> ! {
+    // SAFETY: no precondition; nothing of this process is used afterwards.
+    unsafe { libc::_exit(i32::from(status)) }
+}
+
 /// Has the command run as the head of a process group of its own that ends with this process, with these descriptors
 /// open under the numbers they have here.
 pub fn as_rank(command: &mut Command, keep: Vec<OwnedFd>) {
@@ -157,6 +163,16 @@ pub fn kill_descendants() -> usize {
         signal(pid, number::KILL);
     }
     found.len()
+}
+
+/// Kills what is below this process but neither in `keep` nor below one of them: what ended workers left behind.
+pub fn kill_strays(keep: &[i32]) {
+    let kept: Vec<i32> = keep.iter().flat_map(|&pid| descendants(pid).into_iter().chain([pid])).collect();
+    for pid in descendants(getpid().as_raw_nonzero().get()) {
+        if !kept.contains(&pid) {
+            signal(pid, number::KILL);
+        }
+    }
 }
 
 /// The processes below `root` that have not ended.

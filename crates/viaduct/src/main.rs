@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Verb::Info(args) => cmd::info::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
         Verb::Launch(args) => cmd::launch::run(&args),
+        Verb::Agent(args) => cmd::agent::run(&args),
         Verb::Ps(args) => cmd::jobs::ps(&args),
         Verb::Kill(args) => cmd::jobs::kill(&args),
         Verb::Bench(args) => cmd::bench::run(&args),

@@ -108,7 +108,7 @@ impl Node {
                 self.pmi.release(news, &mut actions);
                 self.act(actions, events);
             }
-            Order::Alive => {}
+            Order::Alive | Order::File(..) => {}
         }
     }
 

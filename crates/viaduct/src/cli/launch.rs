@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::Format;
 
@@ -133,6 +133,38 @@ pub(crate) struct KillArgs {
     /// Only this host
     #[arg(long)]
     pub(crate) local: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    pub(crate) what: AgentVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentVerb {
+    /// Be the agent of this user and host
+    Serve {
+        /// Seconds without work after which it leaves
+        #[arg(long, value_name = "SECONDS", default_value_t = 1800.0)]
+        idle: f64,
+        /// Do it even as root
+        #[arg(long)]
+        allow_root: bool,
+        /// Leave the session of whoever starts it
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Start it if it is not there, let in the one whose key is on standard input, and say where it is
+    Join {
+        /// Do it even as root
+        #[arg(long)]
+        allow_root: bool,
+    },
+    /// Ask the agent of this host to leave
+    Leave,
+    /// The agents that are known here
+    List(super::FormatArgs),
 }
 
 /// When something is shown.

@@ -32,6 +32,8 @@ pub(crate) enum Verb {
     Ps(launch::PsArgs),
     /// End a job, on all its hosts
     Kill(launch::KillArgs),
+    /// The agent of this host: started by `launch` where it is needed
+    Agent(launch::AgentArgs),
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(Box<BenchArgs>),

@@ -15,10 +15,11 @@ use viaduct_catapult::jobs::Door;
 use viaduct_catapult::outcome::Outcome;
 use viaduct_catapult::output::Mode;
 use viaduct_catapult::plan::{Input, NodePlan, Placement, Program, Wish};
-use viaduct_catapult::{Error, allocation, dry, guard, words};
+use viaduct_catapult::{Error, allocation, dry, environment, guard, words};
 use viaduct_job::Token;
 use viaduct_os::random;
 
+use crate::cmd::far::{self, Cargo};
 use crate::cmd::jobs;
 use crate::cli::launch::{LaunchArgs, SectionArgs, VALUED, When};
 use crate::output::table;
@@ -33,20 +34,28 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let local = placement.hosts.iter().position(Host::is_local);
-    let launch = Launch {
+    let mut launch = Launch {
         plans,
         local,
+        lost: Vec::new(),
         mode: mode(args),
         timeout: args.timeout.map(seconds).transpose()?,
         grace: seconds(args.grace)?,
         quiet: args.quiet,
     };
+    let (folder, files) = (jobs::folder(), Cargo::new(args, &wishes)?);
     let status = guard::guarded(|leash| {
-        let folder = jobs::folder();
         // A job without a door runs all the same; only `viaduct ps` does not see it.
         let job = launch.plans[0].job.clone();
-        let door = folder.ok().and_then(|folder| Door::open(&folder, &job, "launch").ok());
-        match control::run(launch, Vec::new(), leash, door) {
+        let door = folder.as_ref().ok().and_then(|folder| Door::open(folder, &job, "launch").ok());
+        let far = match far::reach(args, &mut launch, folder.as_ref().map(PathBuf::as_path), &files) {
+            Ok(far) => far,
+            Err(error) => {
+                let _ = crate::complain(&error);
+                return 2;
+            }
+        };
+        match control::run(launch, far, leash, door) {
             Ok(outcome) => {
                 let _ = show(args, &outcome);
                 outcome.status()
@@ -140,6 +149,11 @@ fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Ve
     if let Some(rank) = args.debug.filter(|&rank| rank >= size) {
         bail!("there is no rank {rank} to debug: the job has {size}");
     }
+    // Elsewhere there is no environment to inherit from us.
+    let along = |name: &str| environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name);
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut forwarded: Vec<(String, String)> = std::env::vars_os().filter_map(text).collect();
+    forwarded.retain(|(name, _)| along(name));
     let programs: Vec<Program> = wishes.iter().map(|wish| wish.program.clone()).collect();
     let plan = |(node, (host, ranks)): (usize, (&Host, &Vec<_>))| NodePlan {
         job: job.clone(),
@@ -148,7 +162,7 @@ fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Ve
         host: host.name.clone(),
         ranks: ranks.clone(),
         programs: programs.clone(),
-        variables: variables.clone(),
+        variables: if host.is_local() { variables.clone() } else { [&forwarded[..], &variables].concat() },
         mapping: placement.mapping(),
         input,
         debug: args.debug,
@@ -167,7 +181,7 @@ fn mode(args: &LaunchArgs) -> Mode {
     }
 }
 
-fn seconds(value: f64) -> Result<Duration> {
+pub(crate) fn seconds(value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value).with_context(|| format!("{value} is not a number of seconds"))
 }
 

@@ -1,9 +1,11 @@
 //! One file for each verb.
 
+pub(crate) mod agent;
 pub(crate) mod all;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod far;
 pub(crate) mod info;
 pub(crate) mod jobs;
 pub(crate) mod launch;

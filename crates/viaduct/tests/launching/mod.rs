@@ -1,6 +1,8 @@
 //! What the tests of launching share: a folder of their own, a run and its end, processes that should be gone.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub(crate) mod cluster;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
