@@ -35,6 +35,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "chromium", sign: Sign::Program("chromium") },
     Package { name: "g++", sign: Sign::Program("g++") },
     Package { name: "gcc", sign: Sign::Program("gcc") },
+    Package { name: "gdb", sign: Sign::Program("gdb") },
     Package { name: "iproute2", sign: Sign::Program("ip") },
     Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h") },
     Package { name: "libfabric-bin", sign: Sign::Program("fi_pingpong") },

@@ -92,16 +92,26 @@ pub fn bring_up(host: &str, ours: PublicKey, payload: &Payload, ways: &Ways) -> 
     let status = child.wait();
     match said {
         Ok((address, port, key)) => {
-            let address = if address.is_empty() { host.rsplit('@').next().unwrap_or(host).to_owned() } else { address };
-            let address = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+            let address =
+                if address.is_empty() { host.rsplit('@').next().unwrap_or(host).to_owned() } else { address };
+            let address = if address.contains(':') {
+                format!("[{address}]:{port}")
+            } else {
+                format!("{address}:{port}")
+            };
             Ok(Known { host: host.to_owned(), address, key })
         }
         Err(why) => {
             let mut complaint = String::new();
             let _ = child.stderr.take().map(|err| err.take(4000).read_to_string(&mut complaint));
-            let last = complaint.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&why).trim().to_owned();
+            let last =
+                complaint.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&why).trim().to_owned();
             let code = status.ok().and_then(|status| status.code());
-            Err(Error::Bootstrap(if code == Some(255) || complaint.is_empty() { format!("ssh: {last}") } else { last }))
+            Err(Error::Bootstrap(if code == Some(255) || complaint.is_empty() {
+                format!("ssh: {last}")
+            } else {
+                last
+            }))
         }
     }
 }
@@ -118,7 +128,12 @@ fn script(payload: &Payload, allow_root: bool) -> String {
 }
 
 /// Says what the far end needs, and reads where its agent is: address, port and key.
-fn talk(child: &mut Child, ours: PublicKey, payload: &Payload, end: Instant) -> Result<(String, u16, PublicKey), String> {
+fn talk(
+    child: &mut Child,
+    ours: PublicKey,
+    payload: &Payload,
+    end: Instant,
+) -> Result<(String, u16, PublicKey), String> {
     let lines = lines_of(child);
     let mut input = child.stdin.take().ok_or("no input")?;
     loop {
@@ -126,7 +141,9 @@ fn talk(child: &mut Child, ours: PublicKey, payload: &Payload, end: Instant) -> 
         let line = match lines.recv_timeout(left) {
             Ok(line) => line,
             Err(mpsc::RecvTimeoutError::Timeout) => return Err("it takes too long".to_owned()),
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err("the host said nothing of an agent".to_owned()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err("the host said nothing of an agent".to_owned());
+            }
         };
         // Whatever else a login says is not for us.
         match line.split(' ').collect::<Vec<_>>()[..] {
@@ -187,10 +204,20 @@ mod tests {
         let folder = TempDir::new("stage");
         let key = PublicKey([9; 32]);
         let program = folder.join("agent");
-        let text = format!("#!/bin/sh\nread k; echo noise; echo viaduct-agent 1 4711 $k 10.0.0.9; echo $k >> {}\n", folder.join("log").display());
+        let text = format!(
+            "#!/bin/sh\nread k; echo noise; echo viaduct-agent 1 4711 $k 10.0.0.9; echo $k >> {}\n",
+            folder.join("log").display()
+        );
         std::fs::write(&program, &text).unwrap();
         let ssh = folder.join("ssh");
-        std::fs::write(&ssh, format!("#!/bin/sh\nfor w; do :; done; VIADUCT_CACHE={} exec sh -c \"$w\"\n", folder.path().display())).unwrap();
+        std::fs::write(
+            &ssh,
+            format!(
+                "#!/bin/sh\nfor w; do :; done; VIADUCT_CACHE={} exec sh -c \"$w\"\n",
+                folder.path().display()
+            ),
+        )
+        .unwrap();
         let run = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&ssh, run).unwrap();
         let payload = Payload::of(program).unwrap();

@@ -41,7 +41,9 @@ pub fn remember(folder: &Path, known: &Known) -> Result<(), Error> {
     let draft = path.with_extension(format!("{:08x}", viaduct_os::random::u32()));
     let text = format!("{}\n{}\n{}\n", known.host, known.address, known.key);
     let parent = path.parent().expect("it is in a folder");
-    let done = fs::create_dir_all(parent).and_then(|()| fs::write(&draft, text)).and_then(|()| fs::rename(&draft, &path));
+    let done = fs::create_dir_all(parent)
+        .and_then(|()| fs::write(&draft, text))
+        .and_then(|()| fs::rename(&draft, &path));
     done.map_err(|why| Error::system(path.display().to_string(), why))
 }
 
@@ -72,7 +74,8 @@ mod tests {
     #[test]
     fn what_is_remembered_is_found_until_it_is_forgotten() {
         let folder = TempDir::new("known");
-        let known = |host: &str| Known { host: host.into(), address: "10.0.0.1:7".into(), key: PublicKey([7; 32]) };
+        let known =
+            |host: &str| Known { host: host.into(), address: "10.0.0.1:7".into(), key: PublicKey([7; 32]) };
         for host in ["b", "me@a"] {
             remember(folder.path(), &known(host)).unwrap();
         }

@@ -26,8 +26,14 @@ impl Link {
     ///
     /// # Errors
     /// If nobody is there, or not the one with that key.
-    pub fn call(address: &str, identity: &Identity, agent: PublicKey, limit: Duration) -> Result<Link, Error> {
-        let (end, failed) = (Instant::now() + limit, |why: std::io::Error| Error::system(address.to_owned(), why));
+    pub fn call(
+        address: &str,
+        identity: &Identity,
+        agent: PublicKey,
+        limit: Duration,
+    ) -> Result<Link, Error> {
+        let (end, failed) =
+            (Instant::now() + limit, |why: std::io::Error| Error::system(address.to_owned(), why));
         let all: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
         let mut last = Error::Refused("the host has no address");
         for one in all {
@@ -51,7 +57,11 @@ impl Link {
     ///
     /// # Errors
     /// If the connection broke or the other end is not who it should be.
-    pub fn read(&mut self, admit: &dyn Fn(PublicKey) -> bool, messages: &mut Vec<Vec<u8>>) -> Result<bool, Error> {
+    pub fn read(
+        &mut self,
+        admit: &dyn Fn(PublicKey) -> bool,
+        messages: &mut Vec<Vec<u8>>,
+    ) -> Result<bool, Error> {
         messages.append(&mut self.unread);
         let mut bytes = vec![0; 128 << 10];
         // Not for ever: others wait, and what is left is reported again.
@@ -153,7 +163,8 @@ impl Link {
         let mut messages = Vec::new();
         while messages.is_empty() {
             self.arm(&epoll, 0, true);
-            let waited = epoll.wait(&mut Vec::new(), Some(left(end))).map_err(|e| Error::system("waiting", e))?;
+            let waited =
+                epoll.wait(&mut Vec::new(), Some(left(end))).map_err(|e| Error::system("waiting", e))?;
             if waited == 0 && Instant::now() >= end {
                 self.forget(&epoll);
                 return Err(Error::system("the agent", "it does not answer in time"));

@@ -30,7 +30,10 @@ pub fn connect(uid: u32) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(uid)?)?;
     let peer = peer(&stream)?;
     if peer.uid != uid {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody else has taken the name of that agent"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "somebody else has taken the name of that agent",
+        ));
     }
     Ok(stream)
 }

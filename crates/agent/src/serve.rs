@@ -157,7 +157,8 @@ struct Agent<'a> {
 impl<'a> Agent<'a> {
     fn new(settings: &'a Settings<'a>, roles: &'a [&'a dyn Role]) -> Result<Agent<'a>, Error> {
         let failed = |why: &dyn ToString| Error::system("starting the agent", why.to_string());
-        let signals = SignalFd::block(&[number::CHLD, number::TERM, number::INT, number::HUP]).map_err(|e| failed(&e))?;
+        let signals = SignalFd::block(&[number::CHLD, number::TERM, number::INT, number::HUP])
+            .map_err(|e| failed(&e))?;
         children::adopt_orphans().map_err(|e| failed(&e))?;
         let unix = Listener::bind(&settings.folder.join(SOCKET)).map_err(|e| failed(&e))?;
         // All addresses of both families; where there is no IPv6, those of IPv4.
@@ -205,7 +206,9 @@ impl<'a> Agent<'a> {
             }
         }
         self.guests();
-        let old = |entry: &Option<(Link, Instant)>| entry.as_ref().is_some_and(|(_, since)| since.elapsed() > STRANGER);
+        let old = |entry: &Option<(Link, Instant)>| {
+            entry.as_ref().is_some_and(|(_, since)| since.elapsed() > STRANGER)
+        };
         for entry in self.strangers.iter_mut().filter(|entry| old(entry)) {
             *entry = None;
         }
@@ -232,7 +235,10 @@ impl<'a> Agent<'a> {
     fn guests(&mut self) {
         while let Ok(Some(guest)) = self.unix.accept() {
             let ours = guest.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
-            if ours && self.guests.len() < MOST_STRANGERS && self.epoll.add(&guest, UNIX, Interest::Read).is_ok() {
+            if ours
+                && self.guests.len() < MOST_STRANGERS
+                && self.epoll.add(&guest, UNIX, Interest::Read).is_ok()
+            {
                 self.guests.push(guest);
             }
         }
@@ -272,7 +278,11 @@ impl<'a> Agent<'a> {
             let Ok(mut link) = Link::answer(stream, &self.identity) else { continue };
             link.arm(&self.epoll, CALLER + place as u64, true);
             let entry = Some((link, Instant::now()));
-            if place == self.strangers.len() { self.strangers.push(entry) } else { self.strangers[place] = entry }
+            if place == self.strangers.len() {
+                self.strangers.push(entry)
+            } else {
+                self.strangers[place] = entry
+            }
         }
     }
 

@@ -92,7 +92,9 @@ impl Session {
         let input = std::mem::take(&mut self.input);
         let mut rest = &input[..];
         while let Some((head, tail)) = rest.split_first_chunk::<2>() {
-            let Some((record, tail)) = tail.split_at_checked(usize::from(u16::from_be_bytes(*head))) else { break };
+            let Some((record, tail)) = tail.split_at_checked(usize::from(u16::from_be_bytes(*head))) else {
+                break;
+            };
             if let Err(why) = self.open(record, admit, messages) {
                 self.state = State::Broken;
                 return Err(why);
@@ -146,7 +148,12 @@ impl Session {
         Session { state, peer, input, output: VecDeque::new(), message, early }
     }
 
-    fn open(&mut self, record: &[u8], admit: &dyn Fn(PublicKey) -> bool, out: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+    fn open(
+        &mut self,
+        record: &[u8],
+        admit: &dyn Fn(PublicKey) -> bool,
+        out: &mut Vec<Vec<u8>>,
+    ) -> Result<(), Error> {
         let mut plain = vec![0; RECORD];
         match std::mem::replace(&mut self.state, State::Broken) {
             State::Waits(mut state) => {
@@ -168,7 +175,8 @@ impl Session {
                 self.talk(*state)
             }
             State::Talks(mut state) => {
-                let n = state.read_message(record, &mut plain).map_err(|_| Error::Refused("a damaged record"))?;
+                let n =
+                    state.read_message(record, &mut plain).map_err(|_| Error::Refused("a damaged record"))?;
                 self.state = State::Talks(state);
                 let (more, piece) = plain[..n].split_first().ok_or(Error::Refused("an empty record"))?;
                 self.message.extend_from_slice(piece);
@@ -219,7 +227,12 @@ mod tests {
     }
 
     /// Moves bytes both ways, `cut` at a time, until nothing moves.
-    fn run(a: &mut Session, b: &mut Session, admit: &dyn Fn(PublicKey) -> bool, cut: usize) -> Result<[Vec<Vec<u8>>; 2], Error> {
+    fn run(
+        a: &mut Session,
+        b: &mut Session,
+        admit: &dyn Fn(PublicKey) -> bool,
+        cut: usize,
+    ) -> Result<[Vec<Vec<u8>>; 2], Error> {
         let mut heard = [Vec::new(), Vec::new()];
         loop {
             let from_a: Vec<u8> = a.output().drain(..).collect();

@@ -7,12 +7,16 @@ use crate::hosts::{self, Host, Source};
 ///
 /// # Errors
 /// If the batch system's variables cannot be understood.
-pub fn hosts(variable: &dyn Fn(&str) -> Option<String>, source: &dyn Source) -> Result<Option<Vec<Host>>, Error> {
+pub fn hosts(
+    variable: &dyn Fn(&str) -> Option<String>,
+    source: &dyn Source,
+) -> Result<Option<Vec<Host>>, Error> {
     if let Some(list) = variable("SLURM_JOB_NODELIST").or_else(|| variable("SLURM_NODELIST")) {
         let mut hosts = hosts::parse(&list, source)?;
         let tasks = variable("SLURM_TASKS_PER_NODE").or_else(|| variable("SLURM_JOB_CPUS_PER_NODE"));
         if let Some(tasks) = tasks {
-            let counts = repeated(&tasks).ok_or_else(|| hosts::bad(&tasks, "not what Slurm writes: 4(x2),3"))?;
+            let counts =
+                repeated(&tasks).ok_or_else(|| hosts::bad(&tasks, "not what Slurm writes: 4(x2),3"))?;
             for (host, count) in hosts.iter_mut().zip(counts) {
                 host.slots = count;
             }

@@ -56,7 +56,12 @@ pub struct Launch {
 ///
 /// # Errors
 /// If this host cannot do it; what happens to ranks is in the outcome.
-pub fn run(launch: Launch, far: Vec<Box<dyn Far>>, leash: Leash, door: Option<Door>) -> Result<Outcome, Error> {
+pub fn run(
+    launch: Launch,
+    far: Vec<Box<dyn Far>>,
+    leash: Leash,
+    door: Option<Door>,
+) -> Result<Outcome, Error> {
     let mut control = Control::new(launch, far, leash, door)?;
     control.begin()?;
     while !control.is_over() {
@@ -88,7 +93,12 @@ struct Control {
 }
 
 impl Control {
-    fn new(launch: Launch, far: Vec<Box<dyn Far>>, leash: Leash, door: Option<Door>) -> Result<Control, Error> {
+    fn new(
+        launch: Launch,
+        far: Vec<Box<dyn Far>>,
+        leash: Leash,
+        door: Option<Door>,
+    ) -> Result<Control, Error> {
         let failed = |why: viaduct_os::error::OsError| Error::system("starting the job", why);
         let epoll = Epoll::new().map_err(failed)?;
         let children = SignalFd::block(&[number::CHLD]).map_err(failed)?;
@@ -164,8 +174,10 @@ impl Control {
                 STDOUT => self.out[0].flush(),
                 STDERR => self.out[1].flush(),
                 DOOR => self.visitors(),
-                token if token & node::TOKEN != 0 => self.local(|node, epoll, events| node.ready(event, epoll, events)),
-                token => self.from_far((token - FAR) as usize, event),
+                token if token & node::TOKEN != 0 => {
+                    self.local(|node, epoll, events| node.ready(event, epoll, events))
+                }
+                token => self.hear_far((token - FAR) as usize, event),
             }
         }
         if self.input.is_always_ready() {
@@ -202,7 +214,7 @@ impl Control {
         self.local(|node, epoll, events| node.reap(epoll, events));
     }
 
-    fn from_far(&mut self, index: usize, event: epoll::Event) {
+    fn hear_far(&mut self, index: usize, event: epoll::Event) {
         let Some(far) = self.far.get_mut(index) else { return };
         let mut events = Vec::new();
         far.ready(event, &self.epoll, FAR + index as u64, &mut events);

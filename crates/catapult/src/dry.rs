@@ -46,7 +46,10 @@ mod tests {
     #[test]
     fn words_survive_the_shell() {
         for word in ["plain", "", "with blank", "it's", "$HOME", "a\"b", "new\nline", "*"] {
-            let output = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output();
+            let output = std::process::Command::new("sh")
+                .arg("-c")
+                .arg(format!("printf %s {}", quoted(word)))
+                .output();
             assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), word);
         }
     }

@@ -7,11 +7,24 @@ use crate::plan::NodePlan;
 
 /// Variables of the launcher that go along to other hosts: those that say how programs behave, and nothing that only
 /// makes sense here. More go with `-x NAME`.
-pub const FORWARDED: &[&str] =
-    &["LANG", "LC_", "TZ", "OMP_", "KMP_", "MPICH_", "I_MPI_", "FI_", "UCX_", "VIADUCT_", "RUST_BACKTRACE", "RUST_LOG"];
+pub const FORWARDED: &[&str] = &[
+    "LANG",
+    "LC_",
+    "TZ",
+    "OMP_",
+    "KMP_",
+    "MPICH_",
+    "I_MPI_",
+    "FI_",
+    "UCX_",
+    "VIADUCT_",
+    "RUST_BACKTRACE",
+    "RUST_LOG",
+];
 
 /// Those of ours that are about this host or this process only.
-const STAYING: &[&str] = &["VIADUCT_HOST", "VIADUCT_RUNTIME", "VIADUCT_CACHE", "VIADUCT_SKIP_LOG", "VIADUCT_TEST"];
+const STAYING: &[&str] =
+    &["VIADUCT_HOST", "VIADUCT_RUNTIME", "VIADUCT_CACHE", "VIADUCT_SKIP_LOG", "VIADUCT_TEST"];
 
 /// Whether a variable of the launcher goes along to other hosts.
 pub fn is_forwarded(name: &str) -> bool {
@@ -50,7 +63,8 @@ pub fn of_rank(plan: &NodePlan, local: usize, pmi: i32) -> Vec<(String, String)>
 }
 
 /// Variables of other launchers that would lead a program of ours astray if they stayed.
-pub const REMOVED: &[&str] = &["PMI_PORT", "PMI_ID", "PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"];
+pub const REMOVED: &[&str] =
+    &["PMI_PORT", "PMI_ID", "PMIX_RANK", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"];
 
 #[cfg(test)]
 mod tests {
@@ -59,13 +73,16 @@ mod tests {
 
     #[test]
     fn what_goes_along() {
-        assert!(is_forwarded("LC_ALL") && is_forwarded("OMP_NUM_THREADS") && is_forwarded("VIADUCT_PROVIDER"));
+        assert!(
+            is_forwarded("LC_ALL") && is_forwarded("OMP_NUM_THREADS") && is_forwarded("VIADUCT_PROVIDER")
+        );
         assert!(!is_forwarded("PATH") && !is_forwarded("SSH_AUTH_SOCK") && !is_forwarded("VIADUCT_HOST"));
     }
 
     #[test]
     fn a_rank_knows_who_it_is() {
-        let program = |value: &str| Program { variables: vec![("X".into(), value.into())], ..Program::default() };
+        let program =
+            |value: &str| Program { variables: vec![("X".into(), value.into())], ..Program::default() };
         let plan = NodePlan {
             job: "j".into(),
             size: 5,
@@ -81,7 +98,10 @@ mod tests {
         };
         let list = of_rank(&plan, 1, 7);
         let value = |name: &str| list.iter().rev().find(|(n, _)| n == name).map(|(_, v)| &**v);
-        assert_eq!((value("VIADUCT_RANK"), value("PMI_SIZE"), value("PMI_FD")), (Some("4"), Some("5"), Some("7")));
+        assert_eq!(
+            (value("VIADUCT_RANK"), value("PMI_SIZE"), value("PMI_FD")),
+            (Some("4"), Some("5"), Some("7"))
+        );
         assert_eq!((value("VIADUCT_LOCAL_RANK"), value("VIADUCT_NODE_NAME")), (Some("1"), Some("b")));
         assert_eq!(value("X"), Some("1"), "the program's own value wins");
     }

@@ -42,7 +42,9 @@ impl Error {
     /// One way out, where there is one.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Error::BadHosts { .. } => Some("write node[1-4],big*2 or @group or file:PATH; `!` takes away, `&` keeps"),
+            Error::BadHosts { .. } => {
+                Some("write node[1-4],big*2 or @group or file:PATH; `!` takes away, `&` keeps")
+            }
             Error::Unreachable { .. } => Some("try `ssh HOST true`: it has to work without a question"),
             _ => None,
         }

@@ -53,7 +53,8 @@ impl AsFd for Leash {
 /// # Errors
 /// If there is no second process to be had.
 pub fn guarded(work: impl FnOnce(Leash) -> u8) -> Result<u8, Error> {
-    let failed = |why: viaduct_os::error::OsError| Error::system("starting the launcher's second process", why);
+    let failed =
+        |why: viaduct_os::error::OsError| Error::system("starting the launcher's second process", why);
     let (reader, writer) = std::io::pipe().map_err(|e| Error::system("a pipe", e))?;
     children::adopt_orphans().map_err(failed)?;
     // Before the fork: none may slip through between.

@@ -87,7 +87,8 @@ impl Outcome {
     /// One object for each rank, one for the job.
     pub fn objects(&self) -> Vec<Value> {
         let object = |(rank, fate): (usize, &Fate)| {
-            let mut object = json!({ "type": "exit", "rank": rank, "host": fate.host, "status": fate.status() });
+            let mut object =
+                json!({ "type": "exit", "rank": rank, "host": fate.host, "status": fate.status() });
             object["seconds"] = (fate.time as f64 / 1e6).into();
             match &fate.end {
                 Some(End::Signal(signal)) => object["signal"] = signals::name(*signal).into(),

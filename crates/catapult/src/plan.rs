@@ -145,7 +145,11 @@ impl Placement {
 
     /// The host of every rank, in the order of ranks.
     pub fn host_of_ranks(&self) -> Vec<&str> {
-        self.hosts.iter().zip(&self.nodes).flat_map(|(host, ranks)| ranks.iter().map(|_| &*host.name)).collect()
+        self.hosts
+            .iter()
+            .zip(&self.nodes)
+            .flat_map(|(host, ranks)| ranks.iter().map(|_| &*host.name))
+            .collect()
     }
 }
 
@@ -170,7 +174,11 @@ mod tests {
         assert_eq!(shape(&[wish(Some(3))], &[("a", 2), ("b", 2)], None), [2, 1]);
         assert_eq!(shape(&[wish(None)], &[("a", 2), ("b", 2)], None), [2, 2]);
         assert_eq!(shape(&[wish(Some(2))], &[("a", 2), ("b", 2)], Some(1)), [1, 1]);
-        assert_eq!(shape(&[wish(Some(1))], &[("a", 2), ("b", 2)], None), [1], "a host without ranks is not used");
+        assert_eq!(
+            shape(&[wish(Some(1))], &[("a", 2), ("b", 2)], None),
+            [1],
+            "a host without ranks is not used"
+        );
     }
 
     #[test]

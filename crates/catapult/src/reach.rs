@@ -40,8 +40,10 @@ impl Reach<'_> {
         for group in hosts.chunks(self.at_once.max(1)) {
             links.extend(std::thread::scope(|scope| {
                 let (identity, payload) = (&identity, &payload);
-                let threads: Vec<_> =
-                    group.iter().map(|&host| scope.spawn(move || self.one(host, identity, payload))).collect();
+                let threads: Vec<_> = group
+                    .iter()
+                    .map(|&host| scope.spawn(move || self.one(host, identity, payload)))
+                    .collect();
                 let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                     thread.join().unwrap_or_else(|_| Err("the attempt failed".to_owned()))
                 };
@@ -89,11 +91,15 @@ impl Reach<'_> {
 ///
 /// # Errors
 /// If it is not there.
-pub fn ask_jobs(folder: &Path, known: &Known, ask: &JobsAsk) -> Result<Vec<(Report, bool)>, viaduct_agent::Error> {
+pub fn ask_jobs(
+    folder: &Path,
+    known: &Known,
+    ask: &JobsAsk,
+) -> Result<Vec<(Report, bool)>, viaduct_agent::Error> {
     let limit = Duration::from_secs(5);
     let identity = Identity::of_user(folder)?;
     let mut link = Link::call(&known.address, &identity, known.key, limit)?;
-    link.say(&first_message(JOBS, &postcard::to_stdvec(ask).unwrap_or_default()))?;
+    link.say(&first_message(JOBS, &ask.to_bytes()))?;
     let messages = link.wait(Instant::now() + limit)?;
     Ok(messages.first().and_then(|message| postcard::from_bytes(message).ok()).unwrap_or_default())
 }

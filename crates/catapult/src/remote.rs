@@ -104,7 +104,9 @@ impl Remote {
                 for index in list {
                     let Some(file) = self.put.get(index as usize).cloned() else { continue };
                     let mut orders = Vec::new();
-                    let read = stage::pieces(&file.path, &mut |bytes, last| orders.push(Order::File(index, bytes, last)));
+                    let read = stage::pieces(&file.path, &mut |bytes, last| {
+                        orders.push(Order::File(index, bytes, last))
+                    });
                     orders.iter().for_each(|order| self.say(order));
                     if let Err(why) = read {
                         self.broken = Some(format!("{}: {why}", file.path.display()));
@@ -118,7 +120,10 @@ impl Remote {
                 }
                 let done = self.incoming.as_mut().map(|(_, incoming)| incoming.put(&bytes, last));
                 if !matches!(done, Some(Ok(()))) {
-                    events.push((self.node, Event::Abort(self.ranks[0].0, 2, format!("{}: cannot be written", path.display()))));
+                    events.push((
+                        self.node,
+                        Event::Abort(self.ranks[0].0, 2, format!("{}: cannot be written", path.display())),
+                    ));
                 }
                 if last {
                     self.incoming = None;
@@ -127,7 +132,10 @@ impl Remote {
             Event::Refused(why) => self.lose(&why, events),
             event => {
                 if let Event::Exited(rank, ..) = &event {
-                    self.ranks.iter_mut().filter(|(other, _)| other == rank).for_each(|(_, ended)| *ended = true);
+                    self.ranks
+                        .iter_mut()
+                        .filter(|(other, _)| other == rank)
+                        .for_each(|(_, ended)| *ended = true);
                 }
                 self.over |= event == Event::Done;
                 events.push((self.node, event));

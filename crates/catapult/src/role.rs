@@ -45,7 +45,8 @@ impl Role for LaunchRole {
     fn run(&self, link: Link, first: &[u8]) -> u8 {
         match Worker::new(self, link, first) {
             Ok(mut worker) => worker.run(),
-            Err((mut link, why)) => {
+            Err(refused) => {
+                let (mut link, why) = *refused;
                 let _ = link.say(&postcard::to_stdvec(&Event::Refused(why)).unwrap_or_default());
                 link.flush(Duration::from_secs(2));
                 1
@@ -71,23 +72,26 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(role: &'a LaunchRole, link: Link, first: &[u8]) -> Result<Worker<'a>, (Link, String)> {
+    fn new(role: &'a LaunchRole, link: Link, first: &[u8]) -> Result<Worker<'a>, Box<(Link, String)>> {
         let start: Start = match postcard::from_bytes(first) {
             Ok(start) => start,
-            Err(_) => return Err((link, "the launcher is of another version".to_owned())),
+            Err(_) => return Err(Box::new((link, "the launcher is of another version".to_owned()))),
         };
         if start.version != VERSION {
-            return Err((link, format!("the agent has version {VERSION}, the launcher {}", start.version)));
+            return Err(Box::new((
+                link,
+                format!("the agent has version {VERSION}, the launcher {}", start.version),
+            )));
         }
         let set = SignalFd::block(&[number::CHLD, number::TERM, number::INT, number::HUP]);
         let (Ok(epoll), Ok(signals)) = (Epoll::new(), set) else {
-            return Err((link, "descriptors have run out".to_owned()));
+            return Err(Box::new((link, "descriptors have run out".to_owned())));
         };
         let door = Door::open(&role.folder, &start.plan.job, &format!("node{}", start.plan.node.0)).ok();
         let watched = epoll.add(&signals, SIGNALS, Interest::Read).is_ok()
             && door.as_ref().is_none_or(|door| epoll.add(door, DOOR, Interest::Read).is_ok());
         if !watched {
-            return Err((link, "descriptors have run out".to_owned()));
+            return Err(Box::new((link, "descriptors have run out".to_owned())));
         }
         Ok(Worker {
             role,
@@ -110,7 +114,8 @@ impl<'a> Worker<'a> {
         let puts = self.start.put.iter().enumerate();
         let absent = |path: Option<PathBuf>| path.is_none_or(|path| !path.exists());
         // What has a place of its own is always brought anew: whoever put it there may have changed it.
-        let wanted = puts.filter(|(_, head)| head.path.is_some() || absent(stage::kept(&self.role.cache, &head.hash)));
+        let wanted =
+            puts.filter(|(_, head)| head.path.is_some() || absent(stage::kept(&self.role.cache, &head.hash)));
         self.missing = wanted.map(|(index, _)| index as u32).collect();
         if self.missing.is_empty() {
             self.begin();
@@ -140,7 +145,9 @@ impl<'a> Worker<'a> {
                 LINK => self.hear(),
                 SIGNALS => self.signals(),
                 DOOR => self.visitors(),
-                token if token & node::TOKEN != 0 => self.with(|node, epoll, events| node.ready(event, epoll, events)),
+                token if token & node::TOKEN != 0 => {
+                    self.with(|node, epoll, events| node.ready(event, epoll, events))
+                }
                 _ => {}
             }
         }
@@ -215,7 +222,8 @@ impl<'a> Worker<'a> {
         };
         let mode = if head.path.is_some() { head.mode } else { 0o700 };
         if self.incoming.as_ref().is_none_or(|(current, _)| *current != index) {
-            self.incoming = path.and_then(|path| Incoming::new(&path, mode).ok()).map(|incoming| (index, incoming));
+            self.incoming =
+                path.and_then(|path| Incoming::new(&path, mode).ok()).map(|incoming| (index, incoming));
         }
         let done = self.incoming.as_mut().map(|(_, incoming)| incoming.put(bytes, last));
         if !matches!(done, Some(Ok(()))) {
@@ -238,7 +246,9 @@ impl<'a> Worker<'a> {
         let mut plan = self.start.plan.clone();
         let programs = self.start.put.iter().filter(|head| head.path.is_none());
         for (program, head) in plan.programs.iter_mut().zip(programs) {
-            if let (Some(path), Some(word)) = (stage::kept(&self.role.cache, &head.hash), program.command.first_mut()) {
+            if let (Some(path), Some(word)) =
+                (stage::kept(&self.role.cache, &head.hash), program.command.first_mut())
+            {
                 *word = path.as_os_str().as_bytes().to_vec();
             }
         }
@@ -264,7 +274,8 @@ impl<'a> Worker<'a> {
         for (index, path) in self.start.get.clone().iter().enumerate() {
             let path = self.there(path);
             let mut pieces = Vec::new();
-            let read = stage::pieces(&path, &mut |bytes, last| pieces.push(Event::File(index as u32, bytes, last)));
+            let read =
+                stage::pieces(&path, &mut |bytes, last| pieces.push(Event::File(index as u32, bytes, last)));
             match read {
                 Ok(()) => pieces.iter().for_each(|piece| {
                     self.tell(piece);
@@ -310,6 +321,13 @@ pub struct JobsAsk {
     pub start: String,
     /// The signal; none to look only.
     pub signal: Option<i32>,
+}
+
+impl JobsAsk {
+    /// As it travels.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
 }
 
 /// Looks after the jobs of a host. What it is asked last for, it answers with what it found.

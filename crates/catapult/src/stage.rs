@@ -36,7 +36,10 @@ impl Outgoing {
             return Err(failed(&"only files can be copied"));
         }
         let hash = Payload::of(path.to_owned()).map_err(|e| failed(&e))?.hash().to_owned();
-        Ok(Outgoing { path: path.to_owned(), head: FileHead { path: there, mode: meta.mode() & 0o777, hash } })
+        Ok(Outgoing {
+            path: path.to_owned(),
+            head: FileHead { path: there, mode: meta.mode() & 0o777, hash },
+        })
     }
 }
 

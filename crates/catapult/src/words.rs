@@ -58,7 +58,8 @@ pub fn translate(args: &[OsString], valued: &dyn Fn(&str) -> bool) -> Vec<OsStri
     let mut out = Vec::with_capacity(args.len());
     let mut rest = args.iter();
     while let Some(word) = rest.next() {
-        let Some(text) = word.to_str().filter(|text| text.starts_with('-') && *text != "-" && *text != "--") else {
+        let Some(text) = word.to_str().filter(|text| text.starts_with('-') && *text != "-" && *text != "--")
+        else {
             // The program, or `--`: nothing after it is ours.
             out.push(word.clone());
             break;

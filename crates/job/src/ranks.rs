@@ -125,7 +125,13 @@ impl Job {
     /// As [`exchange`](Self::exchange).
     pub fn neighbours(&mut self) -> Result<Vec<usize>, Error> {
         let ours = self.host;
-        Ok(self.hosts()?.iter().enumerate().filter(|(_, host)| **host == ours).map(|(rank, _)| rank).collect())
+        Ok(self
+            .hosts()?
+            .iter()
+            .enumerate()
+            .filter(|(_, host)| **host == ours)
+            .map(|(rank, _)| rank)
+            .collect())
     }
 
     /// Ends the whole job with this code. The caller has to end this process.
@@ -195,7 +201,10 @@ mod tests {
     #[test]
     fn variables_that_make_no_sense_are_named() {
         for fd in ["", "x", "-3", "1", "99999"] {
-            assert!(matches!(with(&[("PMI_FD", fd)]), Err(Error::BadVariable { name: "PMI_FD", .. })), "{fd:?}");
+            assert!(
+                matches!(with(&[("PMI_FD", fd)]), Err(Error::BadVariable { name: "PMI_FD", .. })),
+                "{fd:?}"
+            );
         }
     }
 

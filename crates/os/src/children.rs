@@ -179,7 +179,9 @@ pub fn kill_strays(keep: &[i32]) {
 pub fn descendants(root: i32) -> Vec<i32> {
     let mut all = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         if let Some((state, parent)) = state_and_parent(&stat) {
             all.push((pid, parent, state));

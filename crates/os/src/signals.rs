@@ -35,8 +35,7 @@ impl SignalFd {
             return Err(OsError::sys("sigprocmask", io::Error::from_raw_os_error(failed)));
         }
         // SAFETY: the set is initialised; -1 asks for a new descriptor.
-        let raw =
-            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        let raw = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if raw < 0 {
             return Err(OsError::sys("signalfd", io::Error::last_os_error()));
         }

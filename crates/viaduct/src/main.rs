@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Verb::Bench(args) => cmd::bench::run(&args),
         Verb::Report(args) => cmd::report::run(&args),
         Verb::Stat(args) => cmd::stat::run(&args),
+        Verb::Man(args) => cmd::man::run(&args),
         Verb::Completions(args) => cmd::completions::run(&args),
         Verb::BenchPeer(args) => cmd::peer::run(&args),
         Verb::BenchTool(args) => cmd::rivals::tool(&args),
@@ -68,7 +69,8 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 fn complain(error: &anyhow::Error) -> io::Result<()> {
     let mut out = io::stderr().lock();
     writeln!(out, "error: {error:#}")?;
-    let launch = |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<viaduct_catapult::Error>()?.hint();
+    let launch =
+        |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<viaduct_catapult::Error>()?.hint();
     let bench = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<viaduct_bench::Error>()?.hint().map(|hint| hint.to_string())
     };

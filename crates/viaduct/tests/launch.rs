@@ -23,7 +23,10 @@ fn ranks_know_who_they_are() {
 fn several_programs_make_one_job() {
     let folder = Folder::new();
     let script = "echo $0 $VIADUCT_RANK/$VIADUCT_SIZE";
-    let run = launch(&folder, &["-n", "1", "sh", "-c", script, "first", ":", "-n", "2", "sh", "-c", script, "second"]);
+    let run = launch(
+        &folder,
+        &["-n", "1", "sh", "-c", script, "first", ":", "-n", "2", "sh", "-c", script, "second"],
+    );
     let mut lines: Vec<&str> = run.out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["first 0/3", "second 1/3", "second 2/3"]);
@@ -53,7 +56,8 @@ fn output_is_labelled_folded_or_told_as_objects() {
     let run = launch(&folder, &["-n", "4", "--fold", "echo", "same"]);
     assert_eq!(run.out, "---- ranks 0-3 on localhost ----\nsame\n");
     let run = launch(&folder, &["-n", "1", "--json", "sh", "-c", "echo a; echo b >&2; exit 4"]);
-    let objects: Vec<serde_json::Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let objects: Vec<serde_json::Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), 4, "{}", run.out);
     assert_eq!((&objects[2]["code"], &objects[3]["status"]), (&4.into(), &4.into()));
     let run = launch(&folder, &["--raw", "printf", "\\377\\000x"]);
@@ -64,7 +68,9 @@ fn output_is_labelled_folded_or_told_as_objects() {
 fn many_lines_of_many_ranks_arrive_whole() {
     let folder = Folder::new();
     let count = if viaduct_kit::effort::full() { 10_000 } else { 2_000 };
-    let script = format!("i=0; while [ $i -lt {count} ]; do echo \"r$VIADUCT_RANK line $i of {count} end\"; i=$((i+1)); done");
+    let script = format!(
+        "i=0; while [ $i -lt {count} ]; do echo \"r$VIADUCT_RANK line $i of {count} end\"; i=$((i+1)); done"
+    );
     let run = launch(&folder, &["-n", "16", "sh", "-c", &script]);
     let mut next = [0; 16];
     for line in run.out.lines() {
@@ -101,7 +107,8 @@ fn a_file_as_input_and_a_reader_that_leaves() {
     let output = command.stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
     assert_eq!(output.stdout, b"from a file\n");
     let mut command = launching::command(&folder, &["-n", "2", "yes"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0), "a closed pipe is no failure");
 }
@@ -109,7 +116,10 @@ fn a_file_as_input_and_a_reader_that_leaves() {
 #[test]
 fn time_that_is_up_ends_all() {
     let folder = Folder::new();
-    let run = launch(&folder, &["-n", "2", "--timeout", "0.3", "--grace", "0.2", "sh", "-c", "trap '' TERM; sleep 100"]);
+    let run = launch(
+        &folder,
+        &["-n", "2", "--timeout", "0.3", "--grace", "0.2", "sh", "-c", "trap '' TERM; sleep 100"],
+    );
     assert_eq!(run.status, 124, "{}", run.err);
     assert!(run.err.contains("the time is up") && run.err.contains("KILL"), "{}", run.err);
 }
@@ -117,7 +127,8 @@ fn time_that_is_up_ends_all() {
 #[test]
 fn one_bad_end_ends_all_if_that_is_wanted() {
     let folder = Folder::new();
-    let run = launch(&folder, &["-K", "-n", "2", "sh", "-c", "test $VIADUCT_RANK = 0 && exit 5; exec sleep 100"]);
+    let run =
+        launch(&folder, &["-K", "-n", "2", "sh", "-c", "test $VIADUCT_RANK = 0 && exit 5; exec sleep 100"]);
     assert_eq!(run.status, 5, "{}", run.err);
 }
 
@@ -125,9 +136,13 @@ fn one_bad_end_ends_all_if_that_is_wanted() {
 fn three_interrupts_go_from_asking_to_killing() {
     let folder = Folder::new();
     let ready = folder.path().join("ready");
-    let script = format!("trap 'echo INT' INT; trap 'echo TERM' TERM; : > {}; while :; do sleep 0.01; done", ready.display());
+    let script = format!(
+        "trap 'echo INT' INT; trap 'echo TERM' TERM; : > {}; while :; do sleep 0.01; done",
+        ready.display()
+    );
     let mut command = launching::command(&folder, &["sh", "-c", &script]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("the rank", || ready.exists());
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
     for (signal, answer) in [(2, Some("INT")), (2, Some("TERM")), (2, None)] {
@@ -145,7 +160,8 @@ fn nothing_outlives_its_job() {
         let folder = Folder::new();
         let script = if victim == "end" { hide.replace("wait", "exit 0") } else { hide.to_owned() };
         let mut command = launching::command(&folder, &["-n", "2", "sh", "-c", &script]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = launching::Lines::new(child.stdout.take().unwrap());
         assert_eq!((lines.next().as_deref(), lines.next().as_deref()), (Some("started"), Some("started")));
         let family: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
@@ -171,7 +187,8 @@ fn jobs_are_seen_and_killed_by_name() {
     let mut job = String::new();
     wait_for("the job to be seen", || {
         let run = launching::verb(&folder, &["ps", "--local", "--format", "json"]);
-        let object: Option<serde_json::Value> = run.out.lines().next().and_then(|line| serde_json::from_str(line).ok());
+        let object: Option<serde_json::Value> =
+            run.out.lines().next().and_then(|line| serde_json::from_str(line).ok());
         job = object.map(|object| object["job"].as_str().unwrap().to_owned()).unwrap_or_default();
         !job.is_empty()
     });
@@ -183,7 +200,10 @@ fn jobs_are_seen_and_killed_by_name() {
 #[test]
 fn a_dry_run_starts_nothing_and_can_be_pasted() {
     let folder = Folder::new();
-    let run = launch(&folder, &["--dry-run", "-n", "2", "sh", "-c", "echo \"it's\" $VIADUCT_RANK of $VIADUCT_SIZE"]);
+    let run = launch(
+        &folder,
+        &["--dry-run", "-n", "2", "sh", "-c", "echo \"it's\" $VIADUCT_RANK of $VIADUCT_SIZE"],
+    );
     let output = std::process::Command::new("sh").arg("-c").arg(&run.out).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's 0 of 2\nit's 1 of 2\n");
 }
@@ -214,4 +234,26 @@ fn launches_in_a_row_leave_nothing() {
     }
     assert_eq!(launch(&folder, &["-n", "64", "true"]).status, 0);
     assert_eq!(std::fs::read_dir(folder.path().join("jobs")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_rank_runs_in_a_debugger() {
+    if viaduct_kit::packages::need_program("gdb", "gdb").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut command =
+        launching::command(&folder, &["-n", "2", "--debug", "1", "sh", "-c", "echo rank $VIADUCT_RANK"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // Where tracing is forbidden gdb says so, and ends all the same.
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"set confirm off\nset startup-with-shell off\nrun\nquit\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("rank 0") && text.contains("(gdb)"), "{text}");
 }

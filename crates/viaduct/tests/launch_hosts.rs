@@ -42,7 +42,8 @@ fn programs_run_on_hosts_and_agents_are_reused() {
     // Something else comes to the same place.
     let program = std::env::current_exe().unwrap();
     let name = format!("VIADUCT_TEST_CHILD={}", RANK.name());
-    let run = cluster.launch_warm(&["--hosts", "h0*2,h1,localhost", "--genv", &name, program.to_str().unwrap()]);
+    let run =
+        cluster.launch_warm(&["--hosts", "h0*2,h1,localhost", "--genv", &name, program.to_str().unwrap()]);
     let wish = [
         "rank 0 of 4 neighbours [0, 1] true",
         "rank 1 of 4 neighbours [0, 1] true",
@@ -76,7 +77,19 @@ fn files_travel_both_ways() {
     let back = cluster.file("back").display().to_string();
     let (put, get) = (format!("in:{there}"), format!("{there}.out:{back}"));
     let out = format!("{there}.out");
-    let args = ["--hosts", "h[0-1]", "--fold", "--stage", "--put", &put, "--get", &get, "./own-program", &there, &out];
+    let args = [
+        "--hosts",
+        "h[0-1]",
+        "--fold",
+        "--stage",
+        "--put",
+        &put,
+        "--get",
+        &get,
+        "./own-program",
+        &there,
+        &out,
+    ];
     for _ in 0..2 {
         let run = cluster.launch(&args);
         assert_eq!(run.out, "---- ranks 0-1 on h0,h1 ----\nfrom here\n", "{}", run.err);
@@ -102,7 +115,8 @@ fn hosts_that_cannot_be_reached_are_255() {
     assert_eq!((run.status, &*run.out), (255, "here\n"), "{}", run.err);
     assert!(run.err.contains(&nobody), "{}", run.err);
     let mut command = cluster.command(&["--hosts", "h0", "true"]);
-    let args: Vec<_> = command.get_args().filter(|word| *word != "--allow-root").map(|word| word.to_owned()).collect();
+    let args: Vec<_> =
+        command.get_args().filter(|word| *word != "--allow-root").map(|word| word.to_owned()).collect();
     viaduct_agent::serve::leave(&cluster.run_folder(0)).unwrap();
     let mut refused = std::process::Command::new(command.get_program());
     refused.args(args);
@@ -120,14 +134,17 @@ fn hosts_that_cannot_be_reached_are_255() {
 fn jobs_of_all_hosts_are_seen_and_killed() {
     let Some(cluster) = Cluster::new(2) else { return };
     let mut command = cluster.command(&["--hosts", "h[0-1]", "sh", "-c", "echo up; exec sleep 1000"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = Lines::new(child.stdout.take().unwrap());
     assert_eq!((lines.next().as_deref(), lines.next().as_deref()), (Some("up"), Some("up")));
     let run = launching::verb(&cluster.folder, &["ps", "--format", "json"]);
     let places: Vec<String> = run
         .out
         .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["on"].as_str().unwrap().to_owned())
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["on"].as_str().unwrap().to_owned()
+        })
         .collect();
     assert_eq!(places, ["localhost", "h0", "h1"], "{}", run.err);
     let run = launching::verb(&cluster.folder, &["kill", "--all", "-s", "KILL"]);
@@ -145,7 +162,8 @@ fn nothing_outlives_launcher_agent_worker_or_wire() {
     let Some(cluster) = Cluster::new(2) else { return };
     for victim in ["launcher", "worker", "agent", "wire"] {
         let mut command = cluster.command(&["--hosts", "h[0-1]", "-K", "sh", "-c", HIDE]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = Lines::new(child.stdout.take().unwrap());
         let both = (lines.next(), lines.next());
         assert_eq!((both.0.as_deref(), both.1.as_deref()), (Some("started"), Some("started")), "{victim}");

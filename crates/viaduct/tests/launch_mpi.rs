@@ -71,7 +71,10 @@ fn our_ranks_meet_under_hydra() {
     let Some(hydra) = need_program("mpiexec.hydra", "mpich") else { return };
     let folder = Folder::new();
     let mut command = Command::new(hydra);
-    command.args(["-n", "3", &rank_program()]).env(NAME, RANK.name()).env("VIADUCT_RUNTIME_DIR", folder.path());
+    command
+        .args(["-n", "3", &rank_program()])
+        .env(NAME, RANK.name())
+        .env("VIADUCT_RUNTIME_DIR", folder.path());
     let run = finish(command);
     assert_eq!((run.status, sorted(&run)), (0, expected(3)), "{}", run.err);
 }

@@ -45,7 +45,8 @@ mod tests {
 
     #[test]
     fn every_launchers_file_is_understood() {
-        let text = "# a comment\nnode1:4\nnode2 slots=2 max-slots=9 # more\n\nnode3*3\nnode4\nnode4\nn[5-6]:2\n";
+        let text =
+            "# a comment\nnode1:4\nnode2 slots=2 max-slots=9 # more\n\nnode3*3\nnode4\nnode4\nn[5-6]:2\n";
         let hosts = parse(text).unwrap();
         let list: Vec<(&str, usize)> = hosts.iter().map(|host| (&*host.name, host.slots)).collect();
         assert_eq!(list, [("node1", 4), ("node2", 2), ("node3", 3), ("node4", 2), ("n5", 2), ("n6", 2)]);

@@ -171,7 +171,8 @@ mod tests {
     }
 
     fn names(list: &str) -> Vec<String> {
-        let show = |host: Host| if host.slots == 1 { host.name } else { format!("{}*{}", host.name, host.slots) };
+        let show =
+            |host: Host| if host.slots == 1 { host.name } else { format!("{}*{}", host.name, host.slots) };
         parse(list, &Some2).unwrap_or_else(|e| panic!("{list}: {e}")).into_iter().map(show).collect()
     }
 
@@ -191,16 +192,34 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for list in
-            ["", ",", "a,", "a[", "a]", "a[1-]", "a[2-1]", "a[x]", "a*0", "a*x", "a*", "*3", "[[1]]", "@none", "@loop", "a[1-99999999]", "a b"]
-        {
+        for list in [
+            "",
+            ",",
+            "a,",
+            "a[",
+            "a]",
+            "a[1-]",
+            "a[2-1]",
+            "a[x]",
+            "a*0",
+            "a*x",
+            "a*",
+            "*3",
+            "[[1]]",
+            "@none",
+            "@loop",
+            "a[1-99999999]",
+            "a b",
+        ] {
             assert!(parse(list, &Some2).is_err(), "{list:?}");
         }
     }
 
     #[test]
     fn names_without_their_surroundings() {
-        for (name, bare) in [("me@h", "h"), ("ssh://me@h:22", "h"), ("h", "h"), ("ssh://h", "h"), ("fe80::1", "fe80::1")] {
+        for (name, bare) in
+            [("me@h", "h"), ("ssh://me@h:22", "h"), ("h", "h"), ("ssh://h", "h"), ("fe80::1", "fe80::1")]
+        {
             assert_eq!(Host { name: name.to_owned(), slots: 1 }.bare(), bare);
         }
     }

@@ -104,7 +104,8 @@ impl Process {
             }
         };
         process.pid = Some(child.id() as i32);
-        (process.out, process.err, process.input) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
+        (process.out, process.err, process.input) =
+            (child.stdout.take(), child.stderr.take(), child.stdin.take());
         ours.set_nonblocking(true).map_err(|e| Error::system("a socket for PMI", e))?;
         process.pmi = Some(ours);
         // The write end of a pipe is the child's alone; reading what is not there must not hold up the others.
@@ -325,7 +326,9 @@ fn explain(program: &str, plan: &NodePlan, command: &Command, why: &std::io::Err
         Some(folder) if !folder.is_dir() => {
             format!("{host}: the folder {} is not there, or may not be entered", folder.display())
         }
-        _ if why.kind() == ErrorKind::NotFound => format!("{host}: {program}: not found; --stage takes it there"),
+        _ if why.kind() == ErrorKind::NotFound => {
+            format!("{host}: {program}: not found; --stage takes it there")
+        }
         _ => format!("{host}: {program}: {why}"),
     }
 }

@@ -108,7 +108,10 @@ impl Merger {
     /// A rank will write nothing more there: what is left of a line is shown.
     pub fn end(&mut self, rank: u32, stream: Stream, write: Write<'_>) {
         let rank = rank as usize;
-        let Some(rest) = self.rests.get_mut(rank).map(|both| std::mem::take(&mut both[stream.index()])) else { return };
+        let Some(rest) = self.rests.get_mut(rank).map(|both| std::mem::take(&mut both[stream.index()]))
+        else {
+            return;
+        };
         if !rest.is_empty() {
             self.show(rank, stream, &rest, false, write);
         }
@@ -144,10 +147,14 @@ impl Merger {
             Mode::Json => {
                 for line in lines.strip_suffix(b"\n").unwrap_or(lines).split(|&b| b == b'\n') {
                     let host = &self.hosts[rank];
-                    let mut object = json!({ "type": "output", "rank": rank, "host": host, "stream": stream.name() });
+                    let mut object =
+                        json!({ "type": "output", "rank": rank, "host": host, "stream": stream.name() });
                     match std::str::from_utf8(line) {
                         Ok(text) => object["text"] = text.into(),
-                        Err(_) => object["bytes"] = line.iter().map(|b| format!("{b:02x}")).collect::<String>().into(),
+                        Err(_) => {
+                            object["bytes"] =
+                                line.iter().map(|b| format!("{b:02x}")).collect::<String>().into()
+                        }
                     }
                     // All of it is data, and goes to standard output.
                     write(Stream::Out, format!("{object}\n").as_bytes());
@@ -193,7 +200,8 @@ mod tests {
     #[test]
     fn objects_hold_any_bytes() {
         let text = merge(Mode::Json, 2, &[(1, b"a \"b\"\n\xff\n")]);
-        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((lines[0]["text"].as_str(), lines[0]["rank"].as_u64()), (Some("a \"b\""), Some(1)));
         assert_eq!(lines[1]["bytes"], "ff");
     }

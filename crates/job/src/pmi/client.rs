@@ -53,7 +53,9 @@ impl Client {
     /// If key or value has blanks or is too long, or the launcher refuses.
     pub fn put(&mut self, key: &str, value: &str) -> Result<(), Error> {
         if !wire::is_word(key, self.key_max) || !wire::is_word(value, self.value_max) {
-            return Err(Error::PmiSaid("a key or a value is empty, too long, or has a blank in it".to_owned()));
+            return Err(Error::PmiSaid(
+                "a key or a value is empty, too long, or has a blank in it".to_owned(),
+            ));
         }
         let words = [("kvsname", &*self.space.clone()), ("key", key), ("value", value)];
         let answer = self.ask("put", &words, "put_result")?;
@@ -99,8 +101,7 @@ impl Client {
 
     fn hello(stream: Stream, id: Option<&str>) -> Result<Client, Error> {
         let stream = BufReader::new(stream);
-        let mut client =
-            Client { stream, space: String::new(), value_max: VALUE_MAX, key_max: KEY_MAX };
+        let mut client = Client { stream, space: String::new(), value_max: VALUE_MAX, key_max: KEY_MAX };
         if let Some(id) = id {
             client.ask("initack", &[("pmiid", id)], "initack")?;
             // The launcher tells size, rank and debug level, each in a line of its own.
@@ -186,7 +187,9 @@ mod tests {
     use super::*;
 
     /// A launcher that answers from a script: what hydra 4.0 said, taken down once.
-    fn scripted(script: &'static [(&'static str, &'static str)]) -> (UnixStream, std::thread::JoinHandle<()>) {
+    fn scripted(
+        script: &'static [(&'static str, &'static str)],
+    ) -> (UnixStream, std::thread::JoinHandle<()>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let talk = move || {
             let mut lines = BufReader::new(theirs.try_clone().unwrap()).lines();
@@ -202,13 +205,19 @@ mod tests {
     #[test]
     fn the_transcript_of_hydra() {
         let (stream, launcher) = scripted(&[
-            ("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"),
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
+            ),
             ("cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n"),
             ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_4711_0_99_host\n"),
             ("cmd=put kvsname=kvs_4711_0_99_host key=a value=b", "cmd=put_result rc=0 msg=success\n"),
             ("cmd=barrier_in", "cmd=barrier_out\n"),
             ("cmd=get kvsname=kvs_4711_0_99_host key=a", "cmd=get_result rc=0 msg=success value=b\n"),
-            ("cmd=get kvsname=kvs_4711_0_99_host key=z", "cmd=get_result rc=-1 msg=key_z_not_found value=unknown\n"),
+            (
+                "cmd=get kvsname=kvs_4711_0_99_host key=z",
+                "cmd=get_result rc=-1 msg=key_z_not_found value=unknown\n",
+            ),
             ("cmd=finalize", "cmd=finalize_ack\n"),
         ]);
         let mut client = Client::on_stream(stream).unwrap();

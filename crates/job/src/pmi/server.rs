@@ -188,7 +188,8 @@ pub fn mapping(ranks_on_node: &[usize]) -> String {
             _ => blocks.push((node, 1, ranks)),
         }
     }
-    let list: Vec<String> = blocks.iter().map(|(first, count, ranks)| format!("({first},{count},{ranks})")).collect();
+    let list: Vec<String> =
+        blocks.iter().map(|(first, count, ranks)| format!("({first},{count},{ranks})")).collect();
     format!("(vector,{})", list.join(","))
 }
 
@@ -211,7 +212,10 @@ mod tests {
     fn the_transcript_of_mpich() {
         let mut node = Node::new("kvs_1", 2, vec![0, 0], &mapping(&[2]));
         let transcript = [
-            ("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"),
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n",
+            ),
             ("cmd=get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n"),
             ("cmd=get_appnum", "cmd=appnum appnum=0\n"),
             ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=kvs_1\n"),
@@ -257,8 +261,13 @@ mod tests {
         }
         let answer = reply(0, "cmd=spawn_result rc=-1 status=spawn_is_not_supported\n");
         assert_eq!(say(&mut node, 0, "endcmd"), answer);
-        assert_eq!(say(&mut node, 0, "cmd=fly to=moon"), reply(0, "cmd=fly_result rc=-1 msg=unknown_command\n"));
-        assert!(matches!(&say(&mut node, 0, "cmd=put key=k value=")[..], [Action::Reply(0, text)] if text.contains("rc=-1")));
+        assert_eq!(
+            say(&mut node, 0, "cmd=fly to=moon"),
+            reply(0, "cmd=fly_result rc=-1 msg=unknown_command\n")
+        );
+        assert!(
+            matches!(&say(&mut node, 0, "cmd=put key=k value=")[..], [Action::Reply(0, text)] if text.contains("rc=-1"))
+        );
     }
 
     #[test]

@@ -227,7 +227,8 @@ mod tests {
             long.into_iter().chain(option.get_short().map(|short| format!("-{short}")))
         });
         let mut valued: Vec<String> = valued.collect();
-        let switches = ["-l", "--label", "--fold", "--raw", "--json", "-K", "--kill-on-bad-exit", "-q", "--quiet"];
+        let switches =
+            ["-l", "--label", "--fold", "--raw", "--json", "-K", "--kill-on-bad-exit", "-q", "--quiet"];
         let more = ["--dry-run", "--stage", "--allow-root"];
         valued.retain(|word| !switches.contains(&&**word) && !more.contains(&&**word));
         valued.sort();

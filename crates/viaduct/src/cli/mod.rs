@@ -42,6 +42,8 @@ pub(crate) enum Verb {
     Report(ReportArgs),
     /// Counters of every Viaduct process on this host
     Stat(StatArgs),
+    /// Manual page of the program or of a verb, for `man -l -`
+    Man(ManArgs),
     /// Completion script for a shell
     Completions(CompletionsArgs),
     /// The second process of a benchmark; started by `bench` itself
@@ -97,6 +99,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, env = "VIADUCT_PROVIDER")]
     pub(crate) provider: Option<String>,
     /// Measure this layer first instead of `via`: raw, copy, unix, pipe, tcp or a variant (`bench list`)
+    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
+    /// `launch` how long programs take to start
+    #[arg(value_parser = case_names())]
+    pub(crate) case: String,
+    /// Provider of the layer that is measured first
+    #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER", conflicts_with = "layer")]
+    pub(crate) provider: String,
+    /// Measure this reference layer instead of a provider: raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
     /// Layers to measure in the same run, interleaved with the first
@@ -170,6 +180,12 @@ pub(crate) struct ReportArgs {
     /// Compare the second file with the first, and mark what changed for sure
     #[arg(long)]
     pub(crate) compare: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The verb
+    pub(crate) verb: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -282,7 +298,9 @@ pub(crate) enum RepostArg {
 }
 
 fn case_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "list"]))
+    PossibleValuesParser::new(
+        cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "launch", "list"]),
+    )
 }
 
 const REPORT_HELP: &str = "\
@@ -303,6 +321,8 @@ Two hosts, with the same token in the file on both:
   there$ VIADUCT_TOKEN_FILE=~/token viaduct bench --listen
   here$  VIADUCT_TOKEN_FILE=~/token viaduct bench latency --connect there
   here$  VIADUCT_TOKEN_FILE=~/token viaduct bench rivals --connect there";
+  viaduct bench launch --compare hydra,openmpi,parallel,ssh
+  viaduct bench list";
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,15 @@ pub(crate) fn ps(args: &PsArgs) -> Result<ExitCode> {
         let (ranks, running) = report.ranks;
         let hosts = report.hosts.join(",");
         let (pid, time) = (report.pid.to_string(), report.seconds.to_string());
-        [report.job.clone(), host.clone(), pid, format!("{running}/{ranks}"), time, hosts, report.command.clone()]
+        [
+            report.job.clone(),
+            host.clone(),
+            pid,
+            format!("{running}/{ranks}"),
+            time,
+            hosts,
+            report.command.clone(),
+        ]
     };
     let heads = ["job", "on", "pid", "running", "seconds", "hosts", "command"];
     table::print(args.format, heads, reports.iter().map(row).collect())?;
@@ -32,10 +40,13 @@ fn visit(ask: &JobsAsk, local: bool) -> Result<Vec<(String, Report, bool)>> {
     let folder = folder()?;
     let wanted = |job: &str| ask.signal.filter(|_| job.starts_with(&ask.start));
     let here = jobs::visit(&folder, &wanted)?;
-    let mut all: Vec<_> = here.into_iter().map(|(report, told)| ("localhost".to_owned(), report, told)).collect();
+    let mut all: Vec<_> =
+        here.into_iter().map(|(report, told)| ("localhost".to_owned(), report, told)).collect();
     for known in known::all(&folder).iter().filter(|_| !local) {
         match ask_jobs(&folder, known, ask) {
-            Ok(found) => all.extend(found.into_iter().map(|(report, told)| (known.host.clone(), report, told))),
+            Ok(found) => {
+                all.extend(found.into_iter().map(|(report, told)| (known.host.clone(), report, told)))
+            }
             Err(why) => {
                 writeln!(io::stderr(), "{}: {why}", known.host)?;
                 known::forget(&folder, &known.host);

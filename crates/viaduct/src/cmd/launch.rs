@@ -19,9 +19,9 @@ use viaduct_catapult::{Error, allocation, dry, environment, guard, words};
 use viaduct_job::Token;
 use viaduct_os::random;
 
+use crate::cli::launch::{LaunchArgs, SectionArgs, VALUED, When};
 use crate::cmd::far::{self, Cargo};
 use crate::cmd::jobs;
-use crate::cli::launch::{LaunchArgs, SectionArgs, VALUED, When};
 use crate::output::table;
 
 pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
@@ -86,7 +86,12 @@ fn wishes(args: &LaunchArgs) -> Result<Vec<Wish>> {
     Ok(wishes)
 }
 
-fn wish(command: &[OsString], count: Option<usize>, variables: &[String], folder: Option<String>) -> Result<Wish> {
+fn wish(
+    command: &[OsString],
+    count: Option<usize>,
+    variables: &[String],
+    folder: Option<String>,
+) -> Result<Wish> {
     if command.is_empty() {
         bail!("a program is missing before or after `:`");
     }
@@ -133,7 +138,8 @@ impl Source for Files {
 }
 
 fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Vec<NodePlan>> {
-    let mut variables: Vec<(String, String)> = args.genv.iter().map(|text| pair(text)).collect::<Result<_>>()?;
+    let mut variables: Vec<(String, String)> =
+        args.genv.iter().map(|text| pair(text)).collect::<Result<_>>()?;
     // One secret for the ranks of this job, unless the user has one.
     if std::env::var_os("VIADUCT_TOKEN").is_none() && std::env::var_os("VIADUCT_TOKEN_FILE").is_none() {
         variables.push(("VIADUCT_TOKEN".to_owned(), Token::random().secret_text()));
@@ -150,8 +156,10 @@ fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Ve
         bail!("there is no rank {rank} to debug: the job has {size}");
     }
     // Elsewhere there is no environment to inherit from us.
-    let along = |name: &str| environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name);
-    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let along =
+        |name: &str| environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name);
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     let mut forwarded: Vec<(String, String)> = std::env::vars_os().filter_map(text).collect();
     forwarded.retain(|(name, _)| along(name));
     let programs: Vec<Program> = wishes.iter().map(|wish| wish.program.clone()).collect();

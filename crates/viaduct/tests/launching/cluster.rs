@@ -72,7 +72,7 @@ impl Cluster {
     fn start(&mut self, host: u8, sshd: &PathBuf) {
         let own = self.own(host);
         std::fs::create_dir_all(&own).unwrap();
-        let file = self.files.join(&format!("sshd{host}"));
+        let file = self.files.join(format!("sshd{host}"));
         let text = format!(
             "Port {PORT}\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPermitRootLogin yes\n\
              UsePAM no\nPidFile none\nMaxStartups 100\nSetEnv VIADUCT_RUNTIME_DIR={} VIADUCT_CACHE={} VIADUCT_AGENT_IDLE=60\n",
@@ -95,7 +95,7 @@ impl Cluster {
 
     /// What belongs to one host.
     pub(crate) fn own(&self, host: u8) -> PathBuf {
-        self.files.join(&format!("h{host}"))
+        self.files.join(format!("h{host}"))
     }
 
     /// The run-time folder of one host.
@@ -104,7 +104,8 @@ impl Cluster {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = super::command(&self.folder, &[&["--allow-root", "--connect-timeout", "120"], args].concat());
+        let mut command =
+            super::command(&self.folder, &[&["--allow-root", "--connect-timeout", "120"], args].concat());
         command.env("VIADUCT_SSH", format!("ssh -F {}", self.files.join("config").display()));
         command.current_dir(self.files.path());
         command

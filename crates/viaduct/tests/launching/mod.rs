@@ -43,7 +43,14 @@ pub(crate) fn command(folder: &Folder, args: &[&str]) -> Command {
 fn verb_command(folder: &Folder, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
     command.args(args).env("VIADUCT_RUNTIME_DIR", folder.path());
-    for stray in ["SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "VIADUCT_TOKEN", "VIADUCT_TOKEN_FILE", "PMI_FD"] {
+    for stray in [
+        "SLURM_JOB_NODELIST",
+        "SLURM_NODELIST",
+        "PBS_NODEFILE",
+        "VIADUCT_TOKEN",
+        "VIADUCT_TOKEN_FILE",
+        "PMI_FD",
+    ] {
         command.env_remove(stray);
     }
     command
