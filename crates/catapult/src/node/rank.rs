@@ -326,11 +326,17 @@ fn explain(program: &str, plan: &NodePlan, command: &Command, why: &std::io::Err
         Some(folder) if !folder.is_dir() => {
             format!("{host}: the folder {} is not there, or may not be entered", folder.display())
         }
-        _ if why.kind() == ErrorKind::NotFound => {
+        _ if why.kind() == ErrorKind::NotFound || is_nowhere(program) => {
             format!("{host}: {program}: not found; --stage takes it there")
         }
         _ => format!("{host}: {program}: {why}"),
     }
+}
+
+/// Whether a bare name is in no folder of the path. A folder that may not be entered makes the kernel say "denied".
+fn is_nowhere(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    !program.contains('/') && !std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
 #[cfg(test)]
