@@ -153,6 +153,27 @@ fn three_interrupts_go_from_asking_to_killing() {
 }
 
 #[test]
+fn a_job_is_stopped_and_goes_on() {
+    let folder = Folder::new();
+    let mut command = launching::command(&folder, &["sh", "-c", "echo $$; while :; do sleep 0.01; done"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    let rank: u32 = lines.next().unwrap().parse().unwrap();
+    let is_stopped = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    for _ in 0..2 {
+        launching::signal(child.id(), 20);
+        wait_for("rank and launcher to stop", || is_stopped(rank) && is_stopped(child.id()));
+        launching::signal(child.id(), 18);
+        wait_for("them to go on", || !is_stopped(rank) && !is_stopped(child.id()));
+    }
+    launching::signal(child.id(), 15);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
 fn nothing_outlives_its_job() {
     // Every way to hide: another session, the background, ignored signals.
     let hide = "setsid sh -c 'trap \"\" HUP TERM INT; while :; do sleep 1000; done' & sleep 1000 & echo started; wait";
