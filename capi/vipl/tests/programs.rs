@@ -126,7 +126,12 @@ fn valgrind_finds_nothing() {
     for name in some {
         let Some(program) = library.compile(name, &[]) else { return };
         let mut command = Command::new(&valgrind);
-        command.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        command.args([
+            "--quiet",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
         command.arg(program.path());
         library.run(command, "shm", &[], &[]);
     }

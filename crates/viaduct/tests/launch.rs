@@ -156,7 +156,8 @@ fn three_interrupts_go_from_asking_to_killing() {
 fn a_job_is_stopped_and_goes_on() {
     let folder = Folder::new();
     let mut command = launching::command(&folder, &["sh", "-c", "echo $$; while :; do sleep 0.01; done"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
     let rank: u32 = lines.next().unwrap().parse().unwrap();
     let is_stopped = |pid: u32| {
@@ -277,4 +278,20 @@ fn a_rank_runs_in_a_debugger() {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("rank 0") && text.contains("(gdb)"), "{text}");
+}
+
+#[test]
+fn launches_are_measured_beside_others() {
+    let folder = Folder::new();
+    let run = launching::verb(&folder, &["bench", "launch", "--quick", "--format", "json"]);
+    let lines: Vec<serde_json::Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["launcher"].as_str().unwrap()).collect();
+    assert_eq!(names, ["fork+exec", "agent request", "viaduct", "viaduct"], "{}", run.err);
+    assert!(
+        lines.iter().all(|line| line["median_ms"].as_str().unwrap().parse::<f64>().is_ok()),
+        "{}",
+        run.out
+    );
+    assert_eq!(launching::verb(&folder, &["bench", "launch", "--compare", "pigeon"]).status, 2);
 }

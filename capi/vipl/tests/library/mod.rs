@@ -17,8 +17,21 @@ pub const PROVIDERS: &[&str] = &["shm", "auto", "ofi:tcp"];
 
 /// All programs that need no argument.
 pub const PROGRAMS: &[&str] = &[
-    "layout", "codes", "pingpong", "bandwidth", "cqs", "manyvi", "segments", "rdma", "peer", "callback", "threads",
-    "notify", "names", "tags", "minimp",
+    "layout",
+    "codes",
+    "pingpong",
+    "bandwidth",
+    "cqs",
+    "manyvi",
+    "segments",
+    "rdma",
+    "peer",
+    "callback",
+    "threads",
+    "notify",
+    "names",
+    "tags",
+    "minimp",
 ];
 
 /// The library in a folder with the names that the linker and the loader look for.

@@ -86,7 +86,8 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools
+    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
+    /// `launch` how long programs take to start
     #[arg(value_parser = case_names(), required_unless_present = "listen")]
     pub(crate) case: Option<String>,
     /// Wait here for measurements from another host, which says --connect; IP, PORT or IP:PORT [default: port 7471]
@@ -99,14 +100,6 @@ pub(crate) struct BenchArgs {
     #[arg(long, env = "VIADUCT_PROVIDER")]
     pub(crate) provider: Option<String>,
     /// Measure this layer first instead of `via`: raw, copy, unix, pipe, tcp or a variant (`bench list`)
-    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
-    /// `launch` how long programs take to start
-    #[arg(value_parser = case_names())]
-    pub(crate) case: String,
-    /// Provider of the layer that is measured first
-    #[arg(long, default_value = "shm", env = "VIADUCT_PROVIDER", conflicts_with = "layer")]
-    pub(crate) provider: String,
-    /// Measure this reference layer instead of a provider: raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
     /// Layers to measure in the same run, interleaved with the first
@@ -316,13 +309,12 @@ Examples:
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals
+  viaduct bench launch --compare hydra,openmpi,parallel,ssh
   viaduct bench list
 Two hosts, with the same token in the file on both:
   there$ VIADUCT_TOKEN_FILE=~/token viaduct bench --listen
   here$  VIADUCT_TOKEN_FILE=~/token viaduct bench latency --connect there
   here$  VIADUCT_TOKEN_FILE=~/token viaduct bench rivals --connect there";
-  viaduct bench launch --compare hydra,openmpi,parallel,ssh
-  viaduct bench list";
 
 #[cfg(test)]
 mod tests {
