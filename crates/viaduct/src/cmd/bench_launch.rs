@@ -16,17 +16,34 @@ use crate::cmd::rivals::Folder;
 use crate::output::progress::Progress;
 use crate::output::table;
 
-/// Others that can be held against us, the program each needs, and how it is told to start `ranks` of `true`.
-const OTHERS: &[(&str, &str, fn(usize) -> Vec<String>)] = &[
-    ("hydra", "mpiexec.hydra", |n| words(&["-n", &n.to_string(), "true"])),
-    ("openmpi", "mpirun.openmpi", |n| {
-        words(&["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string(), "true"])
-    }),
-    ("parallel", "parallel", |n| {
-        let numbers: Vec<String> = (0..n).map(|k| k.to_string()).collect();
-        [words(&["-j16", "-N0", "true", ":::"]), numbers].concat()
-    }),
-    ("ssh", "ssh", |_| words(&["-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "localhost", "true"])),
+/// Another launcher that can be held against us.
+struct Other {
+    name: &'static str,
+    program: &'static str,
+    /// How it is told to start so many ranks of `true`.
+    words: fn(usize) -> Vec<String>,
+}
+
+const OTHERS: &[Other] = &[
+    Other { name: "hydra", program: "mpiexec.hydra", words: |n| words(&["-n", &n.to_string(), "true"]) },
+    Other {
+        name: "openmpi",
+        program: "mpirun.openmpi",
+        words: |n| words(&["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string(), "true"]),
+    },
+    Other {
+        name: "parallel",
+        program: "parallel",
+        words: |n| {
+            let numbers: Vec<String> = (0..n).map(|k| k.to_string()).collect();
+            [words(&["-j16", "-N0", "true", ":::"]), numbers].concat()
+        },
+    },
+    Other {
+        name: "ssh",
+        program: "ssh",
+        words: |_| words(&["-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "localhost", "true"]),
+    },
 ];
 
 fn words(list: &[&str]) -> Vec<String> {
@@ -34,7 +51,7 @@ fn words(list: &[&str]) -> Vec<String> {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
-    let unknown = args.compare.iter().find(|name| OTHERS.iter().all(|(known, ..)| known != name));
+    let unknown = args.compare.iter().find(|name| OTHERS.iter().all(|other| other.name != **name));
     if let Some(name) = unknown {
         bail!("there is no launcher `{name}`; known: hydra, openmpi, parallel, ssh");
     }
@@ -54,18 +71,17 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     ];
     for ranks in [1, 16] {
         ways.push(Way { name: "viaduct", ranks, run: Box::new(move || quietly(ours(ranks))) });
-        for (name, program, make) in OTHERS.iter().filter(|(name, ..)| args.compare.iter().any(|c| c == name))
-        {
+        for other in OTHERS.iter().filter(|other| args.compare.iter().any(|name| name == other.name)) {
             // One ssh is one command on one host.
-            if *name == "ssh" && ranks > 1 {
+            if other.name == "ssh" && ranks > 1 {
                 continue;
             }
             let run = move || {
-                let mut command = Command::new(program);
-                command.args(make(ranks));
+                let mut command = Command::new(other.program);
+                command.args((other.words)(ranks));
                 quietly(command)
             };
-            ways.push(Way { name, ranks, run: Box::new(run) });
+            ways.push(Way { name: other.name, ranks, run: Box::new(run) });
         }
     }
     let mut progress = Progress::new("launch");
