@@ -29,6 +29,7 @@ mod control;
 pub mod demo;
 mod error;
 pub mod host;
+pub mod launch;
 pub mod layers;
 mod link;
 mod listen;

@@ -1,4 +1,4 @@
-//! What can go wrong with tokens and cards.
+//! What can go wrong with tokens, cards and launchers.
 
 use std::path::PathBuf;
 
@@ -49,5 +49,40 @@ pub enum Error {
         ours: u8,
         /// What was written.
         theirs: u8,
+    },
+    /// The connection to the launcher failed.
+    #[error("PMI: {what}: {why}; is the launcher still there?")]
+    Pmi {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        why: std::io::Error,
+    },
+    /// The launcher said something that it should not have said.
+    #[error("PMI: the launcher said {0}")]
+    PmiSaid(String),
+    /// A variable that a launcher sets makes no sense.
+    #[error("{name}={value} makes no sense; it is set by the launcher, or should not be set")]
+    BadVariable {
+        /// Which one.
+        name: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// The processes were started by a launcher that we do not speak to.
+    #[error("started by {launcher}, which does not speak PMI-1; {hint}")]
+    ForeignLauncher {
+        /// Which one.
+        launcher: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The ranks of a host could not share memory.
+    #[error("job segment: {what}: {why}")]
+    Segment {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        why: String,
     },
 }

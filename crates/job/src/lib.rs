@@ -5,10 +5,13 @@
 //!   auth    both ends of a connection prove that they have it, and that nobody changed what they said
 //!   host    which host a process is on: boot and network namespace
 //!   card    who can be found where: the addresses of a process, as bytes or as text
+//!   pmi     the lines of PMI-1: what launchers answer, what ranks ask
+//!   ranks   a rank in its job: number, size, barrier, exchange; under any launcher that speaks PMI-1, or alone
+//!   segment memory that the ranks of one host share
 //! ```
 //!
 //! Catapult (Millennium Sort, section 3) starts the processes of a job and tells each of them about the others; this is
-//! what it tells. There is no input or output here but reading a token's file and the names of the host.
+//! what it tells, and how they ask.
 //!
 //! ```
 //! use viaduct_job::auth::{Nonce, Role, prove, verify};
@@ -27,6 +30,9 @@ pub mod auth;
 pub mod card;
 pub mod error;
 pub mod host;
+pub mod pmi;
+pub mod ranks;
+pub mod segment;
 pub mod token;
 
 mod hex;
@@ -34,4 +40,5 @@ mod hex;
 pub use card::Card;
 pub use error::Error;
 pub use host::HostId;
+pub use ranks::Job;
 pub use token::Token;

@@ -98,6 +98,14 @@ impl Token {
         u64::from_le_bytes(bytes[..8].try_into().expect("eight of 32 bytes"))
     }
 
+    /// A secret for another purpose, made from this one: neither says anything about the other.
+    pub fn derive(&self, purpose: &[u8]) -> [u8; LEN] {
+        let mut mac = self.mac();
+        mac.update(b"viaduct derive ");
+        mac.update(purpose);
+        mac.finalize().into_bytes().into()
+    }
+
     pub(crate) fn mac(&self) -> Hmac<Sha256> {
         Hmac::new_from_slice(&self.0).expect("a key of any length is taken")
     }

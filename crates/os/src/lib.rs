@@ -23,6 +23,9 @@
 //! 4. **Waiting**: [`wait`] decides between spinning, yielding and sleeping; [`bell`] is how one sleeps and how one
 //!    wakes, on a [`futex`] or an [`eventfd`], and [`barrier`] makes waking free when nobody sleeps.
 //!
+//! A launcher needs a fifth: [`children`] starts processes that cannot outlive it, [`signals`] says what came for them, and
+//! [`inherit`] takes over what it left open for them.
+//!
 //! Beside them stand [`clock`], [`cpu`], [`random`] and [`turn`], a lock for what one thread uses most, and every failure
 //! is an [`error::OsError`] that names its cause and one way out.
 //!
@@ -75,6 +78,7 @@ pub mod barrier;
 pub mod bell;
 pub mod budget;
 mod cgroup;
+pub mod children;
 pub mod clock;
 pub mod copy;
 pub mod cpu;
@@ -84,12 +88,14 @@ pub mod eventfd;
 pub mod fdpass;
 pub mod fork;
 pub mod futex;
+pub mod inherit;
 pub mod memory;
 pub mod point;
 pub mod process;
 pub mod random;
 pub mod runtime_dir;
 pub mod segment;
+pub mod signals;
 mod sync;
 pub mod turn;
 pub mod wait;

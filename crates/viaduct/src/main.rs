@@ -10,22 +10,29 @@ mod cmd;
 mod knobs;
 mod output;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use viaduct_catapult::words::translate;
 
 use cli::{Cli, Verb};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(arguments());
     let done = match cli.verb {
         Verb::Tour(args) => cmd::tour::run(&args),
         Verb::Info(args) => cmd::info::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
+        Verb::Launch(args) => cmd::launch::run(&args),
+        Verb::Agent(args) => cmd::agent::run(&args),
+        Verb::Ps(args) => cmd::jobs::ps(&args),
+        Verb::Kill(args) => cmd::jobs::kill(&args),
         Verb::Bench(args) => cmd::bench::run(&args),
         Verb::Report(args) => cmd::report::run(&args),
         Verb::Stat(args) => cmd::stat::run(&args),
+        Verb::Man(args) => cmd::man::run(&args),
         Verb::Completions(args) => cmd::completions::run(&args),
         Verb::BenchPeer(args) => cmd::peer::run(&args),
         Verb::BenchTool(args) => cmd::rivals::tool(&args),
@@ -42,6 +49,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// As typed, but for the words of `mpiexec` after `launch`.
+fn arguments() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.get(1).is_some_and(|verb| verb == "launch") {
+        let rest = words.split_off(2);
+        words.extend(translate(&rest, &|word| cli::launch::VALUED.contains(&word)));
+    }
+    words
+}
+
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -52,6 +69,11 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 fn complain(error: &anyhow::Error) -> io::Result<()> {
     let mut out = io::stderr().lock();
     writeln!(out, "error: {error:#}")?;
-    let hint = error.chain().find_map(|cause| cause.downcast_ref::<viaduct_bench::Error>()?.hint());
+    let launch =
+        |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<viaduct_catapult::Error>()?.hint();
+    let bench = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<viaduct_bench::Error>()?.hint().map(|hint| hint.to_string())
+    };
+    let hint = error.chain().find_map(|cause| bench(cause).or_else(|| launch(cause).map(str::to_owned)));
     hint.map_or(Ok(()), |hint| writeln!(out, "  hint: {hint}"))
 }

@@ -29,6 +29,10 @@ pub struct End {
 /// Two NICs on shared memory with a VI each, connected.
 ///
 /// # Errors
+/// Launching on a cluster.
+#[doc = include_str!("../../../docs/book/src/launching.md")]
+pub mod launching {}
+
 /// The machine's, if it has no shared memory or no run-time folder for us.
 pub fn connected() -> Result<(End, End), Error> {
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -14,7 +14,8 @@ const LAYERS: &[&[&str]] = &[
     &["crates/job"],
     &["crates/providers"],
     &["crates/sovia", "crates/mpi", "crates/cashmere", "crates/river"],
-    &["crates/sort", "crates/catapult", "crates/agent", "crates/intercept", "crates/bench", "apps/*"],
+    &["crates/agent"],
+    &["crates/sort", "crates/catapult", "crates/intercept", "crates/bench", "apps/*"],
     &["crates/viaduct", "capi/*"],
 ];
 

@@ -10,7 +10,7 @@ use viaduct_bench::{
 };
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
-use crate::cmd::{all, rivals};
+use crate::cmd::{all, bench_launch, rivals};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::sink::Sink;
@@ -28,6 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         "list" => return list(args.format.plain()),
         "all" => return all::run(args),
         "rivals" => return rivals::run(args),
+        "launch" => return bench_launch::run(args),
         _ => {}
     }
     let case = Case::find(name)?;

@@ -1,10 +1,16 @@
 //! One file for each verb.
 
+pub(crate) mod agent;
 pub(crate) mod all;
 pub(crate) mod bench;
+pub(crate) mod bench_launch;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod far;
 pub(crate) mod info;
+pub(crate) mod jobs;
+pub(crate) mod launch;
+pub(crate) mod man;
 pub(crate) mod peer;
 pub(crate) mod report;
 pub(crate) mod rivals;

@@ -159,13 +159,19 @@ fn cell(lines: &[&Measurement], name: &str, want: Want) -> String {
 }
 
 /// A folder of our own that is gone afterwards.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Result<Folder> {
+    pub(crate) fn new() -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("viaduct-rivals-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Folder(path))
+    }
+}
+
+impl Folder {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
     }
 }
 

@@ -1,5 +1,7 @@
 //! Arguments of every verb, as typed.
 
+pub(crate) mod launch;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -23,6 +25,15 @@ pub(crate) enum Verb {
     Info(FormatArgs),
     /// Every knob: value, default, where it comes from
     Config(FormatArgs),
+    /// Start a program as the ranks of a job, here or on hosts
+    #[command(after_help = launch::LAUNCH_HELP)]
+    Launch(Box<launch::LaunchArgs>),
+    /// The jobs that run, on all hosts
+    Ps(launch::PsArgs),
+    /// End a job, on all its hosts
+    Kill(launch::KillArgs),
+    /// The agent of this host: started by `launch` where it is needed
+    Agent(launch::AgentArgs),
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(Box<BenchArgs>),
@@ -31,6 +42,8 @@ pub(crate) enum Verb {
     Report(ReportArgs),
     /// Counters of every Viaduct process on this host
     Stat(StatArgs),
+    /// Manual page of the program or of a verb, for `man -l -`
+    Man(ManArgs),
     /// Completion script for a shell
     Completions(CompletionsArgs),
     /// The second process of a benchmark; started by `bench` itself
@@ -73,7 +86,8 @@ pub(crate) struct StatArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools
+    /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
+    /// `launch` how long programs take to start
     #[arg(value_parser = case_names(), required_unless_present = "listen")]
     pub(crate) case: Option<String>,
     /// Wait here for measurements from another host, which says --connect; IP, PORT or IP:PORT [default: port 7471]
@@ -159,6 +173,12 @@ pub(crate) struct ReportArgs {
     /// Compare the second file with the first, and mark what changed for sure
     #[arg(long)]
     pub(crate) compare: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The verb
+    pub(crate) verb: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -271,7 +291,9 @@ pub(crate) enum RepostArg {
 }
 
 fn case_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "list"]))
+    PossibleValuesParser::new(
+        cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "launch", "list"]),
+    )
 }
 
 const REPORT_HELP: &str = "\
@@ -287,6 +309,7 @@ Examples:
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals
+  viaduct bench launch --compare hydra,openmpi,parallel,ssh
   viaduct bench list
 Two hosts, with the same token in the file on both:
   there$ VIADUCT_TOKEN_FILE=~/token viaduct bench --listen

@@ -1,0 +1,30 @@
+//! What can go wrong between a launcher and an agent.
+
+/// Why an agent cannot be had.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something of the system failed.
+    #[error("{what}: {why}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The other end is not who it should be, or speaks something else.
+    #[error("refused: {0}")]
+    Refused(&'static str),
+    /// ssh did not bring up an agent.
+    #[error("{0}")]
+    Bootstrap(String),
+    /// An agent on the network as root was not asked for.
+    #[error("an agent of root that listens on the network is refused; --allow-root allows it")]
+    Root,
+}
+
+impl Error {
+    pub(crate) fn system(what: impl Into<String>, why: impl ToString) -> Error {
+        Error::System { what: what.into(), why: why.to_string() }
+    }
+}

@@ -1,0 +1,27 @@
+//! The agent: one process for each user and host that does things there on the owner's behalf (Catapult's node side in
+//! Millennium Sort, section 3.1; what it does is a *role*, and launching is the first).
+//!
+//! ```text
+//!   launcher                                            host
+//!   bootstrap ── ssh, once ──▶ join ──▶ serve            the agent: Unix socket (same user), TCP (pinned keys)
+//!   reach ══════ Noise IK ════▶ link ── first message ──▶ fork: a worker runs the role, the agent guards it
+//! ```
+//!
+//! Who gets in: over the Unix socket, whoever the kernel says has the same user; over the network, whoever holds a key
+//! that was brought in over ssh. Both ends know the other's key before the first byte (`docs/protocols/catapult.md`). An
+//! agent leaves when nothing has happened for a while.
+
+#![forbid(unsafe_code)]
+
+pub mod bootstrap;
+pub mod error;
+pub mod identity;
+pub mod known;
+pub mod link;
+pub mod meet;
+pub mod serve;
+pub mod session;
+
+pub use error::Error;
+pub use identity::{Identity, PublicKey};
+pub use link::Link;

@@ -1,0 +1,405 @@
+//! The launcher's loop: nodes here and elsewhere, the user's signals and input, output, time limits.
+//!
+//! One thread, one epoll set. Nothing in it waits for anything else.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use viaduct_job::pmi::server::Root;
+use viaduct_os::epoll::{self, Epoll, Interest};
+use viaduct_os::signals::{self, SignalFd, number};
+
+use crate::error::Error;
+use crate::far::Far;
+use crate::guard::Leash;
+use crate::input::Input as Source;
+use crate::jobs::{Door, Report};
+use crate::node::{self, Node};
+use crate::outcome::{Fate, Outcome};
+use crate::output::{Merger, Mode, Stream};
+use crate::plan::NodePlan;
+use crate::wire::{End, Event, Order};
+use crate::writer::Writer;
+
+const LEASH: u64 = 0;
+const CHILD: u64 = 1;
+const STDIN: u64 = 2;
+const STDOUT: u64 = 3;
+const STDERR: u64 = 4;
+const DOOR: u64 = 5;
+const FAR: u64 = 64;
+
+/// How often nodes and launcher look whether the other still lives.
+const TICK: Duration = Duration::from_millis(500);
+
+/// What is to be done, all decided.
+#[derive(Debug)]
+pub struct Launch {
+    /// What each node does, in the order of nodes.
+    pub plans: Vec<NodePlan>,
+    /// Which of them is this host's.
+    pub local: Option<usize>,
+    /// How output is shown.
+    pub mode: Mode,
+    /// The longest that the job may take.
+    pub timeout: Option<Duration>,
+    /// How long ranks have between being asked to end and being killed.
+    pub grace: Duration,
+    /// Whether the user hears of what the launcher does.
+    pub quiet: bool,
+    /// Nodes that cannot be reached, and why.
+    pub lost: Vec<(usize, String)>,
+}
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// If this host cannot do it; what happens to ranks is in the outcome.
+pub fn run(
+    launch: Launch,
+    far: Vec<Box<dyn Far>>,
+    leash: Leash,
+    door: Option<Door>,
+) -> Result<Outcome, Error> {
+    let mut control = Control::new(launch, far, leash, door)?;
+    control.begin()?;
+    while !control.is_over() {
+        control.turn()?;
+    }
+    control.finish();
+    Ok(control.outcome)
+}
+
+struct Control {
+    launch: Launch,
+    epoll: Epoll,
+    leash: Leash,
+    orphaned: bool,
+    children: SignalFd,
+    door: Option<Door>,
+    node: Option<(usize, Node)>,
+    far: Vec<Box<dyn Far>>,
+    root: Root,
+    wired: bool,
+    merger: Merger,
+    out: [Writer; 2],
+    input: Source,
+    outcome: Outcome,
+    done: Vec<bool>,
+    interrupts: u32,
+    begun: Instant,
+    kill_at: Option<Instant>,
+}
+
+impl Control {
+    fn new(
+        launch: Launch,
+        far: Vec<Box<dyn Far>>,
+        leash: Leash,
+        door: Option<Door>,
+    ) -> Result<Control, Error> {
+        let failed = |why: viaduct_os::error::OsError| Error::system("starting the job", why);
+        let epoll = Epoll::new().map_err(failed)?;
+        let children = SignalFd::block(&[number::CHLD]).map_err(failed)?;
+        epoll.add(&children, CHILD, Interest::Read).map_err(failed)?;
+        epoll.add(&leash, LEASH, Interest::Read).map_err(failed)?;
+        if let Some(door) = &door {
+            epoll.add(door, DOOR, Interest::Read).map_err(failed)?;
+        }
+        let ours = |fd: io::Result<_>, token| fd.map(|fd| Writer::new(fd, token));
+        let out = ours(io::stdout().as_fd().try_clone_to_owned(), STDOUT);
+        let err = ours(io::stderr().as_fd().try_clone_to_owned(), STDERR);
+        let (Ok(out), Ok(err)) = (out, err) else {
+            return Err(Error::system("standard output", "it is closed"));
+        };
+        let hosts: Vec<String> =
+            launch.plans.iter().flat_map(|plan| plan.ranks.iter().map(|_| plan.host.clone())).collect();
+        let fate = |host: &String| Fate { host: host.clone(), pid: None, end: None, time: 0 };
+        let outcome = Outcome { fates: hosts.iter().map(fate).collect(), ..Outcome::default() };
+        let nodes = launch.plans.len();
+        let input = Source::new(launch.plans.first().map(|plan| plan.input), nodes, STDIN, &epoll);
+        Ok(Control {
+            merger: Merger::new(launch.mode, hosts),
+            root: Root::new(nodes),
+            done: vec![false; nodes],
+            launch,
+            epoll,
+            leash,
+            orphaned: false,
+            children,
+            door,
+            node: None,
+            far,
+            wired: false,
+            out: [out, err],
+            input,
+            outcome,
+            interrupts: 0,
+            begun: Instant::now(),
+            kill_at: None,
+        })
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        for (n, far) in self.far.iter_mut().enumerate() {
+            far.pause(false, &self.epoll, FAR + n as u64);
+        }
+        for (node, why) in std::mem::take(&mut self.launch.lost) {
+            let ranks = self.launch.plans[node].ranks.clone();
+            let lost = ranks.iter().map(|rank| Event::Exited(rank.rank, End::Lost(why.clone()), 0));
+            self.heard(node, lost.chain([Event::Done]).collect());
+        }
+        if let Some(index) = self.launch.local {
+            let mut events = Vec::new();
+            let node = Node::start(self.launch.plans[index].clone(), &self.epoll, &mut events)?;
+            self.node = Some((index, node));
+            self.heard(index, events);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.orphaned || (self.done.iter().all(|&done| done) && self.out.iter().all(Writer::is_empty))
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        let mut ready = Vec::new();
+        self.epoll.wait(&mut ready, self.patience()).map_err(|e| Error::system("waiting", e))?;
+        for event in ready {
+            match event.token {
+                LEASH => self.signals(),
+                CHILD => self.deaths(),
+                STDIN => self.read_input(),
+                STDOUT => self.out[0].flush(),
+                STDERR => self.out[1].flush(),
+                DOOR => self.visitors(),
+                token if token & node::TOKEN != 0 => {
+                    self.local(|node, epoll, events| node.ready(event, epoll, events))
+                }
+                token => self.hear_far((token - FAR) as usize, event),
+            }
+        }
+        if self.input.is_always_ready() {
+            self.read_input();
+        }
+        self.times();
+        self.flow();
+        Ok(())
+    }
+
+    /// How long nothing has to be looked at.
+    fn patience(&self) -> Option<Duration> {
+        if self.input.is_always_ready() {
+            return Some(Duration::ZERO);
+        }
+        let limit = self.launch.timeout.filter(|_| !self.outcome.timed_out).map(|limit| self.begun + limit);
+        let next = [limit, self.kill_at].into_iter().flatten().min();
+        let next = next.map(|at| at.saturating_duration_since(Instant::now()));
+        match (next, self.far.is_empty()) {
+            (next, true) => next,
+            (next, false) => Some(next.map_or(TICK, |next| next.min(TICK))),
+        }
+    }
+
+    fn local(&mut self, with: impl FnOnce(&mut Node, &Epoll, &mut Vec<Event>)) {
+        let Some((index, node)) = &mut self.node else { return };
+        let (index, mut events) = (*index, Vec::new());
+        with(node, &self.epoll, &mut events);
+        self.heard(index, events);
+    }
+
+    fn deaths(&mut self) {
+        while self.children.take().is_some() {}
+        self.local(|node, epoll, events| node.reap(epoll, events));
+    }
+
+    fn hear_far(&mut self, index: usize, event: epoll::Event) {
+        let Some(far) = self.far.get_mut(index) else { return };
+        let mut events = Vec::new();
+        far.ready(event, &self.epoll, FAR + index as u64, &mut events);
+        for (node, event) in events {
+            self.heard(node, vec![event]);
+        }
+    }
+
+    fn heard(&mut self, node: usize, events: Vec<Event>) {
+        for event in events {
+            self.event(node, event);
+        }
+    }
+
+    fn event(&mut self, node: usize, event: Event) {
+        let out = &mut self.out;
+        let mut write = |stream: Stream, bytes: &[u8]| out[stream.index()].put(bytes);
+        match event {
+            Event::Started(rank, pid) => self.fate(rank, |fate| fate.pid = Some(pid)),
+            Event::Output(rank, stream, bytes) => self.merger.put(rank, stream, &bytes, &mut write),
+            Event::OutputEnd(rank, stream) => self.merger.end(rank, stream, &mut write),
+            Event::Exited(rank, end, time) => {
+                if let End::NotStarted(why) | End::Lost(why) = &end {
+                    self.say(&format!("rank {rank}: {why}"));
+                }
+                if matches!(end, End::Lost(_)) && (self.wired || self.is_strict()) {
+                    self.end_all("a host was lost");
+                }
+                self.fate(rank, |fate| (fate.end, fate.time) = (Some(end), time));
+            }
+            Event::Took(bytes) => self.input.took(node, bytes),
+            Event::Arrive(pairs) => {
+                self.wired = true;
+                if self.outcome.fates.iter().any(|fate| matches!(fate.end, Some(End::Lost(_)))) {
+                    self.end_all("ranks wait for some that cannot come");
+                }
+                if let Some(all) = self.root.arrive(node, pairs) {
+                    self.tell(&Order::Release(all));
+                }
+            }
+            Event::Abort(rank, code, why) => {
+                if self.outcome.aborted.is_none() {
+                    self.outcome.aborted = Some(code);
+                    self.end_all(&format!("rank {rank}: {why}"));
+                }
+            }
+            Event::Alive | Event::Need(_) | Event::File(..) | Event::Refused(_) => {}
+            Event::Done => self.done[node] = true,
+        }
+    }
+
+    fn fate(&mut self, rank: u32, change: impl FnOnce(&mut Fate)) {
+        if let Some(fate) = self.outcome.fates.get_mut(rank as usize) {
+            change(fate);
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        self.launch.plans.iter().any(|plan| plan.strict)
+    }
+
+    /// To every node.
+    fn tell(&mut self, order: &Order) {
+        for (n, far) in self.far.iter_mut().enumerate() {
+            far.send(order, &self.epoll, FAR + n as u64);
+        }
+        self.local(|node, epoll, events| node.order(order, epoll, events));
+    }
+
+    /// Asks all ranks to end, and kills them if they do not.
+    fn end_all(&mut self, why: &str) {
+        if self.kill_at.is_none() {
+            self.say(&format!("{why}; ending the job"));
+            self.kill_at = Some(Instant::now() + self.launch.grace);
+            self.tell(&Order::Signal(number::TERM));
+            self.tell(&Order::Signal(number::CONT));
+        }
+    }
+
+    fn signals(&mut self) {
+        let Some(signals) = self.leash.read() else {
+            // Whoever started us is gone; nobody is left to see anything.
+            self.orphaned = true;
+            self.tell(&Order::Signal(number::KILL));
+            if let Some((_, node)) = &mut self.node {
+                node.kill();
+            }
+            return;
+        };
+        for signal in signals {
+            self.signal(signal);
+        }
+    }
+
+    fn signal(&mut self, signal: i32) {
+        match signal {
+            number::INT => {
+                self.interrupts += 1;
+                let signal = match self.interrupts {
+                    1 => number::INT,
+                    2 => number::TERM,
+                    _ => number::KILL,
+                };
+                self.say(&format!("interrupted: {} to all ranks", signals::name(signal)));
+                self.tell(&Order::Signal(signal));
+            }
+            number::TERM | number::HUP => self.end_all(&format!("got {}", signals::name(signal))),
+            number::TSTP => self.tell(&Order::Signal(number::STOP)),
+            signal => self.tell(&Order::Signal(signal)),
+        }
+    }
+
+    fn times(&mut self) {
+        let now = Instant::now();
+        if self.launch.timeout.is_some_and(|limit| now >= self.begun + limit) && !self.outcome.timed_out {
+            self.outcome.timed_out = true;
+            self.end_all("the time is up");
+        }
+        if self.kill_at.is_some_and(|at| now >= at) {
+            self.kill_at = Some(now + self.launch.grace.max(TICK));
+            self.tell(&Order::Signal(number::KILL));
+        }
+        for index in 0..self.far.len() {
+            let mut events = Vec::new();
+            self.far[index].tick(&self.epoll, FAR + index as u64, &mut events);
+            for (node, event) in events {
+                self.heard(node, vec![event]);
+            }
+        }
+    }
+
+    /// Ranks write no faster than our output is read, and we read no faster than ranks take input.
+    fn flow(&mut self) {
+        if self.out[0].is_closed() && !self.outcome.closed_pipe && self.launch.mode != Mode::Fold {
+            self.outcome.closed_pipe = true;
+            self.end_all("nobody reads the output");
+        }
+        let full = self.out.iter().any(Writer::is_full);
+        if let Some((_, node)) = &mut self.node {
+            node.pause(full, &self.epoll);
+        }
+        for (n, far) in self.far.iter_mut().enumerate() {
+            far.pause(full, &self.epoll, FAR + n as u64);
+        }
+        self.out.iter_mut().for_each(|out| out.arm(&self.epoll));
+        self.input.arm(&self.epoll, STDIN);
+    }
+
+    fn read_input(&mut self) {
+        if let Some(order) = self.input.read(&self.epoll) {
+            self.tell(&order);
+        }
+    }
+
+    fn visitors(&mut self) {
+        let Some(door) = &mut self.door else { return };
+        let report = Report::new(&self.launch.plans, &self.outcome, self.begun);
+        for signal in door.serve(&report) {
+            match signal {
+                number::TERM => self.end_all("`viaduct kill` was called"),
+                signal => self.tell(&Order::Signal(signal)),
+            }
+        }
+    }
+
+    /// What the launcher itself has to say.
+    fn say(&mut self, what: &str) {
+        if !self.launch.quiet {
+            self.out[1].put(format!("viaduct launch: {what}\n").as_bytes());
+        }
+    }
+
+    fn finish(&mut self) {
+        let out = &mut self.out;
+        self.merger.finish(&mut |stream, bytes| out[stream.index()].put(bytes));
+        // What is folded is shown at the end, to a reader that may be slow.
+        while !self.orphaned && self.out.iter().any(|out| !out.is_empty()) {
+            self.out.iter_mut().for_each(|out| out.arm(&self.epoll));
+            let mut ready = Vec::new();
+            let _ = self.epoll.wait(&mut ready, Some(TICK));
+            self.out.iter_mut().for_each(Writer::flush);
+            if ready.iter().any(|event| event.token == LEASH) {
+                self.signals();
+                self.orphaned |= self.interrupts > 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What can go wrong with a launch before a program runs. What happens to a program is its outcome, not an error.
+
+/// Why a launch was refused or failed.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A list of hosts makes no sense.
+    #[error("hosts `{text}`: {why}")]
+    BadHosts {
+        /// The part that is wrong.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The request makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// Something of the system failed.
+    #[error("{what}: {why}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        why: String,
+    },
+    /// A host cannot be reached, or its agent cannot be started.
+    #[error("{host}: {why}")]
+    Unreachable {
+        /// Which one.
+        host: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Error {
+    /// Something of the system failed while doing `what`.
+    pub fn system(what: impl Into<String>, why: impl ToString) -> Error {
+        Error::System { what: what.into(), why: why.to_string() }
+    }
+
+    /// One way out, where there is one.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::BadHosts { .. } => {
+                Some("write node[1-4],big*2 or @group or file:PATH; `!` takes away, `&` keeps")
+            }
+            Error::Unreachable { .. } => Some("try `ssh HOST true`: it has to work without a question"),
+            _ => None,
+        }
+    }
+}

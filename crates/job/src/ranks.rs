@@ -1,0 +1,218 @@
+//! The job as one of its ranks sees it: who am I, how many are we, and what do the others have to tell.
+//!
+//! Whatever started the process (`viaduct launch`, `mpiexec.hydra`, `srun --mpi=pmi2`), it answers PMI-1; if nothing
+//! did, the process is a job of its own with one rank. Before any VI exists, ranks have two operations:
+//! [`barrier`](Job::barrier) and [`exchange`](Job::exchange).
+
+use std::os::unix::net::UnixStream;
+
+use viaduct_os::inherit;
+
+use crate::error::Error;
+use crate::hex;
+use crate::host::HostId;
+use crate::pmi::client::Client;
+
+/// Looks up a variable of the environment.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A process in its job.
+#[derive(Debug)]
+pub struct Job {
+    rank: usize,
+    size: usize,
+    host: HostId,
+    launcher: Option<Client>,
+    /// How many exchanges there were: each has keys of its own.
+    round: u64,
+    hosts: Vec<HostId>,
+}
+
+impl Job {
+    /// Joins the job that this process was started in. `variable` is `|name| std::env::var(name).ok()`.
+    ///
+    /// # Errors
+    /// If the launcher's variables make no sense, it does not answer, or it is one that we do not speak to.
+    pub fn join(variable: Lookup<'_>) -> Result<Job, Error> {
+        let host = HostId::of_this(variable("VIADUCT_HOST").as_deref())?;
+        let launcher = match (variable("PMI_FD"), variable("PMI_PORT")) {
+            (Some(fd), _) => {
+                let bad = || Error::BadVariable { name: "PMI_FD", value: fd.clone() };
+                let number = fd.parse().map_err(|_| bad())?;
+                let socket = inherit::socket_at(number).map_err(|_| bad())?;
+                Some(Client::on_stream(UnixStream::from(socket))?)
+            }
+            (None, Some(port)) => Some(Client::connect(&port, &variable("PMI_ID").unwrap_or_default())?),
+            (None, None) => None,
+        };
+        if launcher.is_none() {
+            foreign(variable)?;
+            return Ok(Job { rank: 0, size: 1, host, launcher, round: 0, hosts: vec![host] });
+        }
+        let number = |name: &'static str| -> Result<usize, Error> {
+            let value = variable(name).unwrap_or_default();
+            value.parse().map_err(|_| Error::BadVariable { name, value })
+        };
+        let rank = if variable("PMI_RANK").is_some() { number("PMI_RANK")? } else { number("PMI_ID")? };
+        let size = number("PMI_SIZE")?;
+        if rank >= size {
+            return Err(Error::BadVariable { name: "PMI_RANK", value: rank.to_string() });
+        }
+        Ok(Job { rank, size, host, launcher, round: 0, hosts: Vec::new() })
+    }
+
+    /// Which of the processes this is, counted from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many processes the job has.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// A text that no other job of the same launcher has.
+    pub fn name(&self) -> &str {
+        self.launcher.as_ref().map_or("singleton", Client::space)
+    }
+
+    /// Waits for all ranks.
+    ///
+    /// # Errors
+    /// If the launcher is gone.
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        self.launcher.as_mut().map_or(Ok(()), Client::barrier)
+    }
+
+    /// Every rank gives some bytes and gets those of all, in the order of ranks. All ranks must call it.
+    ///
+    /// # Errors
+    /// If the launcher is gone, or keeps less than it took.
+    pub fn exchange(&mut self, ours: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(launcher) = &mut self.launcher else { return Ok(vec![ours.to_vec()]) };
+        let (rank, round) = (self.rank, self.round);
+        self.round += 1;
+        // Two digits a byte; the first piece says how many there are.
+        let room = (launcher.value_max() - 8) / 2;
+        let pieces: Vec<&[u8]> = if ours.is_empty() { vec![ours] } else { ours.chunks(room).collect() };
+        for (n, piece) in pieces.iter().enumerate() {
+            let digits: String = piece.iter().map(|b| format!("{b:02x}")).collect();
+            let value = if n == 0 { format!("{}:{digits}", pieces.len()) } else { digits };
+            launcher.put(&format!("viaduct.{round}.{rank}.{n}"), &value)?;
+        }
+        launcher.barrier()?;
+        (0..self.size).map(|rank| collect(launcher, round, rank)).collect()
+    }
+
+    /// The hosts of all ranks, in their order. The first call is an exchange, so all ranks must make it.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn hosts(&mut self) -> Result<&[HostId], Error> {
+        if self.hosts.is_empty() {
+            let ours = self.host.0;
+            let all = self.exchange(&ours)?;
+            let read = |bytes: Vec<u8>| bytes.try_into().map(HostId).ok();
+            let all: Option<Vec<HostId>> = all.into_iter().map(read).collect();
+            self.hosts = all.ok_or_else(|| Error::PmiSaid("a host that is none".to_owned()))?;
+        }
+        Ok(&self.hosts)
+    }
+
+    /// The ranks on this host, this one among them, in their order. All ranks must call it the first time.
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn neighbours(&mut self) -> Result<Vec<usize>, Error> {
+        let ours = self.host;
+        Ok(self
+            .hosts()?
+            .iter()
+            .enumerate()
+            .filter(|(_, host)| **host == ours)
+            .map(|(rank, _)| rank)
+            .collect())
+    }
+
+    /// Ends the whole job with this code. The caller has to end this process.
+    pub fn abort(&mut self, code: i32, why: &str) {
+        if let Some(launcher) = &mut self.launcher {
+            launcher.abort(code, why);
+        }
+    }
+
+    /// Leaves the job. A process that ends without it is taken for a failure.
+    ///
+    /// # Errors
+    /// If the launcher is gone.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.launcher.as_mut().map_or(Ok(()), Client::finish)
+    }
+}
+
+fn collect(launcher: &mut Client, round: u64, rank: usize) -> Result<Vec<u8>, Error> {
+    let lost = || Error::PmiSaid(format!("nothing of what rank {rank} gave"));
+    let mut piece = |n: usize| launcher.get(&format!("viaduct.{round}.{rank}.{n}"))?.ok_or_else(lost);
+    let first = piece(0)?;
+    let (count, digits) = first.split_once(':').ok_or_else(lost)?;
+    let count: usize = count.parse().ok().filter(|n| (1..=1 << 16).contains(n)).ok_or_else(lost)?;
+    let mut bytes = hex::parse(digits).ok_or_else(lost)?;
+    for n in 1..count {
+        bytes.extend(hex::parse(&piece(n)?).ok_or_else(lost)?);
+    }
+    Ok(bytes)
+}
+
+/// A launcher that started several processes and gave none of them a way to meet: each would take itself for the only one.
+fn foreign(variable: Lookup<'_>) -> Result<(), Error> {
+    let many = |name: &str| variable(name).and_then(|n| n.parse::<usize>().ok()).is_some_and(|n| n > 1);
+    if many("OMPI_COMM_WORLD_SIZE") {
+        let hint = "use `viaduct launch` or mpiexec.hydra";
+        return Err(Error::ForeignLauncher { launcher: "Open MPI's mpirun", hint });
+    }
+    // Inside a batch script there is one process, and SLURM_STEP_ID is not set.
+    if many("SLURM_STEP_NUM_TASKS") {
+        return Err(Error::ForeignLauncher { launcher: "srun", hint: "use `srun --mpi=pmi2`" });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn with(list: &[(&str, &str)]) -> Result<Job, Error> {
+        let map: BTreeMap<String, String> = list.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+        Job::join(&|name| map.get(name).cloned())
+    }
+
+    #[test]
+    fn a_process_that_nobody_launched_is_a_job() {
+        let mut job = with(&[]).unwrap();
+        assert_eq!((job.rank(), job.size(), job.name()), (0, 1, "singleton"));
+        job.barrier().unwrap();
+        assert_eq!(job.exchange(b"card").unwrap(), [b"card"]);
+        assert_eq!(job.neighbours().unwrap(), [0]);
+        job.finish().unwrap();
+    }
+
+    #[test]
+    fn variables_that_make_no_sense_are_named() {
+        for fd in ["", "x", "-3", "1", "99999"] {
+            assert!(
+                matches!(with(&[("PMI_FD", fd)]), Err(Error::BadVariable { name: "PMI_FD", .. })),
+                "{fd:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_launcher_that_we_do_not_speak_to_is_named() {
+        let error = with(&[("OMPI_COMM_WORLD_SIZE", "4")]).unwrap_err().to_string();
+        assert!(error.contains("Open MPI") && error.contains("viaduct launch"), "{error}");
+        assert!(with(&[("SLURM_STEP_NUM_TASKS", "2")]).is_err());
+        assert!(with(&[("OMPI_COMM_WORLD_SIZE", "1")]).is_ok());
+    }
+}

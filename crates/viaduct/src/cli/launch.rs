@@ -1,0 +1,239 @@
+//! Arguments of the verbs that launch programs and look after them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::Format;
+
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArgs {
+    /// Ranks [default: as many as the hosts have slots; 1 on this host]
+    #[arg(short = 'n', value_name = "N")]
+    pub(crate) ranks: Option<usize>,
+    /// Hosts: node[1-4],big*2,@group,file:PATH; `!` takes away, `&` keeps [default: the batch system's, else this host]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) hosts: Option<String>,
+    /// A file of hosts, one a line: `host`, `host:4`, `host slots=4`
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    pub(crate) hostfile: Option<PathBuf>,
+    /// Ranks on each host, whatever its slots
+    #[arg(long, value_name = "N")]
+    pub(crate) ppn: Option<usize>,
+    /// Folder to run in [default: this one here, the home folder elsewhere if this one is not there]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) wdir: Option<String>,
+    /// A variable for this program
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// A variable for all programs
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) genv: Vec<String>,
+    /// Variables of ours that go along to other hosts
+    #[arg(short = 'x', value_name = "NAME,..", value_delimiter = ',')]
+    pub(crate) forward: Vec<String>,
+    /// Rank and host before each line
+    #[arg(short, long)]
+    pub(crate) label: bool,
+    /// Equal output once, with the ranks that wrote it, at the end
+    #[arg(long, conflicts_with_all = ["label", "raw", "json"])]
+    pub(crate) fold: bool,
+    /// Bytes as they come, whatever they are
+    #[arg(long, conflicts_with_all = ["label", "json"])]
+    pub(crate) raw: bool,
+    /// An object for each line and for each rank's end
+    #[arg(long, conflicts_with = "label")]
+    pub(crate) json: bool,
+    /// Who gets standard input: a rank, `all` or `none`
+    #[arg(long, value_name = "RANK", default_value = "0")]
+    pub(crate) stdin: String,
+    /// Longest time for all, in seconds; then everything ends and the exit status is 124
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<f64>,
+    /// Longest time to reach a host, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
+    pub(crate) connect_timeout: f64,
+    /// How often a host that cannot be reached is tried again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) retries: u32,
+    /// Seconds between asking ranks to end and killing them
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    pub(crate) grace: f64,
+    /// End everything as soon as one rank ends badly
+    #[arg(short = 'K', long)]
+    pub(crate) kill_on_bad_exit: bool,
+    /// When to show what became of each rank, on standard error
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub(crate) table: When,
+    /// Say nothing but what ranks say
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Start nothing; print the command and the variables of each rank
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Start this rank in gdb, on whatever host it is; standard input goes to gdb
+    #[arg(long, value_name = "RANK")]
+    pub(crate) debug: Option<u32>,
+    /// Take the program along to the hosts, by content: nothing has to be installed there
+    #[arg(long)]
+    pub(crate) stage: bool,
+    /// Copy a file to every host before the start
+    #[arg(long, value_name = "HERE[:THERE]")]
+    pub(crate) put: Vec<String>,
+    /// Copy a file from every host after the end; with several hosts the host's name is added
+    #[arg(long, value_name = "THERE[:HERE]")]
+    pub(crate) get: Vec<String>,
+    /// Hosts that one host starts by itself; the others are started by those
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) fan_out: usize,
+    /// Start agents on other hosts even as root
+    #[arg(long)]
+    pub(crate) allow_root: bool,
+    /// The program and its arguments; `:` begins another program with words of its own
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A program after `:`.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, name = "launch ... :")]
+pub(crate) struct SectionArgs {
+    #[arg(short = 'n', value_name = "N")]
+    pub(crate) ranks: Option<usize>,
+    #[arg(long)]
+    pub(crate) wdir: Option<String>,
+    #[arg(long)]
+    pub(crate) env: Vec<String>,
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// How results are written
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+    /// Only this host
+    #[arg(long)]
+    pub(crate) local: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KillArgs {
+    /// The job, as `viaduct ps` shows it; the beginning of its name is enough
+    #[arg(required_unless_present = "all")]
+    pub(crate) job: Option<String>,
+    /// Every job of this user
+    #[arg(long, conflicts_with = "job")]
+    pub(crate) all: bool,
+    /// The signal; with TERM, what does not end is killed
+    #[arg(short, long, default_value = "TERM")]
+    pub(crate) signal: String,
+    /// Only this host
+    #[arg(long)]
+    pub(crate) local: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    pub(crate) what: AgentVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentVerb {
+    /// Be the agent of this user and host
+    Serve {
+        /// Seconds without work after which it leaves
+        #[arg(long, value_name = "SECONDS", default_value_t = 1800.0)]
+        idle: f64,
+        /// Do it even as root
+        #[arg(long)]
+        allow_root: bool,
+        /// Leave the session of whoever starts it
+        #[arg(long)]
+        detach: bool,
+    },
+    /// Start it if it is not there, let in the one whose key is on standard input, and say where it is
+    Join {
+        /// Do it even as root
+        #[arg(long)]
+        allow_root: bool,
+    },
+    /// Ask the agent of this host to leave
+    Leave,
+    /// The agents that are known here
+    List(super::FormatArgs),
+}
+
+/// When something is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// If a rank ended badly, and there are several
+    #[default]
+    Auto,
+    /// In any case
+    Always,
+    /// Never
+    Never,
+}
+
+/// The words of `launch` that take a value: needed before the arguments are parsed, to find the program.
+pub(crate) const VALUED: &[&str] = &[
+    "-n",
+    "--hosts",
+    "--hostfile",
+    "--ppn",
+    "--wdir",
+    "--env",
+    "--genv",
+    "-x",
+    "--stdin",
+    "--timeout",
+    "--connect-timeout",
+    "--retries",
+    "--grace",
+    "--table",
+    "--debug",
+    "--put",
+    "--get",
+    "--fan-out",
+];
+
+pub(super) const LAUNCH_HELP: &str = "\
+The words of mpiexec are understood as well: -np -host -hostfile -f -wdir -env -genv -ppn -l and `:`.
+Exit status: the worst of all ranks; 124 time is up, 127 not found, 255 a host cannot be reached.
+
+Examples:
+  viaduct launch -n 4 ./program
+  viaduct launch --hosts node[1-4] --fold uname -r
+  viaduct launch -n 16 --hosts node[1-4]*4 --stage ./program
+  viaduct launch -n 1 ./master : -n 3 ./worker";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn the_list_of_words_with_a_value_is_complete() {
+        let command = Cli::command();
+        let launch = command.find_subcommand("launch").unwrap();
+        let valued = launch.get_opts().flat_map(|option| {
+            let long = option.get_long().map(|long| format!("--{long}"));
+            long.into_iter().chain(option.get_short().map(|short| format!("-{short}")))
+        });
+        let mut valued: Vec<String> = valued.collect();
+        let switches =
+            ["-l", "--label", "--fold", "--raw", "--json", "-K", "--kill-on-bad-exit", "-q", "--quiet"];
+        let more = ["--dry-run", "--stage", "--allow-root"];
+        valued.retain(|word| !switches.contains(&&**word) && !more.contains(&&**word));
+        valued.sort();
+        let mut list: Vec<&str> = VALUED.to_vec();
+        list.sort_unstable();
+        assert_eq!(valued, list);
+    }
+}

@@ -1,0 +1,91 @@
+//! `viaduct agent`: the per-host agent, and how ssh brings it up.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use viaduct_agent::serve::{self, Place, Settings};
+use viaduct_agent::{PublicKey, bootstrap, known};
+use viaduct_catapult::role::{JobsRole, LaunchRole};
+use viaduct_catapult::stage;
+use viaduct_os::{children, process};
+
+use crate::cli::FormatArgs;
+use crate::cli::launch::{AgentArgs, AgentVerb};
+use crate::cmd::jobs::folder;
+use crate::cmd::launch::seconds;
+use crate::output::table;
+
+pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode> {
+    match &args.what {
+        AgentVerb::Serve { idle, allow_root, detach } => serve(*idle, *allow_root, *detach),
+        AgentVerb::Join { allow_root } => join(*allow_root),
+        AgentVerb::Leave => {
+            serve::leave(&folder()?)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        AgentVerb::List(args) => list(args),
+    }
+}
+
+fn serve(idle: f64, allow_root: bool, detach: bool) -> Result<ExitCode> {
+    if detach {
+        children::leave_session()?;
+    }
+    let folder = folder()?;
+    let cache = stage::cache(&|name| std::env::var(name).ok());
+    let launch = LaunchRole { folder: folder.clone(), cache };
+    let jobs = JobsRole { folder: folder.clone() };
+    let settings = Settings { folder: &folder, idle: seconds(idle)?, allow_root };
+    serve::serve(&settings, &[&launch, &jobs])?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn join(allow_root: bool) -> Result<ExitCode> {
+    if process::effective_uid() == 0 && !allow_root {
+        return Err(viaduct_agent::Error::Root.into());
+    }
+    let folder = folder()?;
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    let key: PublicKey = line.trim().parse()?;
+    let place = match serve::admit(&folder, key) {
+        Ok(place) => place,
+        Err(_) => start(&folder, key, allow_root)?,
+    };
+    let ssh = std::env::var("SSH_CONNECTION").ok();
+    writeln!(io::stdout(), "{}", bootstrap::announcement(place.port, PublicKey(place.key), ssh.as_deref()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the agent, which stays when we are gone, and waits until it answers.
+fn start(folder: &Path, key: PublicKey, allow_root: bool) -> Result<Place> {
+    let mut command = Command::new(std::env::current_exe().context("our own program")?);
+    command.args(["agent", "serve", "--detach"]).args(allow_root.then_some("--allow-root"));
+    if let Ok(idle) = std::env::var("VIADUCT_AGENT_IDLE") {
+        command.args(["--idle", &idle]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+    let mut child = command.spawn().context("starting the agent")?;
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Ok(place) = serve::admit(folder, key) {
+            return Ok(place);
+        }
+        // Two callers at once start two: one of them finds the place taken and ends, and the other answers.
+        let ended = child.try_wait()?.is_some();
+        if Instant::now() >= end {
+            bail!("the agent {}", if ended { "ended at once" } else { "does not answer" });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn list(args: &FormatArgs) -> Result<ExitCode> {
+    let row = |known: known::Known| [known.host, known.address, known.key.to_string()];
+    let rows = known::all(&folder()?).into_iter().map(row).collect();
+    table::print(args.format, ["host", "address", "key"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}

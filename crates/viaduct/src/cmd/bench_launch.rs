@@ -1,0 +1,171 @@
+//! `viaduct bench launch`: how long a program that does nothing takes to start, here and by other launchers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use viaduct_agent::serve::{admit, first_message, leave};
+use viaduct_agent::{Identity, Link, PublicKey};
+use viaduct_bench::launch::{Taken, Way, measure, quietly};
+use viaduct_catapult::role::{JOBS, JobsAsk};
+
+use crate::cli::BenchArgs;
+use crate::cmd::rivals::Folder;
+use crate::output::progress::Progress;
+use crate::output::table;
+
+/// Another launcher that can be held against us.
+struct Other {
+    name: &'static str,
+    program: &'static str,
+    /// How it is told to start so many ranks of `true`.
+    words: fn(usize) -> Vec<String>,
+}
+
+const OTHERS: &[Other] = &[
+    Other { name: "hydra", program: "mpiexec.hydra", words: |n| words(&["-n", &n.to_string(), "true"]) },
+    Other {
+        name: "openmpi",
+        program: "mpirun.openmpi",
+        words: |n| words(&["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string(), "true"]),
+    },
+    Other {
+        name: "parallel",
+        program: "parallel",
+        words: |n| {
+            let numbers: Vec<String> = (0..n).map(|k| k.to_string()).collect();
+            [words(&["-j16", "-N0", "true", ":::"]), numbers].concat()
+        },
+    },
+    Other {
+        name: "ssh",
+        program: "ssh",
+        words: |_| words(&["-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "localhost", "true"]),
+    },
+];
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|word| (*word).to_owned()).collect()
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
+    let unknown = args.compare.iter().find(|name| OTHERS.iter().all(|other| other.name != **name));
+    if let Some(name) = unknown {
+        bail!("there is no launcher `{name}`; known: hydra, openmpi, parallel, ssh");
+    }
+    let rounds = if args.quick { 5 } else { 30 };
+    let folder = Folder::new()?;
+    let exe = std::env::current_exe()?;
+    let ours = |ranks: usize| {
+        let mut command = Command::new(&exe);
+        command.args(["launch", "--hosts", &format!("localhost*{ranks}"), "true"]);
+        command.env("VIADUCT_RUNTIME_DIR", folder.path().join("run"));
+        command
+    };
+    let mut agent = Agent::start(&exe, folder.path().join("agent"))?;
+    let mut ways = vec![
+        Way { name: "fork+exec", ranks: 1, run: Box::new(|| quietly(Command::new("true"))) },
+        Way { name: "agent request", ranks: 0, run: Box::new(|| agent.ask()) },
+    ];
+    for ranks in [1, 16] {
+        ways.push(Way { name: "viaduct", ranks, run: Box::new(move || quietly(ours(ranks))) });
+        for other in OTHERS.iter().filter(|other| args.compare.iter().any(|name| name == other.name)) {
+            // One ssh is one command on one host.
+            if other.name == "ssh" && ranks > 1 {
+                continue;
+            }
+            let run = move || {
+                let mut command = Command::new(other.program);
+                command.args((other.words)(ranks));
+                quietly(command)
+            };
+            ways.push(Way { name: other.name, ranks, run: Box::new(run) });
+        }
+    }
+    let mut progress = Progress::new("launch");
+    let taken = measure(&mut ways, rounds, &mut |done| progress.show("", done));
+    progress.clear();
+    drop(ways);
+    print(args, &taken)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(args: &BenchArgs, taken: &[Taken]) -> Result<()> {
+    let ours: BTreeMap<usize, f64> = taken
+        .iter()
+        .filter(|one| one.name == "viaduct")
+        .filter_map(|one| Some((one.ranks, one.time.as_ref()?.p50)))
+        .collect();
+    let row = |one: &Taken| match &one.time {
+        Some(time) => {
+            let ratio =
+                ours.get(&one.ranks).map(|ours| format!("{:.2}", time.p50 / ours)).unwrap_or_default();
+            let [low, high] = time.ci95;
+            let interval = format!("{low:.3}-{high:.3}");
+            [
+                one.name.clone(),
+                one.ranks.to_string(),
+                format!("{:.3}", time.p50),
+                interval,
+                format!("{:.3}", time.min),
+                ratio,
+            ]
+        }
+        None => [
+            one.name.clone(),
+            one.ranks.to_string(),
+            "failed".into(),
+            String::new(),
+            String::new(),
+            String::new(),
+        ],
+    };
+    let heads = ["launcher", "ranks", "median ms", "interval ms", "min ms", "times ours"];
+    table::print(args.format.plain(), heads, taken.iter().map(row).collect())?;
+    Ok(())
+}
+
+/// An agent of our own, for requests that do nothing (the paper's took 400 us).
+struct Agent {
+    child: std::process::Child,
+    folder: PathBuf,
+    link: Link,
+    first: bool,
+}
+
+impl Agent {
+    fn start(exe: &PathBuf, folder: PathBuf) -> Result<Agent> {
+        viaduct_os::runtime_dir::runtime_dir(Some(&folder))?;
+        let mut command = Command::new(exe);
+        command.args(["agent", "serve", "--idle", "60", "--allow-root"]).env("VIADUCT_RUNTIME_DIR", &folder);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let identity = Identity::of_user(&folder)?;
+        let end = Instant::now() + Duration::from_secs(20);
+        let place = loop {
+            match admit(&folder, identity.public()) {
+                Ok(place) => break place,
+                Err(why) if Instant::now() >= end => return Err(why.into()),
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let address = format!("localhost:{}", place.port);
+        let link = Link::call(&address, &identity, PublicKey(place.key), Duration::from_secs(20))?;
+        Ok(Agent { child, folder, link, first: true })
+    }
+
+    fn ask(&mut self) -> bool {
+        let body = JobsAsk { start: String::new(), signal: None }.to_bytes();
+        let message = if std::mem::take(&mut self.first) { first_message(JOBS, &body) } else { body };
+        self.link.say(&message).is_ok() && self.link.wait(Instant::now() + Duration::from_secs(10)).is_ok()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = leave(&self.folder);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

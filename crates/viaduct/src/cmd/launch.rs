@@ -1,0 +1,207 @@
+//! `viaduct launch`: turns words into a plan, runs it, shows what became of it.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use viaduct_catapult::control::{self, Launch};
+use viaduct_catapult::hosts::{self, Host, Source};
+use viaduct_catapult::jobs::Door;
+use viaduct_catapult::outcome::Outcome;
+use viaduct_catapult::output::Mode;
+use viaduct_catapult::plan::{Input, NodePlan, Placement, Program, Wish};
+use viaduct_catapult::{Error, allocation, dry, environment, guard, words};
+use viaduct_job::Token;
+use viaduct_os::random;
+
+use crate::cli::launch::{LaunchArgs, SectionArgs, VALUED, When};
+use crate::cmd::far::{self, Cargo};
+use crate::cmd::jobs;
+use crate::output::table;
+
+pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
+    let wishes = wishes(args)?;
+    let hosts = hosts(args)?;
+    let placement = Placement::new(&wishes, &hosts, args.ppn)?;
+    let plans = plans(args, &wishes, &placement)?;
+    if args.dry_run {
+        io::stdout().write_all(dry::script(&plans).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let local = placement.hosts.iter().position(Host::is_local);
+    let mut launch = Launch {
+        plans,
+        local,
+        lost: Vec::new(),
+        mode: mode(args),
+        timeout: args.timeout.map(seconds).transpose()?,
+        grace: seconds(args.grace)?,
+        quiet: args.quiet,
+    };
+    let (folder, files) = (jobs::folder(), Cargo::new(args, &wishes)?);
+    let status = guard::guarded(|leash| {
+        // A job without a door runs all the same; only `viaduct ps` does not see it.
+        let job = launch.plans[0].job.clone();
+        let door = folder.as_ref().ok().and_then(|folder| Door::open(folder, &job, "launch").ok());
+        let far = match far::reach(args, &mut launch, folder.as_ref().map(PathBuf::as_path), &files) {
+            Ok(far) => far,
+            Err(error) => {
+                let _ = crate::complain(&error);
+                return 2;
+            }
+        };
+        match control::run(launch, far, leash, door) {
+            Ok(outcome) => {
+                let _ = show(args, &outcome);
+                outcome.status()
+            }
+            Err(error) => {
+                let _ = crate::complain(&error.into());
+                2
+            }
+        }
+    })?;
+    Ok(ExitCode::from(status))
+}
+
+/// The programs and how many ranks of each.
+fn wishes(args: &LaunchArgs) -> Result<Vec<Wish>> {
+    let mut sections = words::sections(&args.command).into_iter();
+    let first = sections.next().unwrap_or_default();
+    let mut wishes = vec![wish(first, args.ranks, &args.env, args.wdir.clone())?];
+    for section in sections {
+        let words = words::translate(section, &|word| VALUED.contains(&word));
+        let section = match SectionArgs::try_parse_from(words) {
+            Ok(section) => section,
+            Err(why) => bail!("after `:`: {}", why.to_string().trim_start_matches("error: ").trim()),
+        };
+        let folder = section.wdir.or_else(|| args.wdir.clone());
+        wishes.push(wish(&section.command, section.ranks, &section.env, folder)?);
+    }
+    Ok(wishes)
+}
+
+fn wish(
+    command: &[OsString],
+    count: Option<usize>,
+    variables: &[String],
+    folder: Option<String>,
+) -> Result<Wish> {
+    if command.is_empty() {
+        bail!("a program is missing before or after `:`");
+    }
+    let command = command.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let variables = variables.iter().map(|text| pair(text)).collect::<Result<_>>()?;
+    Ok(Wish { program: Program { command, variables, folder }, count })
+}
+
+fn pair(text: &str) -> Result<(String, String)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => bail!("`{text}` is no variable: write NAME=VALUE"),
+    }
+}
+
+fn hosts(args: &LaunchArgs) -> Result<Vec<Host>> {
+    let here = |slots| vec![Host { name: "localhost".to_owned(), slots }];
+    if let Some(list) = &args.hosts {
+        return Ok(hosts::parse(list, &Files)?);
+    }
+    if let Some(path) = &args.hostfile {
+        return Ok(hosts::file::parse(&Files.file(&path.to_string_lossy())?)?);
+    }
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    Ok(allocation::hosts(&variable, &Files)?.unwrap_or_else(|| here(1)))
+}
+
+/// Groups are in a file of the user's, hosts in files of anybody's.
+struct Files;
+
+impl Source for Files {
+    fn group(&self, name: &str) -> Result<String, Error> {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let folder = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+        let path = folder.join("viaduct/groups");
+        let text = self.file(&path.to_string_lossy())?;
+        let found = hosts::file::group(&text, name).map(str::to_owned);
+        found.ok_or_else(|| Error::system(format!("group `{name}`"), format!("not in {}", path.display())))
+    }
+
+    fn file(&self, path: &str) -> Result<String, Error> {
+        std::fs::read_to_string(path).map_err(|why| Error::system(path.to_owned(), why))
+    }
+}
+
+fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Vec<NodePlan>> {
+    let mut variables: Vec<(String, String)> =
+        args.genv.iter().map(|text| pair(text)).collect::<Result<_>>()?;
+    // One secret for the ranks of this job, unless the user has one.
+    if std::env::var_os("VIADUCT_TOKEN").is_none() && std::env::var_os("VIADUCT_TOKEN_FILE").is_none() {
+        variables.push(("VIADUCT_TOKEN".to_owned(), Token::random().secret_text()));
+    }
+    let job = format!("v{:08x}", random::u32());
+    let (size, nodes) = (placement.size() as u32, placement.nodes.len() as u32);
+    let input = match (&*args.stdin, args.debug) {
+        (_, Some(rank)) => Input::One(rank),
+        ("none", _) => Input::None,
+        ("all", _) => Input::All,
+        (rank, _) => Input::One(rank.parse().context("--stdin takes a rank, `all` or `none`")?),
+    };
+    if let Some(rank) = args.debug.filter(|&rank| rank >= size) {
+        bail!("there is no rank {rank} to debug: the job has {size}");
+    }
+    // Elsewhere there is no environment to inherit from us.
+    let along =
+        |name: &str| environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name);
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut forwarded: Vec<(String, String)> = std::env::vars_os().filter_map(text).collect();
+    forwarded.retain(|(name, _)| along(name));
+    let programs: Vec<Program> = wishes.iter().map(|wish| wish.program.clone()).collect();
+    let plan = |(node, (host, ranks)): (usize, (&Host, &Vec<_>))| NodePlan {
+        job: job.clone(),
+        size,
+        node: (node as u32, nodes),
+        host: host.name.clone(),
+        ranks: ranks.clone(),
+        programs: programs.clone(),
+        variables: if host.is_local() { variables.clone() } else { [&forwarded[..], &variables].concat() },
+        mapping: placement.mapping(),
+        input,
+        debug: args.debug,
+        strict: args.kill_on_bad_exit,
+    };
+    Ok(placement.hosts.iter().zip(&placement.nodes).enumerate().map(plan).collect())
+}
+
+fn mode(args: &LaunchArgs) -> Mode {
+    match args {
+        LaunchArgs { label: true, .. } => Mode::Label,
+        LaunchArgs { fold: true, .. } => Mode::Fold,
+        LaunchArgs { json: true, .. } => Mode::Json,
+        LaunchArgs { raw: true, .. } => Mode::Raw,
+        _ => Mode::Plain,
+    }
+}
+
+pub(crate) fn seconds(value: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value).with_context(|| format!("{value} is not a number of seconds"))
+}
+
+/// What became of the ranks, for those who want to know.
+fn show(args: &LaunchArgs, outcome: &Outcome) -> io::Result<()> {
+    if args.json {
+        return outcome.objects().iter().try_for_each(|object| writeln!(io::stdout(), "{object}"));
+    }
+    let bad = outcome.status() != 0 && outcome.fates.len() > 1 && !args.quiet;
+    if args.table == When::Always || (args.table == When::Auto && bad) {
+        let heads = ["rank", "host", "pid", "code", "signal", "seconds"];
+        return writeln!(io::stderr(), "{}", table::draw(&heads, &outcome.rows(), &[0, 2, 3, 5]));
+    }
+    Ok(())
+}

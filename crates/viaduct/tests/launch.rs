@@ -1,0 +1,297 @@
+//! `viaduct launch` on this host: ranks, output, input, exit status, signals, and nothing left behind.
+
+mod launching;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use launching::{Folder, gone, launch, wait_for};
+use viaduct_kit::leaks::descendants;
+
+#[test]
+fn ranks_know_who_they_are() {
+    let folder = Folder::new();
+    let script = "echo $VIADUCT_RANK $VIADUCT_SIZE $VIADUCT_LOCAL_RANK $PMI_RANK $PMI_SIZE $A $B";
+    let run = launch(&folder, &["-np", "3", "-genv", "A", "x", "-env", "B=y", "sh", "-c", script]);
+    let mut lines: Vec<&str> = run.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 3 0 0 3 x y", "1 3 1 1 3 x y", "2 3 2 2 3 x y"]);
+    assert_eq!((run.status, &*run.err), (0, ""));
+}
+
+#[test]
+fn several_programs_make_one_job() {
+    let folder = Folder::new();
+    let script = "echo $0 $VIADUCT_RANK/$VIADUCT_SIZE";
+    let run = launch(
+        &folder,
+        &["-n", "1", "sh", "-c", script, "first", ":", "-n", "2", "sh", "-c", script, "second"],
+    );
+    let mut lines: Vec<&str> = run.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["first 0/3", "second 1/3", "second 2/3"]);
+}
+
+#[test]
+fn the_worst_status_counts_and_the_table_shows_all() {
+    let folder = Folder::new();
+    let run = launch(&folder, &["-n", "3", "sh", "-c", "exit $((VIADUCT_RANK * 3))"]);
+    assert_eq!(run.status, 6);
+    assert!(run.err.contains("rank") && run.err.contains("localhost"), "{}", run.err);
+    assert_eq!(launch(&folder, &["sh", "-c", "kill -9 $$"]).status, 137);
+    let run = launch(&folder, &["no-such-program"]);
+    assert_eq!(run.status, 127);
+    assert!(run.err.contains("no-such-program: not found"), "{}", run.err);
+    let run = launch(&folder, &["--wdir", "/no/such/folder", "true"]);
+    assert!(run.err.contains("the folder /no/such/folder"), "{}", run.err);
+}
+
+#[test]
+fn output_is_labelled_folded_or_told_as_objects() {
+    let folder = Folder::new();
+    let run = launch(&folder, &["-n", "2", "-l", "sh", "-c", "echo one; printf two"]);
+    let mut lines: Vec<&str> = run.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0 localhost] one", "[0 localhost] two", "[1 localhost] one", "[1 localhost] two"]);
+    let run = launch(&folder, &["-n", "4", "--fold", "echo", "same"]);
+    assert_eq!(run.out, "---- ranks 0-3 on localhost ----\nsame\n");
+    let run = launch(&folder, &["-n", "1", "--json", "sh", "-c", "echo a; echo b >&2; exit 4"]);
+    let objects: Vec<serde_json::Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 4, "{}", run.out);
+    assert_eq!((&objects[2]["code"], &objects[3]["status"]), (&4.into(), &4.into()));
+    let run = launch(&folder, &["--raw", "printf", "\\377\\000x"]);
+    assert_eq!(run.bytes, b"\xff\0x");
+}
+
+#[test]
+fn many_lines_of_many_ranks_arrive_whole() {
+    let folder = Folder::new();
+    let count = if viaduct_kit::effort::full() { 10_000 } else { 2_000 };
+    let script = format!(
+        "i=0; while [ $i -lt {count} ]; do echo \"r$VIADUCT_RANK line $i of {count} end\"; i=$((i+1)); done"
+    );
+    let run = launch(&folder, &["-n", "16", "sh", "-c", &script]);
+    let mut next = [0; 16];
+    for line in run.out.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let rank: usize = words[0].strip_prefix('r').unwrap().parse().unwrap();
+        assert_eq!(words[1..], ["line", &next[rank].to_string(), "of", &count.to_string(), "end"], "{line}");
+        next[rank] += 1;
+    }
+    assert_eq!(next, [count; 16]);
+}
+
+#[test]
+fn input_reaches_one_all_or_none() {
+    let folder = Folder::new();
+    let text: String = (0..60_000).map(|n| format!("line {n}\n")).collect();
+    for (who, sums) in [("0", 1), ("all", 3), ("none", 0)] {
+        let mut command = launching::command(&folder, &["-n", "3", "--stdin", who, "cat"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut input, bytes) = (child.stdin.take().unwrap(), text.clone());
+        let feeder = std::thread::spawn(move || drop(input.write_all(bytes.as_bytes())));
+        let output = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        assert_eq!(output.stdout.len(), sums * text.len(), "{who}");
+        assert!(output.status.success());
+    }
+}
+
+#[test]
+fn a_file_as_input_and_a_reader_that_leaves() {
+    let folder = Folder::new();
+    let path = folder.path().join("input");
+    std::fs::write(&path, "from a file\n").unwrap();
+    let mut command = launching::command(&folder, &["cat"]);
+    let output = command.stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
+    assert_eq!(output.stdout, b"from a file\n");
+    let mut command = launching::command(&folder, &["-n", "2", "yes"]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "a closed pipe is no failure");
+}
+
+#[test]
+fn time_that_is_up_ends_all() {
+    let folder = Folder::new();
+    let run = launch(
+        &folder,
+        &["-n", "2", "--timeout", "0.3", "--grace", "0.2", "sh", "-c", "trap '' TERM; sleep 100"],
+    );
+    assert_eq!(run.status, 124, "{}", run.err);
+    assert!(run.err.contains("the time is up") && run.err.contains("KILL"), "{}", run.err);
+}
+
+#[test]
+fn one_bad_end_ends_all_if_that_is_wanted() {
+    let folder = Folder::new();
+    let run =
+        launch(&folder, &["-K", "-n", "2", "sh", "-c", "test $VIADUCT_RANK = 0 && exit 5; exec sleep 100"]);
+    assert_eq!(run.status, 5, "{}", run.err);
+}
+
+#[test]
+fn three_interrupts_go_from_asking_to_killing() {
+    let folder = Folder::new();
+    let ready = folder.path().join("ready");
+    let script = format!(
+        "trap 'echo INT' INT; trap 'echo TERM' TERM; : > {}; while :; do sleep 0.01; done",
+        ready.display()
+    );
+    let mut command = launching::command(&folder, &["sh", "-c", &script]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the rank", || ready.exists());
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    for (signal, answer) in [(2, Some("INT")), (2, Some("TERM")), (2, None)] {
+        launching::signal(child.id(), signal);
+        assert_eq!(lines.next().as_deref(), answer);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(137));
+}
+
+#[test]
+fn a_job_is_stopped_and_goes_on() {
+    let folder = Folder::new();
+    let mut command = launching::command(&folder, &["sh", "-c", "echo $$; while :; do sleep 0.01; done"]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    let rank: u32 = lines.next().unwrap().parse().unwrap();
+    let is_stopped = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    for _ in 0..2 {
+        launching::signal(child.id(), 20);
+        wait_for("rank and launcher to stop", || is_stopped(rank) && is_stopped(child.id()));
+        launching::signal(child.id(), 18);
+        wait_for("them to go on", || !is_stopped(rank) && !is_stopped(child.id()));
+    }
+    launching::signal(child.id(), 15);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn nothing_outlives_its_job() {
+    // Every way to hide: another session, the background, ignored signals.
+    let hide = "setsid sh -c 'trap \"\" HUP TERM INT; while :; do sleep 1000; done' & sleep 1000 & echo started; wait";
+    for victim in ["end", "guard", "worker"] {
+        let folder = Folder::new();
+        let script = if victim == "end" { hide.replace("wait", "exit 0") } else { hide.to_owned() };
+        let mut command = launching::command(&folder, &["-n", "2", "sh", "-c", &script]);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+        assert_eq!((lines.next().as_deref(), lines.next().as_deref()), (Some("started"), Some("started")));
+        let family: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
+        let worker = launching::child_of(child.id());
+        match victim {
+            "guard" => launching::signal(child.id(), 9),
+            "worker" => launching::signal(worker.expect("it lives"), 9),
+            _ => {}
+        }
+        child.wait().unwrap();
+        for pid in family {
+            wait_for(&format!("the end of process {pid} ({victim})"), || gone(pid));
+        }
+        wait_for("the door to be gone", || std::fs::read_dir(folder.path().join("jobs")).is_ok());
+    }
+}
+
+#[test]
+fn jobs_are_seen_and_killed_by_name() {
+    let folder = Folder::new();
+    let mut command = launching::command(&folder, &["-n", "2", "sleep", "1000"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut job = String::new();
+    wait_for("the job to be seen", || {
+        let run = launching::verb(&folder, &["ps", "--local", "--format", "json"]);
+        let object: Option<serde_json::Value> =
+            run.out.lines().next().and_then(|line| serde_json::from_str(line).ok());
+        job = object.map(|object| object["job"].as_str().unwrap().to_owned()).unwrap_or_default();
+        !job.is_empty()
+    });
+    assert_eq!(launching::verb(&folder, &["kill", "--local", "nobody"]).status, 2);
+    assert_eq!(launching::verb(&folder, &["kill", "--local", &job[..5]]).status, 0);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn a_dry_run_starts_nothing_and_can_be_pasted() {
+    let folder = Folder::new();
+    let run = launch(
+        &folder,
+        &["--dry-run", "-n", "2", "sh", "-c", "echo \"it's\" $VIADUCT_RANK of $VIADUCT_SIZE"],
+    );
+    let output = std::process::Command::new("sh").arg("-c").arg(&run.out).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's 0 of 2\nit's 1 of 2\n");
+}
+
+#[test]
+fn wrong_words_are_named() {
+    let folder = Folder::new();
+    for (args, word) in [
+        (&["--hosts", "a[", "true"][..], "brackets"),
+        (&["--env", "X", "true"], "NAME=VALUE"),
+        (&["--stdin", "everybody", "true"], "--stdin"),
+        (&["--debug", "3", "true"], "no rank 3"),
+        (&["true", ":"], "after `:`"),
+        (&["--hosts", "@nobody", "true"], "groups"),
+        (&[], "PROGRAM"),
+    ] {
+        let run = launch(&folder, args);
+        assert!(run.status == 2 && run.err.contains(word), "{args:?}: {}", run.err);
+    }
+}
+
+#[test]
+fn launches_in_a_row_leave_nothing() {
+    let folder = Folder::new();
+    let rounds = if viaduct_kit::effort::full() { 1000 } else { 40 };
+    for _ in 0..rounds {
+        assert_eq!(launch(&folder, &["true"]).status, 0);
+    }
+    assert_eq!(launch(&folder, &["-n", "64", "true"]).status, 0);
+    assert_eq!(std::fs::read_dir(folder.path().join("jobs")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_rank_runs_in_a_debugger() {
+    if viaduct_kit::packages::need_program("gdb", "gdb").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut command =
+        launching::command(&folder, &["-n", "2", "--debug", "1", "sh", "-c", "echo rank $VIADUCT_RANK"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // Where tracing is forbidden gdb says so, and ends all the same.
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"set confirm off\nset startup-with-shell off\nrun\nquit\n")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("rank 0") && text.contains("(gdb)"), "{text}");
+}
+
+#[test]
+fn launches_are_measured_beside_others() {
+    let folder = Folder::new();
+    let run = launching::verb(&folder, &["bench", "launch", "--quick", "--format", "json"]);
+    let lines: Vec<serde_json::Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["launcher"].as_str().unwrap()).collect();
+    assert_eq!(names, ["fork+exec", "agent request", "viaduct", "viaduct"], "{}", run.err);
+    assert!(
+        lines.iter().all(|line| line["median_ms"].as_str().unwrap().parse::<f64>().is_ok()),
+        "{}",
+        run.out
+    );
+    assert_eq!(launching::verb(&folder, &["bench", "launch", "--compare", "pigeon"]).status, 2);
+}

@@ -1,0 +1,127 @@
+//! PMI-1 both ways: programs of MPICH under `viaduct launch`, and our ranks under `viaduct launch` and `mpiexec.hydra`.
+
+mod launching;
+
+use std::process::Command;
+
+use launching::{Folder, Run, command, finish, launch};
+use viaduct_job::Job;
+use viaduct_kit::packages::need_program;
+use viaduct_kit::tempdir::TempDir;
+use viaduct_os::budget::Budget;
+
+const NAME: &str = "VIADUCT_TEST_CHILD";
+
+// A rank of ours: meets the others, shares memory with them, and says what it found.
+viaduct_kit::child!(RANK, |args| {
+    let mut job = Job::join(&|name| std::env::var(name).ok()).unwrap();
+    let (rank, size) = (job.rank(), job.size());
+    // More than one value of PMI holds.
+    let ours = vec![rank as u8; 1500 + rank];
+    let all = job.exchange(&ours).unwrap();
+    assert!(all.iter().enumerate().all(|(n, bytes)| *bytes == vec![n as u8; 1500 + n]));
+    let neighbours = job.neighbours().unwrap().len();
+    let folder = std::env::var_os("VIADUCT_RUNTIME_DIR").unwrap();
+    let segment = job.segment(4096, Budget::process(), std::path::Path::new(&folder)).unwrap();
+    // SAFETY: a zeroed page that only atomics of the ranks touch.
+    let words = unsafe { &*segment.as_ptr().cast::<[std::sync::atomic::AtomicU32; 64]>() };
+    words[rank].store(100 + rank as u32, std::sync::atomic::Ordering::Release);
+    job.barrier().unwrap();
+    let sum: u32 = words.iter().map(|word| word.load(std::sync::atomic::Ordering::Acquire)).sum();
+    println!("rank {rank} of {size}, {neighbours} here, sum {sum}");
+    if args.first().is_some_and(|word| word == "abort") && rank == 1 {
+        job.abort(9, "enough");
+        std::thread::sleep(std::time::Duration::from_secs(100));
+    }
+    job.finish().unwrap();
+});
+
+fn rank_program() -> String {
+    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
+}
+
+fn sorted(run: &Run) -> Vec<String> {
+    let mut lines: Vec<String> = run.out.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+fn expected(size: usize) -> Vec<String> {
+    let sum: usize = (0..size).map(|rank| 100 + rank).sum();
+    (0..size).map(|rank| format!("rank {rank} of {size}, {size} here, sum {sum}")).collect()
+}
+
+#[test]
+fn our_ranks_meet_under_our_launcher_and_alone() {
+    let folder = Folder::new();
+    for size in [1, 5] {
+        let count = size.to_string();
+        let mut command = command(&folder, &["-n", &count, &rank_program()]);
+        let run = finish(std::mem::replace(command.env(NAME, RANK.name()), Command::new("true")));
+        assert_eq!((run.status, sorted(&run)), (0, expected(size)), "{}", run.err);
+    }
+    let mut alone = Command::new(rank_program());
+    alone.env(NAME, RANK.name()).env("VIADUCT_RUNTIME_DIR", folder.path()).env_remove("PMI_FD");
+    let run = finish(alone);
+    assert_eq!((run.status, sorted(&run)), (0, expected(1)), "{}", run.err);
+}
+
+#[test]
+fn our_ranks_meet_under_hydra() {
+    let Some(hydra) = need_program("mpiexec.hydra", "mpich") else { return };
+    let folder = Folder::new();
+    let mut command = Command::new(hydra);
+    command
+        .args(["-n", "3", &rank_program()])
+        .env(NAME, RANK.name())
+        .env("VIADUCT_RUNTIME_DIR", folder.path());
+    let run = finish(command);
+    assert_eq!((run.status, sorted(&run)), (0, expected(3)), "{}", run.err);
+}
+
+#[test]
+fn a_rank_that_aborts_ends_the_job_with_its_code() {
+    let folder = Folder::new();
+    let mut command = command(&folder, &["-n", "3", &rank_program(), "abort"]);
+    command.env(NAME, RANK.name());
+    let run = finish(command);
+    assert_eq!(run.status, 9, "{}", run.err);
+    assert!(run.err.contains("rank 1: enough"), "{}", run.err);
+}
+
+#[test]
+fn programs_of_mpich_start_unchanged() {
+    let Some(compiler) = need_program("mpicc.mpich", "libmpich-dev") else { return };
+    let folder = TempDir::new("mpich");
+    let (source, program) = (folder.join("ring.c"), folder.join("ring"));
+    std::fs::write(&source, RING).unwrap();
+    let mut compile = Command::new(compiler);
+    let run = finish(std::mem::replace(compile.arg("-o").arg(&program).arg(&source), Command::new("true")));
+    assert_eq!(run.status, 0, "{}", run.err);
+    let (jobs, program) = (Folder::new(), program.to_str().unwrap().to_owned());
+    let run = launch(&jobs, &["-n", "4", &program]);
+    assert_eq!((run.status, &*run.out), (0, "4 ranks, token 6\n"), "{}", run.err);
+    let run = launch(&jobs, &["-n", "3", &program, "abort"]);
+    assert_eq!(run.status, 7, "{}", run.err);
+    let run = launch(&jobs, &["-n", "3", &program, "leave"]);
+    assert!(run.status != 0 && run.err.contains("without MPI_Finalize"), "{}", run.err);
+}
+
+const RING: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    int rank, size, token = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc > 1 && !strcmp(argv[1], "abort") && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
+    if (argc > 1 && !strcmp(argv[1], "leave") && rank == 1) _Exit(0);
+    MPI_Allreduce(&rank, &token, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) printf("%d ranks, token %d\n", size, token);
+    MPI_Finalize();
+    return 0;
+}
+"#;

@@ -1,0 +1,110 @@
+//! What the tests of launching share: a folder of their own, a run and its end, processes that should be gone.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+pub(crate) mod cluster;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use viaduct_kit::effort::scaled;
+use viaduct_kit::leaks::descendants;
+use viaduct_kit::tempdir::TempDir;
+
+/// Where the jobs of a test meet nobody else's.
+pub(crate) struct Folder(TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Folder {
+        let folder = TempDir::new("launch");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(folder.path(), mode).unwrap();
+        Folder(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// What a run gave.
+pub(crate) struct Run {
+    pub(crate) status: i32,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn command(folder: &Folder, args: &[&str]) -> Command {
+    verb_command(folder, &[&["launch"], args].concat())
+}
+
+fn verb_command(folder: &Folder, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(args).env("VIADUCT_RUNTIME_DIR", folder.path());
+    for stray in [
+        "SLURM_JOB_NODELIST",
+        "SLURM_NODELIST",
+        "PBS_NODEFILE",
+        "VIADUCT_TOKEN",
+        "VIADUCT_TOKEN_FILE",
+        "PMI_FD",
+    ] {
+        command.env_remove(stray);
+    }
+    command
+}
+
+pub(crate) fn launch(folder: &Folder, args: &[&str]) -> Run {
+    finish(command(folder, args))
+}
+
+pub(crate) fn verb(folder: &Folder, args: &[&str]) -> Run {
+    finish(verb_command(folder, args))
+}
+
+pub(crate) fn finish(mut command: Command) -> Run {
+    let output = command.stdin(Stdio::null()).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let status = output.status.code().unwrap_or(-1);
+    Run { status, out: text(&output.stdout), err: text(&output.stderr), bytes: output.stdout }
+}
+
+/// Lines of a child's output; none after its end.
+pub(crate) struct Lines(BufReader<ChildStdout>);
+
+impl Lines {
+    pub(crate) fn new(out: ChildStdout) -> Lines {
+        Lines(BufReader::new(out))
+    }
+
+    pub(crate) fn next(&mut self) -> Option<String> {
+        let mut line = String::new();
+        let n = self.0.read_line(&mut line).unwrap();
+        (n > 0).then(|| line.trim_end().to_owned())
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: i32) {
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0, "process {pid} is there");
+}
+
+/// Whether a process has ended; one that only waits to be buried has.
+pub(crate) fn gone(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn child_of(pid: u32) -> Option<u32> {
+    descendants(pid).first().map(|process| process.pid)
+}
+
+pub(crate) fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let end = Instant::now() + scaled(Duration::from_secs(60));
+    while !there() {
+        assert!(Instant::now() < end, "{what}: not within a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
