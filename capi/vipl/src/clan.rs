@@ -1,4 +1,4 @@
-//! What cLAN's library had beyond the standard, as far as it makes sense here; user data is in [`vi`](crate::vi).
+//! What cLAN's library had beyond the standard, as far as it makes sense here; user data is in [`crate::vi`].
 
 use std::ffi::{c_int, c_ulong, c_void};
 
