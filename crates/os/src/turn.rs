@@ -77,15 +77,8 @@ impl<T> Turn<T> {
     #[inline]
     pub fn enter(&self) -> TurnGuard<'_, T> {
         let me = this_thread();
-        if self.owner.load(Ordering::Relaxed) == me {
-            assert!(!self.inside.load(Ordering::Relaxed), "entered twice by one thread");
-            self.inside.store(true, Ordering::Relaxed);
-            // Against the heavy barrier of whoever takes the ownership: it sees us inside, or we see that it is gone.
-            barrier::light();
-            if self.owner.load(Ordering::Relaxed) == me {
-                return TurnGuard { turn: self, held: None, value: PhantomData };
-            }
-            self.inside.store(false, Ordering::Release);
+        if self.enter_as_owner(me) {
+            return TurnGuard { turn: self, held: None, value: PhantomData };
         }
         self.enter_by_mutex(me)
     }
@@ -97,19 +90,29 @@ impl<T> Turn<T> {
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let me = this_thread();
-        if self.owner.load(Ordering::Relaxed) == me {
-            assert!(!self.inside.load(Ordering::Relaxed), "entered twice by one thread");
-            self.inside.store(true, Ordering::Relaxed);
-            // As in `enter`.
-            barrier::light();
-            if self.owner.load(Ordering::Relaxed) == me {
-                let _out = Out(&self.inside);
-                // SAFETY: the owner is inside, so nobody else has the value.
-                return act(unsafe { &mut *self.value.get() });
-            }
-            self.inside.store(false, Ordering::Release);
+        if self.enter_as_owner(me) {
+            let _out = Out(&self.inside);
+            // SAFETY: the owner is inside, so nobody else has the value.
+            return act(unsafe { &mut *self.value.get() });
         }
         self.with_by_mutex(me, act)
+    }
+
+    /// Whether this thread is the owner; then it is inside.
+    #[inline(always)]
+    fn enter_as_owner(&self, me: usize) -> bool {
+        if self.owner.load(Ordering::Relaxed) != me {
+            return false;
+        }
+        assert!(!self.inside.load(Ordering::Relaxed), "entered twice by one thread");
+        self.inside.store(true, Ordering::Relaxed);
+        // Against the heavy barrier of whoever takes the ownership: it sees us inside, or we see that it is gone.
+        barrier::light();
+        if self.owner.load(Ordering::Relaxed) == me {
+            return true;
+        }
+        self.inside.store(false, Ordering::Release);
+        false
     }
 
     #[inline(never)]
