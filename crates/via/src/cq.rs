@@ -234,6 +234,12 @@ impl CqCore {
         Some(self.members[self.scrub])
     }
 
+    /// Whether some VI was cooled and not looked at since.
+    #[inline]
+    pub(crate) fn has_cooling(&self) -> bool {
+        !self.cooling.is_empty()
+    }
+
     /// One of the VIs cooled before the barrier of this number, which was passed.
     pub(crate) fn next_cooling(&mut self, passed: u64) -> Option<Vi> {
         let at = self.cooling.iter().position(|(_, begun)| *begun < passed)?;

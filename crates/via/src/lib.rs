@@ -67,6 +67,7 @@ mod queues;
 #[allow(unsafe_code)]
 pub mod raw;
 mod shared;
+mod sleepers;
 mod srq;
 mod vi;
 mod waiting;
@@ -85,5 +86,6 @@ pub use nic::{Nic, ViInfo};
 pub use poll::Completion;
 pub use queues::{Fault, Queues};
 pub use shared::{EntryHandler, Next, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic};
+pub use sleepers::Sleepers;
 pub use vi::{Queue, ViState};
 pub use viaduct_os::wait::{Spin, WaitConfig};

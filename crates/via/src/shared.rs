@@ -4,7 +4,6 @@
 //! handlers and futures are in [`service`].
 
 mod service;
-mod sleep;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +22,10 @@ use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::poll::Completion;
+use crate::sleepers::Sleepers;
 use crate::vi::Queue;
 use service::Watch;
 pub use service::{EntryHandler, Next, NotifyHandler, SharedErrorHandler};
-use sleep::SharedSleep;
 
 /// A NIC that threads share.
 #[derive(Clone)]
@@ -35,7 +34,7 @@ pub struct SharedNic(Arc<Inner>);
 struct Inner {
     /// There until it is closed.
     nic: Turn<Option<Nic>>,
-    sleep: SharedSleep,
+    sleep: Sleepers,
     watch: Mutex<Watch>,
     closing: AtomicBool,
     service: Mutex<Option<JoinHandle<()>>>,
@@ -45,7 +44,7 @@ impl SharedNic {
     /// Makes a NIC shareable.
     pub fn new(nic: Nic) -> SharedNic {
         SharedNic(Arc::new(Inner {
-            sleep: SharedSleep::new(nic.sleep()),
+            sleep: nic.sleepers(),
             nic: Turn::new(Some(nic)),
             watch: Mutex::default(),
             closing: AtomicBool::new(false),

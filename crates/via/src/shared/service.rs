@@ -15,13 +15,13 @@ use std::thread;
 use smallvec::SmallVec;
 use viaduct_os::wait::Sleep;
 
-use super::sleep::SharedSleep;
 use super::{Inner, SharedNic};
 use crate::error::Error;
 use crate::event::ErrorEvent;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::poll::Completion;
+use crate::sleepers::Sleepers;
 use crate::vi::{Queue, ViState};
 
 /// A handler of one completion.
@@ -144,7 +144,7 @@ impl SharedNic {
                 .name("viaduct-notify".into())
                 .spawn(move || serve(&weak, &sleep))
                 .map_err(|e| Error::Os(viaduct_os::error::OsError::sys("clone", e)))?;
-            nic.signal.set_watcher(Some(handle.thread().clone()));
+            nic.unpark_at_news(Some(handle.thread().clone()));
             *service = Some(handle);
         }
         Ok(())
@@ -250,7 +250,7 @@ fn poll_source(nic: &mut Nic, source: Source) -> Result<Option<Completion>, Erro
 }
 
 /// The service thread: fires what is ready, then sleeps on the bell while something is armed, else until unparked.
-fn serve(nic: &Weak<Inner>, sleep: &SharedSleep) {
+fn serve(nic: &Weak<Inner>, sleep: &Sleepers) {
     loop {
         let Some(inner) = nic.upgrade().filter(|inner| !inner.closing.load(Ordering::Acquire)) else {
             return;

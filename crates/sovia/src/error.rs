@@ -1,0 +1,65 @@
+//! What can go wrong before a stream stands. Afterwards errors are [`std::io::Error`]s, as users of sockets expect.
+
+use std::io::{self, ErrorKind};
+
+/// Why a stream or a listener could not be made.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The settings contradict themselves.
+    #[error("settings refused: {cause}; {hint}")]
+    Config {
+        /// What is wrong.
+        cause: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The address cannot be read.
+    #[error("not an address: {text:?}; {hint}")]
+    Address {
+        /// What was given.
+        text: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The one at the other end speaks something else, or another version.
+    #[error("{address} does not speak this protocol: {why}; both ends need the same version of the library")]
+    Greeting {
+        /// Who.
+        address: String,
+        /// What was wrong with its greeting.
+        why: &'static str,
+    },
+    /// The library was closed, or belongs to the parent of a forked process.
+    #[error("the sockets library is closed; open it again")]
+    Closed,
+    /// The NIC said no.
+    #[error(transparent)]
+    Via(#[from] viaduct_via::Error),
+    /// The operating system said no.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        use viaduct_via::Error as Via;
+        let kind = match &error {
+            Error::Config { .. } | Error::Address { .. } => ErrorKind::InvalidInput,
+            Error::Greeting { .. } => ErrorKind::InvalidData,
+            Error::Closed => ErrorKind::NotConnected,
+            Error::Io(e) => e.kind(),
+            Error::Via(e) => match e {
+                Via::NoMatch(_) | Via::Rejected(_) | Via::NotOfThisJob(_) => ErrorKind::ConnectionRefused,
+                Via::Timeout => ErrorKind::TimedOut,
+                Via::AddressInUse(_) => ErrorKind::AddrInUse,
+                Via::NotReachable(_) => ErrorKind::HostUnreachable,
+                Via::InvalidParameter(_) => ErrorKind::InvalidInput,
+                Via::Protocol(_) | Via::VersionMismatch { .. } => ErrorKind::InvalidData,
+                Via::Limit { .. } => ErrorKind::OutOfMemory,
+                _ => ErrorKind::Other,
+            },
+        };
+        io::Error::new(kind, error)
+    }
+}

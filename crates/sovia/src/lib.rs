@@ -1,0 +1,61 @@
+//! Stream sockets over VIA, with the protocol of SOVIA: user-level sockets that need no kernel on the data path.
+//!
+//! ```text
+//!   Stream, Listener      the calls of std's TcpStream and TcpListener
+//!        │
+//!   Sovia                 one NIC with its sockets, behind one lock; how threads wait
+//!        │                service thread: accepts, fires timers, finishes what is closed
+//!   engine ── socket      descriptors, buffers, completions        (VIA below)
+//!        │
+//!   protocol              window, acknowledgements, combining, figure 8: pure, without bytes or clock
+//!   wire                  packet types in the immediate data
+//! ```
+//!
+//! A program opens a NIC on a provider of its choice and hands it over. Streams are reliable and in order, block or do not,
+//! can be half closed, and come from the same peers that VIA connects: processes of a host through shared memory, others
+//! over the network. Each optimisation of the paper is a setting ([`Config`], [`Step`]).
+//!
+//! # Example
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use viaduct_sovia::{Config, Sovia};
+//! use viaduct_via::Nic;
+//!
+//! let hub = viaduct_providers::loopback::Hub::new();
+//! let server = Sovia::open(Nic::open(hub.provider())?, Config::default())?;
+//! let client = Sovia::open(Nic::open(hub.provider())?, Config::default())?;
+//!
+//! let listener = server.listen("via://:7000", 16)?;
+//! let mut asking = client.connect("via://localhost:7000")?; // stands before accept is called
+//! asking.write_all(b"how far is it?")?;
+//! asking.flush()?;
+//!
+//! let mut answering = listener.accept()?;
+//! let mut question = [0; 14];
+//! answering.read_exact(&mut question)?;
+//! assert_eq!(&question, b"how far is it?");
+//! # drop(answering);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod config;
+mod engine;
+mod error;
+mod library;
+mod listener;
+pub mod protocol;
+mod service;
+mod socket;
+mod stream;
+mod table;
+pub mod wire;
+
+pub use config::{Config, Handling, Step, Waiting};
+pub use error::Error;
+pub use library::{Activity, Sovia};
+pub use listener::Listener;
+pub use stream::Stream;

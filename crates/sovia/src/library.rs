@@ -1,0 +1,242 @@
+//! The library: one NIC with its sockets behind one lock, and how threads wait for them.
+//!
+//! SOVIA, sections 3.1.2 and 4.1. In single-threaded handling the thread that waits takes packets in by itself; with a
+//! handler thread it sleeps on a condition until that has done so, which is what HANDLER costs in figure 9.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use viaduct_os::clock;
+use viaduct_os::wait::WaitPolicy;
+use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
+
+use crate::address;
+use crate::config::{Config, Handling, Waiting};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::listener::Listener;
+use crate::service;
+use crate::stream::Stream;
+
+/// How long a connection may take to come about where nobody says otherwise.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// The sockets library on one NIC. Clones are the same; streams and listeners keep it open.
+#[derive(Clone)]
+pub struct Sovia(Arc<Owner>);
+
+/// What the last stream, listener or clone ends.
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the threads of the library share with those of the application.
+pub(crate) struct Shared {
+    engine: Mutex<Engine>,
+    /// Threads that wait for the lock: those who only look let them pass.
+    wanted: AtomicU32,
+    pub(crate) sleepers: Sleepers,
+    changed: Condvar,
+    pub(crate) handling: Handling,
+    pub(crate) wait: WaitConfig,
+    pub(crate) service: OnceLock<Thread>,
+    pub(crate) exiting: AtomicBool,
+    pub(crate) close_rounds: AtomicU32,
+}
+
+impl Sovia {
+    /// Opens the library on a NIC, which it keeps to itself.
+    pub fn open(nic: Nic, config: Config) -> Result<Sovia, Error> {
+        config.check()?;
+        let spin = match config.waiting {
+            Waiting::Blocking => Spin::Auto,
+            Waiting::Polling => Spin::Always,
+        };
+        let shared = Arc::new(Shared {
+            sleepers: nic.sleepers(),
+            handling: config.handling,
+            wait: WaitConfig { spin },
+            engine: Mutex::new(Engine::new(nic, config)?),
+            wanted: AtomicU32::new(0),
+            changed: Condvar::new(),
+            service: OnceLock::new(),
+            exiting: AtomicBool::new(false),
+            close_rounds: AtomicU32::new(0),
+        });
+        let spawn = |name: &str, run: fn(&Shared)| {
+            let shared = shared.clone();
+            thread::Builder::new().name(name.into()).spawn(move || run(&shared))
+        };
+        let mut threads = vec![spawn("sovia-service", service::serve)?];
+        let thread = threads[0].thread().clone();
+        shared.lock().nic.unpark_at_news(Some(thread.clone()));
+        let _ = shared.service.set(thread);
+        if shared.handling == Handling::Handler {
+            threads.push(spawn("sovia-handler", service::handle)?);
+        }
+        Ok(Sovia(Arc::new(Owner { shared, threads: Mutex::new(threads) })))
+    }
+
+    /// Connects to `via://host:port`, or to a name as VIA writes it.
+    pub fn connect(&self, address: &str) -> Result<Stream, Error> {
+        self.connect_timeout(address, CONNECT_LIMIT)
+    }
+
+    /// The same within a time of one's own.
+    pub fn connect_timeout(&self, address: &str, limit: Duration) -> Result<Stream, Error> {
+        let peer = address::parse(address)?;
+        let shared = &self.0.shared;
+        let id = shared.lock().connect_start(&peer, limit)?;
+        let deadline = clock::now_ns().saturating_add(limit.as_nanos() as u64);
+        let mut policy = WaitPolicy::new(shared.wait);
+        let connected = shared.look(&mut policy, Some(deadline), |engine| engine.connect_poll(id));
+        connected.unwrap_or_else(|| {
+            shared.lock().retire(id);
+            Err(viaduct_via::Error::Timeout.into())
+        })?;
+        shared.poke();
+        Ok(Stream::new(self.0.clone(), id, peer))
+    }
+
+    /// Listens at an address. Up to `backlog` connections are accepted before anybody fetches them.
+    pub fn listen(&self, address: &str, backlog: usize) -> Result<Listener, Error> {
+        let address = address::parse(address)?;
+        let port = self.0.shared.lock().listen(&address, backlog)?;
+        self.0.shared.poke();
+        Ok(Listener::new(self.0.clone(), port, address))
+    }
+
+    /// What the library has done and has to do.
+    pub fn activity(&self) -> Activity {
+        let engine = self.0.shared.lock();
+        Activity {
+            packets: engine.handled,
+            open: engine.open,
+            closing: engine.closing,
+            close_rounds: self.0.shared.close_rounds.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What a library has done and has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Activity {
+    /// Packets taken in.
+    pub packets: u64,
+    /// Sockets that the application has open, or has not accepted yet.
+    pub open: usize,
+    /// Sockets that are closed, and whose peers have not answered yet.
+    pub closing: usize,
+    /// Times that the service thread slept as the paper's close thread.
+    pub close_rounds: u32,
+}
+
+impl Shared {
+    /// The engine.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
+        if let Ok(engine) = self.engine.try_lock() {
+            return engine;
+        }
+        self.wanted.fetch_add(1, Ordering::Relaxed);
+        let engine = self.engine.lock().unwrap_or_else(|e| e.into_inner());
+        self.wanted.fetch_sub(1, Ordering::Relaxed);
+        engine
+    }
+
+    /// Lets the engine go, and wakes those who may wait for what was done.
+    pub(crate) fn release(&self, mut engine: MutexGuard<'_, Engine>) {
+        let news = std::mem::take(&mut engine.news);
+        let wake = news || engine.leaves_doubts();
+        drop(engine);
+        if wake {
+            self.sleepers.wake_others();
+            if self.handling == Handling::Handler {
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// Waits until `poll` has an answer, in the way of the library's handling. `None` once the deadline has passed.
+    pub(crate) fn wait<T>(
+        &self,
+        policy: &mut WaitPolicy,
+        deadline: Option<u64>,
+        mut poll: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> Option<T> {
+        if self.handling == Handling::Single {
+            return self.look(policy, deadline, poll);
+        }
+        let mut engine = self.lock();
+        loop {
+            if let Some(found) = poll(&mut engine) {
+                self.release(engine);
+                return Some(found);
+            }
+            let left = deadline.map(|at| at.saturating_sub(clock::now_ns()));
+            engine = match left {
+                Some(0) => return None,
+                Some(left) => {
+                    let woken = self.changed.wait_timeout(engine, Duration::from_nanos(left));
+                    woken.unwrap_or_else(|e| e.into_inner()).0
+                }
+                None => self.changed.wait(engine).unwrap_or_else(|e| e.into_inner()),
+            };
+        }
+    }
+
+    /// Waits and takes packets in meanwhile.
+    pub(crate) fn look<T>(
+        &self,
+        policy: &mut WaitPolicy,
+        deadline: Option<u64>,
+        mut poll: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> Option<T> {
+        let mut look = || {
+            if self.wanted.load(Ordering::Relaxed) > 0 {
+                thread::yield_now();
+            }
+            let mut engine = self.lock();
+            let mut found = poll(&mut engine);
+            // Nobody rings again for what is left when this thread goes to sleep.
+            while found.is_none() && engine.handle() {
+                found = poll(&mut engine);
+            }
+            self.release(engine);
+            found
+        };
+        policy.wait(deadline, &mut look, &self.sleepers)
+    }
+
+    /// The service thread should look at what there is to do.
+    pub(crate) fn poke(&self) {
+        if let Some(thread) = self.service.get() {
+            thread.unpark();
+        }
+        self.sleepers.wake_others();
+    }
+}
+
+impl Drop for Owner {
+    /// Section 4.4: active connections are closed, those that are closing get a bounded time, threads end, and with the
+    /// NIC goes all memory.
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        let mut engine = shared.lock();
+        let all: Vec<_> = engine.sockets.iter_mut().map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| engine.close(id));
+        let deadline = clock::now_ns() + engine.config.exit_limit.as_nanos() as u64;
+        shared.release(engine);
+        let mut policy = WaitPolicy::new(WaitConfig::default());
+        let _ = shared.look(&mut policy, Some(deadline), |engine| (engine.closing == 0).then_some(()));
+        shared.exiting.store(true, Ordering::Release);
+        shared.lock().nic.unpark_at_news(None);
+        shared.poke();
+        shared.sleepers.ring();
+        for thread in self.threads.get_mut().unwrap_or_else(|e| e.into_inner()).drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

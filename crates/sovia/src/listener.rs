@@ -1,0 +1,84 @@
+//! Listeners: connections come about behind them, and are fetched with accept (section 3.3).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use viaduct_os::clock;
+use viaduct_os::wait::WaitPolicy;
+use viaduct_via::NetAddress;
+
+use crate::address;
+use crate::library::Owner;
+use crate::stream::Stream;
+
+/// Takes connections at one address. Dropped, it takes no more, and those nobody fetched are closed.
+pub struct Listener {
+    owner: Arc<Owner>,
+    port: usize,
+    address: NetAddress,
+    nonblocking: AtomicBool,
+}
+
+impl Listener {
+    pub(crate) fn new(owner: Arc<Owner>, port: usize, address: NetAddress) -> Listener {
+        Listener { owner, port, address, nonblocking: AtomicBool::new(false) }
+    }
+
+    /// The next connection.
+    pub fn accept(&self) -> io::Result<Stream> {
+        self.accept_until(None)
+    }
+
+    /// The next connection, if one comes within the time.
+    pub fn accept_timeout(&self, limit: Duration) -> io::Result<Stream> {
+        self.accept_until(Some(clock::now_ns().saturating_add(limit.as_nanos() as u64)))
+    }
+
+    /// Whether accept returns at once if nobody is there.
+    pub fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> String {
+        address::display(&self.address)
+    }
+
+    /// Connections one after the other, for ever.
+    pub fn incoming(&self) -> impl Iterator<Item = io::Result<Stream>> + '_ {
+        std::iter::repeat_with(|| self.accept())
+    }
+
+    fn accept_until(&self, deadline: Option<u64>) -> io::Result<Stream> {
+        let shared = &self.owner.shared;
+        let nonblocking = self.nonblocking.load(Ordering::Relaxed);
+        let deadline = if nonblocking { Some(0) } else { deadline };
+        let mut policy = WaitPolicy::new(shared.wait);
+        let next = shared.look(&mut policy, deadline, |engine| {
+            engine.accept_requests();
+            let id = engine.ports[self.port].ready.pop_front()?;
+            let peer = engine.sockets.get_mut(id)?.peer.clone();
+            Some((id, peer))
+        });
+        match next {
+            Some((id, peer)) => {
+                // There is room for one more.
+                shared.poke();
+                Ok(Stream::new(self.owner.clone(), id, peer))
+            }
+            None if nonblocking => Err(io::ErrorKind::WouldBlock.into()),
+            None => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut engine = self.owner.shared.lock();
+        engine.unlisten(self.port);
+        self.owner.shared.release(engine);
+        self.owner.shared.poke();
+    }
+}

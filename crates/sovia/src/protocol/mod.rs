@@ -1,0 +1,19 @@
+//! The protocol of one connection as a pure core: events in, actions out. No clock, no thread, no system call, no bytes.
+//!
+//! SOVIA, sections 3.2, 3.3, 4.2 and 4.3. The engine tells what happened (a packet came, the application writes, a
+//! descriptor was posted again) and does what the answer says. Bytes stay with the engine; here are only their numbers.
+//!
+//! ```text
+//!   window    credits to send, acknowledgements to give       sections 3.2.1, 3.2.2
+//!   combine   what waits in the combining buffer, and when it goes   section 3.2.3
+//!   state     figure 8
+//!   connection   the three together
+//! ```
+
+mod combine;
+mod connection;
+mod state;
+mod window;
+
+pub use connection::{Action, Actions, Connection, Violation, WriteStep};
+pub use state::State;

@@ -1,0 +1,354 @@
+//! Streams: the calls of std's `TcpStream`, over VIA.
+//!
+//! SOVIA, sections 4.2 and 4.3. A read sends what is held, so that a question is never kept waiting by the timer while its
+//! answer is waited for. Dropping the last clone closes; closing returns at once, and FIN and FINACK are exchanged behind it.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use viaduct_os::clock;
+use viaduct_os::wait::WaitPolicy;
+use viaduct_via::NetAddress;
+
+use crate::address;
+use crate::engine::Engine;
+use crate::library::Owner;
+use crate::socket::Outcome;
+use crate::table::SocketId;
+
+/// A connected stream.
+pub struct Stream(Arc<Handle>);
+
+struct Handle {
+    owner: Arc<Owner>,
+    id: SocketId,
+    peer: NetAddress,
+    nonblocking: AtomicBool,
+    /// In nanoseconds; 0 is none.
+    read_timeout: AtomicU64,
+    write_timeout: AtomicU64,
+    /// In nanoseconds, and one more; 0 is none.
+    linger: AtomicU64,
+    reading: Mutex<WaitPolicy>,
+    writing: Mutex<WaitPolicy>,
+    ended: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(owner: Arc<Owner>, id: SocketId, peer: NetAddress) -> Stream {
+        let wait = owner.shared.wait;
+        Stream(Arc::new(Handle {
+            owner,
+            id,
+            peer,
+            nonblocking: AtomicBool::new(false),
+            read_timeout: AtomicU64::new(0),
+            write_timeout: AtomicU64::new(0),
+            linger: AtomicU64::new(0),
+            reading: Mutex::new(WaitPolicy::new(wait)),
+            writing: Mutex::new(WaitPolicy::new(wait)),
+            ended: false,
+        }))
+    }
+
+    /// The same stream once more, for another thread.
+    pub fn try_clone(&self) -> io::Result<Stream> {
+        Ok(Stream(self.0.clone()))
+    }
+
+    /// Copies out what the next read would bring, and leaves it there.
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(into, true)
+    }
+
+    /// Closes one direction or both, for all clones.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.with(|engine, id| {
+            let Some(socket) = engine.sockets.get_mut(id) else { return };
+            if how != Shutdown::Write {
+                socket.shutdown_read(&mut engine.nic);
+            }
+            if how != Shutdown::Read {
+                socket.shutdown_write(&mut engine.nic);
+            }
+            engine.news = true;
+        });
+        Ok(())
+    }
+
+    /// Closes the stream, if this is its last clone. With a linger time it waits for the peer; an error says that the
+    /// time was over before the peer had everything.
+    pub fn close(self) -> io::Result<()> {
+        match Arc::into_inner(self.0) {
+            Some(mut handle) => handle.end(),
+            None => Ok(()),
+        }
+    }
+
+    /// How long a read waits; `None` is for ever.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set(&self.0.read_timeout, limit)
+    }
+
+    /// How long a write waits; `None` is for ever.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        set(&self.0.write_timeout, limit)
+    }
+
+    /// Whether calls return at once instead of waiting.
+    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        self.0.nonblocking.store(on, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether small requests go at once instead of being combined.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.0.with(|engine, id| {
+            if let Some(socket) = engine.sockets.get_mut(id) {
+                socket.set_combining(&mut engine.nic, !on);
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether small requests go at once.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        let combining =
+            |engine: &mut Engine, id| engine.sockets.get_mut(id)?.conn.as_ref().map(|c| c.combining());
+        Ok(!self.0.with(combining).unwrap_or(false))
+    }
+
+    /// What closing does: `None` returns at once, a time waits so long for the peer to have everything, and zero breaks
+    /// the connection off.
+    pub fn set_linger(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.0.linger.store(limit.map_or(0, |l| nanos(l).saturating_add(1)), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Who is at the other end.
+    pub fn peer_addr(&self) -> String {
+        address::display(&self.0.peer)
+    }
+
+    /// The provider that carries the bytes, while connected.
+    pub fn provider(&self) -> Option<&'static str> {
+        self.0.with(|engine, id| {
+            let vi = engine.sockets.get_mut(id)?.vi;
+            engine.nic.query_vi(vi).ok()?.provider
+        })
+    }
+}
+
+impl Handle {
+    fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
+        let shared = &self.owner.shared;
+        let mut engine = shared.lock();
+        let result = work(&mut engine, self.id);
+        shared.release(engine);
+        result
+    }
+
+    fn receive(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
+        let poll = |engine: &mut Engine| match engine.sockets.get_mut(self.id) {
+            Some(socket) => socket.read(&mut engine.nic, into, peek),
+            None => Outcome::Failed(ErrorKind::NotConnected),
+        };
+        self.wait(&self.reading, &self.read_timeout, poll)
+    }
+
+    /// Takes all of `bytes`, unless time or the stream ends before.
+    fn transmit(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut done = 0;
+        loop {
+            let mut tell = false;
+            let result = self.wait(&self.writing, &self.write_timeout, |engine| {
+                let Some(socket) = engine.sockets.get_mut(self.id) else {
+                    return Outcome::Failed(ErrorKind::NotConnected);
+                };
+                let (outcome, timer) = socket.write(&mut engine.nic, &bytes[done..]);
+                if timer {
+                    tell |= engine.start_timer(self.id);
+                }
+                outcome
+            });
+            if tell {
+                self.owner.shared.poke();
+            }
+            match result {
+                Ok(n) => done += n,
+                Err(_) if done > 0 => return Ok(done),
+                Err(e) => return Err(e),
+            }
+            if done == bytes.len() {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn wait(
+        &self,
+        policy: &Mutex<WaitPolicy>,
+        timeout: &AtomicU64,
+        mut poll: impl FnMut(&mut Engine) -> Outcome,
+    ) -> io::Result<usize> {
+        let shared = &self.owner.shared;
+        let poll = |engine: &mut Engine| match poll(engine) {
+            Outcome::Wait => None,
+            other => Some(other),
+        };
+        let nonblocking = self.nonblocking.load(Ordering::Relaxed);
+        let outcome = if nonblocking {
+            let (mut engine, mut poll) = (shared.lock(), poll);
+            let found = poll(&mut engine).or_else(|| if engine.handle() { poll(&mut engine) } else { None });
+            shared.release(engine);
+            found
+        } else {
+            let deadline = match timeout.load(Ordering::Relaxed) {
+                0 => None,
+                limit => Some(clock::now_ns().saturating_add(limit)),
+            };
+            // What was learnt from earlier waits, unless another thread is at it.
+            match policy.try_lock() {
+                Ok(mut policy) => shared.wait(&mut policy, deadline, poll),
+                Err(_) => shared.wait(&mut WaitPolicy::new(shared.wait), deadline, poll),
+            }
+        };
+        match outcome {
+            Some(Outcome::Done(n)) => Ok(n),
+            Some(Outcome::Failed(kind)) => Err(kind.into()),
+            // Users of sockets expect this kind for both.
+            Some(Outcome::Wait) | None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        let linger = self.linger.load(Ordering::Relaxed);
+        let shared = &self.owner.shared;
+        if linger == 1 {
+            self.with(|engine, id| engine.abort(id));
+            return Ok(());
+        }
+        let closing = self.with(|engine, id| {
+            engine.close(id);
+            engine.closing > 0
+        });
+        if closing {
+            shared.poke();
+        }
+        if linger == 0 {
+            return Ok(());
+        }
+        let deadline = Some(clock::now_ns().saturating_add(linger - 1));
+        let gone = |engine: &mut Engine| engine.sockets.get_mut(self.id).is_none().then_some(());
+        let waited = shared.look(&mut WaitPolicy::new(shared.wait), deadline, gone);
+        waited.ok_or_else(|| ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.receive(into, false)
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut done = 0;
+        for part in into.iter_mut().filter(|p| !p.is_empty()) {
+            let n = match done {
+                0 => self.0.receive(part, false)?,
+                // Only what is there already.
+                _ => self.0.with(|engine, id| match engine.sockets.get_mut(id) {
+                    Some(socket) => match socket.read(&mut engine.nic, part, false) {
+                        Outcome::Done(n) => n,
+                        _ => 0,
+                    },
+                    None => 0,
+                }),
+            };
+            done += n;
+            if n < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.transmit(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut done = 0;
+        for part in parts.iter().filter(|p| !p.is_empty()) {
+            match self.0.transmit(part) {
+                Ok(n) => done += n,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+            if self.0.nonblocking.load(Ordering::Relaxed) && done < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sends what is held, or leaves it to go with the next acknowledgement where the window is shut.
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.with(|engine, id| {
+            engine.handle();
+            if let Some(socket) = engine.sockets.get_mut(id) {
+                socket.flush(&mut engine.nic);
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(into)
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(into)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}
+
+fn nanos(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX - 1)
+}
+
+fn set(timeout: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
+    if limit == Some(Duration::ZERO) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "a time limit of no time; use set_nonblocking"));
+    }
+    timeout.store(limit.map_or(0, nanos), Ordering::Relaxed);
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! What travels: the packet type in the immediate data, and the greeting in the private data of the connection.
+//!
+//! SOVIA, section 4.2: the type needs no memory of its own. `docs/protocols/sovia.md` has the layout. Whatever does not
+//! read as one of these came from somebody who does not speak the protocol.
+
+/// Widest window: what fits into the acknowledgement field, with room to spare.
+pub const MAX_WINDOW: u32 = 4096;
+
+/// Private data of a request and of its answer.
+pub const GREETING_LEN: usize = 20;
+const MAGIC: [u8; 4] = *b"SOVA";
+const VERSION: u32 = 1;
+
+/// What a packet is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Bytes of the stream.
+    Data = 1,
+    /// Acknowledgements alone.
+    Ack = 2,
+    /// The first packet of each side.
+    Wakeup = 3,
+    /// No more bytes will come.
+    Fin = 4,
+    /// The FIN has come.
+    FinAck = 5,
+}
+
+/// A packet as its immediate data tells it. Packets of every kind carry acknowledgements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// What it is for.
+    pub kind: Kind,
+    /// How many packets of the other direction are acknowledged by it.
+    pub acks: u32,
+    /// Whoever sent it reads no more. Only a FIN says so.
+    pub deaf: bool,
+}
+
+const DEAF: u32 = 1 << 28;
+const ACKS: u32 = 0xffff;
+
+impl Packet {
+    /// A packet without the flag.
+    pub fn new(kind: Kind, acks: u32) -> Packet {
+        Packet { kind, acks, deaf: false }
+    }
+
+    /// As immediate data.
+    #[inline]
+    pub fn encode(self) -> u32 {
+        debug_assert!(self.acks <= MAX_WINDOW);
+        (self.kind as u32) << 29 | if self.deaf { DEAF } else { 0 } | self.acks
+    }
+
+    /// From immediate data, if it is one of ours.
+    #[inline]
+    pub fn decode(word: u32) -> Option<Packet> {
+        let kind = match word >> 29 {
+            1 => Kind::Data,
+            2 => Kind::Ack,
+            3 => Kind::Wakeup,
+            4 => Kind::Fin,
+            5 => Kind::FinAck,
+            _ => return None,
+        };
+        let (acks, deaf) = (word & ACKS, word & DEAF != 0);
+        let rest = word << 3 >> 3 & !(ACKS | DEAF);
+        let sound = rest == 0 && acks <= MAX_WINDOW && (!deaf || kind == Kind::Fin);
+        sound.then_some(Packet { kind, acks, deaf })
+    }
+}
+
+/// What each side tells the other at connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// Longest packet it takes.
+    pub mtu: u32,
+    /// Packets it takes without having acknowledged them.
+    pub window: u32,
+    /// Acknowledgements it holds back.
+    pub threshold: u32,
+}
+
+impl Greeting {
+    /// As private data.
+    pub fn encode(&self) -> [u8; GREETING_LEN] {
+        let mut bytes = [0; GREETING_LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        let words = [VERSION, self.mtu, self.window, self.threshold];
+        for (at, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From private data; what is wrong with it otherwise.
+    pub fn decode(bytes: &[u8]) -> Result<Greeting, &'static str> {
+        let bytes: &[u8; GREETING_LEN] = bytes.try_into().map_err(|_| "no greeting of this protocol")?;
+        if bytes[..4] != MAGIC {
+            return Err("no greeting of this protocol");
+        }
+        let mut words = [0; 4];
+        for (word, at) in words.iter_mut().zip(bytes[4..].chunks_exact(4)) {
+            *word = u32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+        }
+        let [version, mtu, window, threshold] = words;
+        if version != VERSION {
+            return Err("another version");
+        }
+        if mtu == 0 || mtu > 1 << 30 || window == 0 || window > MAX_WINDOW || threshold >= window {
+            return Err("settings that cannot work");
+        }
+        Ok(Greeting { mtu, window, threshold })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_word_is_one_packet_or_none(word: u32) {
+            if let Some(packet) = Packet::decode(word) {
+                prop_assert_eq!(packet.encode(), word);
+            }
+        }
+
+        #[test]
+        fn packets_come_back(kind in 1u32..=5, acks in 0..=MAX_WINDOW) {
+            let packet = Packet::decode(kind << 29 | acks).unwrap();
+            prop_assert_eq!(packet.acks, acks);
+            prop_assert_eq!(Packet::decode(packet.encode()), Some(packet));
+        }
+
+        #[test]
+        fn any_bytes_are_a_sound_greeting_or_none(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            prop_assert!(Greeting::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_changed_greeting_is_sound_or_refused(at in 0..GREETING_LEN, to: u8) {
+            let mut bytes = Greeting { mtu: 32_768, window: 32, threshold: 16 }.encode();
+            bytes[at] = to;
+            if let Ok(g) = Greeting::decode(&bytes) {
+                prop_assert!(g.threshold < g.window && g.window <= MAX_WINDOW && g.mtu > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_fin_is_deaf() {
+        for kind in [Kind::Data, Kind::Ack, Kind::Wakeup, Kind::Fin, Kind::FinAck] {
+            let word = Packet { kind, acks: 1, deaf: true }.encode();
+            assert_eq!(Packet::decode(word).is_some(), kind == Kind::Fin, "{kind:?}");
+        }
+    }
+}
