@@ -8,6 +8,10 @@ mod model;
 #[allow(dead_code)]
 mod directory;
 
+#[path = "../src/parties.rs"]
+#[allow(dead_code)]
+mod parties;
+
 /// Stands for `src/shm/shared.rs`: entries of loom's atomics instead of those in the segment.
 mod shared {
     use std::cell::RefCell;

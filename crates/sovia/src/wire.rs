@@ -123,6 +123,13 @@ mod tests {
     use super::*;
 
     proptest! {
+        // Miri has no current folder to keep failures in, and time for a few cases only.
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            cases: if cfg!(miri) { 16 } else { 256 },
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn a_word_is_one_packet_or_none(word: u32) {
             if let Some(packet) = Packet::decode(word) {

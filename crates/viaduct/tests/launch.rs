@@ -155,7 +155,8 @@ fn three_interrupts_go_from_asking_to_killing() {
 #[test]
 fn a_job_is_stopped_and_goes_on() {
     let folder = Folder::new();
-    let mut command = launching::command(&folder, &["sh", "-c", "echo $$; while :; do sleep 0.01; done"]);
+    // A shell that starts programs would wait for a stopped one without being stopped itself.
+    let mut command = launching::command(&folder, &["sh", "-c", "echo $$; exec sleep 1000"]);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
