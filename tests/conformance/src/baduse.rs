@@ -114,6 +114,7 @@ pub fn unknown_tags_and_regions(mut w: World) {
     let good = MemAttributes::local(w.a.tag);
     for handle in [old, their.handle(), MemHandle::NONE, MemHandle::from_number(u32::MAX)] {
         assert!(unknown(w.a.query_mem(handle)), "{handle:?}");
+        assert!(w.a.region(handle).is_none(), "{handle:?}");
         assert!(unknown(w.a.set_mem_attributes(handle, good)), "{handle:?}");
     }
     assert!(unknown(w.a.deregister(their)));
