@@ -22,7 +22,7 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 
 /// The budget of the build in minutes.
-const BUILD: u64 = 6;
+const BUILD: u64 = 5;
 
 /// A suite that takes this many times its budget hangs.
 const HANG: u32 = 4;
