@@ -85,11 +85,33 @@ pub(crate) unsafe fn order(
     (order, segments)
 }
 
+/// Whether the program's descriptor asks for what a used one did the last time, a plain send or receive of one piece. Then
+/// it is marked as posted, and the used one stands for it; else nothing was done.
+///
+/// # Safety
+/// At `at` is a descriptor with room for one segment, whose memory is the library's until the descriptor is back.
+#[inline(always)]
+pub(crate) unsafe fn refill_alike(used: &mut Descriptor, at: *mut CDescriptor, queue: Queue) -> bool {
+    // SAFETY: control segment and one segment are there.
+    let (cs, only) = unsafe { ((&raw const (*at).cs).read(), (&raw const (*at).ds[0]).read()) };
+    if cs.control != 0 || cs.seg_count != 1 || (queue == Queue::Send && only.length != cs.length) {
+        return false;
+    }
+    let op = if queue == Queue::Send { Op::Send } else { Op::Receive };
+    let handle = MemHandle::from_number(only.handle);
+    let segment = RawSegment { addr: only.data as *mut u8, len: only.length, handle };
+    let alike = used.refill_alike(op, segment, at as u64);
+    if alike {
+        // SAFETY: a descriptor is there.
+        unsafe { clear_status(at) };
+    }
+    alike
+}
+
 /// Makes of a used descriptor what the program's asks for.
 ///
 /// # Safety
 /// As [`order`], and its memory is the library's until the descriptor is back.
-#[inline(always)]
 pub(crate) unsafe fn refill(
     used: &mut Descriptor,
     at: *mut CDescriptor,
@@ -97,18 +119,6 @@ pub(crate) unsafe fn refill(
     queue: Queue,
     most_segments: usize,
 ) {
-    if cs.control == 0 && cs.seg_count == 1 {
-        // SAFETY: there is one segment.
-        let only = unsafe { (&raw const (*at).ds[0]).read() };
-        let op = if queue == Queue::Send { Op::Send } else { Op::Receive };
-        let handle = MemHandle::from_number(only.handle);
-        let segment = RawSegment { addr: only.data as *mut u8, len: only.length, handle };
-        // As most programs do it: the same descriptor with the same buffer as the last time.
-        if (queue == Queue::Receive || only.length == cs.length) && used.refill_alike(op, segment, at as u64)
-        {
-            return;
-        }
-    }
     // SAFETY: by the caller's promise.
     unsafe {
         let (order, segments) = order(at, cs, queue, most_segments);

@@ -6,7 +6,7 @@
 //!                 nic vi mem transfer cq connect notify errors naming clan      one file a group of functions
 //!                            │          arguments checked and converted, nothing more
 //!                 handle nics           a number becomes an open NIC, or a code
-//!                 abi descriptor address code settings names                    what C sees, and what it stands for
+//!                 abi descriptor spares address code settings names             what C sees, and what it stands for
 //!                            │
 //!                 viaduct-via: SharedNic, Nic, Vi, ledger ── viaduct-providers
 //! ```
@@ -48,5 +48,6 @@ pub mod nic;
 mod nics;
 pub mod notify;
 mod settings;
+mod spares;
 pub mod transfer;
 pub mod vi;

@@ -140,7 +140,7 @@ impl NicObject {
     /// Does something with NIC and body.
     #[inline(always)]
     pub(crate) fn visit(&'static self, act: impl FnOnce(&mut Nic, &mut Body) -> Return) -> Return {
-        let done = self.shared.with(|nic| {
+        let done = self.shared.with(move |nic| {
             let (nic, body) = self.with(nic);
             act(nic, body)
         });

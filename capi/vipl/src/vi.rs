@@ -4,14 +4,13 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr;
 
 use viaduct_via::handle::RawHandle;
-use viaduct_via::{
-    Cq, Descriptor, Error, ProtectionTag, Reliability, RemoteAttributes, Vi, ViAttributes, ViState,
-};
+use viaduct_via::{Cq, Error, ProtectionTag, Reliability, RemoteAttributes, Vi, ViAttributes, ViState};
 
 use crate::abi::{CViAttributes, Return};
 use crate::code::{code, coded, done};
 use crate::handle::{Handle, Kind};
 use crate::nics::{self, Body, NicObject, Visit};
+use crate::spares::Spares;
 
 /// Bits of a reliability level that are cLAN's own.
 const PRIVATE_BITS: u16 = 1 << 14 | 1 << 15;
@@ -20,8 +19,8 @@ const PRIVATE_BITS: u16 = 1 << 14 | 1 << 15;
 pub(crate) struct ViBody {
     pub(crate) vi: Vi,
     pub(crate) tag: ProtectionTag,
-    /// Descriptors of the model that are not posted, to be used again.
-    pub(crate) spare: Vec<Descriptor>,
+    /// Descriptors of the model that are not posted, to be used again, per queue.
+    pub(crate) spares: [Spares; 2],
     /// Descriptors that were posted and not yet given back, per queue.
     pub(crate) posted: [u32; 2],
     /// Whether a queue reports to a completion queue.
@@ -92,8 +91,8 @@ fn create(nic: Handle, mut attributes: CViAttributes, cqs: [Handle; 2]) -> Resul
     if body.vis.len() <= index {
         body.vis.resize_with(index + 1, || None);
     }
-    let spare = Vec::new();
-    body.vis[index] = Some(ViBody { vi, tag, spare, posted: [0; 2], bound, attributes, user_data: 0 });
+    let spares = Default::default();
+    body.vis[index] = Some(ViBody { vi, tag, spares, posted: [0; 2], bound, attributes, user_data: 0 });
     Ok(handle)
 }
 
@@ -173,6 +172,7 @@ pub unsafe extern "C" fn vip_set_vi_attributes(vi: Handle, attributes: *const CV
         let found = body.vi(raw).ok_or(Return::InvalidParameter)?;
         nic.set_vi_attributes(found.vi, wanted).map_err(coded)?;
         (found.attributes, found.tag) = (attributes, tag);
+        found.spares.iter_mut().for_each(Spares::forget_checks);
         Ok(())
     };
     done(set())

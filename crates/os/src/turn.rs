@@ -14,21 +14,14 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
-use std::thread;
-use std::time::Duration;
 
 use crate::barrier;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, pause, this_thread};
 
 /// Visits in a row that make a thread the owner after the first change of hands.
 const VISITS: u32 = 64;
 /// The same after many changes.
 const MOST_VISITS: u32 = 1 << 16;
-/// Looks at an owner that is inside before its CPU is left to others, and then before we sleep.
-const LOOKS: u32 = 64;
-const YIELDS: u32 = 64;
-
 /// A value that one thread uses at a time.
 pub struct Turn<T> {
     /// The thread that comes in by `inside` alone; 0 if everybody takes the mutex.
@@ -80,7 +73,7 @@ impl<T> Turn<T> {
         if self.enter_as_owner(me) {
             return TurnGuard { turn: self, held: None, value: PhantomData };
         }
-        self.enter_by_mutex(me)
+        TurnGuard { turn: self, held: Some(self.visit(me)), value: PhantomData }
     }
 
     /// Does something with the value in this thread's turn: what [`enter`](Self::enter) does, in fewer instructions.
@@ -90,12 +83,11 @@ impl<T> Turn<T> {
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let me = this_thread();
-        if self.enter_as_owner(me) {
-            let _out = Out(&self.inside);
-            // SAFETY: the owner is inside, so nobody else has the value.
-            return act(unsafe { &mut *self.value.get() });
-        }
-        self.with_by_mutex(me, act)
+        let held = if self.enter_as_owner(me) { None } else { Some(self.visit(me)) };
+        let _turn = Out { inside: &self.inside, held };
+        // SAFETY: the owner is inside or the mutex is held, so nobody else has the value. (One place that acts, so that the
+        // compiler puts it here.)
+        act(unsafe { &mut *self.value.get() })
     }
 
     /// Whether this thread is the owner; then it is inside.
@@ -115,18 +107,14 @@ impl<T> Turn<T> {
         false
     }
 
-    #[inline(never)]
-    fn with_by_mutex<R>(&self, me: usize, act: impl FnOnce(&mut T) -> R) -> R {
-        act(&mut self.enter_by_mutex(me))
-    }
-
     /// The value, for whoever has the lock itself.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
+    /// Takes the mutex, and from the owner what it has.
     #[inline(never)]
-    fn enter_by_mutex(&self, me: usize) -> TurnGuard<'_, T> {
+    fn visit(&self, me: usize) -> MutexGuard<'_, Visits> {
         // A panic inside leaves the value as it leaves any; the counts of visits are always whole.
         let mut visits = self.visits.lock().unwrap_or_else(|e| e.into_inner());
         let owner = self.owner.load(Ordering::Relaxed);
@@ -141,33 +129,39 @@ impl<T> Turn<T> {
         if visits.row >= visits.enough {
             self.owner.store(me, Ordering::Relaxed);
         }
-        TurnGuard { turn: self, held: Some(visits), value: PhantomData }
+        visits
     }
 
     /// Until the former owner is out. It may be in the middle of a long copy, or not on any CPU.
     fn await_owner(&self) {
         let mut looks = 0;
         while self.inside.load(Ordering::Acquire) {
+            pause(looks);
             looks += 1;
-            if looks < LOOKS {
-                std::hint::spin_loop();
-            } else if looks < LOOKS + YIELDS {
-                thread::yield_now();
-            } else {
-                thread::sleep(Duration::from_micros(50));
-            }
         }
     }
 }
 
-/// The owner is out again, also after a panic.
-struct Out<'a>(&'a AtomicBool);
+/// The turn of [`Turn::with`], which is over when this is dropped, also after a panic.
+struct Out<'a> {
+    inside: &'a AtomicBool,
+    /// The mutex, if this thread is not the owner.
+    held: Option<MutexGuard<'a, Visits>>,
+}
 
 impl Drop for Out<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        match self.held.take() {
+            None => self.inside.store(false, Ordering::Release),
+            Some(held) => give_back(held),
+        }
     }
+}
+
+#[cold]
+fn give_back(held: MutexGuard<'_, Visits>) {
+    drop(held);
 }
 
 impl<T> Deref for TurnGuard<'_, T> {
@@ -204,16 +198,11 @@ impl<T> fmt::Debug for Turn<T> {
     }
 }
 
-/// A number of this thread that no other living thread has. One that is gone was out before a new one can have its.
-#[inline]
-fn this_thread() -> usize {
-    // SAFETY: always succeeds, and touches nothing.
-    unsafe { libc::pthread_self() as usize }
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::atomic::AtomicU32;
+    use std::thread;
+    use std::time::Duration;
 
     use super::*;
 

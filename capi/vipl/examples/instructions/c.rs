@@ -10,12 +10,12 @@ use vipl::nic::vip_open_nic;
 use vipl::transfer::{vip_post_recv, vip_post_send, vip_recv_done, vip_send_done};
 use vipl::vi::vip_create_vi;
 
-use crate::{BYTES, Call, Rounds};
+use crate::{BATCH, BYTES, Call, Rounds};
 
-/// Descriptor and buffer of one end, in one region.
+/// Descriptors and buffer of one end, in one region.
 #[repr(C, align(64))]
 struct Memory {
-    descriptor: CDescriptor,
+    descriptors: [CDescriptor; BATCH],
     bytes: [u8; 64],
 }
 
@@ -45,7 +45,7 @@ fn must(code: Return) {
 
 fn end() -> End {
     let (mut nic, mut tag, mut vi, mut handle) = (Handle::NULL, Handle::NULL, Handle::NULL, 0);
-    let mut memory = Box::new(Memory { descriptor: CDescriptor::default(), bytes: [0; 64] });
+    let mut memory = Box::new(Memory { descriptors: [CDescriptor::default(); BATCH], bytes: [0; 64] });
     // SAFETY: every pointer is to something of the right kind, and the memory lives as long as the program.
     unsafe {
         must(vip_open_nic(c"shm".as_ptr(), &mut nic));
@@ -65,7 +65,7 @@ fn end() -> End {
     }
     let cs = ControlSegment { seg_count: 1, length: BYTES as u32, ..Default::default() };
     let segment = Segment { data: memory.bytes.as_ptr() as u64, handle, length: BYTES as u32 };
-    memory.descriptor = CDescriptor { cs, ds: [segment; 2] };
+    memory.descriptors = [CDescriptor { cs, ds: [segment; 2] }; BATCH];
     End { nic, vi, memory, handle }
 }
 
@@ -95,9 +95,36 @@ pub(crate) fn pair() -> Box<dyn Rounds> {
     Box::new(Pair { a, b })
 }
 
+impl End {
+    fn descriptor(&mut self, number: usize) -> *mut CDescriptor {
+        &raw mut self.memory.descriptors[number]
+    }
+}
+
 impl Rounds for Pair {
+    fn batch(&mut self, call: Call) {
+        let mut done = ptr::null_mut();
+        for number in 0..BATCH {
+            let (recv, send) = (self.b.descriptor(number), self.a.descriptor(number));
+            // SAFETY: descriptors and buffers live in the pair.
+            must(unsafe {
+                match call {
+                    Call::PostRecv => vip_post_recv(self.b.vi, recv, self.b.handle),
+                    Call::PostSend => vip_post_send(self.a.vi, send, self.a.handle),
+                    Call::RecvDone => vip_recv_done(self.b.vi, &mut done),
+                    Call::SendDone => vip_send_done(self.a.vi, &mut done),
+                    Call::RecvNotDone => {
+                        assert_eq!(vip_recv_done(self.b.vi, &mut done), Return::NotDone);
+                        Return::Success
+                    }
+                    Call::Nothing => Return::Success,
+                }
+            });
+        }
+    }
+
     fn round(&mut self, counted: Call) {
-        let (recv, send) = (&raw mut self.b.memory.descriptor, &raw mut self.a.memory.descriptor);
+        let (recv, send) = (self.b.descriptor(0), self.a.descriptor(0));
         must(match counted {
             Call::PostRecv => count_this_post_recv(self.b.vi, recv, self.b.handle),
             // SAFETY: descriptor and buffer live in the pair.

@@ -15,6 +15,9 @@ use std::time::Instant;
 /// One end-to-end round, of which one call is counted.
 pub(crate) trait Rounds {
     fn round(&mut self, counted: Call);
+
+    /// One call many times. In the order of [`CALLS`] they make [`BATCH`] rounds.
+    fn batch(&mut self, call: Call);
 }
 
 /// The call that is counted.
@@ -46,10 +49,17 @@ const OPERATIONS: &[Operation] = &[
 
 /// Bytes of a message.
 pub(crate) const BYTES: usize = 8;
+/// Calls that are timed together. The ring of a connection holds more messages.
+pub(crate) const BATCH: usize = 32;
 const WARM_UP: u32 = 256;
-const TIMED: u32 = 1_000_000;
-/// Calls of a round.
-const CALLS: f64 = 5.0;
+const TIMED: usize = 20_000;
+const CALLS: [(&str, Call); 5] = [
+    ("post_recv", Call::PostRecv),
+    ("recv_not_done", Call::RecvNotDone),
+    ("post_send", Call::PostSend),
+    ("send_done", Call::SendDone),
+    ("recv_done", Call::RecvDone),
+];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -68,20 +78,33 @@ fn main() {
     }
 }
 
-/// A round of each, in turn, so that what disturbs the machine disturbs both.
+/// A batch of each, in turn, so that what disturbs the machine disturbs both; of each call the median.
 fn time() {
-    let (mut rust, mut c) = (rust::pair(), c::pair());
-    let mut best = [f64::MAX; 2];
-    for _ in 0..10 {
-        for (best, pair) in best.iter_mut().zip([&mut rust, &mut c]) {
-            let start = Instant::now();
-            (0..TIMED / 10).for_each(|_| pair.round(Call::Nothing));
-            *best = best.min(start.elapsed().as_nanos() as f64 / f64::from(TIMED / 10));
+    let mut pairs = [rust::pair(), c::pair()];
+    let mut times = [const { [const { Vec::new() }; CALLS.len()] }; 2];
+    for _ in 0..TIMED {
+        for (pair, times) in pairs.iter_mut().zip(&mut times) {
+            for ((_, call), times) in CALLS.iter().zip(times) {
+                let start = Instant::now();
+                pair.batch(*call);
+                times.push(start.elapsed().as_nanos() as f64 / BATCH as f64);
+            }
         }
     }
-    let each = (best[1] - best[0]) / CALLS;
-    println!(
-        "a round of five calls: Rust {:.1} ns, C {:.1} ns; a call more by {each:.1} ns",
-        best[0], best[1]
-    );
+    let [rust, c] = times.map(|calls| calls.map(median));
+    for (at, (name, _)) in CALLS.iter().enumerate() {
+        println!(
+            "{name:14} Rust {:5.1} ns, C {:5.1} ns, more by {:4.1} ns",
+            rust[at],
+            c[at],
+            c[at] - rust[at]
+        );
+    }
+    let more = c.iter().sum::<f64>() - rust.iter().sum::<f64>();
+    println!("{:14} more by {:.1} ns a call", "all", more / CALLS.len() as f64);
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }

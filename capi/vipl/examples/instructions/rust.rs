@@ -5,15 +5,16 @@ use std::time::Duration;
 use viaduct_providers::{Config, open};
 use viaduct_via::{Completion, Descriptor, Error, MemAttributes, Nic, PostError, Vi, ViAttributes};
 
-use crate::{BYTES, Call, Rounds};
+use crate::{BATCH, BYTES, Call, Rounds};
 
 struct Pair {
     a: Nic,
     b: Nic,
     va: Vi,
     vb: Vi,
-    send: Option<Descriptor>,
-    recv: Option<Descriptor>,
+    /// Those that are not posted; the last is posted first.
+    sends: Vec<Descriptor>,
+    recvs: Vec<Descriptor>,
 }
 
 pub(crate) fn pair() -> Box<dyn Rounds> {
@@ -29,15 +30,44 @@ pub(crate) fn pair() -> Box<dyn Rounds> {
     let request = b.wait_listener(listener, None).expect("the request");
     b.accept(request, vb).map_err(|(error, _)| error).expect("accepted");
     a.connect_finish(va).expect("connected");
-    let out = a.register(vec![0; BYTES], MemAttributes::local(ta)).expect("memory");
-    let into = b.register(vec![0; BYTES], MemAttributes::local(tb)).expect("memory");
-    let (send, recv) = (Some(Descriptor::send(out)), Some(Descriptor::recv(into)));
-    Box::new(Pair { a, b, va, vb, send, recv })
+    let mut pair = Pair { a, b, va, vb, sends: Vec::new(), recvs: Vec::new() };
+    for _ in 0..BATCH {
+        let out = pair.a.register(vec![0; BYTES], MemAttributes::local(ta)).expect("memory");
+        let into = pair.b.register(vec![0; BYTES], MemAttributes::local(tb)).expect("memory");
+        pair.sends.push(Descriptor::send(out));
+        pair.recvs.push(Descriptor::recv(into));
+    }
+    Box::new(pair)
 }
 
 impl Rounds for Pair {
+    fn batch(&mut self, call: Call) {
+        for _ in 0..BATCH {
+            match call {
+                Call::PostRecv => {
+                    let recv = self.recvs.pop().expect("came back from the last batch");
+                    self.b.post_recv(self.vb, recv).expect("posted");
+                }
+                Call::PostSend => {
+                    let send = self.sends.pop().expect("came back from the last batch");
+                    self.a.post_send(self.va, send).expect("posted");
+                }
+                Call::RecvDone => {
+                    let done = self.b.poll_recv(self.vb).expect("connected").expect("the message is there");
+                    self.recvs.push(done.descriptor);
+                }
+                Call::SendDone => {
+                    let done = self.a.poll_send(self.va).expect("connected").expect("sent at once");
+                    self.sends.push(done.descriptor);
+                }
+                Call::RecvNotDone => assert!(self.b.poll_recv(self.vb).expect("connected").is_none()),
+                Call::Nothing => {}
+            }
+        }
+    }
+
     fn round(&mut self, counted: Call) {
-        let recv = self.recv.take().expect("came back from the last round");
+        let recv = self.recvs.pop().expect("came back from the last round");
         match counted {
             Call::PostRecv => count_this_post_recv(&mut self.b, self.vb, recv),
             _ => self.b.post_recv(self.vb, recv),
@@ -48,7 +78,7 @@ impl Rounds for Pair {
             _ => self.b.poll_recv(self.vb),
         };
         assert!(nothing.expect("connected").is_none());
-        let send = self.send.take().expect("came back from the last round");
+        let send = self.sends.pop().expect("came back from the last round");
         match counted {
             Call::PostSend => count_this_post_send(&mut self.a, self.va, send),
             _ => self.a.post_send(self.va, send),
@@ -58,12 +88,12 @@ impl Rounds for Pair {
             Call::SendDone => count_this_poll_send(&mut self.a, self.va),
             _ => self.a.poll_send(self.va),
         };
-        self.send = Some(sent.expect("connected").expect("a small message goes at once").descriptor);
+        self.sends.push(sent.expect("connected").expect("a small message goes at once").descriptor);
         let received = match counted {
             Call::RecvDone => count_this_poll_recv(&mut self.b, self.vb),
             _ => self.b.poll_recv(self.vb),
         };
-        self.recv = Some(received.expect("connected").expect("the message is there").descriptor);
+        self.recvs.push(received.expect("connected").expect("the message is there").descriptor);
     }
 }
 

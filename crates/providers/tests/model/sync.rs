@@ -1,11 +1,13 @@
 //! loom's atomics under the names the sources ask for, and the ways in which a model may weaken them.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
 
 pub(crate) use loom::hint::spin_loop;
+use loom::sync::Condvar;
 pub(crate) use loom::sync::atomic::Ordering;
-use loom::sync::{Condvar, Mutex};
+pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 use super::{Without, lacks};
 
@@ -117,4 +119,50 @@ impl fmt::Debug for AtomicU32 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AtomicU32")
     }
+}
+
+/// A word of a turn that says yes or no.
+pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
+
+impl AtomicBool {
+    pub(crate) fn new(value: bool) -> AtomicBool {
+        AtomicBool(loom::sync::atomic::AtomicBool::new(value))
+    }
+
+    pub(crate) fn load(&self, ordering: Ordering) -> bool {
+        self.0.load(weakened(ordering, Without::Acquire))
+    }
+
+    pub(crate) fn store(&self, value: bool, ordering: Ordering) {
+        self.0.store(value, weakened(ordering, Without::Release));
+    }
+}
+
+/// A word of a turn that names a thread.
+pub(crate) struct AtomicUsize(loom::sync::atomic::AtomicUsize);
+
+impl AtomicUsize {
+    pub(crate) fn new(value: usize) -> AtomicUsize {
+        AtomicUsize(loom::sync::atomic::AtomicUsize::new(value))
+    }
+
+    pub(crate) fn load(&self, ordering: Ordering) -> usize {
+        self.0.load(weakened(ordering, Without::Acquire))
+    }
+
+    pub(crate) fn store(&self, value: usize, ordering: Ordering) {
+        self.0.store(value, weakened(ordering, Without::Release));
+    }
+}
+
+/// Between two looks.
+pub(crate) fn pause(_looks: u32) {
+    loom::thread::yield_now();
+}
+
+/// A number of the model's thread, not 0.
+pub(crate) fn this_thread() -> usize {
+    let mut hasher = DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() as usize | 1
 }
