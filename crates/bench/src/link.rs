@@ -150,7 +150,8 @@ fn cut_off(host: &str, error: io::Error) -> Error {
 }
 
 fn reach(host: &str) -> Result<TcpStream> {
-    let named = |e| Error::os(format!("looking {host} up"))(e);
+    let named =
+        |e| Error::usage(format!("looking {host} up: {e}"), "a name or an address, with or without a port");
     let addresses: Vec<SocketAddr> = match host.to_socket_addrs() {
         Ok(found) => found.collect(),
         // Without a port.

@@ -68,7 +68,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// Cause, context, one hint.
 fn complain(error: &anyhow::Error) -> io::Result<()> {
     let mut out = io::stderr().lock();
-    writeln!(out, "error: {error:#}")?;
+    writeln!(out, "error: {}", causes(error))?;
     let launch =
         |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref::<viaduct_catapult::Error>()?.hint();
     let bench = |cause: &(dyn std::error::Error + 'static)| {
@@ -76,4 +76,33 @@ fn complain(error: &anyhow::Error) -> io::Result<()> {
     };
     let hint = error.chain().find_map(|cause| bench(cause).or_else(|| launch(cause).map(str::to_owned)));
     hint.map_or(Ok(()), |hint| writeln!(out, "  hint: {hint}"))
+}
+
+/// The error and what caused it. Many say their cause themselves, which is not repeated.
+fn causes(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let inner = || io::Error::other("no such thing");
+        let outer = anyhow::Error::from(inner()).context("looking");
+        assert_eq!(causes(&outer), "looking: no such thing");
+        let twice = Err::<(), _>(inner()).with_context(|| format!("looking: {}", inner())).unwrap_err();
+        assert_eq!(causes(&twice), "looking: no such thing");
+    }
 }
