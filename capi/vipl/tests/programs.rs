@@ -119,12 +119,20 @@ fn the_programs_are_cpp_too() {
     }
 }
 
+/// Programs and providers for the tools that find what goes wrong in silence: all in a full run, else a choice.
+fn watched(
+    choice: &'static [(&'static str, &'static str)],
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = library::PROGRAMS.iter().flat_map(|name| PROVIDERS.iter().map(move |on| (*name, *on)));
+    let wanted: Vec<_> = if full() { all.collect() } else { choice.to_vec() };
+    wanted.into_iter().filter(|(_, provider)| is_there(provider))
+}
+
 #[test]
 fn valgrind_finds_nothing() {
     let Some(valgrind) = need_program("valgrind", "valgrind") else { return };
     let library = Library::find();
-    let some: &[&str] = if full() { library::PROGRAMS } else { &["codes"] };
-    for name in some {
+    for (name, provider) in watched(&[("codes", "shm")]) {
         let Some(program) = library.compile(name, &[]) else { return };
         let mut command = Command::new(&valgrind);
         command.args([
@@ -134,17 +142,16 @@ fn valgrind_finds_nothing() {
             "--errors-for-leak-kinds=definite",
         ]);
         command.arg(program.path());
-        library.run(command, "shm", &[], &[]);
+        library.run(command, provider, &[], &[]);
     }
 }
 
 #[test]
 fn the_address_sanitizer_finds_nothing() {
     let library = Library::find();
-    let some: &[&str] = if full() { library::PROGRAMS } else { &["segments", "threads"] };
-    for name in some {
+    for (name, provider) in watched(&[("segments", "auto"), ("threads", "shm"), ("rdma", "ofi:tcp")]) {
         let Some(program) = library.compile(name, &["-fsanitize=address"]) else { return };
-        library.run(program.command(), "shm", &[], &[]);
+        library.run(program.command(), provider, &[], &[]);
     }
 }
 
