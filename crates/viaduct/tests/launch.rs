@@ -4,18 +4,19 @@ mod launching;
 
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use launching::{Folder, gone, launch, wait_for};
-use viaduct_kit::leaks::descendants;
+use launching::{Folder, HIDE, launch, sorted, wait_for};
+use viaduct_kit::leaks::{LeakCheck, descendants};
+use viaduct_kit::process::{has_ended, is_stopped};
 
 #[test]
 fn ranks_know_who_they_are() {
     let folder = Folder::new();
     let script = "echo $VIADUCT_RANK $VIADUCT_SIZE $VIADUCT_LOCAL_RANK $PMI_RANK $PMI_SIZE $A $B";
     let run = launch(&folder, &["-np", "3", "-genv", "A", "x", "-env", "B=y", "sh", "-c", script]);
-    let mut lines: Vec<&str> = run.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["0 3 0 0 3 x y", "1 3 1 1 3 x y", "2 3 2 2 3 x y"]);
+    assert_eq!(sorted(&run.out), ["0 3 0 0 3 x y", "1 3 1 1 3 x y", "2 3 2 2 3 x y"]);
     assert_eq!((run.status, &*run.err), (0, ""));
 }
 
@@ -27,9 +28,7 @@ fn several_programs_make_one_job() {
         &folder,
         &["-n", "1", "sh", "-c", script, "first", ":", "-n", "2", "sh", "-c", script, "second"],
     );
-    let mut lines: Vec<&str> = run.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["first 0/3", "second 1/3", "second 2/3"]);
+    assert_eq!(sorted(&run.out), ["first 0/3", "second 1/3", "second 2/3"]);
 }
 
 #[test]
@@ -50,9 +49,10 @@ fn the_worst_status_counts_and_the_table_shows_all() {
 fn output_is_labelled_folded_or_told_as_objects() {
     let folder = Folder::new();
     let run = launch(&folder, &["-n", "2", "-l", "sh", "-c", "echo one; printf two"]);
-    let mut lines: Vec<&str> = run.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["[0 localhost] one", "[0 localhost] two", "[1 localhost] one", "[1 localhost] two"]);
+    assert_eq!(
+        sorted(&run.out),
+        ["[0 localhost] one", "[0 localhost] two", "[1 localhost] one", "[1 localhost] two"]
+    );
     let run = launch(&folder, &["-n", "4", "--fold", "echo", "same"]);
     assert_eq!(run.out, "---- ranks 0-3 on localhost ----\nsame\n");
     let run = launch(&folder, &["-n", "1", "--json", "sh", "-c", "echo a; echo b >&2; exit 4"]);
@@ -153,6 +153,27 @@ fn three_interrupts_go_from_asking_to_killing() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_for_a_host() {
+    let folder = Folder::new();
+    let (ssh, called) = (folder.path().join("own-ssh"), folder.path().join("called"));
+    std::fs::write(&ssh, format!("#!/bin/sh\n: > {}\nexec sleep 1000\n", called.display())).unwrap();
+    std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let args = ["--connect-timeout", "900", "--fan-out", "1", "--hosts", "nowhere[1-3],localhost", "true"];
+    let mut command = launching::command(&folder, &args);
+    command.env("VIADUCT_SSH", &ssh).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_for("ssh to be called", || called.exists());
+    let family: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
+    launching::signal(child.id(), 2);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(255) && err.contains("rank 2: it was not reached"), "{err}");
+    for pid in family {
+        wait_for(&format!("the end of process {pid}"), || has_ended(pid));
+    }
+}
+
+#[test]
 fn a_job_is_stopped_and_goes_on() {
     let folder = Folder::new();
     // A shell that starts programs would wait for a stopped one without being stopped itself.
@@ -161,10 +182,6 @@ fn a_job_is_stopped_and_goes_on() {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
     let rank: u32 = lines.next().unwrap().parse().unwrap();
-    let is_stopped = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-    };
     for _ in 0..2 {
         launching::signal(child.id(), 20);
         wait_for("rank and launcher to stop", || is_stopped(rank) && is_stopped(child.id()));
@@ -177,11 +194,9 @@ fn a_job_is_stopped_and_goes_on() {
 
 #[test]
 fn nothing_outlives_its_job() {
-    // Every way to hide: another session, the background, ignored signals.
-    let hide = "setsid sh -c 'trap \"\" HUP TERM INT; while :; do sleep 1000; done' & sleep 1000 & echo started; wait";
     for victim in ["end", "guard", "worker"] {
         let folder = Folder::new();
-        let script = if victim == "end" { hide.replace("wait", "exit 0") } else { hide.to_owned() };
+        let script = if victim == "end" { HIDE.replace("wait", "exit 0") } else { HIDE.to_owned() };
         let mut command = launching::command(&folder, &["-n", "2", "sh", "-c", &script]);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -196,7 +211,7 @@ fn nothing_outlives_its_job() {
         }
         child.wait().unwrap();
         for pid in family {
-            wait_for(&format!("the end of process {pid} ({victim})"), || gone(pid));
+            wait_for(&format!("the end of process {pid} ({victim})"), || has_ended(pid));
         }
         wait_for("the door to be gone", || std::fs::read_dir(folder.path().join("jobs")).is_ok());
     }
@@ -215,9 +230,60 @@ fn jobs_are_seen_and_killed_by_name() {
         job = object.map(|object| object["job"].as_str().unwrap().to_owned()).unwrap_or_default();
         !job.is_empty()
     });
-    assert_eq!(launching::verb(&folder, &["kill", "--local", "nobody"]).status, 2);
+    let nobody = launching::verb(&folder, &["kill", "--local", "nobody"]);
+    assert!(nobody.status == 2 && nobody.err.contains("viaduct ps"), "{}", nobody.err);
     assert_eq!(launching::verb(&folder, &["kill", "--local", &job[..5]]).status, 0);
     assert_eq!(child.wait().unwrap().code(), Some(143));
+    let none = launching::verb(&folder, &["ps", "--local"]);
+    assert_eq!((none.status, &*none.out, &*none.err), (0, "", "no jobs\n"));
+    let none = launching::verb(&folder, &["ps", "--local", "--format", "json"]);
+    assert_eq!((none.status, &*none.out, &*none.err), (0, "", ""));
+}
+
+/// Whoever does not read holds up the one who writes, and the launcher keeps little of it.
+#[test]
+fn input_and_output_wait_for_their_readers() {
+    let folder = Folder::new();
+    let mut command = launching::command(&folder, &["sh", "-c", "read x; echo $x; exec sleep 1000"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let taken = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = taken.clone();
+    let feeder = std::thread::spawn(move || {
+        let line = [&[b'x'; 4095][..], b"\n"].concat();
+        while count.fetch_add(line.len(), Ordering::Relaxed) < 64 << 20 && input.write_all(&line).is_ok() {}
+    });
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    assert_eq!(lines.next().map(|line| line.len()), Some(4095));
+    // However long it has time: what nobody takes does not go in.
+    std::thread::sleep(Duration::from_millis(300));
+    let taken = taken.load(Ordering::Relaxed);
+    launching::signal(child.id(), 15);
+    child.wait().unwrap();
+    feeder.join().unwrap();
+    assert!(taken < 4 << 20, "{taken} bytes were taken from us");
+    let script = "echo $$ >&2; exec dd if=/dev/zero bs=64k count=10000";
+    let mut command = launching::command(&folder, &["--raw", "sh", "-c", script]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pid = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stderr.take().unwrap()), &mut pid)
+        .unwrap();
+    let written = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", pid.trim())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("wchar: ").map(str::to_owned));
+        line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(u64::MAX)
+    };
+    let (mut last, mut still) = (0, 0);
+    wait_for("the rank to be held up", || {
+        let now = written();
+        still = if now == last && now > 0 { still + 1 } else { 0 };
+        last = now;
+        still > 20
+    });
+    assert!(last < 64 << 20, "{last} bytes were taken from the rank");
+    drop(child.stdout.take());
+    child.wait().unwrap();
 }
 
 #[test]
@@ -228,7 +294,7 @@ fn a_dry_run_starts_nothing_and_can_be_pasted() {
         &["--dry-run", "-n", "2", "sh", "-c", "echo \"it's\" $VIADUCT_RANK of $VIADUCT_SIZE"],
     );
     let output = std::process::Command::new("sh").arg("-c").arg(&run.out).output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), "it's 0 of 2\nit's 1 of 2\n");
+    assert_eq!(sorted(&String::from_utf8(output.stdout).unwrap()), ["it's 0 of 2", "it's 1 of 2"]);
 }
 
 #[test]
@@ -248,15 +314,34 @@ fn wrong_words_are_named() {
     }
 }
 
-#[test]
-fn launches_in_a_row_leave_nothing() {
-    let folder = Folder::new();
-    let rounds = if viaduct_kit::effort::full() { 1000 } else { 40 };
-    for _ in 0..rounds {
+viaduct_kit::isolated! {
+    limit 900;
+    /// Processes, descriptors, files: of the launcher here, and of an agent that is used again and again.
+    fn launches_in_a_row_leave_nothing() {
+        let folder = Folder::new();
+        let rounds = if viaduct_kit::effort::full() { 1000 } else { 30 };
         assert_eq!(launch(&folder, &["true"]).status, 0);
+        let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
+        for _ in 0..rounds {
+            assert_eq!(launch(&folder, &["true"]).status, 0);
+        }
+        assert_eq!(launch(&folder, &["-n", "64", "true"]).status, 0);
+        leaks.finish();
+        let there = launching::Loopback::new(&folder);
+        assert_eq!(there.launch(&["-n", "2", "true"]).status, 0);
+        let agent = there.agent();
+        wait_for("its first worker to end", || descendants(agent).is_empty());
+        let open = || std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap().count();
+        let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
+        let before = open();
+        for _ in 0..rounds {
+            let run = there.launch(&["true"]);
+            assert_eq!(run.status, 0, "{}", run.err);
+        }
+        assert_eq!(there.launch(&["-n", "64", "true"]).status, 0);
+        wait_for("the agent to bury its workers", || descendants(agent).is_empty() && open() <= before);
+        leaks.finish();
     }
-    assert_eq!(launch(&folder, &["-n", "64", "true"]).status, 0);
-    assert_eq!(std::fs::read_dir(folder.path().join("jobs")).unwrap().count(), 0);
 }
 
 #[test]

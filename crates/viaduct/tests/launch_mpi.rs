@@ -4,7 +4,7 @@ mod launching;
 
 use std::process::Command;
 
-use launching::{Folder, Run, command, finish, launch};
+use launching::{Folder, Run, command, finish};
 use viaduct_job::Job;
 use viaduct_kit::packages::need_program;
 use viaduct_kit::tempdir::TempDir;
@@ -66,6 +66,44 @@ fn our_ranks_meet_under_our_launcher_and_alone() {
     assert_eq!((run.status, sorted(&run)), (0, expected(1)), "{}", run.err);
 }
 
+/// What `--dry-run` prints is a job, also without a launcher: together in one shell, or a line at a time.
+#[test]
+fn our_ranks_meet_when_lines_are_pasted() {
+    let folder = Folder::new();
+    for apart in [false, true] {
+        let mut dry = command(&folder, &["--dry-run", "-n", "3", &rank_program()]);
+        dry.env(NAME, RANK.name());
+        let dry = finish(dry);
+        assert!(
+            dry.out.contains("VIADUCT_TOKEN_FILE=") && !dry.out.contains("VIADUCT_TOKEN="),
+            "{}",
+            dry.out
+        );
+        let shell = |text: &str| {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(text).env(NAME, RANK.name()).env("VIADUCT_RUNTIME_DIR", folder.path());
+            shell.env_remove("PMI_FD");
+            finish(shell)
+        };
+        let runs: Vec<Run> = if apart {
+            let lines = dry.out.lines().filter_map(|line| line.strip_suffix(" &")).map(str::to_owned);
+            // The first one last: the others wait for it.
+            let pasted: Vec<String> = lines.rev().collect();
+            assert_eq!(pasted.len(), 3, "{}", dry.out);
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = pasted.iter().map(|line| scope.spawn(|| shell(line))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            })
+        } else {
+            vec![shell(&dry.out)]
+        };
+        let mut lines: Vec<String> = runs.iter().flat_map(sorted).collect();
+        lines.sort();
+        assert_eq!(lines, expected(3), "{}", runs.iter().map(|run| &*run.err).collect::<String>());
+        assert!(runs.iter().all(|run| run.status == 0));
+    }
+}
+
 #[test]
 fn our_ranks_meet_under_hydra() {
     let Some(hydra) = need_program("mpiexec.hydra", "mpich") else { return };
@@ -89,21 +127,50 @@ fn a_rank_that_aborts_ends_the_job_with_its_code() {
     assert!(run.err.contains("rank 1: enough"), "{}", run.err);
 }
 
-#[test]
-fn programs_of_mpich_start_unchanged() {
-    let Some(compiler) = need_program("mpicc.mpich", "libmpich-dev") else { return };
+/// A program of MPI, built with MPICH.
+fn ring() -> Option<(TempDir, String)> {
+    let compiler = need_program("mpicc.mpich", "libmpich-dev")?;
     let folder = TempDir::new("mpich");
     let (source, program) = (folder.join("ring.c"), folder.join("ring"));
     std::fs::write(&source, RING).unwrap();
     let mut compile = Command::new(compiler);
     let run = finish(std::mem::replace(compile.arg("-o").arg(&program).arg(&source), Command::new("true")));
     assert_eq!(run.status, 0, "{}", run.err);
-    let (jobs, program) = (Folder::new(), program.to_str().unwrap().to_owned());
-    let run = launch(&jobs, &["-n", "4", &program]);
+    Some((folder, program.to_str().unwrap().to_owned()))
+}
+
+/// The same program on Intel's library: both have one binary interface.
+#[test]
+fn programs_of_intel_mpi_start_unchanged() {
+    let Some(root) = std::env::var_os("I_MPI_ROOT").map(std::path::PathBuf::from) else {
+        viaduct_kit::skip!("I_MPI_ROOT says where Intel MPI is (`pip install impi-rt` has it)");
+    };
+    let Some((folder, program)) = ring() else { return };
+    std::os::unix::fs::symlink(root.join("lib/libmpi.so.12"), folder.join("libmpich.so.12")).unwrap();
+    let jobs = Folder::new();
+    let mut command = command(&jobs, &["-n", "4", &program]);
+    let path = format!("{}:{}", folder.path().display(), root.join("lib").display());
+    command.env("LD_LIBRARY_PATH", path).env("I_MPI_FABRICS", "shm").env("I_MPI_DEBUG", "2");
+    let run = finish(command);
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.out.contains("Intel(R) MPI") && run.out.contains("4 ranks, token 6\n"), "{}", run.out);
+}
+
+#[test]
+fn programs_of_mpich_start_unchanged() {
+    let Some((_folder, program)) = ring() else { return };
+    let jobs = Folder::new();
+    let launch = |args: &[&str]| {
+        let mut command = command(&jobs, args);
+        // Other tests make and remove networks meanwhile, and UCX would choose one of them.
+        command.env("UCX_NET_DEVICES", "lo");
+        finish(command)
+    };
+    let run = launch(&["-n", "4", &program]);
     assert_eq!((run.status, &*run.out), (0, "4 ranks, token 6\n"), "{}", run.err);
-    let run = launch(&jobs, &["-n", "3", &program, "abort"]);
+    let run = launch(&["-n", "3", &program, "abort"]);
     assert_eq!(run.status, 7, "{}", run.err);
-    let run = launch(&jobs, &["-n", "3", &program, "leave"]);
+    let run = launch(&["-n", "3", &program, "leave"]);
     assert!(run.status != 0 && run.err.contains("without MPI_Finalize"), "{}", run.err);
 }
 

@@ -1,16 +1,19 @@
 //! The part of `viaduct launch` that is about other hosts: agents, and files that go there and back.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow};
+use viaduct_agent::Identity;
 use viaduct_agent::bootstrap::Ways;
+use viaduct_agent::known;
 use viaduct_catapult::control::Launch;
-use viaduct_catapult::far::Far;
 use viaduct_catapult::hosts::Host;
 use viaduct_catapult::plan::Wish;
 use viaduct_catapult::reach::Reach;
-use viaduct_catapult::remote::Remote;
+use viaduct_catapult::rescue::Rescue;
 use viaduct_catapult::stage::Outgoing;
+use viaduct_catapult::tree::{Place, Tree};
 use viaduct_catapult::wire::{Start, VERSION};
 
 use crate::cli::launch::LaunchArgs;
@@ -45,54 +48,61 @@ impl Cargo {
     }
 }
 
-/// Connects to the agents of all other hosts and tells them what to do. Those that cannot be reached are noted.
+/// Begins to reach the first of the other hosts, which are told what to do, and whom to tell what else.
 pub(crate) fn reach(
     args: &LaunchArgs,
     launch: &mut Launch,
     folder: Result<&Path, &anyhow::Error>,
     cargo: &Cargo,
-) -> Result<Vec<Box<dyn Far>>> {
+) -> Result<()> {
     let is_local = |name: &str| Host { name: name.to_owned(), slots: 1 }.is_local();
     let nodes: Vec<usize> = (0..launch.plans.len()).filter(|&n| !is_local(&launch.plans[n].host)).collect();
     if nodes.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let folder = folder.map_err(|why| anyhow!("{why:#}"))?;
-    let ssh = std::env::var("VIADUCT_SSH").unwrap_or_else(|_| "ssh".to_owned());
-    let ways = Ways {
-        ssh: ssh.split_whitespace().map(str::to_owned).collect(),
-        limit: seconds(args.connect_timeout)?,
-        allow_root: args.allow_root,
-    };
-    let reach = Reach { folder, ways, retries: args.retries, at_once: args.fan_out };
-    let hosts: Vec<&str> = nodes.iter().map(|&node| &*launch.plans[node].host).collect();
-    let links = reach.all(&hosts)?;
+    let ways = Ways { ssh: ssh(), limit: seconds(args.connect_timeout)?, allow_root: args.allow_root };
     let here = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
-    let (mut far, mut lost): (Vec<Box<dyn Far>>, Vec<_>) = (Vec::new(), Vec::new());
-    for (&node, link) in nodes.iter().zip(links) {
-        let plan = launch.plans[node].clone();
-        match link {
-            Err(why) => lost.push((node, why)),
-            Ok(link) => {
-                let name = |path: &PathBuf| match launch.plans.len() {
-                    1 => path.clone(),
-                    _ => PathBuf::from(format!("{}.{}", path.display(), plan.host)),
-                };
-                let get: Vec<PathBuf> = cargo.get.iter().map(|(_, path)| name(path)).collect();
-                let start = Start {
-                    version: VERSION,
-                    put: cargo.put.iter().map(|file| file.head.clone()).collect(),
-                    get: cargo.get.iter().map(|(there, _)| there.clone()).collect(),
-                    folder: here.clone(),
-                    lease: LEASE,
-                    plan: plan.clone(),
-                };
-                far.push(Box::new(Remote::start(link, &start, cargo.put.clone(), get)));
-            }
-        }
-    }
-    launch.lost = lost;
-    Ok(far)
+    let place = |&node: &usize| Place {
+        start: Start {
+            version: VERSION,
+            put: cargo.put.iter().map(|file| file.head.clone()).collect(),
+            get: cargo.get.iter().map(|(there, _)| there.clone()).collect(),
+            folder: here.clone(),
+            lease: LEASE,
+            limit: ways.limit.as_millis() as u64,
+            allow_root: args.allow_root,
+            plan: launch.plans[node].clone(),
+            below: Vec::new(),
+        },
+        known: known::find(folder, &launch.plans[node].host),
+    };
+    let get = |&node: &usize| {
+        let name = |path: &PathBuf| match launch.plans.len() {
+            1 => path.clone(),
+            _ => PathBuf::from(format!("{}.{}", path.display(), launch.plans[node].host)),
+        };
+        (node as u32, cargo.get.iter().map(|(_, path)| name(path)).collect())
+    };
+    let tree = Tree::new(nodes.iter().map(place).collect(), args.fan_out);
+    let get = nodes.iter().map(get).collect();
+    let reach = Reach {
+        folder: folder.to_owned(),
+        ways,
+        retries: args.retries,
+        at_once: args.fan_out,
+        payload: OnceLock::new(),
+    };
+    let mut rescue = Rescue::new(tree, reach, Identity::of_user(folder)?, cargo.put.clone(), get)?;
+    rescue.begin();
+    launch.rescue = Some(rescue);
+    Ok(())
+}
+
+/// How ssh is called: the user may have another word for it.
+pub(crate) fn ssh() -> Vec<String> {
+    let words = std::env::var("VIADUCT_SSH").unwrap_or_else(|_| "ssh".to_owned());
+    words.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A program as a shell finds it.
