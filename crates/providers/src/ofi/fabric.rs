@@ -33,10 +33,10 @@ pub(super) unsafe fn close(fid: *mut Fid) {
 pub(crate) struct Fabric {
     pub(crate) fi: &'static Fi,
     pub(crate) info: Info,
-    fabric: *mut FidFabric,
-    domain: *mut FidDomain,
+    pub(super) fabric: *mut FidFabric,
+    pub(super) domain: *mut FidDomain,
     cq: *mut FidCq,
-    eq: *mut FidEq,
+    pub(super) eq: *mut FidEq,
 }
 
 // SAFETY: used by one thread at a time, under the engine's lock.
