@@ -106,12 +106,12 @@ impl Domain {
         Listener::open(&self.inner, address)
     }
 
-    /// A completion queue; one that can be slept on costs some providers more.
+    /// A completion queue for so many completions; one that can be slept on costs some providers more.
     ///
     /// # Errors
     /// [`Error::Transport`] with the cause.
-    pub fn cq(&self, sleeps: bool) -> Result<Cq, Error> {
-        Cq::open(&self.inner, sleeps)
+    pub fn cq(&self, entries: usize, sleeps: bool) -> Result<Cq, Error> {
+        Cq::open(&self.inner, entries, sleeps)
     }
 
     /// An endpoint that will lead to an address; receives may be posted at once.
@@ -122,8 +122,8 @@ impl Domain {
         Endpoint::leading_to(&self.inner, to, queues)
     }
 
-    /// `count` messages of pieces with these lengths, `step` bytes from the start of one to that of the next; registered
-    /// if the provider wants it, or if `registered`. Every page is touched.
+    /// `count` messages of pieces with these lengths, `step` bytes from the start of one to that of the next, registered or
+    /// not (see [`Facts::registers`]). Every page is touched.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] if a piece is longer than the step; [`Error::Transport`] if registering fails.
@@ -134,7 +134,7 @@ impl Domain {
         step: usize,
         registered: bool,
     ) -> Result<Vec<Message>, Error> {
-        Message::several(&self.inner, count, lengths, step, registered || self.inner.facts.registers)
+        Message::several(&self.inner, count, lengths, step, registered)
     }
 }
 

@@ -44,14 +44,11 @@ pub struct Done {
     pub len: usize,
 }
 
-/// Entries of a queue: what was posted and not taken fits, whatever a benchmark does.
-const ENTRIES: usize = 16_384;
-
 impl Cq {
-    pub(super) fn open(inner: &Rc<Inner>, sleeps: bool) -> Result<Cq, Error> {
+    pub(super) fn open(inner: &Rc<Inner>, entries: usize, sleeps: bool) -> Result<Cq, Error> {
         let fi = inner.fabric.fi;
         let mut attr = CqAttr {
-            size: ENTRIES,
+            size: entries,
             flags: 0,
             format: FI_CQ_FORMAT_MSG,
             wait_obj: if sleeps { FI_WAIT_FD } else { FI_WAIT_NONE },

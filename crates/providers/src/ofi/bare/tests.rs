@@ -39,7 +39,7 @@ struct Pair {
 /// Connected; the far end has posted these receives before.
 fn pair(sleeps: bool, receives: impl FnOnce(&Domain) -> Vec<Message>) -> Option<Pair> {
     let (a, b) = (open()?, open()?);
-    let queue = |domain: &Domain| domain.cq(sleeps).unwrap();
+    let queue = |domain: &Domain| domain.cq(64, sleeps).unwrap();
     let ours = Queues { send: queue(&a), receive: queue(&a) };
     let both = queue(&b);
     let theirs = Queues { send: both.clone(), receive: both };
@@ -100,7 +100,8 @@ fn whoever_waits_is_woken() {
     epoll.add(fd, 1, Interest::Read).unwrap();
     let (domain, queues, endpoint) = &pair.here;
     let mut message = domain.messages(1, &[8], 64, false).unwrap().remove(0);
-    // For this message alone, on top of what there is.
+    // For this message alone, on top of what there is; each registration is one of its own.
+    let _others = domain.messages(3, &[8], 64, true).unwrap();
     message.register(domain).unwrap();
     assert!(endpoint.send(message).unwrap().is_none());
     until(|| queues.send.poll().unwrap()).message.deregister();
