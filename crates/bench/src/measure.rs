@@ -195,7 +195,8 @@ impl Bench<'_> {
             None => {
                 // Every buffer of the window is used at least twice, without moving gigabytes.
                 let least = 2 * variant.window + 3;
-                let count = ((16 << 20) / variant.size.max(1)).clamp(least, least.max(1000));
+                let most = if self.settings.time < BRIEF { 100 } else { 1000 };
+                let count = ((16 << 20) / variant.size.max(1)).clamp(least, least.max(most));
                 variant.trial(count as u64, true)
             }
         };
@@ -307,5 +308,8 @@ const GAP_LIMIT: f64 = 0.1;
 
 /// Least time that a layer runs in a fresh launch before it is timed.
 const WARM_UP: Duration = Duration::from_millis(20);
+
+/// Seconds for a variant below which fewer messages are checked: validation would take longer than what is timed.
+const BRIEF: f64 = 0.05;
 
 const REST: Duration = Duration::from_millis(3);

@@ -39,6 +39,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::layers::way::Way;
 use crate::loops::End;
 use crate::plan::{Motion, Variant, Wait};
 
@@ -221,7 +222,9 @@ impl FromStr for Layer {
         if text.strip_prefix("via:ofi:").is_some_and(is_provider_name) {
             return Ok(Layer::Ofi(Box::leak(text.into())));
         }
-        if let Some(provider) = text.strip_prefix(VIA).filter(|name| !name.starts_with(VIA)) {
+        if let Some(provider) =
+            text.strip_prefix(VIA).filter(|name| !name.starts_with("ofi") && !name.starts_with(VIA))
+        {
             return Layer::of_provider(provider);
         }
         let names: Vec<_> = ALL.iter().map(|info| info.name).collect();
@@ -325,6 +328,12 @@ pub(crate) fn missing(variant: &Variant, control: &Control) -> Result<Option<Str
     }
     match variant.layer {
         Layer::Fabric(_) => ofi::missing(variant, control),
+        Layer::Ofi(_) if variant.args.contains_key("map-cache") => {
+            Ok(Some("no memory is mapped over libfabric, so there is no cache of mappings".into()))
+        }
+        Layer::Ofi(_) if Way::of(variant).0.is_private() => Ok(Some(
+            "over libfabric there is one way only: messages that the peer's engine carries out".into(),
+        )),
         _ => Ok(None),
     }
 }

@@ -148,6 +148,9 @@ pub(crate) struct BenchArgs {
     /// A fifth of the time, three launches at most: a first impression
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Cases that `all` leaves out
+    #[arg(long, value_delimiter = ',', value_name = "CASE,..")]
+    pub(crate) skip: Vec<String>,
     /// Fresh starts of the second process within a point: page placement differs from one to the next
     #[arg(long, default_value_t = 10)]
     pub(crate) launches: usize,
