@@ -93,10 +93,13 @@ pub struct Case {
     /// Builds one end on a provider.
     pub(crate) via: fn(Place) -> Result<Box<dyn End>>,
     /// Builds one end directly on libfabric; none where the case is about what VIA alone has.
-    pub(crate) ofi: Option<fn(Site) -> Result<Box<dyn End>>>,
+    pub(crate) ofi: Option<OnLibfabric>,
     /// Values that follow from the measured ones: further lines of the result.
     pub(crate) derive: fn(&[Measurement]) -> Vec<Line>,
 }
+
+/// Builds one end directly on libfabric.
+pub(crate) type OnLibfabric = fn(Site) -> Result<Box<dyn End>>;
 
 /// Into what `--logp` takes the ping-pongs of a case apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
