@@ -26,6 +26,8 @@ pub(crate) struct Measured {
     pub(crate) variant: Variant,
     /// The validation passes of all launches were right.
     pub(crate) valid: bool,
+    /// What the layer lacks for it, if anything; then it was not measured.
+    pub(crate) missing: Option<String>,
     pub(crate) slices: Vec<Slice>,
     /// Share of the time that the hypervisor took.
     pub(crate) steal: f64,
@@ -82,7 +84,13 @@ pub(crate) fn measure(
         results: point
             .variants
             .iter()
-            .map(|v| Measured { variant: v.clone(), valid: true, slices: Vec::new(), steal: 0.0 })
+            .map(|v| Measured {
+                variant: v.clone(),
+                valid: true,
+                missing: None,
+                slices: Vec::new(),
+                steal: 0.0,
+            })
             .collect(),
     };
     let steal_before = host::steal(&settings.cpus);
@@ -137,6 +145,13 @@ impl Bench<'_> {
     fn set_up(&mut self, session: &mut Session) -> Result<Vec<(usize, Run)>> {
         let mut runs = Vec::new();
         for (index, variant) in self.point.variants.iter().enumerate() {
+            if self.results[index].missing.is_none() {
+                self.results[index].missing = session.missing(variant)?;
+            }
+            if self.results[index].missing.is_some() {
+                session.leave_out();
+                continue;
+            }
             session.open(variant)?;
             self.results[index].valid &= self.validate(session, index, variant)?;
             if !self.results[index].valid {
@@ -180,7 +195,8 @@ impl Bench<'_> {
             None => {
                 // Every buffer of the window is used at least twice, without moving gigabytes.
                 let least = 2 * variant.window + 3;
-                let count = ((16 << 20) / variant.size.max(1)).clamp(least, least.max(1000));
+                let most = if self.settings.time < BRIEF { 100 } else { 1000 };
+                let count = ((16 << 20) / variant.size.max(1)).clamp(least, least.max(most));
                 variant.trial(count as u64, true)
             }
         };
@@ -277,7 +293,9 @@ impl Bench<'_> {
 
 /// At least one placement has as many good slices as an interval needs.
 fn enough(result: &Measured) -> bool {
-    !result.valid || Placement::STEADY.iter().any(|p| result.placed(*p, true).count() >= WANTED)
+    !result.valid
+        || result.missing.is_some()
+        || Placement::STEADY.iter().any(|p| result.placed(*p, true).count() >= WANTED)
 }
 
 /// Share of a slice that an end was kept waiting for its core, above which the slice is set aside. Waking up alone
@@ -290,5 +308,8 @@ const GAP_LIMIT: f64 = 0.1;
 
 /// Least time that a layer runs in a fresh launch before it is timed.
 const WARM_UP: Duration = Duration::from_millis(20);
+
+/// Seconds for a variant below which fewer messages are checked: validation would take longer than what is timed.
+const BRIEF: f64 = 0.05;
 
 const REST: Duration = Duration::from_millis(3);

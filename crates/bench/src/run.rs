@@ -5,6 +5,7 @@ use std::thread;
 use crate::cases::{Apart, Case, parts};
 use crate::error::{Error, Result};
 use crate::host;
+use crate::layers::ofi;
 use crate::measure;
 use crate::pairing;
 use crate::plan::Settings;
@@ -56,7 +57,9 @@ fn run_pinned(
     let cpu = settings.cpus[0];
     viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning the first process to core {cpu}")))?;
     let timer = Timer::calibrate();
-    let context = Context { case, settings, host: &host, timer_ns: timer.cost_ns() };
+    let fabric = settings.layers.iter().find_map(|layer| ofi::provider(*layer, &settings.providers.ofi));
+    let timer_ns = timer.cost_ns();
+    let context = Context { case, settings, host: &host, timer_ns, fabric: fabric.as_deref() };
     // Drift of the machine must not look like an effect of the size.
     Rng::new(settings.seed).shuffle(&mut points);
     let total = points.len() as f64;
@@ -68,9 +71,10 @@ fn run_pinned(
         tick(0.0);
         let results = measure::measure(point, settings, command, &timer, &mut tick)?;
         let lines = summary::measurements(&context, &results);
-        derived.extend((case.derive)(&lines));
+        let known: Vec<Measurement> = lines.iter().filter(|l| l.missing.is_none()).cloned().collect();
+        derived.extend((case.derive)(&known));
         if settings.logp && case.logp != Apart::Not {
-            derived.extend(parts::derive(&lines));
+            derived.extend(parts::derive(&known));
         }
         for line in lines {
             valid &= line.valid;

@@ -35,7 +35,7 @@ pub struct Measurement {
     pub schema: u32,
     /// Name of the case: latency, bandwidth, rate, connections.
     pub case: String,
-    /// Name of the layer: shm, loopback, raw, copy, unix, pipe, tcp and their variants.
+    /// Name of the layer: shm, auto, via:ofi, loopback, ofi, raw, copy, unix, pipe, tcp and their variants.
     pub layer: String,
     /// Viaduct provider that carried the bytes; null for a reference layer.
     pub provider: Option<String>,
@@ -53,6 +53,9 @@ pub struct Measurement {
     pub launches: usize,
     /// The data of the validation pass arrived intact. If not, no value is given.
     pub valid: bool,
+    /// What the layer lacks that this would measure: the reason why there is no value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// The machine was disturbed more than the gate allows, or this placement was seen in too few launches.
     pub noisy: bool,
     /// Smallest timed sample.
@@ -176,6 +179,7 @@ pub(crate) mod tests {
             n: 40,
             launches: 10,
             valid: true,
+            missing: None,
             noisy: false,
             min: Some(0.07),
             p90: Some(0.09),

@@ -40,7 +40,9 @@ pub(crate) struct Session {
     peer: Peer,
     orders: u64,
     probes: u64,
-    ends: Vec<Box<dyn End>>,
+    /// Open layers by their numbers, with the numbers that the second process knows them by; none for those left out.
+    ends: Vec<Option<(usize, Box<dyn End>)>>,
+    opened: usize,
 }
 
 /// Where the second process is.
@@ -72,7 +74,14 @@ impl Session {
         let watch = pidfd.try_clone().map_err(Error::os("watching the peer process"))?;
         control.watch(watch);
         control.remember(command.clone(), settings.cpus[1]);
-        Ok(Session { control, peer: Peer::Child { child, pidfd }, orders: 0, probes: 0, ends: Vec::new() })
+        Ok(Session {
+            control,
+            peer: Peer::Child { child, pidfd },
+            orders: 0,
+            probes: 0,
+            ends: Vec::new(),
+            opened: 0,
+        })
     }
 
     /// Has whoever listens at `host` start the second process.
@@ -82,7 +91,7 @@ impl Session {
         link.send(&Wanted { cpu: settings.cpus[1] })?;
         let control = Rc::new(Control::alone(host_of(host), settings.providers.clone())?);
         control.watch(link.watch()?);
-        Ok(Session { control, peer: Peer::Far(link), orders: 0, probes: 0, ends: Vec::new() })
+        Ok(Session { control, peer: Peer::Far(link), orders: 0, probes: 0, ends: Vec::new(), opened: 0 })
     }
 
     /// The second process is on another host.
@@ -111,8 +120,19 @@ impl Session {
         self.issue(&Order::Accept, "connecting a layer")?;
         let end = layers::connect(variant, &self.control, &address)?;
         self.answer("connecting a layer")?;
-        self.ends.push(end);
+        self.ends.push(Some((self.opened, end)));
+        self.opened += 1;
         Ok(())
+    }
+
+    /// What the layer of a variant lacks that this is about, in words.
+    pub(crate) fn missing(&self, variant: &Variant) -> Result<Option<String>> {
+        layers::missing(variant, &self.control)
+    }
+
+    /// The next number belongs to a layer that is not opened.
+    pub(crate) fn leave_out(&mut self) {
+        self.ends.push(None);
     }
 
     /// Runs one slice on layer `index`; sample times go to `samples`.
@@ -123,8 +143,12 @@ impl Session {
         timer: &Timer,
         samples: &mut Vec<u64>,
     ) -> Result<(Tally, Tally)> {
-        self.issue(&Order::Run(index, *run), "starting a slice")?;
-        let led = self.ends[index].lead(run, timer, samples);
+        let known = self.ends[index].as_ref().map(|(number, _)| *number);
+        let number = known
+            .ok_or_else(|| Error::usage("this layer was left out", "this is a fault of the benchmark"))?;
+        self.issue(&Order::Run(number, *run), "starting a slice")?;
+        let Some((_, end)) = &mut self.ends[index] else { unreachable!("just looked") };
+        let led = end.lead(run, timer, samples);
         if matches!(led, Err(Error::PeerGone { .. })) {
             // The peer may have said why before it went.
             if let Err(told @ Error::Peer { .. }) = self.answer("ending a slice") {

@@ -6,6 +6,7 @@ use viaduct_providers::Config;
 use viaduct_providers::config::KNOBS;
 
 use crate::cases::Case;
+use crate::layers::Layer;
 use crate::measure::{Measured, Slice, WANTED};
 use crate::plan::{Settings, Variant};
 use crate::probe::Placement;
@@ -19,6 +20,8 @@ pub(crate) struct Context<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) host: &'a Host,
     pub(crate) timer_ns: f64,
+    /// Which of libfabric's providers the layer `ofi` stands for, if it is measured.
+    pub(crate) fabric: Option<&'a str>,
 }
 
 /// Fewest slices for which a placement gets a line of its own if another placement has more.
@@ -31,8 +34,12 @@ const STEAL_LIMIT: f64 = 0.02;
 pub(crate) fn measurements(context: &Context<'_>, results: &[Measured]) -> Vec<Measurement> {
     let mut lines = Vec::new();
     for result in results {
-        if !result.valid {
-            lines.push(invalid(context, result));
+        if !result.valid || result.missing.is_some() {
+            lines.push(Measurement {
+                valid: result.valid,
+                missing: result.missing.clone(),
+                ..blank(context, result)
+            });
             continue;
         }
         lines.extend(reported(result).into_iter().map(|placement| line(context, result, placement)));
@@ -127,10 +134,6 @@ pub(crate) fn launch_medians(slices: &[&Slice]) -> BTreeMap<usize, f64> {
     launches.into_iter().filter_map(|(launch, medians)| Some((launch, median(&medians)?))).collect()
 }
 
-fn invalid(context: &Context<'_>, result: &Measured) -> Measurement {
-    Measurement { valid: false, ..blank(context, result) }
-}
-
 /// Slices that no line of this variant uses.
 fn dropped(result: &Measured) -> usize {
     let used: usize = reported(result).into_iter().map(|placement| counted(result, placement).0.len()).sum();
@@ -138,7 +141,7 @@ fn dropped(result: &Measured) -> usize {
 }
 
 fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
-    let Context { case, settings, host, timer_ns } = context;
+    let Context { case, settings, host, timer_ns, .. } = context;
     let variant = &result.variant;
     Measurement {
         schema: VERSION,
@@ -151,6 +154,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         ci95: None,
         n: 0,
         valid: true,
+        missing: None,
         noisy: false,
         min: None,
         p90: None,
@@ -178,12 +182,13 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         gap: 0.0,
         host: (*host).clone(),
         commit: option_env!("VIADUCT_COMMIT").map(Into::into),
-        config: config(settings, variant),
+        config: config(context, variant),
     }
 }
 
 /// How the run was set up, and every knob of the providers that is not at its default.
-fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
+fn config(context: &Context<'_>, variant: &Variant) -> BTreeMap<String, String> {
+    let settings = context.settings;
     let mut config = BTreeMap::from([
         ("launches".into(), settings.launches.to_string()),
         ("seed".into(), settings.seed.to_string()),
@@ -192,7 +197,11 @@ fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
     if variant.nagle {
         config.insert("nagle".into(), "on".into());
     }
-    if variant.layer.provider().is_some() {
+    let bare = matches!(variant.layer, Layer::Fabric(_));
+    if let Some(fabric) = context.fabric.filter(|_| bare) {
+        config.insert("libfabric".into(), fabric.into());
+    }
+    if bare || variant.layer.provider().is_some() {
         config.insert("send".into(), variant.send.name().into());
         config.insert("repost".into(), variant.repost.name().into());
         config.extend(variant.args.iter().map(|(name, value)| (name.clone(), value.to_string())));
@@ -211,7 +220,6 @@ fn config(settings: &Settings, variant: &Variant) -> BTreeMap<String, String> {
 pub(crate) mod tests {
     use super::*;
     use crate::cases::shape;
-    use crate::layers::Layer;
     use crate::plan::{Motion, Wait};
 
     pub(crate) fn slices(placement: Placement, disturbed: bool, ns: &[f64]) -> Vec<Slice> {
@@ -232,7 +240,7 @@ pub(crate) mod tests {
 
     pub(crate) fn measured(layer: Layer, slices: Vec<Vec<Slice>>) -> Measured {
         let variant = Variant { layer, wait: Wait::Poll, ..shape(Motion::PingPong, 8, 1) };
-        Measured { variant, valid: true, slices: slices.concat(), steal: 0.0 }
+        Measured { variant, valid: true, missing: None, slices: slices.concat(), steal: 0.0 }
     }
 
     pub(crate) fn with_context<T>(body: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -240,7 +248,7 @@ pub(crate) mod tests {
         settings.launches = 1;
         let host = Host::default();
         let case = Case::find("latency").unwrap();
-        body(&Context { case, settings: &settings, host: &host, timer_ns: 20.0 })
+        body(&Context { case, settings: &settings, host: &host, timer_ns: 20.0, fabric: None })
     }
 
     #[test]
@@ -287,6 +295,18 @@ pub(crate) mod tests {
             let lines = measurements(context, &[bad, good]);
             assert_eq!((lines[0].valid, lines[0].p50, lines[0].n), (false, None, 0));
             assert!(lines[1].valid);
+        });
+    }
+
+    #[test]
+    fn what_a_layer_lacks_is_a_line_with_the_reason() {
+        let mut absent = measured(Layer::Fabric("ofi"), Vec::new());
+        absent.missing = Some("no gathering".into());
+        with_context(|context| {
+            let lines = measurements(&Context { fabric: Some("tcp"), ..context.clone() }, &[absent]);
+            let [line] = &lines[..] else { panic!("one line") };
+            assert_eq!((line.missing.as_deref(), line.p50, line.valid), (Some("no gathering"), None, true));
+            assert_eq!((line.config["libfabric"].as_str(), line.provider.as_deref()), ("tcp", None));
         });
     }
 }

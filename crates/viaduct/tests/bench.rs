@@ -208,25 +208,37 @@ fn child_of(parent: u32) -> Option<u32> {
 #[test]
 fn every_case_on_the_shm_provider() {
     if two_cores() {
-        let lines = bench(&["latency", "--compare", "raw", "--sizes", "0,8,4K,100K"]);
+        let lines = bench(&["latency", "--provider", "shm", "--compare", "raw", "--sizes", "0,8,4K,100K"]);
         assert_eq!(check(&lines, "latency"), set(&["shm", "raw"]));
-        let lines = bench(&["latency", "--wait", "block", "--sizes", "8,64K"]);
+        let lines = bench(&["latency", "--provider", "shm", "--wait", "block", "--sizes", "8,64K"]);
         assert_eq!(check(&lines, "latency"), set(&["shm"]));
-        let lines = bench(&["bandwidth", "--compare", "copy", "--sizes", "1000,64K"]);
+        let lines = bench(&["bandwidth", "--provider", "shm", "--compare", "copy", "--sizes", "1000,64K"]);
         assert_eq!(check(&lines, "bandwidth"), set(&["shm", "copy"]));
-        let lines = bench(&["latency", "--send", "descriptor", "--sizes", "8,4K"]);
+        let lines = bench(&["latency", "--provider", "shm", "--send", "descriptor", "--sizes", "8,4K"]);
         assert_eq!(check(&lines, "latency"), set(&["shm"]));
         assert!(
             lines.iter().filter(|l| l.get("ratio").is_none()).all(|l| l["config"]["send"] == "descriptor")
         );
         for window in ["1", "2", "7", "64", "300"] {
-            let lines = bench(&["rate", "--window", window]);
+            let lines = bench(&["rate", "--provider", "shm", "--window", window]);
             assert_eq!(check(&lines, "rate"), set(&["shm"]), "window {window}");
         }
     }
-    let lines = bench(&["latency", "--cpus", "0,0", "--wait", "block", "--compare", "tcp", "--sizes", "8"]);
+    let lines = bench(&[
+        "latency",
+        "--provider",
+        "shm",
+        "--cpus",
+        "0,0",
+        "--wait",
+        "block",
+        "--compare",
+        "tcp",
+        "--sizes",
+        "8",
+    ]);
     assert_eq!(check(&lines, "latency"), set(&["shm", "tcp"]));
-    let lines = bench(&["connections", "--wait", "block", "--connections", "1,100"]);
+    let lines = bench(&["connections", "--provider", "shm", "--wait", "block", "--connections", "1,100"]);
     assert_eq!(check(&lines, "connections"), set(&["shm"]));
 }
 
@@ -234,7 +246,8 @@ fn every_case_on_the_shm_provider() {
 fn out_of_the_cache() {
     if two_cores() {
         for case in ["latency", "bandwidth"] {
-            let lines = bench(&[case, "--cold", "--compare", "pipe", "--sizes", "8,4K,100K"]);
+            let lines =
+                bench(&[case, "--provider", "shm", "--cold", "--compare", "pipe", "--sizes", "8,4K,100K"]);
             assert_eq!(check(&lines, case), set(&["shm", "pipe"]));
             let cold = lines.iter().filter(|line| line["series"] == "cold");
             let seen: BTreeSet<_> =
@@ -267,6 +280,7 @@ fn the_whole_suite_in_a_hurry() {
     let wanted: BTreeSet<&str> = viaduct_bench::cases::ALL.iter().map(|case| case.name).collect();
     assert_eq!(seen, wanted);
     let values = lines.iter().filter(|line| line.get("ratio").is_none());
+    assert!(values.clone().any(|line| line["provider"] == "auto"), "the provider of every tool");
     assert!(values.clone().count() > 20 && values.clone().all(|line| line["valid"] == true));
 }
 
@@ -321,7 +335,7 @@ fn columns_as_osu_has_them() {
 
 /// Runs a case on the shm provider with few places and checks which curves it has, and where on its axis they lie.
 fn curves(case: &str, args: &[&str], axis: &str, expected: &[(&str, &[f64])]) -> Vec<Value> {
-    let lines = bench(&[&[case, "--quick"], args].concat());
+    let lines = bench(&[&[case, "--quick", "--provider", "shm"], args].concat());
     assert_eq!(check(&lines, case), set(&["shm"]), "{case}");
     let measured: Vec<Value> = lines.into_iter().filter(|line| line.get("ratio").is_none()).collect();
     let mut seen: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();

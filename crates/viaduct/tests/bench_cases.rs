@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Runs a short benchmark on the shm provider and gives its measured lines, all of them valid.
 fn bench(case: &str, args: &[&str]) -> Vec<Value> {
-    let lines = common::bench(&[&[case], args].concat()).into_iter();
+    let lines = common::bench(&[&[case, "--provider", "shm"], args].concat()).into_iter();
     let lines: Vec<Value> = lines.filter(|line| line.get("ratio").is_none()).collect();
     for line in &lines {
         assert_eq!(

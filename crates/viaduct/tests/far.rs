@@ -84,8 +84,8 @@ fn lines(output: &Output) -> Vec<Value> {
 fn a_case_is_measured_to_another_host() {
     let _watchdog = Watchdog::arm(LIMIT, "a case between hosts");
     let Some(scene) = Scene::new() else { return };
-    let found = lines(&scene.bench("token", &["latency", "--sizes", "8", "--compare", "tcp"]));
-    for layer in ["auto", "tcp"] {
+    let found = lines(&scene.bench("token", &["latency", "--sizes", "8", "--compare", "ofi,tcp"]));
+    for layer in ["auto", "ofi", "tcp"] {
         let line = found.iter().find(|line| line["layer"] == layer).unwrap_or_else(|| panic!("{found:?}"));
         assert_eq!((&line["placement"], &line["valid"]), (&"hosts".into(), &true.into()), "{line}");
         assert!(line["p50"].as_f64().is_some_and(|us| us > 0.0), "{line}");
@@ -108,7 +108,7 @@ fn libfabrics_own_tool_is_measured_over_the_same_way() {
     }
     let Some(scene) = Scene::new() else { return };
     let found = lines(&scene.bench("token", &["rivals", "--provider", "ofi:tcp"]));
-    for layer in ["ofi:tcp", "tcp", "rival:fi_pingpong-tcp"] {
+    for layer in ["via:ofi:tcp", "tcp", "rival:fi_pingpong-tcp"] {
         for (case, size) in
             [("rivals-latency", 8), ("rivals-pingpong", 64 << 10), ("rivals-pingpong", 1 << 20)]
         {

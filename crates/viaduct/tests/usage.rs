@@ -24,12 +24,17 @@ fn unknown_words_list_the_known_ones() {
     let talk = refused(&["bench", "latency", "--layer", "pigeon"]);
     assert_eq!(
         talk,
-        "error: there is no layer `pigeon`\n  hint: known layers: shm, auto, ofi, ofi:tcp, loopback, raw, copy, \
-         unix, unix-spin, pipe, tcp, tcp-spin, tcp-nagle, tcp-nodelay; ofi:NAME for a provider of \
-         libfabric\n"
+        "error: there is no layer `pigeon`\n  hint: known layers: shm, auto, via:ofi, via:ofi:tcp, loopback, \
+         ofi, ofi:tcp, raw, copy, unix, unix-spin, pipe, tcp, tcp-spin, tcp-nagle, tcp-nodelay; ofi:NAME, via:ofi:NAME \
+         for a provider of libfabric\n"
     );
     assert!(refused(&["bench", "latency", "--compare", "raw,pigeon"]).contains("`pigeon`"));
-    assert!(refused(&["bench", "latency", "--provider", "infiniband"]).contains("known layers"));
+    assert_eq!(
+        refused(&["bench", "latency", "--provider", "infiniband"]),
+        "error: there is no provider `infiniband`\n  hint: known providers: shm, auto, ofi, ofi:tcp, loopback; ofi:NAME \
+         for a provider of libfabric\n"
+    );
+    assert!(refused(&["bench", "latency", "--provider", "raw"]).contains("no provider `raw`"));
     assert!(refused(&["bench", "latency", "--format", "xml"]).contains("table"));
     assert!(refused(&["completions", "dos"]).contains("bash"));
 }
@@ -63,7 +68,8 @@ fn requests_that_make_no_sense_are_refused() {
         (&["connections", "--layer", "tcp", "--connections", "0"], "at least 1"),
         (&["rate", "--layer", "raw", "--window", "0"], "at least 1"),
         (&["rate", "--layer", "raw", "--launches", "0"], "at least 1"),
-        (&["rate", "--layer", "via", "--provider", "pigeon"], "no layer `pigeon`"),
+        (&["rate", "--layer", "via", "--provider", "pigeon"], "no provider `pigeon`"),
+        (&["rdma", "--layer", "ofi"], "no rdma"),
     ] {
         let args: Vec<&str> = ["bench"].iter().chain(args).copied().collect();
         let talk = refused(&args);

@@ -3,6 +3,7 @@
 use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::cold;
+use crate::layers::ofi::direct;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings};
 
@@ -21,6 +22,7 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Not,
     via: plain,
+    ofi: Some(direct::plain),
     derive: nothing,
 };
 

@@ -11,6 +11,7 @@ use viaduct_os::wait::{Spin, WaitConfig};
 
 use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
+use crate::layers::ofi::direct;
 use crate::layers::via::{Place, plain};
 use crate::loops::End;
 use crate::plan::{Motion, Point, Run, Settings, Tally, Variant, Wait};
@@ -33,6 +34,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     logp: Apart::Polled,
     via: build,
+    ofi: Some(|site| Ok(Box::new(Clocked(direct::plain(site)?)))),
     derive: nothing,
 };
 

@@ -4,6 +4,8 @@
 //! number, in order and in no order: caches and TLBs see to that), registered for each message, out of a registration
 //! cache that has so many of a hundred, and never registered.
 
+mod direct;
+
 use viaduct_via::Op;
 
 use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
@@ -33,6 +35,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     logp: Apart::Polled,
     via: build,
+    ofi: Some(direct::build),
     derive: nothing,
 };
 
@@ -61,7 +64,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             shape(SAME).on("same", None),
             shape(POOL).on("new", None).with("pages", many),
             shape(REGISTER).on("register", None).with("pages", many),
-            shape(IMPLICIT).on("implicit", None).with("pages", many),
+            shape(IMPLICIT).on("implicit", None).with("pages", many).with("unregistered", 1),
         ];
         all.extend(reuse.iter().map(|percent| {
             // A sample has as many hits as it should only if it is a whole turn of the pattern.
@@ -86,27 +89,37 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
 /// Bytes of the pool of another buffer each time, in either direction: more than the nearer caches hold.
 const MEMORY: usize = 16 << 20;
 
+/// Buffers that an end needs of a kind, if so many are in use at a time: a stream has more than a small pool has pages.
+fn at_least(variant: &Variant, needed: usize) -> usize {
+    match (variant.arg("buffers"), needed) {
+        (_, 0) => 0,
+        (SAME, _) => needed,
+        _ => needed.max(variant.arg("pages") as usize),
+    }
+}
+
+/// How the buffers of a kind are registered, if not beforehand.
+fn register(variant: &Variant) -> Option<Register> {
+    match variant.arg("buffers") {
+        REGISTER => Some(Register::Each),
+        IMPLICIT => Some(Register::Never),
+        CACHE => Some(Register::Missing(variant.arg("reuse"))),
+        _ => None,
+    }
+}
+
+/// Buffers beyond those in use, where they are registered as they are needed.
+const SPARE: usize = 32;
+
 fn build(mut place: Place) -> Result<Box<dyn End>> {
     let (size, kind) = (place.variant.size, place.variant.arg("buffers"));
     let needs = Needs::of(&place.variant, place.side);
-    // A stream has more under way than a small pool has pages.
-    let at_least = |needed: usize| match (kind, needed) {
-        (_, 0) => 0,
-        (SAME, _) => needed,
-        _ => needed.max(place.variant.arg("pages") as usize),
-    };
-    let register = match kind {
-        REGISTER => Some(Register::Each),
-        IMPLICIT => Some(Register::Never),
-        CACHE => Some(Register::Missing(place.variant.arg("reuse"))),
-        _ => None,
-    };
-    if let Some(register) = register {
-        let count = at_least(needs.sends.max(needs.receives) + 32);
+    if let Some(register) = register(&place.variant) {
+        let count = at_least(&place.variant, needs.sends.max(needs.receives) + SPARE);
         let heap = Heap::new(register, place.tag, size, count, &needs);
         return stocked(place, heap, None);
     }
-    let (sends, receives) = (at_least(needs.sends), at_least(needs.receives));
+    let (sends, receives) = (at_least(&place.variant, needs.sends), at_least(&place.variant, needs.receives));
     let sends = descriptors(&mut place.nic, place.tag, Op::Send, sends, Pieces::whole(size));
     let mut sends = sends.map_err(|e| place.failed(&e))?;
     let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, Pieces::whole(size));

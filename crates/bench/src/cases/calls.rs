@@ -33,6 +33,7 @@ pub(super) const CASE: Case = Case {
     axis: "bytes",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };

@@ -3,6 +3,7 @@
 use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::{Error, Result};
 use crate::layers::Layer;
+use crate::layers::ofi::direct;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings, Variant};
 
@@ -20,6 +21,7 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Interrupted,
     via: plain,
+    ofi: Some(direct::plain),
     derive: nothing,
 };
 

@@ -31,6 +31,7 @@ pub(super) const CASE: Case = Case {
     axis: "",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };

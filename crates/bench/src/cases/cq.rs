@@ -4,6 +4,7 @@
 //! queues of the active one.
 
 mod active;
+mod direct;
 
 use viaduct_via::{Cq, Descriptor, MemAttributes, Op, ViAttributes};
 
@@ -27,12 +28,14 @@ pub(super) const CASE: Case = Case {
     timed: "ping-pong by descriptor on one of many connected VIs, one way = half of the round trip. queue: its send and \
             receive queue are polled; cq: both queues of all VIs are bound to one completion queue and only that is \
             polled. active-queue, active-cq: that many VIs each carry a message at the same time, one way = half of \
-            the time of all answers, for one message; polled in turn, or through one completion queue",
+            the time of all answers, for one message; polled in turn, or through one completion queue. libfabric has \
+            no work queues that could be polled: on the layer ofi a queue is a completion queue of one endpoint alone",
     window: 1,
     axis: "queues",
     references: false,
     logp: Apart::Polled,
     via: build,
+    ofi: Some(direct::build),
     derive: nothing,
 };
 

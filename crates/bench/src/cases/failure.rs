@@ -39,6 +39,7 @@ pub(super) const CASE: Case = Case {
     axis: "",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };
@@ -57,6 +58,8 @@ const ASLEEP: Duration = Duration::from_millis(3);
 fn points(settings: &Settings, _: &[usize]) -> Result<Vec<Point>> {
     let of = |series: &&str| {
         let shape = shape(Motion::Calls, ECHO, CASE.window).on(series, None).with("count", 2);
+        // The moment of a kill is known by the clock of its own host alone.
+        let shape = shape.with("one-clock", 1);
         let all = variants(settings, &settings.layers, &shape).into_iter();
         all.map(|v| Variant { wait: Wait::Block, ..v }).collect::<Vec<_>>()
     };

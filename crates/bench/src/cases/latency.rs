@@ -2,6 +2,7 @@
 
 use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
+use crate::layers::ofi::direct;
 use crate::layers::via::plain;
 use crate::layers::{Layer, cold};
 use crate::plan::{Motion, Point, Settings, Wait};
@@ -21,6 +22,7 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Interrupted,
     via: plain,
+    ofi: Some(direct::plain),
     derive: nothing,
 };
 

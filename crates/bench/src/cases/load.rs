@@ -34,6 +34,7 @@ pub(super) const CASE: Case = Case {
     axis: "percent",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };
@@ -50,7 +51,8 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     let point = |size: &usize| {
         let of = |percent: &u64| {
             let shape = shape(Motion::Calls, (*size).max(1), window).on("", Some(*percent as f64));
-            variants(settings, &settings.layers, &shape.with("count", MOST * percent / 100))
+            let shape = shape.with("count", MOST * percent / 100).with("one-clock", 1);
+            variants(settings, &settings.layers, &shape)
         };
         let places = settings.places(PERCENT, QUICK);
         Point { size: (*size).max(1), variants: places.iter().flat_map(of).collect() }

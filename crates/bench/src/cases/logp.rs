@@ -10,6 +10,7 @@ use crate::cases::parts::has_parts;
 use crate::cases::{Apart, Case, shape, variants};
 use crate::error::Result;
 use crate::layers::interrupt::interrupted;
+use crate::layers::ofi::direct;
 use crate::layers::via::plain;
 use crate::logp::GROUP;
 use crate::measure::WANTED;
@@ -34,6 +35,7 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Not,
     via: plain,
+    ofi: Some(direct::plain),
     derive,
 };
 

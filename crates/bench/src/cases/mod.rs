@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::host;
+use crate::layers::ofi::Site;
 use crate::layers::via::Place;
 use crate::layers::{Layer, cold};
 use crate::loops::End;
@@ -91,9 +92,14 @@ pub struct Case {
     pub logp: Apart,
     /// Builds one end on a provider.
     pub(crate) via: fn(Place) -> Result<Box<dyn End>>,
+    /// Builds one end directly on libfabric; none where the case is about what VIA alone has.
+    pub(crate) ofi: Option<OnLibfabric>,
     /// Values that follow from the measured ones: further lines of the result.
     pub(crate) derive: fn(&[Measurement]) -> Vec<Line>,
 }
+
+/// Builds one end directly on libfabric.
+pub(crate) type OnLibfabric = fn(Site) -> Result<Box<dyn End>>;
 
 /// Into what `--logp` takes the ping-pongs of a case apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -280,7 +286,11 @@ fn check_cpus(settings: &Settings) -> Result<()> {
 
 fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<()> {
     let layer = variant.layer;
-    if !case.references && layer.provider().is_none() {
+    let has_it = match layer {
+        Layer::Fabric(_) => case.ofi.is_some(),
+        _ => case.references || layer.provider().is_some(),
+    };
+    if !has_it {
         return Err(Error::usage(
             format!("layer `{layer}` has no {}", case.name),
             "this case is about what VIA offers; measure a provider",
@@ -307,7 +317,7 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
     if layer == Layer::Raw && variant.motion.is_stream() && variant.wait == Wait::Block {
         return Err(Error::usage("layer `raw` only streams with --wait poll", "leave --wait out"));
     }
-    let stream = !matches!(layer, Layer::Raw) && layer.provider().is_none();
+    let stream = !matches!(layer, Layer::Raw | Layer::Fabric(_)) && layer.provider().is_none();
     if variant.size == 0 && (stream || variant.motion.is_stream()) {
         return Err(Error::usage(
             format!("messages of 0 bytes cannot be measured with `{}` on `{layer}`", case.name),

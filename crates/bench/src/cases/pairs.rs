@@ -24,6 +24,7 @@ pub(super) const CASE: Case = Case {
     axis: "pairs",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };

@@ -34,9 +34,9 @@ pub(super) fn extend(settings: &Settings, apart: Apart, points: &mut [Point]) ->
     Ok(())
 }
 
-/// What is a provider, and has its ends in two processes.
+/// What is a provider, or libfabric itself, and has its ends in two processes.
 pub(super) fn has_parts(layer: Layer) -> bool {
-    layer.provider().is_some() && layer != Layer::Loopback
+    matches!(layer, Layer::Fabric(_)) || layer.provider().is_some() && layer != Layer::Loopback
 }
 
 fn parts(whole: &Variant, apart: Apart) -> Vec<Variant> {

@@ -3,6 +3,7 @@
 use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::Layer;
+use crate::layers::ofi::direct;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, Settings, Variant};
 
@@ -22,6 +23,7 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Not,
     via: plain,
+    ofi: Some(direct::plain),
     derive: nothing,
 };
 

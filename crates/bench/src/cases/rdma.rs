@@ -37,6 +37,7 @@ pub(super) const CASE: Case = Case {
     axis: "",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };

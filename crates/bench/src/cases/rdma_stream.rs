@@ -39,6 +39,7 @@ pub(super) const CASE: Case = Case {
     axis: "",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };

@@ -22,6 +22,7 @@ pub(super) const CASE: Case = Case {
     axis: "",
     references: false,
     via: plain,
+    ofi: None,
     derive: nothing,
     logp: Apart::Polled,
 };

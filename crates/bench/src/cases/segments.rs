@@ -3,6 +3,8 @@
 //! The NIC may gather them when it sends, scatter them when it receives, or both; the rival is a program that copies
 //! the pieces into one buffer itself, and out of it at the other end.
 
+mod direct;
+
 use viaduct_via::{Completion, Descriptor, Op};
 
 use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
@@ -12,7 +14,7 @@ use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
 use crate::pattern;
-use crate::plan::{Motion, Point, Settings};
+use crate::plan::{Motion, Point, Settings, Variant};
 use crate::raw::{renew_bytes, sum};
 
 pub(super) const CASE: Case = Case {
@@ -32,6 +34,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     logp: Apart::Polled,
     via: build,
+    ofi: Some(direct::build),
     derive: nothing,
 };
 
@@ -98,14 +101,21 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
     Ok(sizes.iter().map(point).collect())
 }
 
+/// How the pieces of a message lie.
+fn pieces(variant: &Variant) -> Pieces {
+    let lie = if variant.arg("line") == 1 { Pieces::lines } else { Pieces::pages };
+    lie(variant.size, variant.arg("segments").max(1) as usize)
+}
+
+/// The same for what `by` is about: whole, if the variant does not do that.
+fn cut(variant: &Variant, by: &str) -> Pieces {
+    if variant.arg(by) == 1 { pieces(variant) } else { Pieces::whole(variant.size) }
+}
+
 fn build(mut place: Place) -> Result<Box<dyn End>> {
-    let (size, segments) = (place.variant.size, place.variant.arg("segments").max(1) as usize);
+    let size = place.variant.size;
     let needs = Needs::of(&place.variant, place.side);
-    let pieces = if place.variant.arg("line") == 1 { Pieces::lines } else { Pieces::pages };
-    let cut = |by: &str| {
-        if place.variant.arg(by) == 1 { pieces(size, segments) } else { Pieces::whole(size) }
-    };
-    let (out, inn) = (cut("gather"), cut("scatter"));
+    let (out, inn) = (cut(&place.variant, "gather"), cut(&place.variant, "scatter"));
     // One more than are posted: the answer may be sent before the last completion is seen.
     let sends = descriptors(&mut place.nic, place.tag, Op::Send, needs.sends + 1, out);
     let sends = sends.map_err(|e| place.failed(&e))?;
@@ -113,7 +123,8 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     let receives = receives.map_err(|e| place.failed(&e))?;
     let pool = Pool::new(sends, receives, size, true);
     if place.variant.arg("pack") == 1 {
-        return stocked(place, pool.with(Packed::new(pieces(size, segments))), None);
+        let packed = Packed::new(pieces(&place.variant));
+        return stocked(place, pool.with(packed), None);
     }
     stocked(place, pool.renewed(), None)
 }

@@ -33,6 +33,7 @@ pub(super) const CASE: Case = Case {
     references: false,
     logp: Apart::Polled,
     via: build,
+    ofi: None,
     derive: nothing,
 };
 

@@ -25,5 +25,6 @@ pub(super) const CASE: Case = Case {
     references: false,
     logp: Apart::Not,
     via: build,
+    ofi: None,
     derive: nothing,
 };

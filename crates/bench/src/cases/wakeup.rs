@@ -30,6 +30,7 @@ pub(super) const CASE: Case = Case {
     axis: "idle_us",
     references: false,
     via: end,
+    ofi: None,
     derive: nothing,
     logp: Apart::Not,
 };

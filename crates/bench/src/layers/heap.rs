@@ -15,7 +15,7 @@ use crate::plan::{Run, Tally};
 use crate::raw::sum_part;
 
 /// Registered buffers that the cache keeps beside those in use.
-const CACHED: usize = 16;
+pub(crate) const CACHED: usize = 16;
 const PAGE: usize = 4096;
 
 /// When buffers are registered.
@@ -27,6 +27,59 @@ pub(crate) enum Register {
     Never,
     /// For each message that the cache has none for; it has one for so many of a hundred.
     Missing(u64),
+}
+
+impl Register {
+    /// So many of a hundred messages find a registered buffer.
+    pub(crate) fn reuse(self) -> Option<Reuse> {
+        match self {
+            Register::Missing(percent) => Some(Reuse { percent, due: 0, hits: 0, misses: 0 }),
+            Register::Each | Register::Never => None,
+        }
+    }
+}
+
+/// Which messages of one direction find a registered buffer, and how many did.
+pub(crate) struct Reuse {
+    percent: u64,
+    /// Hits owed, in hundredths.
+    due: u64,
+    hits: u64,
+    misses: u64,
+}
+
+impl Reuse {
+    /// Whether the next message finds one, if there is `any`.
+    #[inline(always)]
+    pub(crate) fn hit(&mut self, any: bool) -> bool {
+        self.due += self.percent;
+        if self.due >= 100 && any {
+            self.due -= 100;
+            self.hits += 1;
+            return true;
+        }
+        self.misses += 1;
+        false
+    }
+
+    /// A slice begins.
+    pub(crate) fn begin(&mut self) {
+        (self.hits, self.misses) = (0, 0);
+    }
+
+    /// A slice has ended: adds the share of both directions, and a fault if it is not as wanted. `slack` misses are
+    /// nobody's choice: nothing was in the cache yet.
+    pub(crate) fn finish(sends: &Reuse, receives: &Reuse, slack: u64, run: &Run, tally: &mut Tally) {
+        let hits = sends.hits + receives.hits;
+        let all = hits + sends.misses + receives.misses;
+        if all == 0 {
+            return;
+        }
+        tally.extra.insert("reuse".into(), 100.0 * hits as f64 / all as f64);
+        if run.check && hits.abs_diff(all * sends.percent / 100) > slack {
+            tally.bad += 1;
+        }
+    }
 }
 
 /// Heap memory of one end.
@@ -54,9 +107,7 @@ impl Heap {
             size,
             free: (0..count).map(|_| vec![1; size.max(1) + PAGE - 1]).collect(),
             cached: VecDeque::with_capacity(count),
-            due: 0,
-            hits: 0,
-            misses: 0,
+            reuse: register.reuse(),
         };
         Heap {
             sends: shelf(Op::Send),
@@ -104,20 +155,13 @@ impl Stock for Heap {
 
     fn begin(&mut self, _: &Nic) {
         for shelf in [&mut self.sends, &mut self.receives] {
-            (shelf.hits, shelf.misses) = (0, 0);
+            shelf.reuse.iter_mut().for_each(Reuse::begin);
         }
     }
 
     fn finish(&mut self, _: &Nic, run: &Run, _: u64, tally: &mut Tally) {
-        let Register::Missing(reuse) = self.sends.register else { return };
-        let hits = self.sends.hits + self.receives.hits;
-        let all = hits + self.sends.misses + self.receives.misses;
-        if all == 0 {
-            return;
-        }
-        tally.extra.insert("reuse".into(), 100.0 * hits as f64 / all as f64);
-        if run.check && hits.abs_diff(all * reuse / 100) > self.slack {
-            tally.bad += 1;
+        if let (Some(sends), Some(receives)) = (&self.sends.reuse, &self.receives.reuse) {
+            Reuse::finish(sends, receives, self.slack, run, tally);
         }
     }
 }
@@ -132,26 +176,15 @@ struct Shelf {
     free: VecDeque<Vec<u8>>,
     /// Registered and not in use; the one used longest ago comes first.
     cached: VecDeque<Descriptor>,
-    /// Hits owed, in hundredths.
-    due: u64,
-    hits: u64,
-    misses: u64,
+    reuse: Option<Reuse>,
 }
 
 impl Shelf {
     /// A descriptor over another buffer; `None` while all are in use.
     #[inline(always)]
     fn take(&mut self, nic: &mut Nic) -> Result<Option<Descriptor>, Error> {
-        if let Register::Missing(reuse) = self.register {
-            self.due += reuse;
-            if self.due >= 100
-                && let Some(descriptor) = self.cached.pop_front()
-            {
-                self.due -= 100;
-                self.hits += 1;
-                return Ok(Some(descriptor));
-            }
-            self.misses += 1;
+        if self.reuse.as_mut().is_some_and(|reuse| reuse.hit(!self.cached.is_empty())) {
+            return Ok(self.cached.pop_front());
         }
         let Some(bytes) = self.free.pop_front() else { return Ok(None) };
         let start = bytes.as_ptr().addr().wrapping_neg() % PAGE;

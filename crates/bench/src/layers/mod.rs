@@ -2,7 +2,8 @@
 //!
 //! | layer | what it is |
 //! |---|---|
-//! | `shm`, `auto`, `ofi`, `ofi:NAME`, `loopback` | Viaduct itself |
+//! | `shm`, `auto`, `via:ofi`, `via:ofi:NAME`, `loopback` | Viaduct itself, by that provider |
+//! | `ofi`, `ofi:NAME` | libfabric without Viaduct |
 //! | `raw` | a bare cache line or ring in shared memory: the physical limit |
 //! | `copy` | a bare single-copy loop between two processes: the limit of bandwidth |
 //! | `unix`, `tcp` and variants, `pipe` | the kernel's sockets and pipes |
@@ -18,6 +19,7 @@ pub(crate) mod heap;
 pub(crate) mod interrupt;
 pub(crate) mod lent;
 mod loopback;
+pub(crate) mod ofi;
 mod pipe;
 mod raw;
 mod socket;
@@ -37,8 +39,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
+use crate::layers::way::Way;
 use crate::loops::End;
-use crate::plan::{Variant, Wait};
+use crate::plan::{Motion, Variant, Wait};
 
 /// Something that carries messages between the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,8 +51,10 @@ pub enum Layer {
     Shm,
     /// Viaduct's provider that chooses by itself: between processes of one host, shared memory.
     Auto,
-    /// Viaduct's provider between hosts: `ofi` on the best that libfabric has, `ofi:NAME` on one of its providers.
+    /// Viaduct's provider between hosts: `via:ofi` on the best that libfabric has, `via:ofi:NAME` on one of its providers.
     Ofi(&'static str),
+    /// libfabric itself: `ofi` on the best that it has, `ofi:NAME` on one of its providers.
+    Fabric(&'static str),
     /// Viaduct's provider within one process.
     Loopback,
     /// A cache line or ring in shared memory, nothing else.
@@ -92,19 +97,29 @@ pub const ALL: &[Info] = &[
         about: "Viaduct between two processes, by whatever reaches the peer",
     },
     Info {
-        layer: Layer::Ofi("ofi"),
-        name: "ofi",
-        about: "Viaduct between two processes, on the best that libfabric has",
+        layer: Layer::Ofi("via:ofi"),
+        name: "via:ofi",
+        about: "Viaduct between two processes, on the best that libfabric has (--provider ofi)",
     },
     Info {
-        layer: Layer::Ofi("ofi:tcp"),
-        name: "ofi:tcp",
+        layer: Layer::Ofi("via:ofi:tcp"),
+        name: "via:ofi:tcp",
         about: "Viaduct between two processes, on libfabric's TCP; any other of its providers likewise",
     },
     Info {
         layer: Layer::Loopback,
         name: "loopback",
         about: "Viaduct within one process: what the VIA model costs",
+    },
+    Info {
+        layer: Layer::Fabric("ofi"),
+        name: "ofi",
+        about: "libfabric itself, without Viaduct: the best that it has, or what --provider ofi:NAME names",
+    },
+    Info {
+        layer: Layer::Fabric("ofi:tcp"),
+        name: "ofi:tcp",
+        about: "libfabric itself, its TCP; any other of its providers likewise",
     },
     Info {
         layer: Layer::Raw,
@@ -133,7 +148,7 @@ impl Layer {
     /// Its name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
-            Layer::Ofi(name) => name,
+            Layer::Ofi(name) | Layer::Fabric(name) => name,
             _ => self.info().name,
         }
     }
@@ -147,16 +162,30 @@ impl Layer {
     pub fn provider(self) -> Option<&'static str> {
         match self {
             Layer::Shm => Some("shm"),
-            Layer::Auto | Layer::Ofi(_) => Some(self.name()),
+            Layer::Auto => Some("auto"),
+            Layer::Ofi(name) => name.strip_prefix(VIA),
             Layer::Loopback => Some("loopback"),
             _ => None,
         }
     }
 
+    /// The layer that is Viaduct by this provider.
+    pub fn of_provider(name: &str) -> Result<Layer> {
+        let layer: Result<Layer> =
+            if name.starts_with("ofi") { format!("{VIA}{name}") } else { name.into() }.parse();
+        layer.ok().filter(|layer| layer.provider() == Some(name)).ok_or_else(|| {
+            let known = ALL.iter().filter_map(|info| info.layer.provider());
+            let known: Vec<_> = known.collect();
+            let hint = format!("known providers: {}; ofi:NAME for a provider of libfabric", known.join(", "));
+            Error::usage(format!("there is no provider `{name}`"), hint)
+        })
+    }
+
     /// How this layer waits when the user asked for `asked`: sockets have it in their name.
     pub fn wait(self, asked: Wait) -> Wait {
         match self {
-            Layer::Shm | Layer::Auto | Layer::Ofi(_) | Layer::Loopback | Layer::Raw => asked,
+            Layer::Shm | Layer::Auto | Layer::Ofi(_) | Layer::Fabric(_) => asked,
+            Layer::Loopback | Layer::Raw => asked,
             Layer::Copy | Layer::UnixSpin | Layer::TcpSpin => Wait::Poll,
             Layer::Unix | Layer::Pipe | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
         }
@@ -174,7 +203,8 @@ impl Layer {
     fn info(self) -> &'static Info {
         let own = ALL.iter().find(|info| info.layer == self);
         // A provider of libfabric that has no line of its own is described by the line of all.
-        own.or_else(|| ALL.iter().find(|info| info.name == "ofi")).expect("every layer is in the list")
+        let of_all = if matches!(self, Layer::Fabric(_)) { "ofi" } else { "via:ofi" };
+        own.or_else(|| ALL.iter().find(|info| info.name == of_all)).expect("every layer is in the list")
     }
 }
 
@@ -185,15 +215,27 @@ impl FromStr for Layer {
         if let Some(known) = ALL.iter().find(|info| info.name == text) {
             return Ok(known.layer);
         }
+        // A layer is copied around by value; the few names that a command line holds may stay for ever.
         if text.strip_prefix("ofi:").is_some_and(is_provider_name) {
-            // A layer is copied around by value; the few names that a command line holds may stay for ever.
+            return Ok(Layer::Fabric(Box::leak(text.into())));
+        }
+        if text.strip_prefix("via:ofi:").is_some_and(is_provider_name) {
             return Ok(Layer::Ofi(Box::leak(text.into())));
         }
+        if let Some(provider) =
+            text.strip_prefix(VIA).filter(|name| !name.starts_with("ofi") && !name.starts_with(VIA))
+        {
+            return Layer::of_provider(provider);
+        }
         let names: Vec<_> = ALL.iter().map(|info| info.name).collect();
-        let hint = format!("known layers: {}; ofi:NAME for a provider of libfabric", names.join(", "));
+        let hint =
+            format!("known layers: {}; ofi:NAME, via:ofi:NAME for a provider of libfabric", names.join(", "));
         Err(Error::usage(format!("there is no layer `{text}`"), hint))
     }
 }
+
+/// Stands before the name of a provider that is meant as Viaduct, where another layer has that name.
+const VIA: &str = "via:";
 
 /// Whether it can be the name of a provider of libfabric, as `fi_info` prints them: `verbs`, `tcp;ofi_rxm`.
 fn is_provider_name(text: &str) -> bool {
@@ -230,14 +272,20 @@ pub(crate) trait Door {
 fn reaches(layer: Layer, control: &Control) -> Result<()> {
     let far = matches!(
         layer,
-        Layer::Auto | Layer::Ofi(_) | Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay
+        Layer::Auto
+            | Layer::Ofi(_)
+            | Layer::Fabric(_)
+            | Layer::Tcp
+            | Layer::TcpSpin
+            | Layer::TcpNagle
+            | Layer::TcpNodelay
     );
     if far || control.far().is_none() {
         return Ok(());
     }
     Err(Error::usage(
         format!("the layer {layer} does not leave its host"),
-        "between hosts there are auto, ofi, ofi:NAME, and tcp with its variants",
+        "between hosts there are auto, ofi and via:ofi, and tcp with its variants",
     ))
 }
 
@@ -246,6 +294,7 @@ pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
     reaches(variant.layer, control)?;
     match variant.layer {
         Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::listen(variant, control),
+        Layer::Fabric(_) => ofi::listen(variant, control),
         Layer::Loopback => loopback::listen(variant, control),
         Layer::Raw => raw::listen(variant, control),
         Layer::Copy => copy::listen(variant, control),
@@ -259,6 +308,7 @@ pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
 pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
     match variant.layer {
         Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::connect(variant, control, address),
+        Layer::Fabric(_) => ofi::connect(variant, control, address),
         Layer::Loopback => loopback::connect(variant, control),
         Layer::Raw => raw::connect(variant, control),
         Layer::Copy => copy::connect(variant, control),
@@ -267,6 +317,24 @@ pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -
         Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => {
             tcp::connect(variant, control, address)
         }
+    }
+}
+
+/// What a layer lacks that a variant is about, in words.
+pub(crate) fn missing(variant: &Variant, control: &Control) -> Result<Option<String>> {
+    let one_clock = variant.motion == Motion::OneWay || variant.arg("one-clock") == 1;
+    if one_clock && control.far().is_some() {
+        return Ok(Some("two hosts have no clock in common".into()));
+    }
+    match variant.layer {
+        Layer::Fabric(_) => ofi::missing(variant, control),
+        Layer::Ofi(_) if variant.args.contains_key("map-cache") => {
+            Ok(Some("no memory is mapped over libfabric, so there is no cache of mappings".into()))
+        }
+        Layer::Ofi(_) if Way::of(variant).0.is_private() => Ok(Some(
+            "over libfabric there is one way only: messages that the peer's engine carries out".into(),
+        )),
+        _ => Ok(None),
     }
 }
 
@@ -293,12 +361,35 @@ mod tests {
             assert_eq!(info.name.parse::<Layer>().unwrap(), info.layer);
             assert_eq!(serde_json::to_value(info.layer).unwrap(), info.name);
         }
-        let verbs: Layer = "ofi:verbs".parse().unwrap();
-        assert_eq!((verbs, verbs.provider()), (Layer::Ofi("ofi:verbs"), Some("ofi:verbs")));
-        assert_eq!(verbs.about(), "ofi".parse::<Layer>().unwrap().about());
-        assert_eq!(serde_json::from_str::<Layer>("\"ofi:verbs\"").unwrap(), verbs);
-        assert!("ofi:".parse::<Layer>().is_err() && "ofi:a b".parse::<Layer>().is_err());
+        let verbs: Layer = "via:ofi:verbs".parse().unwrap();
+        assert_eq!((verbs, verbs.provider()), (Layer::Ofi("via:ofi:verbs"), Some("ofi:verbs")));
+        assert_eq!(verbs.about(), "via:ofi".parse::<Layer>().unwrap().about());
+        assert_eq!(serde_json::from_str::<Layer>("\"via:ofi:verbs\"").unwrap(), verbs);
+        let bare: Layer = "ofi:verbs".parse().unwrap();
+        assert_eq!((bare, bare.provider()), (Layer::Fabric("ofi:verbs"), None), "not Viaduct");
+        assert_eq!(bare.about(), "ofi".parse::<Layer>().unwrap().about());
+        assert_eq!("via:shm".parse::<Layer>().unwrap(), Layer::Shm);
+        for wrong in ["ofi:", "ofi:a b", "via:ofi:", "via:raw", "via:via:shm", "via:"] {
+            assert!(wrong.parse::<Layer>().is_err(), "{wrong}");
+        }
         let error = "carrier-pigeon".parse::<Layer>().unwrap_err();
-        assert!(error.hint().unwrap().contains("shm, auto, ofi, ofi:tcp, loopback, raw"));
+        assert!(
+            error.hint().unwrap().contains("shm, auto, via:ofi, via:ofi:tcp, loopback, ofi, ofi:tcp, raw")
+        );
+    }
+
+    #[test]
+    fn providers_are_viaduct() {
+        for (name, layer) in [("shm", Layer::Shm), ("auto", Layer::Auto), ("loopback", Layer::Loopback)] {
+            assert_eq!(Layer::of_provider(name).unwrap(), layer);
+        }
+        for name in ["ofi", "ofi:tcp", "ofi:verbs"] {
+            let layer = Layer::of_provider(name).unwrap();
+            assert_eq!((layer.provider(), layer.name().strip_prefix("via:")), (Some(name), Some(name)));
+        }
+        for wrong in ["raw", "tcp", "via:ofi", "ofi:", "pigeon"] {
+            let error = Layer::of_provider(wrong).unwrap_err();
+            assert!(error.hint().unwrap().contains("known providers: shm, auto, ofi"), "{wrong}");
+        }
     }
 }

@@ -51,8 +51,28 @@ pub(crate) fn all(results: &Results) -> Vec<Figure> {
         }
     }
     figures.extend(names.into_iter().map(|name| generic::figure(name, &results.case(name))));
+    for case in cases::ALL {
+        // Where the case has a figure that shows everything, else where the thesis has one, else its own.
+        let id = OF_CASE.iter().find(|(name, _)| *name == case.name).map(|(_, id)| (*id).to_owned());
+        let id = id.unwrap_or_else(|| format!("case-{}", case.name));
+        if let Some(figure) = figures.iter_mut().find(|figure| figure.id == id) {
+            generic::missing(figure, &results.missing(case.name));
+        }
+    }
     figures
 }
+
+/// Figures that tell what a layer lacks for a case.
+const OF_CASE: [(&str, &str); 8] = [
+    ("latency", "fig-3-1"),
+    ("bandwidth", "fig-3-3"),
+    ("logp", "fig-3-5"),
+    ("buffers", "fig-3-7"),
+    ("connections", "fig-3-8"),
+    ("blocking", "fig-3-9"),
+    ("segments", "fig-3-10"),
+    ("cq", "fig-3-11"),
+];
 
 /// Cases of which the figures above show everything.
 const DRAWN: [&str; 5] = ["latency", "bandwidth", "connections", "translation", "translation-stream"];

@@ -72,6 +72,24 @@ pub(crate) fn extras(figure: &mut Figure, lines: &[&Measurement]) {
     figure.grids.push(Grid { heads, rows });
 }
 
+/// A table of what could not be measured, and why; each cause once for a curve and a size.
+pub(crate) fn missing(figure: &mut Figure, lines: &[&Measurement]) {
+    if lines.is_empty() {
+        return;
+    }
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for line in lines {
+        let why = line.missing.clone().unwrap_or_default();
+        let place = line.x.map_or_else(|| "–".into(), |x| format!("{} {}", short(x), line.axis));
+        let row = vec![line.layer.clone(), line.series.clone(), crate::size::show(line.size), place, why];
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    let heads = ["layer", "series", "size", "at", "missing"].map(Into::into).into();
+    figure.grids.push(Grid { heads, rows });
+}
+
 /// Adds pictures, tables and words for `lines`.
 pub(crate) fn fill(figure: &mut Figure, lines: &[&Measurement]) {
     let (on_axis, plain): (Vec<&Measurement>, Vec<&Measurement>) =

@@ -35,6 +35,11 @@ impl Results {
             .collect()
     }
 
+    /// Measurements of `case` that could not be made, because a layer lacks something.
+    pub(crate) fn missing(&self, case: &str) -> Vec<&Measurement> {
+        self.measurements.iter().filter(|line| line.case == case && line.missing.is_some()).collect()
+    }
+
     /// Names of all cases with a valid measurement, in the order of the file.
     pub(crate) fn cases(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();

@@ -161,10 +161,13 @@ fn look(layer: &str, layers_alone: bool, keys: &[Key<'_>], key: &Key<'_>) -> usi
             distinct.push((k.layer, k.series, k.other));
         }
     }
+    // On one host both are the same memory; in one chart they must be told apart.
+    let both = keys.iter().any(|k| k.layer == "shm") && keys.iter().any(|k| k.layer == "auto");
+    let known = |layer| if layer == "auto" && !both { "shm" } else { layer };
     let fixed = KNOWN
         .iter()
-        .position(|name| *name == layer)
-        .filter(|_| layers_alone && keys.iter().all(|k| KNOWN.contains(&k.layer)));
+        .position(|name| *name == known(layer))
+        .filter(|_| layers_alone && keys.iter().all(|k| KNOWN.contains(&known(k.layer))));
     fixed.unwrap_or_else(|| {
         distinct.iter().position(|d| *d == (key.layer, key.series, key.other)).unwrap_or(0)
     })
@@ -196,6 +199,18 @@ mod tests {
         let mut waits = [line("shm", "", 8, "near"), line("shm", "", 8, "near")];
         waits[1].wait = "block".into();
         assert_eq!(labels(&waits), ["shm poll", "shm block"]);
+    }
+
+    #[test]
+    fn auto_looks_as_shm_does_unless_both_are_there() {
+        let look_of = |layers: &[&str]| {
+            let lines: Vec<_> = layers.iter().map(|layer| line(layer, "", 8, "near")).collect();
+            let refs: Vec<&Measurement> = lines.iter().collect();
+            curves(&refs, Along::Size, |l| l.p50).iter().map(|curve| curve.look).collect::<Vec<_>>()
+        };
+        assert_eq!(look_of(&["auto", "tcp"]), look_of(&["shm", "tcp"]));
+        let three = look_of(&["auto", "shm", "tcp"]);
+        assert!(three[0] != three[1] && three[1] != three[2] && three[0] != three[2]);
     }
 
     #[test]

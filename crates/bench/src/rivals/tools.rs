@@ -1,6 +1,6 @@
 //! Tools with programs of their own: libfabric's fi_pingpong, UCX's ucx_perftest, sockperf, iceoryx2's benchmark.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,9 +64,9 @@ fn program(ground: &Ground<'_>, name: &str) -> Result<PathBuf> {
     ground.find(name).ok_or_else(|| failed(name, "is not installed"))
 }
 
-/// A port that nobody has at the moment.
+/// A port that nobody has at the moment, at no address: a host between which we measure may have no loopback.
 fn port() -> Result<u16> {
-    let door = TcpListener::bind("127.0.0.1:0").map_err(Error::os("looking for a free port"))?;
+    let door = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Error::os("looking for a free port"))?;
     Ok(door.local_addr().map_err(Error::os("looking for a free port"))?.port())
 }
 

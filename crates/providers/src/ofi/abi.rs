@@ -72,6 +72,7 @@ numbers! {
     FI_MR_PROV_KEY: i32 = 1 << 6;
     FI_PROGRESS_MANUAL: u32 = 2;
     FI_THREAD_DOMAIN: u32 = 3;
+    FI_WAIT_NONE: u32 = 0;
     FI_WAIT_FD: u32 = 3;
     FI_CQ_FORMAT_MSG: u32 = 2;
     FI_CONNREQ: u32 = 1;

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use viaduct_via::Error;
 
@@ -33,10 +34,10 @@ pub(super) unsafe fn close(fid: *mut Fid) {
 pub(crate) struct Fabric {
     pub(crate) fi: &'static Fi,
     pub(crate) info: Info,
-    fabric: *mut FidFabric,
-    domain: *mut FidDomain,
+    pub(super) fabric: *mut FidFabric,
+    pub(super) domain: *mut FidDomain,
     cq: *mut FidCq,
-    eq: *mut FidEq,
+    pub(super) eq: *mut FidEq,
 }
 
 // SAFETY: used by one thread at a time, under the engine's lock.
@@ -231,6 +232,9 @@ impl Fabric {
     /// # Safety
     /// The memory stays until the registration is dropped.
     pub(crate) unsafe fn register(&self, memory: *mut u8, len: usize) -> Result<Registered, Error> {
+        // Providers that do not choose keys themselves want another one each time.
+        static KEYS: AtomicU64 = AtomicU64::new(1);
+        let key = KEYS.fetch_add(1, Ordering::Relaxed);
         let mut mr = ptr::null_mut();
         // SAFETY: open domain; the caller keeps the memory.
         let code = unsafe {
@@ -240,7 +244,7 @@ impl Fabric {
                 len,
                 FI_SEND | FI_RECV,
                 0,
-                0,
+                key,
                 0,
                 &raw mut mr,
                 ptr::null_mut(),

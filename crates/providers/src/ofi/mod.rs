@@ -9,6 +9,7 @@
 //!   flow      credits (pure)                     wire      headers and greetings     (pure)
 //!   place     from names to ports                frames    buffers      mem  regions
 //!   control   the thread; pace  when it looks      fabric endpoint info sys abi   libfabric itself
+//!   bare      libfabric without VIA, for whoever measures what VIA costs
 //! ```
 //!
 //! Every connection of two VIs is one connection of libfabric's (`FI_EP_MSG`). What is promised to VIs is kept here, not
@@ -17,6 +18,7 @@
 //! while its program computes. ADR 0009 has the reasons, `docs/protocols/ofi.md` the protocol.
 
 mod abi;
+pub mod bare;
 mod connect;
 mod control;
 mod endpoint;
@@ -69,6 +71,22 @@ pub(crate) fn open(config: OfiConfig) -> Result<Box<dyn Provider>, Error> {
 
 /// Opens a provider that shares these parts of its NIC with others.
 pub(crate) fn open_with(config: OfiConfig, parts: Parts) -> Result<Ofi, Error> {
+    let (info, name) = choose(&config)?;
+    let (sends, receives) = info.queue_sizes();
+    let needed = 2 * config.window + flow::SPARE;
+    if sends < needed || receives < needed {
+        return Err(Error::Unavailable {
+            provider: "ofi",
+            why: format!("{name} has queues of {sends} and {receives}, {needed} are needed"),
+            hint: "make ofi.window smaller",
+        });
+    }
+    let fabric = Fabric::open(info.fi, info)?;
+    Ofi::open(config, fabric, lasting_name(&name), parts)
+}
+
+/// The provider of libfabric's that was asked for, or the best there is, and its name.
+fn choose(config: &OfiConfig) -> Result<(Info, String), Error> {
     let fi = Fi::load(&config.library)?;
     let list = Info::find(fi, config.provider.as_deref(), abi::FI_MSG)?;
     let offers = list.offers();
@@ -83,18 +101,7 @@ pub(crate) fn open_with(config: OfiConfig, parts: Parts) -> Result<Ofi, Error> {
         hint: "name one of those that `viaduct info` lists, as in ofi:NAME",
     };
     let name = wanted.ok_or_else(none)?.to_owned();
-    let info = list.first_of(&name).ok_or_else(none)?;
-    let (sends, receives) = info.queue_sizes();
-    let needed = 2 * config.window + flow::SPARE;
-    if sends < needed || receives < needed {
-        return Err(Error::Unavailable {
-            provider: "ofi",
-            why: format!("{name} has queues of {sends} and {receives}, {needed} are needed"),
-            hint: "make ofi.window smaller",
-        });
-    }
-    let fabric = Fabric::open(fi, info)?;
-    Ofi::open(config, fabric, lasting_name(&name), parts)
+    Ok((list.first_of(&name).ok_or_else(none)?, name))
 }
 
 /// The name of a provider, which every endpoint gives out; kept once for each that was ever opened.

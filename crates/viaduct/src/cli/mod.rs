@@ -96,10 +96,10 @@ pub(crate) struct BenchArgs {
     /// Measure to this host, where `viaduct bench --listen` runs; both need the token of one job (VIADUCT_TOKEN_FILE)
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) connect: Option<String>,
-    /// Provider that the layer `via`, Viaduct itself, goes by [default: shm; auto with --connect]
+    /// Provider that the layer `via`, Viaduct itself, goes by: auto, shm, ofi, ofi:tcp and so on, loopback [default: auto]
     #[arg(long, env = "VIADUCT_PROVIDER")]
     pub(crate) provider: Option<String>,
-    /// Measure this layer first instead of `via`: raw, copy, unix, pipe, tcp or a variant (`bench list`)
+    /// Measure this layer first instead of `via`: ofi (libfabric itself), raw, copy, unix, pipe, tcp or a variant (`bench list`)
     #[arg(long)]
     pub(crate) layer: Option<String>,
     /// Layers to measure in the same run, interleaved with the first
@@ -148,6 +148,9 @@ pub(crate) struct BenchArgs {
     /// A fifth of the time, three launches at most: a first impression
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Cases that `all` leaves out
+    #[arg(long, value_delimiter = ',', value_name = "CASE,..")]
+    pub(crate) skip: Vec<String>,
     /// Fresh starts of the second process within a point: page placement differs from one to the next
     #[arg(long, default_value_t = 10)]
     pub(crate) launches: usize,
@@ -314,6 +317,7 @@ const BENCH_HELP: &str = "\
 Examples:
   viaduct bench latency --compare raw,unix,tcp
   viaduct bench bandwidth --compare copy,tcp --sizes 64K,1M
+  viaduct bench latency --provider ofi:tcp --compare ofi,tcp
   viaduct bench bandwidth --cold
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use viaduct_bench::{cases, suite};
+use viaduct_bench::{Case, cases, suite};
 
 use crate::cli::{BenchArgs, BenchFormat};
 use crate::cmd::bench;
@@ -21,10 +21,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         base.launches = 1;
     }
     let mut sink = Sink::open(args)?;
-    let mut pace = suite::Pace::new(if args.quick { QUICK } else { WHOLE }, cases::ALL.len());
+    let left_out = args.skip.iter().map(|name| Case::find(name)).collect::<Result<Vec<_>, _>>()?;
+    let wanted = |case: &&&Case| left_out.iter().all(|other| other.name != case.name);
+    let cases: Vec<&Case> = cases::ALL.iter().filter(wanted).copied().collect();
+    let mut pace = suite::Pace::new(if args.quick { QUICK } else { WHOLE }, cases.len());
     let (start, mut first) = (Instant::now(), true);
     let (mut invalid, mut failed) = (Vec::new(), Vec::new());
-    for case in cases::ALL {
+    for case in &cases {
         let measured = pace
             .next(case, &base)
             .map_err(anyhow::Error::from)
@@ -49,7 +52,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         }
     }
     let mut err = io::stderr().lock();
-    writeln!(err, "{} cases in {} s", cases::ALL.len(), start.elapsed().as_secs())?;
+    writeln!(err, "{} cases in {} s", cases.len(), start.elapsed().as_secs())?;
     if let Some(path) = &args.output {
         writeln!(
             err,

@@ -19,6 +19,12 @@ use crate::output::{osu, results, table};
 /// The layer that is Viaduct, by the provider of `--provider`.
 const VIA: &str = "via";
 
+/// The layer that is libfabric alone.
+const FABRIC: &str = "ofi";
+
+/// The provider of every tool that is not told another.
+pub(crate) const USUAL: &str = "auto";
+
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     if let Some(at) = &args.listen {
         return wait(at, args);
@@ -107,10 +113,13 @@ pub(crate) fn default_cpus() -> [usize; 2] {
 
 /// What the words of the command line ask for.
 pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
-    // Viaduct by whichever provider: what the layer `via` means depends on another word.
-    let usual = if args.connect.is_some() { "auto" } else { "shm" };
-    let provider = args.provider.as_deref().unwrap_or(usual);
-    let named = |name: &str| if name == VIA { provider.parse() } else { name.parse() };
+    // Viaduct by whichever provider: what the layer `via` means depends on another word, and so does libfabric alone.
+    let provider = args.provider.as_deref().unwrap_or(USUAL);
+    let named = |name: &str| match name {
+        VIA => Layer::of_provider(provider),
+        FABRIC if provider.starts_with("ofi:") => provider.parse(),
+        _ => name.parse(),
+    };
     let mut chosen: Vec<Layer> = vec![named(args.layer.as_deref().unwrap_or(VIA))?];
     for name in &args.compare {
         let layer = named(name.trim())?;

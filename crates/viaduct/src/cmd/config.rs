@@ -6,6 +6,7 @@ use anyhow::Result;
 use viaduct_providers::config::{Config, KNOBS};
 
 use crate::cli::FormatArgs;
+use crate::cmd::bench::USUAL;
 use crate::knobs;
 use crate::output::table;
 
@@ -28,8 +29,8 @@ fn provider_row() -> [String; 6] {
     let help = "provider that tools use unless told otherwise";
     [
         "provider".into(),
-        set.unwrap_or_else(|| "shm".into()),
-        "shm".into(),
+        set.unwrap_or_else(|| USUAL.into()),
+        USUAL.into(),
         origin.into(),
         "VIADUCT_PROVIDER".into(),
         help.into(),

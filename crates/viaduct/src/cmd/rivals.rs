@@ -125,7 +125,7 @@ fn print(lines: &[Line], ground: &Ground<'_>, rounds: usize) -> io::Result<()> {
 /// Between hosts: ourselves over libfabric against libfabric alone, as ratios.
 fn against(lines: &[&Measurement], wants: &[Want]) -> Vec<String> {
     let rival = lines.iter().find(|line| line.layer == "rival:fi_pingpong-tcp");
-    let ours = lines.iter().find(|line| line.layer.starts_with("ofi") || line.layer == "auto");
+    let ours = lines.iter().find(|line| line.layer.starts_with("via:ofi") || line.layer == "auto");
     let (Some(rival), Some(ours)) = (rival, ours) else { return Vec::new() };
     let value = |layer: &str, want: Want| {
         let found = lines.iter().find(|l| l.layer == layer && l.case == want.case() && l.size == want.size());

@@ -29,7 +29,8 @@ fn draw(case: &str, lines: &[&Measurement]) -> String {
         }
     }
     for key in blocks {
-        let mut rows: Vec<_> = lines.iter().filter(|line| block(line) == key && line.valid).collect();
+        let mut rows: Vec<_> =
+            lines.iter().filter(|line| block(line) == key && line.valid && line.missing.is_none()).collect();
         rows.sort_by(|a, b| place(a).total_cmp(&place(b)));
         let Some(first) = rows.first() else { continue };
         let (layer, series, placement, bytes) = key;

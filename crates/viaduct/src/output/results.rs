@@ -88,6 +88,9 @@ fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -
         pair.a == name && pair.b == base && pair.size == line.size && pair.placement == line.placement
     });
     let mut marks = Vec::new();
+    if let Some(cause) = &line.missing {
+        marks.push(cause.as_str());
+    }
     if !line.valid {
         marks.push("INVALID");
     }
@@ -95,14 +98,14 @@ fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -
         marks.push("noisy");
     }
     let asked = line.config.get("launches").and_then(|text| text.parse().ok()).unwrap_or(1);
-    if line.valid && (line.n < 6 || line.launches < asked.min(6)) {
+    if line.valid && line.missing.is_none() && (line.n < 6 || line.launches < asked.min(6)) {
         marks.push("few");
     }
     [
         size::show(line.size),
         name.clone(),
-        line.placement.clone(),
-        number(line.p50),
+        if line.missing.is_some() { "-".into() } else { line.placement.clone() },
+        if line.missing.is_some() { "missing".into() } else { number(line.p50) },
         line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
         number(line.p99),
         ratio.map_or_else(|| "-".into(), |pair| digits(pair.ratio)),
@@ -126,7 +129,7 @@ fn label(line: &Measurement, all: &[&Measurement]) -> String {
 
 type Column = (&'static str, fn(&Measurement) -> String);
 
-const COLUMNS: [Column; 30] = [
+const COLUMNS: [Column; 31] = [
     ("case", |m| m.case.clone()),
     ("layer", |m| m.layer.clone()),
     ("provider", |m| m.provider.clone().unwrap_or_default()),
@@ -157,6 +160,7 @@ const COLUMNS: [Column; 30] = [
     ("series", |m| m.series.clone()),
     ("axis", |m| m.axis.clone()),
     ("x", |m| cell(m.x)),
+    ("missing", |m| m.missing.clone().unwrap_or_default()),
 ];
 
 fn cell(value: Option<f64>) -> String {

@@ -112,7 +112,10 @@ abi! {
         recv: unsafe extern "C" fn(
             ep: *mut FidEp, buf: *mut c_void, len: usize, desc: *mut c_void, src: u64, context: *mut c_void,
         ) -> isize,
-        recvv: Unused,
+        recvv: unsafe extern "C" fn(
+            ep: *mut FidEp, iov: *const c_void, desc: *mut *mut c_void, count: usize, src: u64,
+            context: *mut c_void,
+        ) -> isize,
         recvmsg: Unused,
         send: unsafe extern "C" fn(
             ep: *mut FidEp, buf: *const c_void, len: usize, desc: *mut c_void, dest: u64, context: *mut c_void,
