@@ -10,6 +10,7 @@ use viaduct_faults::session;
 use viaduct_kit::child::hear;
 use viaduct_kit::effort;
 use viaduct_kit::leaks::LeakCheck;
+use viaduct_kit::process::is_stopped;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::point::{self, Action};
