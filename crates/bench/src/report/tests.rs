@@ -110,6 +110,28 @@ fn what_lies_along_other_axes_has_other_charts() {
 }
 
 #[test]
+fn libfabric_has_its_curve_and_what_it_lacks_is_told() {
+    let mut results = full();
+    let pieces = |layer: &str, count, p50| {
+        on("segments", count, line("segments", "us", layer, "gather", 1024, p50))
+    };
+    let bare = |line| Measurement { provider: None, ..line };
+    results.measurements.extend([1.0, 4.0].map(|count| bare(pieces("ofi", count, 9.0))));
+    results.measurements.push(Measurement {
+        p50: None,
+        ci95: None,
+        missing: Some("libfabric's tcp gathers at most 4 pieces".into()),
+        ..bare(pieces("ofi", 16.0, 0.0))
+    });
+    let html = page(&results, None);
+    well_formed(&html);
+    let figure = section(&html, "fig-3-10");
+    assert!(figure.contains("ofi gather"), "a curve of its own");
+    assert!(figure.contains("16 segments") && figure.contains("gathers at most 4 pieces"), "{figure}");
+    assert!(!section(&html, "fig-3-7").contains("gathers at most"));
+}
+
+#[test]
 fn the_papers_values_stand_beside_ours() {
     let html = page(&full(), None);
     for (id, words) in [
