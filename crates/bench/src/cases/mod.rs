@@ -217,6 +217,13 @@ impl Case {
                 Repost::Before => "In a ping-pong it posts its receive again before it answers.".into(),
             });
         }
+        if settings.layers.iter().any(|layer| matches!(layer, Layer::Fabric(_))) {
+            lines.push(
+                "The layer ofi is libfabric itself, without VIA, on connected endpoints: small messages by fi_inject unless \
+                 --send descriptor, the others by fi_send; it keeps no credits."
+                    .into(),
+            );
+        }
         lines
     }
 }

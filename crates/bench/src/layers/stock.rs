@@ -187,6 +187,12 @@ impl Pieces {
         Pieces { size, segments, step: size.div_ceil(segments).next_multiple_of(64) + 64 }
     }
 
+    /// Start in the message, start in memory and length of every piece.
+    pub(crate) fn apart(self) -> Vec<(usize, usize, usize)> {
+        let apart = |(index, (start, len))| (start, index * self.step, len);
+        self.cuts().enumerate().map(apart).collect()
+    }
+
     /// Start in the message and length of every piece.
     pub(crate) fn cuts(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.segments).map(move |i| {

@@ -112,9 +112,8 @@ fn what_lies_along_other_axes_has_other_charts() {
 #[test]
 fn libfabric_has_its_curve_and_what_it_lacks_is_told() {
     let mut results = full();
-    let pieces = |layer: &str, count, p50| {
-        on("segments", count, line("segments", "us", layer, "gather", 1024, p50))
-    };
+    let pieces =
+        |layer: &str, count, p50| on("segments", count, line("segments", "us", layer, "gather", 1024, p50));
     let bare = |line| Measurement { provider: None, ..line };
     results.measurements.extend([1.0, 4.0].map(|count| bare(pieces("ofi", count, 9.0))));
     results.measurements.push(Measurement {

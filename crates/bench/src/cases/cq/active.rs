@@ -54,7 +54,8 @@ pub(super) fn end(mut place: Place) -> Result<Box<dyn End>> {
     let block = cq.is_some() && place.variant.wait == Wait::Block;
     let plain = Plain::new(place.variant.size);
     let place_of = lines.iter().enumerate().map(|(at, line): (usize, &Line)| (line.vi, at)).collect();
-    Ok(Box::new(Active { place, lines, place_of, cq, early: VecDeque::new(), block, layer, plain, turn: 0 }))
+    let early = VecDeque::new();
+    Ok(Box::new(Rounds(Active { place, lines, place_of, cq, early, block, layer, plain, turn: 0 })))
 }
 
 /// One VI.
@@ -81,7 +82,11 @@ struct Active {
     turn: usize,
 }
 
-impl Active {
+impl Several for Active {
+    fn count(&self) -> usize {
+        self.lines.len()
+    }
+
     /// Messages on every VI, answers from every VI.
     fn round<const CHECK: bool>(&mut self) -> Result<u64> {
         for at in 0..self.lines.len() {
@@ -105,7 +110,9 @@ impl Active {
         self.lines[at].seq += 1;
         Ok(value)
     }
+}
 
+impl Active {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, at: usize, seq: u64) -> Result<()> {
         let mut descriptor = loop {
@@ -193,7 +200,22 @@ impl Active {
         self.turn = if self.turn + 1 == self.lines.len() { 0 } else { self.turn + 1 };
         self.place.nic.poll_recv(vi).map_err(|e| failure(self.layer, &e))
     }
+}
 
+/// Several connections that all carry traffic.
+pub(super) trait Several {
+    /// How many.
+    fn count(&self) -> usize;
+    /// Messages on every one, answers from every one.
+    fn round<const CHECK: bool>(&mut self) -> Result<u64>;
+    /// Answers one message, whichever comes.
+    fn answer<const CHECK: bool>(&mut self) -> Result<u64>;
+}
+
+/// Rounds over them, timed in batches.
+pub(super) struct Rounds<S>(pub(super) S);
+
+impl<S: Several> Rounds<S> {
     fn leads<const CHECK: bool>(
         &mut self,
         run: &Run,
@@ -203,8 +225,8 @@ impl Active {
         let mut total = 0u64;
         for batch in 0..run.count / run.batch {
             let before = timer.ticks();
-            for _ in 0..run.batch / self.lines.len() as u64 {
-                total = total.wrapping_add(self.round::<CHECK>()?);
+            for _ in 0..run.batch / self.0.count() as u64 {
+                total = total.wrapping_add(self.0.round::<CHECK>()?);
             }
             // One way; the first batch also waits for the peer to reach its loop.
             if batch > 0 {
@@ -217,13 +239,13 @@ impl Active {
     fn follows<const CHECK: bool>(&mut self, run: &Run) -> Result<Tally> {
         let mut total = 0u64;
         for _ in 0..run.count {
-            total = total.wrapping_add(self.answer::<CHECK>()?);
+            total = total.wrapping_add(self.0.answer::<CHECK>()?);
         }
         Ok(tally::<CHECK>(total))
     }
 }
 
-impl End for Active {
+impl<S: Several> End for Rounds<S> {
     fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
         if run.check {
             self.leads::<true>(run, timer, samples)

@@ -8,6 +8,7 @@ use std::hint::spin_loop;
 
 use viaduct_providers::ofi::bare::{Cq, Done, Endpoint, Message, Queues};
 
+use crate::cases::cq::active::{Rounds, Several};
 use crate::error::{Error, Result};
 use crate::layers::ofi::Site;
 use crate::layers::ofi::direct::{QUEUE, end, idle};
@@ -15,9 +16,8 @@ use crate::layers::ofi::line::sleep_on;
 use crate::layers::ofi::stock::{Pool, fill, messages, total, wrong};
 use crate::layers::stock::Pieces;
 use crate::layers::stocked::Needs;
-use crate::loops::{End, tally};
-use crate::plan::{Run, Tally, Wait};
-use crate::timer::Timer;
+use crate::loops::End;
+use crate::plan::Wait;
 
 pub(super) fn build(site: Site) -> Result<Box<dyn End>> {
     if site.variant.arg("active") > 0 {
@@ -58,7 +58,8 @@ fn active(site: Site) -> Result<Box<dyn End>> {
     }
     let block = shared.is_some() && site.variant.wait == Wait::Block;
     let scratch = vec![0; size];
-    Ok(Box::new(Active { lines, place_of, shared, early: VecDeque::new(), block, scratch, turn: 0, site }))
+    let early = VecDeque::new();
+    Ok(Box::new(Rounds(Active { lines, place_of, shared, early, block, scratch, turn: 0, site })))
 }
 
 /// One endpoint.
@@ -148,54 +149,28 @@ impl Active {
             Some(_) => Err(Error::layer(self.site.variant.layer.name(), "no room for a receive", "")),
         }
     }
+}
 
-    fn leads<const CHECK: bool>(
-        &mut self,
-        run: &Run,
-        timer: &Timer,
-        samples: &mut Vec<u64>,
-    ) -> Result<Tally> {
-        let (mut all, count) = (0u64, self.lines.len());
-        for batch in 0..run.count / run.batch {
-            let before = timer.ticks();
-            for _ in 0..run.batch / count as u64 {
-                (0..count).try_for_each(|at| self.send::<CHECK>(at))?;
-                for _ in 0..count {
-                    let (at, value) = self.receive::<CHECK>()?;
-                    self.lines[at].seq += 1;
-                    all = all.wrapping_add(value);
-                }
-            }
-            // One way; the first batch also waits for the peer to reach its loop.
-            if batch > 0 {
-                samples.push((timer.ticks() - before) / 2);
-            }
-        }
-        Ok(tally::<CHECK>(all))
+impl Several for Active {
+    fn count(&self) -> usize {
+        self.lines.len()
     }
 
-    fn follows<const CHECK: bool>(&mut self, run: &Run) -> Result<Tally> {
+    fn round<const CHECK: bool>(&mut self) -> Result<u64> {
+        (0..self.lines.len()).try_for_each(|at| self.send::<CHECK>(at))?;
         let mut all = 0u64;
-        for _ in 0..run.count {
+        for _ in 0..self.lines.len() {
             let (at, value) = self.receive::<CHECK>()?;
-            self.send::<CHECK>(at)?;
             self.lines[at].seq += 1;
             all = all.wrapping_add(value);
         }
-        Ok(tally::<CHECK>(all))
-    }
-}
-
-impl End for Active {
-    fn lead(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<Tally> {
-        if run.check {
-            self.leads::<true>(run, timer, samples)
-        } else {
-            self.leads::<false>(run, timer, samples)
-        }
+        Ok(all)
     }
 
-    fn follow(&mut self, run: &Run) -> Result<Tally> {
-        if run.check { self.follows::<true>(run) } else { self.follows::<false>(run) }
+    fn answer<const CHECK: bool>(&mut self) -> Result<u64> {
+        let (at, value) = self.receive::<CHECK>()?;
+        self.send::<CHECK>(at)?;
+        self.lines[at].seq += 1;
+        Ok(value)
     }
 }

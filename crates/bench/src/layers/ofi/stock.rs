@@ -158,9 +158,8 @@ struct Packed {
 
 impl Packed {
     fn new(pieces: Pieces) -> Packed {
-        let cut = |(index, (start, len))| (start, index * pieces.step, len);
         let memory = vec![1; pieces.step * pieces.segments];
-        Packed { cuts: pieces.cuts().enumerate().map(cut).collect(), from: memory.clone(), to: memory }
+        Packed { cuts: pieces.apart(), from: memory.clone(), to: memory }
     }
 
     #[inline(always)]
