@@ -15,6 +15,16 @@ pub(crate) fn greeting(config: &Config) -> Greeting {
     config.greeting((config.path == Path::Ring).then_some(SMALL))
 }
 
+/// A packet that was not read, or not to its end.
+struct Unread {
+    bytes: Vec<u8>,
+    /// Where in the ring the bytes are, if they are there.
+    ring: Option<usize>,
+    len: usize,
+    at: usize,
+    room: usize,
+}
+
 /// One side: what an engine does, with vectors.
 pub(crate) struct End {
     pub(crate) conn: Connection,
@@ -25,9 +35,8 @@ pub(crate) struct End {
     /// Fewest that were ever left.
     pub(crate) least: usize,
     held: Vec<u8>,
-    /// Packets with data that were not read yet: the bytes, or where in the ring they are; how many; how many were read;
-    /// the room they take.
-    recvq: VecDeque<(Vec<u8>, Option<usize>, usize, usize, usize)>,
+    /// Packets with data that were not read yet.
+    recvq: VecDeque<Unread>,
     /// Memory that the peer writes.
     ring: Vec<u8>,
     /// On its way to the peer. Bytes for the ring are there already: only their number travels.
@@ -211,7 +220,7 @@ impl End {
         match packet.kind {
             Kind::Data if !self.closed => {
                 let len = written.unwrap_or(bytes.len());
-                self.recvq.push_back((bytes, at, len, 0, room.unwrap_or(0)));
+                self.recvq.push_back(Unread { bytes, ring: at, len, at: 0, room: room.unwrap_or(0) });
             }
             Kind::Data | Kind::Wakeup => self.repost(Some(room.unwrap_or(0))),
             kind => {
@@ -279,15 +288,16 @@ impl End {
         self.act(actions);
         let mut done = 0;
         while done < len {
-            let Some((bytes, ring, all, at, room)) = self.recvq.front_mut() else { break };
-            let n = (*all - *at).min(len - done);
-            match *ring {
-                Some(place) => self.read.extend(&self.ring[place + *at..place + *at + n]),
-                None => self.read.extend(&bytes[*at..*at + n]),
+            let Some(packet) = self.recvq.front_mut() else { break };
+            let n = (packet.len - packet.at).min(len - done);
+            match packet.ring {
+                Some(place) => self.read.extend(&self.ring[place + packet.at..place + packet.at + n]),
+                None => self.read.extend(&packet.bytes[packet.at..packet.at + n]),
             }
-            (*at, done) = (*at + n, done + n);
-            if *at == *all {
-                let room = *room;
+            packet.at += n;
+            done += n;
+            if packet.at == packet.len {
+                let room = packet.room;
                 self.recvq.pop_front();
                 self.repost(Some(room));
             }
@@ -317,8 +327,8 @@ impl End {
     /// What was not read is dropped.
     pub(crate) fn close(&mut self) {
         (self.closed, self.shut) = (true, true);
-        while let Some((.., room)) = self.recvq.pop_front() {
-            self.repost(Some(room));
+        while let Some(packet) = self.recvq.pop_front() {
+            self.repost(Some(packet.room));
         }
         let actions = self.conn.close();
         self.act(actions);
