@@ -30,6 +30,11 @@ impl Combine {
         Combine { on, copy_max: copy_max.min(mtu), mtu, held: 0, urgent: false }
     }
 
+    /// Longer packets can be sent from now on.
+    pub(super) fn widen(&mut self, copy_max: usize, mtu: usize) {
+        (self.copy_max, self.mtu) = (copy_max.min(mtu), mtu);
+    }
+
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -55,6 +60,16 @@ impl Combine {
         self.urgent &= !first;
         self.held += len;
         first
+    }
+
+    /// Puts a request in beside others, if it goes in at once. Whether it did.
+    #[inline]
+    pub(super) fn hold_more(&mut self, len: usize) -> bool {
+        let fits = self.on && self.held > 0 && len <= self.copy_max && self.held + len <= self.mtu;
+        if fits {
+            self.held += len;
+        }
+        fits
     }
 
     pub(super) fn hurry(&mut self) {
