@@ -72,11 +72,11 @@ pub struct Ways {
     pub allow_root: bool,
 }
 
-/// Brings up the agent of a host, or finds the one that is there, and makes our key known to it.
+/// Brings up the agent of a host, or finds the one that is there, and makes these keys known to it.
 ///
 /// # Errors
 /// [`Error::Bootstrap`] with what ssh or the host said.
-pub fn bring_up(host: &str, ours: PublicKey, payload: &Payload, ways: &Ways) -> Result<Known, Error> {
+pub fn bring_up(host: &str, ours: &[PublicKey], payload: &Payload, ways: &Ways) -> Result<Known, Error> {
     let end = Instant::now() + ways.limit;
     let seconds = ways.limit.as_secs().max(1);
     let mut command = Command::new(ways.ssh.first().map_or("ssh", |word| word));
@@ -130,10 +130,12 @@ fn script(payload: &Payload, allow_root: bool) -> String {
 /// Says what the far end needs, and reads where its agent is: address, port and key.
 fn talk(
     child: &mut Child,
-    ours: PublicKey,
+    ours: &[PublicKey],
     payload: &Payload,
     end: Instant,
 ) -> Result<(String, u16, PublicKey), String> {
+    let ours: Vec<String> = ours.iter().map(PublicKey::to_string).collect();
+    let ours = ours.join(" ");
     let lines = lines_of(child);
     let mut input = child.stdin.take().ok_or("no input")?;
     loop {
@@ -224,13 +226,14 @@ mod tests {
         let limit = Duration::from_secs(60);
         let ways = Ways { ssh: vec![ssh.to_str().unwrap().to_owned()], limit, allow_root: false };
         for round in 0..2 {
-            let known = bring_up("me@far", key, &payload, &ways).unwrap_or_else(|e| panic!("{round}: {e}"));
+            let known =
+                bring_up("me@far", &[key], &payload, &ways).unwrap_or_else(|e| panic!("{round}: {e}"));
             assert_eq!(known, Known { host: "me@far".into(), address: "10.0.0.9:4711".into(), key });
         }
         let staged = folder.join("bin").join(payload.hash()).join("viaduct");
         assert_eq!(std::fs::read_to_string(staged).unwrap(), text);
         let ways = Ways { ssh: vec!["false".into()], ..ways };
-        assert!(matches!(bring_up("x", key, &payload, &ways), Err(Error::Bootstrap(_))));
+        assert!(matches!(bring_up("x", &[key], &payload, &ways), Err(Error::Bootstrap(_))));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Who gets in: over the Unix socket, whoever the kernel says has the same user; over the network, whoever holds a key
-//! that was brought in over ssh. Both ends know the other's key before the first byte (`docs/protocols/catapult.md`). An
+//! that was brought in over ssh, or a ticket of one who does. Both ends know the other's key before the first byte (`docs/protocols/catapult.md`). An
 //! agent leaves when nothing has happened for a while.
 
 #![forbid(unsafe_code)]
@@ -21,7 +21,9 @@ pub mod link;
 pub mod meet;
 pub mod serve;
 pub mod session;
+pub mod ticket;
 
 pub use error::Error;
 pub use identity::{Identity, PublicKey};
 pub use link::Link;
+pub use ticket::Ticket;

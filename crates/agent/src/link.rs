@@ -10,6 +10,7 @@ use viaduct_os::epoll::{Epoll, Interest};
 use crate::error::Error;
 use crate::identity::{Identity, PublicKey};
 use crate::session::Session;
+use crate::ticket::Ticket;
 
 /// An encrypted connection.
 #[derive(Debug)]
@@ -32,13 +33,28 @@ impl Link {
         agent: PublicKey,
         limit: Duration,
     ) -> Result<Link, Error> {
+        Link::call_with(address, identity, agent, None, limit)
+    }
+
+    /// The same, with a ticket of somebody whom the agent knows.
+    ///
+    /// # Errors
+    /// As above, and if the agent does not think much of the ticket.
+    pub fn call_with(
+        address: &str,
+        identity: &Identity,
+        agent: PublicKey,
+        ticket: Option<&Ticket>,
+        limit: Duration,
+    ) -> Result<Link, Error> {
+        let show = ticket.map(Ticket::to_bytes).unwrap_or_default();
         let (end, failed) =
             (Instant::now() + limit, |why: std::io::Error| Error::system(address.to_owned(), why));
         let all: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
         let mut last = Error::Refused("the host has no address");
         for one in all {
             match TcpStream::connect_timeout(&one, left(end)) {
-                Ok(stream) => return Link::greet(stream, Session::call(identity, agent)?, end),
+                Ok(stream) => return Link::greet(stream, Session::call(identity, agent, &show)?, end),
                 Err(why) => last = failed(why),
             }
         }
@@ -59,7 +75,7 @@ impl Link {
     /// If the connection broke or the other end is not who it should be.
     pub fn read(
         &mut self,
-        admit: &dyn Fn(PublicKey) -> bool,
+        admit: &dyn Fn(PublicKey, &[u8]) -> bool,
         messages: &mut Vec<Vec<u8>>,
     ) -> Result<bool, Error> {
         messages.append(&mut self.unread);
@@ -120,6 +136,11 @@ impl Link {
         self.session.peer()
     }
 
+    /// What the caller showed with its key.
+    pub fn shown(&self) -> &[u8] {
+        self.session.shown()
+    }
+
     /// Watches for what makes sense now; `hear` is false while nothing may be read.
     pub fn arm(&mut self, epoll: &Epoll, token: u64, hear: bool) {
         let wanted = match (hear, self.session.output().is_empty()) {
@@ -169,7 +190,7 @@ impl Link {
                 self.forget(&epoll);
                 return Err(Error::system("the agent", "it does not answer in time"));
             }
-            if !self.read(&|_| false, &mut messages)? && messages.is_empty() {
+            if !self.read(&|_, _| false, &mut messages)? && messages.is_empty() {
                 return Err(Error::system("the agent", "it hung up"));
             }
         }
@@ -184,7 +205,7 @@ impl Link {
         while link.peer().is_none() {
             link.arm(&epoll, 0, true);
             epoll.wait(&mut Vec::new(), Some(left(end))).map_err(|e| Error::system("waiting", e))?;
-            if !link.read(&|_| false, &mut Vec::new())? {
+            if !link.read(&|_, _| false, &mut Vec::new())? {
                 return Err(Error::Refused("the agent hung up: it does not know our key, or is another one"));
             }
             if Instant::now() >= end && link.peer().is_none() {

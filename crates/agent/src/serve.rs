@@ -17,6 +17,7 @@ use viaduct_os::signals::{SignalFd, number};
 use crate::error::Error;
 use crate::identity::{Identity, PublicKey};
 use crate::link::Link;
+use crate::ticket::Ticket;
 
 /// The name of the agent's socket in the run-time folder.
 pub const SOCKET: &str = "agent";
@@ -290,7 +291,12 @@ impl<'a> Agent<'a> {
         let Some(Some((link, _))) = self.strangers.get_mut(place) else { return };
         let mut messages = Vec::new();
         let keys = &self.keys;
-        let good = link.read(&|key| keys.contains(&key), &mut messages);
+        let identity = &self.identity;
+        let admit = |key: PublicKey, shown: &[u8]| {
+            let good = |ticket: &Ticket| keys.contains(&ticket.giver()) && ticket.admits(identity, key);
+            keys.contains(&key) || Ticket::parse(shown).is_some_and(|ticket| good(&ticket))
+        };
+        let good = link.read(&admit, &mut messages);
         link.arm(&self.epoll, CALLER + place as u64, true);
         match (good, messages.is_empty()) {
             (Ok(true), true) => {}
@@ -298,6 +304,10 @@ impl<'a> Agent<'a> {
                 let (mut link, _) = self.strangers[place].take().expect("it was just there");
                 link.forget(&self.epoll);
                 let first = messages.remove(0);
+                // Whoever came with a ticket says what it is for, and nothing else.
+                if Ticket::parse(link.shown()).is_some_and(|ticket| !ticket.is_for(&first)) {
+                    return;
+                }
                 link.unread(messages);
                 self.used = Instant::now();
                 self.start(link, &first);

@@ -25,6 +25,8 @@ pub const LONGEST: usize = 64 << 20;
 pub struct Session {
     state: State,
     peer: Option<PublicKey>,
+    /// What the caller showed with its key.
+    shown: Vec<u8>,
     input: Vec<u8>,
     output: VecDeque<u8>,
     message: Vec<u8>,
@@ -53,17 +55,17 @@ impl std::fmt::Debug for State {
 }
 
 impl Session {
-    /// The caller's end, to whoever has this key.
+    /// The caller's end, to whoever has this key; `show` travels with our own key, sealed for that one alone.
     ///
     /// # Errors
     /// If there is no randomness to be had.
-    pub fn call(identity: &Identity, agent: PublicKey) -> Result<Session, Error> {
+    pub fn call(identity: &Identity, agent: PublicKey, show: &[u8]) -> Result<Session, Error> {
         let mut state = builder(identity)?
             .remote_public_key(&agent.0)
             .and_then(Builder::build_initiator)
             .map_err(|_| Error::Refused("the agent's key is no key"))?;
-        let mut bytes = vec![0; 256];
-        let n = state.write_message(&[], &mut bytes).map_err(|_| Error::Refused("no handshake"))?;
+        let mut bytes = vec![0; 256 + show.len()];
+        let n = state.write_message(show, &mut bytes).map_err(|_| Error::Refused("no handshake"))?;
         let mut session = Session::new(State::Asked(Box::new(state)), Some(agent));
         session.record(&bytes[..n]);
         Ok(session)
@@ -78,14 +80,15 @@ impl Session {
         Ok(Session::new(State::Waits(Box::new(state)), None))
     }
 
-    /// Takes what arrived; whole messages go to `messages`. `admit` is asked once, about the caller's key.
+    /// Takes what arrived; whole messages go to `messages`. `admit` is asked once, about the caller's key and what it
+    /// showed.
     ///
     /// # Errors
     /// [`Error::Refused`]: this conversation is over.
     pub fn feed(
         &mut self,
         bytes: &[u8],
-        admit: &dyn Fn(PublicKey) -> bool,
+        admit: &dyn Fn(PublicKey, &[u8]) -> bool,
         messages: &mut Vec<Vec<u8>>,
     ) -> Result<(), Error> {
         self.input.extend_from_slice(bytes);
@@ -138,32 +141,38 @@ impl Session {
         self.peer.filter(|_| self.is_ready())
     }
 
+    /// What the caller showed with its key.
+    pub fn shown(&self) -> &[u8] {
+        &self.shown
+    }
+
     /// Whether both have proven who they are.
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Talks(_))
     }
 
     fn new(state: State, peer: Option<PublicKey>) -> Session {
-        let (input, message, early) = (Vec::new(), Vec::new(), Vec::new());
-        Session { state, peer, input, output: VecDeque::new(), message, early }
+        let (shown, input, message, early) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Session { state, peer, shown, input, output: VecDeque::new(), message, early }
     }
 
     fn open(
         &mut self,
         record: &[u8],
-        admit: &dyn Fn(PublicKey) -> bool,
+        admit: &dyn Fn(PublicKey, &[u8]) -> bool,
         out: &mut Vec<Vec<u8>>,
     ) -> Result<(), Error> {
         let mut plain = vec![0; RECORD];
         match std::mem::replace(&mut self.state, State::Broken) {
             State::Waits(mut state) => {
                 let strange = |_| Error::Refused("the first message is not for this agent");
-                state.read_message(record, &mut plain).map_err(strange)?;
+                let shown = state.read_message(record, &mut plain).map_err(strange)?;
                 let key = state.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
                 let key = key.ok_or(Error::Refused("the caller has no key"))?;
-                if !admit(key) {
+                if !admit(key, &plain[..shown]) {
                     return Err(Error::Refused("nobody brought the caller's key"));
                 }
+                self.shown = plain[..shown].to_vec();
                 let n = state.write_message(&[], &mut plain).map_err(|_| Error::Refused("no handshake"))?;
                 self.record(&plain[..n]);
                 self.peer = Some(key);
@@ -230,7 +239,7 @@ mod tests {
     fn run(
         a: &mut Session,
         b: &mut Session,
-        admit: &dyn Fn(PublicKey) -> bool,
+        admit: &dyn Fn(PublicKey, &[u8]) -> bool,
         cut: usize,
     ) -> Result<[Vec<Vec<u8>>; 2], Error> {
         let mut heard = [Vec::new(), Vec::new()];
@@ -244,7 +253,7 @@ mod tests {
                 b.feed(piece, admit, &mut heard[1])?;
             }
             for piece in from_b.chunks(cut) {
-                a.feed(piece, &|_| true, &mut heard[0])?;
+                a.feed(piece, &|_, _| true, &mut heard[0])?;
             }
         }
     }
@@ -253,44 +262,45 @@ mod tests {
     fn both_know_each_other_and_messages_of_any_length_pass() {
         let (caller, agent) = pair();
         for cut in [1, 7, 100_000] {
-            let mut a = Session::call(&caller, agent.public()).unwrap();
+            let mut a = Session::call(&caller, agent.public(), b"shown").unwrap();
             let mut b = Session::answer(&agent).unwrap();
             let long: Vec<u8> = (0..200_000u32).map(|n| n as u8).collect();
             a.say(b"early");
             a.say(b"");
-            let heard = run(&mut a, &mut b, &|key| key == caller.public(), cut).unwrap();
+            let heard =
+                run(&mut a, &mut b, &|key, shown| key == caller.public() && shown == b"shown", cut).unwrap();
             assert_eq!(heard[1], [b"early".to_vec(), Vec::new()]);
             assert_eq!((a.peer(), b.peer()), (Some(agent.public()), Some(caller.public())));
             b.say(&long);
-            assert_eq!(run(&mut a, &mut b, &|_| false, cut.max(1000)).unwrap()[0], [long]);
+            assert_eq!(run(&mut a, &mut b, &|_, _| false, cut.max(1000)).unwrap()[0], [long]);
         }
     }
 
     #[test]
     fn strangers_and_impostors_are_refused() {
         let (caller, agent) = pair();
-        let mut a = Session::call(&caller, agent.public()).unwrap();
+        let mut a = Session::call(&caller, agent.public(), b"shown").unwrap();
         let mut b = Session::answer(&agent).unwrap();
-        assert!(run(&mut a, &mut b, &|_| false, 100).is_err(), "a stranger");
+        assert!(run(&mut a, &mut b, &|_, _| false, 100).is_err(), "a stranger");
         assert!(b.output().is_empty() && b.peer().is_none(), "who is refused hears nothing");
         let impostor = Identity::from_token(&Token::random());
-        let mut a = Session::call(&caller, agent.public()).unwrap();
+        let mut a = Session::call(&caller, agent.public(), b"shown").unwrap();
         let mut b = Session::answer(&impostor).unwrap();
-        assert!(run(&mut a, &mut b, &|_| true, 100).is_err(), "another agent at the same address");
+        assert!(run(&mut a, &mut b, &|_, _| true, 100).is_err(), "another agent at the same address");
     }
 
     #[test]
     fn a_changed_byte_ends_it() {
         let (caller, agent) = pair();
-        let mut a = Session::call(&caller, agent.public()).unwrap();
+        let mut a = Session::call(&caller, agent.public(), b"shown").unwrap();
         let mut b = Session::answer(&agent).unwrap();
-        run(&mut a, &mut b, &|_| true, 100).unwrap();
+        run(&mut a, &mut b, &|_, _| true, 100).unwrap();
         a.say(b"pay 10");
         let mut bytes: Vec<u8> = a.output().drain(..).collect();
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
-        assert!(b.feed(&bytes, &|_| true, &mut Vec::new()).is_err());
-        assert!(b.feed(b"", &|_| true, &mut Vec::new()).is_ok() && !b.is_ready());
+        assert!(b.feed(&bytes, &|_, _| true, &mut Vec::new()).is_err());
+        assert!(b.feed(b"", &|_, _| true, &mut Vec::new()).is_ok() && !b.is_ready());
     }
 
     proptest! {
@@ -300,7 +310,7 @@ mod tests {
             let agent = Identity::from_token(&Token::random());
             let mut b = Session::answer(&agent).unwrap();
             let mut heard = Vec::new();
-            let _ = b.feed(&bytes, &|_| true, &mut heard);
+            let _ = b.feed(&bytes, &|_, _| true, &mut heard);
             prop_assert!(heard.is_empty() && !b.is_ready());
         }
     }

@@ -1,6 +1,7 @@
 //! The launcher's loop: nodes here and elsewhere, the user's signals and input, output, time limits.
 //!
-//! One thread, one epoll set. Nothing in it waits for anything else.
+//! One epoll set, and nothing in it waits for anything else. Other threads exist only while hosts are reached that the
+//! agents above them could not reach; ranks of this host begin afterwards.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,6 +20,7 @@ use crate::node::{self, Node};
 use crate::outcome::{Fate, Outcome};
 use crate::output::{Merger, Mode, Stream};
 use crate::plan::NodePlan;
+use crate::rescue::{Rescue, Rescued};
 use crate::wire::{End, Event, Order};
 use crate::writer::Writer;
 
@@ -28,6 +30,7 @@ const STDIN: u64 = 2;
 const STDOUT: u64 = 3;
 const STDERR: u64 = 4;
 const DOOR: u64 = 5;
+const RESCUE: u64 = 6;
 const FAR: u64 = 64;
 
 /// How often nodes and launcher look whether the other still lives.
@@ -50,6 +53,8 @@ pub struct Launch {
     pub quiet: bool,
     /// Nodes that cannot be reached, and why.
     pub lost: Vec<(usize, String)>,
+    /// Reaches those that the agents above them could not reach.
+    pub rescue: Option<Rescue>,
 }
 
 /// Runs a job to its end.
@@ -81,6 +86,10 @@ struct Control {
     node: Option<(usize, Node)>,
     far: Vec<Box<dyn Far>>,
     root: Root,
+    /// Nodes that have said something, or never will: the others may have to be reached from here.
+    settled: Vec<bool>,
+    /// What was ordered before all were.
+    early: Vec<Order>,
     wired: bool,
     merger: Merger,
     out: [Writer; 2],
@@ -121,7 +130,9 @@ impl Control {
         let input = Source::new(launch.plans.first().map(|plan| plan.input), nodes, STDIN, &epoll);
         Ok(Control {
             merger: Merger::new(launch.mode, hosts),
-            root: Root::new(nodes),
+            root: Root::new(0..nodes as u32),
+            settled: (0..nodes).map(|node| launch.local == Some(node)).collect(),
+            early: Vec::new(),
             done: vec![false; nodes],
             launch,
             epoll,
@@ -145,18 +156,57 @@ impl Control {
         for (n, far) in self.far.iter_mut().enumerate() {
             far.pause(false, &self.epoll, FAR + n as u64);
         }
-        for (node, why) in std::mem::take(&mut self.launch.lost) {
-            let ranks = self.launch.plans[node].ranks.clone();
-            let lost = ranks.iter().map(|rank| Event::Exited(rank.rank, End::Lost(why.clone()), 0));
-            self.heard(node, lost.chain([Event::Done]).collect());
+        if let Some(rescue) = &self.launch.rescue {
+            self.epoll
+                .add(rescue, RESCUE, Interest::Read)
+                .map_err(|e| Error::system("starting the job", e))?;
         }
-        if let Some(index) = self.launch.local {
-            let mut events = Vec::new();
-            let node = Node::start(self.launch.plans[index].clone(), &self.epoll, &mut events)?;
-            self.node = Some((index, node));
-            self.heard(index, events);
+        for (node, why) in std::mem::take(&mut self.launch.lost) {
+            self.lose(node, &why);
+        }
+        self.begin_here()
+    }
+
+    /// Starts the ranks of this host, once all others are reached: an ssh that is under way is nobody's rank.
+    fn begin_here(&mut self) -> Result<(), Error> {
+        let Some(index) = self.launch.local.filter(|_| self.node.is_none() && self.is_settled()) else {
+            return Ok(());
+        };
+        let mut events = Vec::new();
+        let node = Node::start(self.launch.plans[index].clone(), &self.epoll, &mut events)?;
+        self.node = Some((index, node));
+        self.heard(index, events);
+        for order in std::mem::take(&mut self.early) {
+            self.local(|node, epoll, events| node.order(&order, epoll, events));
         }
         Ok(())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.settled.iter().all(|&settled| settled)
+    }
+
+    /// A node that was never reached.
+    fn lose(&mut self, node: usize, why: &str) {
+        let ranks = self.launch.plans[node].ranks.clone();
+        let lost = ranks.iter().map(|rank| Event::Exited(rank.rank, End::Lost(why.to_owned()), 0));
+        self.heard(node, lost.chain([Event::Done]).collect());
+    }
+
+    /// Hosts that were reached from here, after all.
+    fn rescued(&mut self) {
+        let found = self.launch.rescue.as_mut().map(Rescue::take).unwrap_or_default();
+        for rescued in found {
+            match rescued {
+                Rescued::Here(mut far) => {
+                    let token = FAR + self.far.len() as u64;
+                    far.pause(false, &self.epoll, token);
+                    self.early.iter().for_each(|order| far.send(order, &self.epoll, token));
+                    self.far.push(far);
+                }
+                Rescued::Lost(node, why) => self.lose(node, &why),
+            }
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -174,6 +224,7 @@ impl Control {
                 STDOUT => self.out[0].flush(),
                 STDERR => self.out[1].flush(),
                 DOOR => self.visitors(),
+                RESCUE => self.rescued(),
                 token if token & node::TOKEN != 0 => {
                     self.local(|node, epoll, events| node.ready(event, epoll, events))
                 }
@@ -183,6 +234,7 @@ impl Control {
         if self.input.is_always_ready() {
             self.read_input();
         }
+        self.begin_here()?;
         self.times();
         self.flow();
         Ok(())
@@ -190,7 +242,7 @@ impl Control {
 
     /// How long nothing has to be looked at.
     fn patience(&self) -> Option<Duration> {
-        if self.input.is_always_ready() {
+        if self.input.is_always_ready() && self.is_settled() {
             return Some(Duration::ZERO);
         }
         let limit = self.launch.timeout.filter(|_| !self.outcome.timed_out).map(|limit| self.begun + limit);
@@ -230,6 +282,10 @@ impl Control {
     }
 
     fn event(&mut self, node: usize, event: Event) {
+        let known = !matches!(event, Event::Unreached(..) | Event::Brought(..));
+        if let Some(settled) = self.settled.get_mut(node).filter(|_| known) {
+            *settled = true;
+        }
         let out = &mut self.out;
         let mut write = |stream: Stream, bytes: &[u8]| out[stream.index()].put(bytes);
         match event {
@@ -246,12 +302,12 @@ impl Control {
                 self.fate(rank, |fate| (fate.end, fate.time) = (Some(end), time));
             }
             Event::Took(bytes) => self.input.took(node, bytes),
-            Event::Arrive(pairs) => {
+            Event::Arrive(nodes, pairs) => {
                 self.wired = true;
                 if self.outcome.fates.iter().any(|fate| matches!(fate.end, Some(End::Lost(_)))) {
                     self.end_all("ranks wait for some that cannot come");
                 }
-                if let Some(all) = self.root.arrive(node, pairs) {
+                if let Some(all) = self.root.arrive(&nodes, pairs) {
                     self.tell(&Order::Release(all));
                 }
             }
@@ -262,6 +318,13 @@ impl Control {
                 }
             }
             Event::Alive | Event::Need(_) | Event::File(..) | Event::Refused(_) => {}
+            Event::Brought(address, key) => {
+                let _ = self.launch.rescue.as_ref().map(|rescue| rescue.remember(node, address, key));
+            }
+            Event::Unreached(why, _) => match &mut self.launch.rescue {
+                Some(rescue) => rescue.call(node),
+                None => self.lose(node, &why),
+            },
             Event::Done => self.done[node] = true,
         }
     }
@@ -278,6 +341,9 @@ impl Control {
 
     /// To every node.
     fn tell(&mut self, order: &Order) {
+        if !self.is_settled() {
+            self.early.push(order.clone());
+        }
         for (n, far) in self.far.iter_mut().enumerate() {
             far.send(order, &self.epoll, FAR + n as u64);
         }
@@ -364,7 +430,8 @@ impl Control {
     }
 
     fn read_input(&mut self) {
-        if let Some(order) = self.input.read(&self.epoll) {
+        // Those who are not there yet would miss it.
+        if let Some(order) = self.is_settled().then(|| self.input.read(&self.epoll)).flatten() {
             self.tell(&order);
         }
     }

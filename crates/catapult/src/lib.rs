@@ -5,7 +5,8 @@
 //!   words, hosts, allocation ──▶ plan: ranks on nodes
 //!                                  │
 //!   guard ── worker: control ──────┼── node, here: ranks, their output, their PMI
-//!              │  input, writer    └── far ── agent's worker: node, there ── …
+//!              │  input, writer    └── far ── agent's worker: node, there
+//!              │                              └── relay ── agent's worker: node, further down the tree ── …
 //!              └─ output: merged lines, labels, folding, objects; outcome: the table and the exit status
 //! ```
 //!
@@ -39,11 +40,15 @@ pub mod outcome;
 pub mod output;
 pub mod plan;
 pub mod reach;
+mod relay;
 pub mod remote;
+pub mod rescue;
 pub mod role;
 pub mod stage;
+pub mod tree;
 pub mod wire;
 pub mod words;
+mod worker;
 pub mod writer;
 
 pub use error::Error;

@@ -1,6 +1,6 @@
 //! Reaching agents: those that are known at once, the others over ssh, several at a time.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,9 @@ const KNOWN: Duration = Duration::from_secs(10);
 
 /// How agents are reached.
 #[derive(Debug)]
-pub struct Reach<'a> {
+pub struct Reach {
     /// The run-time folder, with what is known.
-    pub folder: &'a Path,
+    pub folder: PathBuf,
     /// How they are brought up.
     pub ways: Ways,
     /// How often a host is tried again.
@@ -28,13 +28,13 @@ pub struct Reach<'a> {
     pub at_once: usize,
 }
 
-impl Reach<'_> {
+impl Reach {
     /// A connection to the agent of every host, or why there is none.
     ///
     /// # Errors
     /// If this host has no identity.
     pub fn all(&self, hosts: &[&str]) -> Result<Vec<Result<Link, String>>, viaduct_agent::Error> {
-        let identity = Identity::of_user(self.folder)?;
+        let identity = Identity::of_user(&self.folder)?;
         let payload = OnceLock::new();
         let mut links = Vec::new();
         for group in hosts.chunks(self.at_once.max(1)) {
@@ -53,6 +53,15 @@ impl Reach<'_> {
         Ok(links)
     }
 
+    /// A connection to the agent of one host, or why there is none.
+    ///
+    /// # Errors
+    /// In words for the user.
+    pub fn host(&self, host: &str) -> Result<Link, String> {
+        let identity = Identity::of_user(&self.folder).map_err(|why| why.to_string())?;
+        self.one(host, &identity, &OnceLock::new())
+    }
+
     fn one(
         &self,
         host: &str,
@@ -62,20 +71,20 @@ impl Reach<'_> {
         let mut last = String::new();
         for _ in 0..=self.retries {
             let end = Instant::now() + self.ways.limit;
-            if let Some(known) = known::find(self.folder, host) {
+            if let Some(known) = known::find(&self.folder, host) {
                 match Link::call(&known.address, identity, known.key, self.ways.limit.min(KNOWN)) {
                     Ok(link) => return Ok(link),
                     // It has left, or the host was started anew: ssh knows more.
-                    Err(_) => known::forget(self.folder, host),
+                    Err(_) => known::forget(&self.folder, host),
                 }
             }
             let payload = payload.get_or_init(|| Payload::ourselves().map_err(|why| why.to_string()));
             let payload = payload.as_ref().map_err(Clone::clone)?;
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
             let ways = Ways { limit: left, ..self.ways.clone() };
-            let called = bootstrap::bring_up(host, identity.public(), payload, &ways).and_then(|known| {
+            let called = bootstrap::bring_up(host, &[identity.public()], payload, &ways).and_then(|known| {
                 let link = Link::call(&known.address, identity, known.key, left)?;
-                known::remember(self.folder, &known)?;
+                known::remember(&self.folder, &known)?;
                 Ok(link)
             });
             match called {

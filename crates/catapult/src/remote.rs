@@ -1,5 +1,7 @@
-//! The launcher's end of a connection to one node.
+//! One end of a connection to an agent, with the node it runs and the nodes behind it: the launcher's, or that of an agent
+//! that passes things on.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,11 +11,13 @@ use viaduct_os::epoll::{self, Epoll};
 
 use crate::far::Far;
 use crate::role::ROLE;
-use crate::stage::{self, Incoming, Outgoing};
+use crate::stage::{Incoming, Outgoing, Pump};
 use crate::wire::{End, Event, Order, Start};
 
 /// A silence that is longer counts only so much: whoever slept itself cannot complain about the other.
 const MOST_AT_ONCE: Duration = Duration::from_secs(1);
+/// When so much waits for room, no more is read from files, ranks or others.
+pub(crate) const ENOUGH: usize = 1 << 20;
 
 /// Counts how long nothing was heard, in time that we were awake.
 #[derive(Debug)]
@@ -40,42 +44,67 @@ impl Silence {
     }
 }
 
-/// One node on another host.
+/// Files on both ways.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// Those that may be needed there.
+    pub put: Vec<Outgoing>,
+    /// Where those go that come back, for each node; none if they are passed on.
+    pub get: Option<BTreeMap<u32, Vec<PathBuf>>>,
+}
+
+/// A node behind the connection.
+#[derive(Debug)]
+struct Behind {
+    ranks: Vec<(u32, bool)>,
+    done: bool,
+    incoming: Option<(u32, Incoming)>,
+}
+
+/// Nodes on other hosts, behind one connection.
 #[derive(Debug)]
 pub struct Remote {
     link: Link,
-    node: usize,
-    ranks: Vec<(u32, bool)>,
+    /// The node at the other end.
+    next: u32,
+    nodes: BTreeMap<u32, Behind>,
     lease: Duration,
     silence: Silence,
     told: Instant,
     paused: bool,
     over: bool,
     broken: Option<String>,
-    put: Vec<Outgoing>,
-    get: Vec<PathBuf>,
-    incoming: Option<(u32, Incoming)>,
+    files: Files,
+    pump: Pump,
 }
 
 impl Remote {
-    /// Tells the agent at the other end what to start. `get` has the places here of the files that come back.
-    pub fn start(mut link: Link, start: &Start, put: Vec<Outgoing>, get: Vec<PathBuf>) -> Remote {
-        let body = postcard::to_stdvec(start).unwrap_or_default();
-        let broken = link.say(&first_message(ROLE, &body)).err().map(|why| why.to_string());
+    /// Tells the agent at the other end what to start; `bytes` is the same as `start`, for one who must not change it.
+    pub fn start(mut link: Link, start: &Start, bytes: &[u8], files: Files) -> Remote {
+        let broken = link.say(&first_message(ROLE, bytes)).err().map(|why| why.to_string());
+        let behind = |ranks: Vec<u32>| Behind {
+            ranks: ranks.into_iter().map(|rank| (rank, false)).collect(),
+            done: false,
+            incoming: None,
+        };
         Remote {
             link,
-            node: start.plan.node.0 as usize,
-            ranks: start.plan.ranks.iter().map(|rank| (rank.rank, false)).collect(),
+            next: start.plan.node.0,
+            nodes: start.nodes().into_iter().map(|(node, ranks)| (node, behind(ranks))).collect(),
             lease: Duration::from_millis(start.lease),
             silence: Silence::new(),
             told: Instant::now(),
             paused: false,
             over: false,
             broken,
-            put,
-            get,
-            incoming: None,
+            files,
+            pump: Pump::default(),
         }
+    }
+
+    /// Whether all nodes behind it have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
     }
 
     fn say(&mut self, order: &Order) {
@@ -86,61 +115,82 @@ impl Remote {
         self.told = Instant::now();
     }
 
+    /// Sends of files what there is room for.
+    fn pump(&mut self) {
+        while self.link.backlog() < ENOUGH {
+            match self.pump.next() {
+                Some(Ok((index, bytes, last))) => self.say(&Order::File(index, bytes, last)),
+                Some(Err(why)) => self.broken = Some(why),
+                None => return,
+            }
+        }
+    }
+
     fn lose(&mut self, why: &str, events: &mut Vec<(usize, Event)>) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        for (rank, ended) in &mut self.ranks {
-            if !std::mem::replace(ended, true) {
-                events.push((self.node, Event::Exited(*rank, End::Lost(why.to_owned()), 0)));
+        for (&node, behind) in self.nodes.iter_mut().filter(|(_, behind)| !behind.done) {
+            for (rank, _) in behind.ranks.iter().filter(|(_, ended)| !ended) {
+                events.push((node as usize, Event::Exited(*rank, End::Lost(why.to_owned()), 0)));
             }
+            events.push((node as usize, Event::Done));
         }
-        events.push((self.node, Event::Done));
     }
 
-    fn heard(&mut self, event: Event, events: &mut Vec<(usize, Event)>) {
+    fn heard(&mut self, node: u32, event: Event, events: &mut Vec<(usize, Event)>) {
+        // An agent speaks for itself and for those behind it, and for nobody else.
+        let Some(behind) = self.nodes.get_mut(&node) else { return };
         match event {
-            Event::Need(list) => {
+            Event::Need(list) if node == self.next => {
                 for index in list {
-                    let Some(file) = self.put.get(index as usize).cloned() else { continue };
-                    let mut orders = Vec::new();
-                    let read = stage::pieces(&file.path, &mut |bytes, last| {
-                        orders.push(Order::File(index, bytes, last))
-                    });
-                    orders.iter().for_each(|order| self.say(order));
-                    if let Err(why) = read {
-                        self.broken = Some(format!("{}: {why}", file.path.display()));
+                    if let Some(file) = self.files.put.get(index as usize) {
+                        self.pump.add(index, file.path.clone());
                     }
                 }
             }
-            Event::File(index, bytes, last) => {
-                let Some(path) = self.get.get(index as usize).cloned() else { return };
-                if self.incoming.as_ref().is_none_or(|(current, _)| *current != index) {
-                    self.incoming = Incoming::new(&path, 0o644).ok().map(|incoming| (index, incoming));
+            Event::Need(_) => {}
+            Event::File(index, bytes, last) => match &self.files.get {
+                Some(places) => {
+                    let Some(path) = places.get(&node).and_then(|list| list.get(index as usize)) else {
+                        return;
+                    };
+                    if let Err(why) = behind.keep(path, index, &bytes, last) {
+                        let rank = behind.ranks.first().map_or(0, |(rank, _)| *rank);
+                        let why = format!("{}: {why}", path.display());
+                        events.push((node as usize, Event::Abort(rank, 2, why)));
+                    }
                 }
-                let done = self.incoming.as_mut().map(|(_, incoming)| incoming.put(&bytes, last));
-                if !matches!(done, Some(Ok(()))) {
-                    events.push((
-                        self.node,
-                        Event::Abort(self.ranks[0].0, 2, format!("{}: cannot be written", path.display())),
-                    ));
-                }
-                if last {
-                    self.incoming = None;
-                }
-            }
+                None => events.push((node as usize, Event::File(index, bytes, last))),
+            },
             Event::Refused(why) => self.lose(&why, events),
             event => {
-                if let Event::Exited(rank, ..) = &event {
-                    self.ranks
-                        .iter_mut()
-                        .filter(|(other, _)| other == rank)
-                        .for_each(|(_, ended)| *ended = true);
+                match &event {
+                    Event::Exited(rank, ..) => {
+                        let ranks = behind.ranks.iter_mut().filter(|(other, _)| other == rank);
+                        ranks.for_each(|(_, ended)| *ended = true);
+                    }
+                    Event::Done => behind.done = true,
+                    // Whoever hears of it takes them over.
+                    Event::Unreached(_, nodes) => self.nodes.retain(|node, _| !nodes.contains(node)),
+                    _ => {}
                 }
-                self.over |= event == Event::Done;
-                events.push((self.node, event));
+                self.over |= self.nodes.values().all(|behind| behind.done);
+                events.push((node as usize, event));
             }
         }
+    }
+}
+
+impl Behind {
+    /// A piece of a file that comes back.
+    fn keep(&mut self, path: &std::path::Path, index: u32, bytes: &[u8], last: bool) -> std::io::Result<()> {
+        if self.incoming.as_ref().is_none_or(|(current, _)| *current != index) {
+            self.incoming = Some((index, Incoming::new(path, 0o644)?));
+        }
+        let done = self.incoming.as_mut().map_or(Ok(()), |(_, incoming)| incoming.put(bytes, last));
+        self.incoming.take_if(|_| last);
+        done
     }
 }
 
@@ -156,15 +206,16 @@ impl Far for Remote {
         let mut messages = Vec::new();
         let good = match self.paused {
             true => self.link.write().map(|()| true),
-            false => self.link.read(&|_| false, &mut messages),
+            false => self.link.read(&|_, _| false, &mut messages),
         };
         for message in messages {
             self.silence.broken();
-            match postcard::from_bytes(&message) {
-                Ok(event) => self.heard(event, events),
+            match postcard::from_bytes::<(u32, Event)>(&message) {
+                Ok((node, event)) => self.heard(node, event, events),
                 Err(_) => self.lose("its agent speaks another language; is it another version?", events),
             }
         }
+        self.pump();
         match good {
             Ok(true) => self.link.arm(epoll, token, !self.paused && !self.over),
             Ok(false) => self.lose("the connection was closed", events),

@@ -2,6 +2,7 @@
 //!
 //! On a host, files are kept by their content: what was there once does not travel again.
 
+use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -43,19 +44,47 @@ impl Outgoing {
     }
 }
 
-/// Hands the pieces of a file to `each`, the last one marked.
-///
-/// # Errors
-/// If it cannot be read.
-pub fn pieces(path: &Path, each: &mut dyn FnMut(Vec<u8>, bool)) -> std::io::Result<()> {
-    let mut file = File::open(path)?;
-    loop {
-        let mut bytes = Vec::new();
-        let n = (&mut file).take(PIECE as u64).read_to_end(&mut bytes)?;
-        each(bytes, n < PIECE);
-        if n < PIECE {
-            return Ok(());
+/// Files on their way to the other end, a piece at a time: whoever sends them keeps no whole file in memory.
+#[derive(Debug, Default)]
+pub struct Pump {
+    waiting: VecDeque<(u32, PathBuf)>,
+    open: Option<(u32, PathBuf, File)>,
+}
+
+impl Pump {
+    /// A file to be sent, under this number.
+    pub fn add(&mut self, index: u32, path: PathBuf) {
+        self.waiting.push_back((index, path));
+    }
+
+    /// The next piece: its file's number, its bytes, and whether it is the last one; or why there is none.
+    pub fn next(&mut self) -> Option<Result<(u32, Vec<u8>, bool), String>> {
+        if self.open.is_none() {
+            let (index, path) = self.waiting.pop_front()?;
+            match File::open(&path) {
+                Ok(file) => self.open = Some((index, path, file)),
+                Err(why) => return Some(Err(format!("{}: {why}", path.display()))),
+            }
         }
+        let (index, path, file) = self.open.as_mut()?;
+        let (index, mut bytes) = (*index, Vec::new());
+        match file.take(PIECE as u64).read_to_end(&mut bytes) {
+            Ok(n) => {
+                let last = n < PIECE;
+                self.open.take_if(|_| last);
+                Some(Ok((index, bytes, last)))
+            }
+            Err(why) => {
+                let why = format!("{}: {why}", path.display());
+                self.open = None;
+                Some(Err(why))
+            }
+        }
+    }
+
+    /// Whether everything was sent.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_none() && self.waiting.is_empty()
     }
 }
 
@@ -135,14 +164,19 @@ mod tests {
             fs::write(&from, &text).unwrap();
             let _ = fs::remove_file(&to);
             let mut incoming = Incoming::new(&to, 0o640).unwrap();
-            pieces(&from, &mut |bytes, last| {
-                assert!(!to.exists());
+            let mut pump = Pump::default();
+            pump.add(7, from);
+            while let Some(piece) = pump.next() {
+                let (index, bytes, last) = piece.unwrap();
+                assert!(index == 7 && !to.exists() && last == pump.is_empty());
                 incoming.put(&bytes, last).unwrap();
-            })
-            .unwrap();
+            }
             assert_eq!(fs::read(&to).unwrap(), text);
             assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o640);
         }
+        let mut pump = Pump::default();
+        pump.add(0, folder.join("none"));
+        assert!(pump.next().unwrap().unwrap_err().contains("none") && pump.next().is_none());
         drop(Incoming::new(&folder.join("half"), 0o600).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
     }

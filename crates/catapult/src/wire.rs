@@ -8,7 +8,7 @@ use crate::output::Stream;
 use crate::plan::NodePlan;
 
 /// Version of the messages; the two ends must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The first message to a node: everything it needs but the files it has not got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,41 @@ pub struct Start {
     pub folder: String,
     /// How long the node waits for a sign of life, in milliseconds.
     pub lease: u64,
+    /// How long it may take to reach those below, in milliseconds.
+    pub limit: u64,
+    /// Whether agents may be started below even as root.
+    pub allow_root: bool,
+    /// Hosts that this one starts, and passes everything on to and from.
+    pub below: Vec<Branch>,
+}
+
+impl Start {
+    /// This node and all behind it, each with its ranks.
+    pub fn nodes(&self) -> Vec<(u32, Vec<u32>)> {
+        let own = (self.plan.node.0, self.plan.ranks.iter().map(|rank| rank.rank).collect());
+        let below = self.below.iter().filter_map(Branch::read).flat_map(|start| start.nodes());
+        [own].into_iter().chain(below).collect()
+    }
+}
+
+/// A host further down the tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    /// How the user calls it.
+    pub host: String,
+    /// Its agent, if the launcher knows one: address, key, and a ticket for the one who is to call it.
+    pub agent: Option<(String, [u8; 32], Vec<u8>)>,
+    /// The key of the launcher, for an agent that is brought up from here.
+    pub launcher: [u8; 32],
+    /// Its [`Start`], as bytes: whoever passes it on does not change it.
+    pub start: Vec<u8>,
+}
+
+impl Branch {
+    /// What it is to start with.
+    pub fn read(&self) -> Option<Start> {
+        postcard::from_bytes(&self.start).ok()
+    }
 }
 
 /// A file that goes to a node.
@@ -55,7 +90,7 @@ pub enum Order {
     Alive,
 }
 
-/// What a node tells.
+/// What a node tells. It travels with the number of the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A rank runs as this process.
@@ -68,8 +103,8 @@ pub enum Event {
     Exited(u32, End, u64),
     /// So many more bytes of input were taken.
     Took(u64),
-    /// All ranks of the node are in the barrier; what is new.
-    Arrive(Vec<Pair>),
+    /// All ranks of these nodes, the one that tells it and those behind it, are in the barrier; what is new.
+    Arrive(Vec<u32>, Vec<Pair>),
     /// A rank wants the job to end.
     Abort(u32, i32, String),
     /// The node has not got these files.
@@ -78,6 +113,10 @@ pub enum Event {
     File(u32, Vec<u8>, bool),
     /// The node will not do it.
     Refused(String),
+    /// An agent was brought up for this node: its address and its key.
+    Brought(String, [u8; 32]),
+    /// The node could not be reached from where it was to be; these nodes are behind it, itself among them.
+    Unreached(String, Vec<u32>),
     /// The node lives.
     Alive,
     /// All ranks have ended and nothing is left of them.
@@ -108,7 +147,7 @@ mod tests {
         let events = [
             Event::Output(3, Stream::Err, b"x\n".to_vec()),
             Event::Exited(1, End::Signal(9), 77),
-            Event::Arrive(vec![("k".into(), "v".into())]),
+            Event::Arrive(vec![3, 4], vec![("k".into(), "v".into())]),
         ];
         for event in events {
             let bytes = postcard::to_stdvec(&event).unwrap();
@@ -122,7 +161,7 @@ mod tests {
         fn garbage_is_harmless(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = postcard::from_bytes::<Order>(&bytes);
             let _ = postcard::from_bytes::<Event>(&bytes);
-            let _ = postcard::from_bytes::<crate::plan::NodePlan>(&bytes);
+            let _ = postcard::from_bytes::<Start>(&bytes).map(|start| start.nodes());
         }
     }
 }

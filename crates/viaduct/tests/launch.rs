@@ -5,17 +5,16 @@ mod launching;
 use std::io::Write;
 use std::process::Stdio;
 
-use launching::{Folder, gone, launch, wait_for};
+use launching::{Folder, HIDE, launch, sorted, wait_for};
 use viaduct_kit::leaks::descendants;
+use viaduct_kit::process::{has_ended, is_stopped};
 
 #[test]
 fn ranks_know_who_they_are() {
     let folder = Folder::new();
     let script = "echo $VIADUCT_RANK $VIADUCT_SIZE $VIADUCT_LOCAL_RANK $PMI_RANK $PMI_SIZE $A $B";
     let run = launch(&folder, &["-np", "3", "-genv", "A", "x", "-env", "B=y", "sh", "-c", script]);
-    let mut lines: Vec<&str> = run.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["0 3 0 0 3 x y", "1 3 1 1 3 x y", "2 3 2 2 3 x y"]);
+    assert_eq!(sorted(&run.out), ["0 3 0 0 3 x y", "1 3 1 1 3 x y", "2 3 2 2 3 x y"]);
     assert_eq!((run.status, &*run.err), (0, ""));
 }
 
@@ -27,9 +26,7 @@ fn several_programs_make_one_job() {
         &folder,
         &["-n", "1", "sh", "-c", script, "first", ":", "-n", "2", "sh", "-c", script, "second"],
     );
-    let mut lines: Vec<&str> = run.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["first 0/3", "second 1/3", "second 2/3"]);
+    assert_eq!(sorted(&run.out), ["first 0/3", "second 1/3", "second 2/3"]);
 }
 
 #[test]
@@ -50,9 +47,10 @@ fn the_worst_status_counts_and_the_table_shows_all() {
 fn output_is_labelled_folded_or_told_as_objects() {
     let folder = Folder::new();
     let run = launch(&folder, &["-n", "2", "-l", "sh", "-c", "echo one; printf two"]);
-    let mut lines: Vec<&str> = run.out.lines().collect();
-    lines.sort_unstable();
-    assert_eq!(lines, ["[0 localhost] one", "[0 localhost] two", "[1 localhost] one", "[1 localhost] two"]);
+    assert_eq!(
+        sorted(&run.out),
+        ["[0 localhost] one", "[0 localhost] two", "[1 localhost] one", "[1 localhost] two"]
+    );
     let run = launch(&folder, &["-n", "4", "--fold", "echo", "same"]);
     assert_eq!(run.out, "---- ranks 0-3 on localhost ----\nsame\n");
     let run = launch(&folder, &["-n", "1", "--json", "sh", "-c", "echo a; echo b >&2; exit 4"]);
@@ -161,10 +159,6 @@ fn a_job_is_stopped_and_goes_on() {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
     let rank: u32 = lines.next().unwrap().parse().unwrap();
-    let is_stopped = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-    };
     for _ in 0..2 {
         launching::signal(child.id(), 20);
         wait_for("rank and launcher to stop", || is_stopped(rank) && is_stopped(child.id()));
@@ -177,11 +171,9 @@ fn a_job_is_stopped_and_goes_on() {
 
 #[test]
 fn nothing_outlives_its_job() {
-    // Every way to hide: another session, the background, ignored signals.
-    let hide = "setsid sh -c 'trap \"\" HUP TERM INT; while :; do sleep 1000; done' & sleep 1000 & echo started; wait";
     for victim in ["end", "guard", "worker"] {
         let folder = Folder::new();
-        let script = if victim == "end" { hide.replace("wait", "exit 0") } else { hide.to_owned() };
+        let script = if victim == "end" { HIDE.replace("wait", "exit 0") } else { HIDE.to_owned() };
         let mut command = launching::command(&folder, &["-n", "2", "sh", "-c", &script]);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -196,7 +188,7 @@ fn nothing_outlives_its_job() {
         }
         child.wait().unwrap();
         for pid in family {
-            wait_for(&format!("the end of process {pid} ({victim})"), || gone(pid));
+            wait_for(&format!("the end of process {pid} ({victim})"), || has_ended(pid));
         }
         wait_for("the door to be gone", || std::fs::read_dir(folder.path().join("jobs")).is_ok());
     }

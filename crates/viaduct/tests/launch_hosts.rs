@@ -6,11 +6,12 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use launching::cluster::Cluster;
-use launching::{Lines, gone, signal, wait_for};
+use launching::{HIDE, Lines, signal, sorted, wait_for};
 use viaduct_agent::known;
 use viaduct_agent::{Identity, Link};
 use viaduct_job::{Job, Token};
 use viaduct_kit::leaks::descendants;
+use viaduct_kit::process::has_ended;
 
 viaduct_kit::child!(RANK, |_| {
     let mut job = Job::join(&|name| std::env::var(name).ok()).unwrap();
@@ -21,12 +22,6 @@ viaduct_kit::child!(RANK, |_| {
     job.barrier().unwrap();
     job.finish().unwrap();
 });
-
-fn sorted(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    lines
-}
 
 #[test]
 fn programs_run_on_hosts_and_agents_are_reused() {
@@ -69,7 +64,11 @@ fn programs_run_on_hosts_and_agents_are_reused() {
 fn files_travel_both_ways() {
     let Some(cluster) = Cluster::new(2) else { return };
     let program = cluster.file("own-program");
-    std::fs::write(&program, "#!/bin/sh\ncat \"$1\"; echo $VIADUCT_NODE_NAME > \"$2\"\n").unwrap();
+    std::fs::write(
+        &program,
+        "#!/bin/sh\ncat \"$1\"; echo $VIADUCT_NODE_NAME > \"$2.$$\" && mv \"$2.$$\" \"$2\"\n",
+    )
+    .unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
     std::fs::set_permissions(&program, mode).unwrap();
     std::fs::write(cluster.file("in"), "from here\n").unwrap();
@@ -153,10 +152,6 @@ fn jobs_of_all_hosts_are_seen_and_killed() {
     assert_eq!(child.wait().unwrap().code(), Some(137));
 }
 
-/// Every way to hide: another session, the background, ignored signals.
-const HIDE: &str =
-    "setsid sh -c 'trap \"\" HUP TERM INT; while :; do sleep 1000; done' & sleep 1000 & echo started; wait";
-
 #[test]
 fn nothing_outlives_launcher_agent_worker_or_wire() {
     let Some(cluster) = Cluster::new(2) else { return };
@@ -185,7 +180,7 @@ fn nothing_outlives_launcher_agent_worker_or_wire() {
             assert_eq!(status, Some(255), "{victim}");
         }
         for pid in family {
-            wait_for(&format!("the end of process {pid} ({victim})"), || gone(pid));
+            wait_for(&format!("the end of process {pid} ({victim})"), || has_ended(pid));
         }
         if victim == "wire" {
             cluster.hosts.mend(0);

@@ -4,7 +4,7 @@ mod launching;
 
 use std::process::Command;
 
-use launching::{Folder, Run, command, finish, launch};
+use launching::{Folder, Run, command, finish};
 use viaduct_job::Job;
 use viaduct_kit::packages::need_program;
 use viaduct_kit::tempdir::TempDir;
@@ -99,11 +99,17 @@ fn programs_of_mpich_start_unchanged() {
     let run = finish(std::mem::replace(compile.arg("-o").arg(&program).arg(&source), Command::new("true")));
     assert_eq!(run.status, 0, "{}", run.err);
     let (jobs, program) = (Folder::new(), program.to_str().unwrap().to_owned());
-    let run = launch(&jobs, &["-n", "4", &program]);
+    let launch = |args: &[&str]| {
+        let mut command = command(&jobs, args);
+        // Other tests make and remove networks meanwhile, and UCX would choose one of them.
+        command.env("UCX_NET_DEVICES", "lo");
+        finish(command)
+    };
+    let run = launch(&["-n", "4", &program]);
     assert_eq!((run.status, &*run.out), (0, "4 ranks, token 6\n"), "{}", run.err);
-    let run = launch(&jobs, &["-n", "3", &program, "abort"]);
+    let run = launch(&["-n", "3", &program, "abort"]);
     assert_eq!(run.status, 7, "{}", run.err);
-    let run = launch(&jobs, &["-n", "3", &program, "leave"]);
+    let run = launch(&["-n", "3", &program, "leave"]);
     assert!(run.status != 0 && run.err.contains("without MPI_Finalize"), "{}", run.err);
 }
 

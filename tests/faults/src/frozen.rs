@@ -1,10 +1,10 @@
 //! A partner that stops at a point for a while and is then continued. Stopped is not dead.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use viaduct_kit::child::Child;
 use viaduct_kit::effort::scaled;
+use viaduct_kit::process::is_stopped;
 
 use crate::session::Partner;
 
@@ -46,12 +46,6 @@ impl Partner for Frozen<'_> {
         }
         self.child.is_running()
     }
-}
-
-/// Whether a process is stopped.
-pub fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 /// User and system time of all threads of this process.

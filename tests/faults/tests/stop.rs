@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use viaduct_faults::actor::{self, Fate};
-use viaduct_faults::frozen::{Frozen, is_stopped};
+use viaduct_faults::frozen::Frozen;
 use viaduct_faults::node::{Mode, Place};
 use viaduct_faults::plan::{self, Role};
 use viaduct_faults::session;

@@ -15,6 +15,7 @@
 //!  is written in C                cc::compile_c                             warnings are errors
 //!  writes files                   tempdir::TempDir                          removes itself
 //!  needs several hosts            hosts::Hosts                              network namespaces, links that can be cut
+//!  waits for another's state      process::{is_stopped, has_ended}           what the kernel says of it
 //!  takes long                     effort::{full, scaled}                    more rounds with --full
 //! ```
 //!
@@ -51,6 +52,7 @@ pub mod effort;
 pub mod hosts;
 pub mod leaks;
 pub mod packages;
+pub mod process;
 pub mod resources;
 pub mod tempdir;
 pub mod unprivileged;

@@ -179,7 +179,7 @@ impl Node {
         for action in actions {
             match action {
                 Action::Reply(local, line) => self.ranks[local].answer(&line),
-                Action::Arrive(news) => events.push(Event::Arrive(news)),
+                Action::Arrive(news) => events.push(Event::Arrive(vec![self.plan.node.0], news)),
                 Action::Abort(local, code, why) => {
                     events.push(Event::Abort(self.plan.ranks[local].rank, code, why));
                 }

@@ -154,27 +154,39 @@ impl Node {
     }
 }
 
-/// Joins the nodes of a job at its barriers.
+/// Joins nodes of a job at its barriers: all of them in the launcher, those behind it in an agent that passes things on.
 #[derive(Debug)]
 pub struct Root {
-    arrived: Vec<bool>,
+    arrived: BTreeMap<u32, bool>,
     news: Vec<Pair>,
 }
 
 impl Root {
-    /// For so many nodes.
-    pub fn new(nodes: usize) -> Root {
-        Root { arrived: vec![false; nodes], news: Vec::new() }
+    /// For these nodes.
+    pub fn new(nodes: impl IntoIterator<Item = u32>) -> Root {
+        Root { arrived: nodes.into_iter().map(|node| (node, false)).collect(), news: Vec::new() }
     }
 
-    /// A node is in the barrier. If it was the last one, what every node is to be released with.
-    pub fn arrive(&mut self, node: usize, pairs: Vec<Pair>) -> Option<Vec<Pair>> {
-        *self.arrived.get_mut(node)? = true;
+    /// The nodes that are joined here.
+    pub fn nodes(&self) -> Vec<u32> {
+        self.arrived.keys().copied().collect()
+    }
+
+    /// These nodes are joined elsewhere from now on. They have not arrived yet.
+    pub fn leave(&mut self, nodes: &[u32]) {
+        self.arrived.retain(|node, _| !nodes.contains(node));
+    }
+
+    /// These nodes are in the barrier. If they were the last ones, what every node is to be released with.
+    pub fn arrive(&mut self, nodes: &[u32], pairs: Vec<Pair>) -> Option<Vec<Pair>> {
+        for node in nodes {
+            *self.arrived.get_mut(node)? = true;
+        }
         self.news.extend(pairs);
-        if !self.arrived.iter().all(|&there| there) {
+        if !self.arrived.values().all(|&there| there) {
             return None;
         }
-        self.arrived.fill(false);
+        self.arrived.values_mut().for_each(|there| *there = false);
         Some(std::mem::take(&mut self.news))
     }
 }
@@ -273,13 +285,15 @@ mod tests {
     #[test]
     fn nodes_are_joined_and_each_barrier_is_a_new_one() {
         let pair = |n: usize| (format!("k{n}"), format!("v{n}"));
-        let mut root = Root::new(3);
+        let mut root = Root::new(0..5);
+        root.leave(&[4]);
         for round in 0..3 {
-            assert_eq!(root.arrive(0, vec![pair(round)]), None);
-            assert_eq!(root.arrive(2, vec![]), None);
-            assert_eq!(root.arrive(1, vec![pair(9)]), Some(vec![pair(round), pair(9)]));
+            assert_eq!(root.arrive(&[0], vec![pair(round)]), None);
+            assert_eq!(root.arrive(&[2, 3], vec![]), None, "two at once, joined elsewhere");
+            assert_eq!(root.arrive(&[1], vec![pair(9)]), Some(vec![pair(round), pair(9)]));
         }
-        assert_eq!(root.arrive(7, vec![]), None, "there is no such node");
+        assert_eq!(root.arrive(&[7], vec![]), None, "there is no such node");
+        assert_eq!(root.nodes(), [0, 1, 2, 3]);
     }
 
     #[test]

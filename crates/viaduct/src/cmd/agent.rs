@@ -50,11 +50,16 @@ fn join(allow_root: bool) -> Result<ExitCode> {
     let folder = folder()?;
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
-    let key: PublicKey = line.trim().parse()?;
+    // The one who calls, and the launcher if that is another.
+    let keys = line.split_whitespace().map(str::parse).collect::<Result<Vec<PublicKey>, _>>()?;
+    let Some((&key, more)) = keys.split_first() else { bail!("a key is expected on standard input") };
     let place = match serve::admit(&folder, key) {
         Ok(place) => place,
         Err(_) => start(&folder, key, allow_root)?,
     };
+    for &key in more {
+        serve::admit(&folder, key)?;
+    }
     let ssh = std::env::var("SSH_CONNECTION").ok();
     writeln!(io::stdout(), "{}", bootstrap::announcement(place.port, PublicKey(place.key), ssh.as_deref()))?;
     Ok(ExitCode::SUCCESS)

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use viaduct_agent::Identity;
 use viaduct_agent::bootstrap::Ways;
+use viaduct_agent::known;
 use viaduct_catapult::control::Launch;
 use viaduct_catapult::far::Far;
 use viaduct_catapult::hosts::Host;
 use viaduct_catapult::plan::Wish;
 use viaduct_catapult::reach::Reach;
-use viaduct_catapult::remote::Remote;
+use viaduct_catapult::rescue::{Rescue, Rescued};
 use viaduct_catapult::stage::Outgoing;
+use viaduct_catapult::tree::{Place, Tree};
 use viaduct_catapult::wire::{Start, VERSION};
 
 use crate::cli::launch::LaunchArgs;
@@ -45,7 +48,8 @@ impl Cargo {
     }
 }
 
-/// Connects to the agents of all other hosts and tells them what to do. Those that cannot be reached are noted.
+/// Connects to the agents of the first other hosts and tells them what to do, and whom to tell what else. Those that
+/// cannot be reached are noted.
 pub(crate) fn reach(
     args: &LaunchArgs,
     launch: &mut Launch,
@@ -64,34 +68,40 @@ pub(crate) fn reach(
         limit: seconds(args.connect_timeout)?,
         allow_root: args.allow_root,
     };
-    let reach = Reach { folder, ways, retries: args.retries, at_once: args.fan_out };
-    let hosts: Vec<&str> = nodes.iter().map(|&node| &*launch.plans[node].host).collect();
-    let links = reach.all(&hosts)?;
     let here = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
-    let (mut far, mut lost): (Vec<Box<dyn Far>>, Vec<_>) = (Vec::new(), Vec::new());
-    for (&node, link) in nodes.iter().zip(links) {
-        let plan = launch.plans[node].clone();
-        match link {
-            Err(why) => lost.push((node, why)),
-            Ok(link) => {
-                let name = |path: &PathBuf| match launch.plans.len() {
-                    1 => path.clone(),
-                    _ => PathBuf::from(format!("{}.{}", path.display(), plan.host)),
-                };
-                let get: Vec<PathBuf> = cargo.get.iter().map(|(_, path)| name(path)).collect();
-                let start = Start {
-                    version: VERSION,
-                    put: cargo.put.iter().map(|file| file.head.clone()).collect(),
-                    get: cargo.get.iter().map(|(there, _)| there.clone()).collect(),
-                    folder: here.clone(),
-                    lease: LEASE,
-                    plan: plan.clone(),
-                };
-                far.push(Box::new(Remote::start(link, &start, cargo.put.clone(), get)));
-            }
+    let place = |&node: &usize| Place {
+        start: Start {
+            version: VERSION,
+            put: cargo.put.iter().map(|file| file.head.clone()).collect(),
+            get: cargo.get.iter().map(|(there, _)| there.clone()).collect(),
+            folder: here.clone(),
+            lease: LEASE,
+            limit: ways.limit.as_millis() as u64,
+            allow_root: args.allow_root,
+            plan: launch.plans[node].clone(),
+            below: Vec::new(),
+        },
+        known: known::find(folder, &launch.plans[node].host),
+    };
+    let get = |&node: &usize| {
+        let name = |path: &PathBuf| match launch.plans.len() {
+            1 => path.clone(),
+            _ => PathBuf::from(format!("{}.{}", path.display(), launch.plans[node].host)),
+        };
+        (node as u32, cargo.get.iter().map(|(_, path)| name(path)).collect())
+    };
+    let tree = Tree::new(nodes.iter().map(place).collect(), args.fan_out);
+    let get = nodes.iter().map(get).collect();
+    let reach = Reach { folder: folder.to_owned(), ways, retries: args.retries, at_once: args.fan_out };
+    let mut rescue = Rescue::new(tree, reach, Identity::of_user(folder)?, cargo.put.clone(), get)?;
+    let mut far = Vec::new();
+    for first in rescue.first()? {
+        match first {
+            Rescued::Here(one) => far.push(one),
+            Rescued::Lost(node, why) => launch.lost.push((node, why)),
         }
     }
-    launch.lost = lost;
+    launch.rescue = Some(rescue);
     Ok(far)
 }
 

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
         plans,
         local,
         lost: Vec::new(),
+        rescue: None,
         mode: mode(args),
         timeout: args.timeout.map(seconds).transpose()?,
         grace: seconds(args.grace)?,

@@ -75,12 +75,14 @@ impl Cluster {
         let file = self.files.join(format!("sshd{host}"));
         let text = format!(
             "Port {PORT}\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPermitRootLogin yes\n\
-             UsePAM no\nPidFile none\nMaxStartups 100\nSetEnv VIADUCT_RUNTIME_DIR={} VIADUCT_CACHE={} VIADUCT_AGENT_IDLE=60\n",
+             UsePAM no\nPidFile none\nMaxStartups 100\n\
+             SetEnv VIADUCT_RUNTIME_DIR={} VIADUCT_CACHE={} VIADUCT_AGENT_IDLE=60 \"VIADUCT_SSH={}\"\n",
             self.hosts.address(host),
             self.files.join("host").display(),
             self.files.join("user.pub").display(),
             own.join("run").display(),
             own.join("cache").display(),
+            self.ssh(),
         );
         std::fs::write(&file, text).unwrap();
         let mut command = Command::new(sshd);
@@ -103,10 +105,16 @@ impl Cluster {
         self.own(host).join("run")
     }
 
+    /// How ssh is called, from here and from the hosts: they have one disk, and one set of keys.
+    pub(crate) fn ssh(&self) -> String {
+        format!("ssh -F {}", self.files.join("config").display())
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command =
-            super::command(&self.folder, &[&["--allow-root", "--connect-timeout", "120"], args].concat());
-        command.env("VIADUCT_SSH", format!("ssh -F {}", self.files.join("config").display()));
+        let patient =
+            if args.contains(&"--connect-timeout") { &[][..] } else { &["--connect-timeout", "120"] };
+        let mut command = super::command(&self.folder, &[&["--allow-root"], patient, args].concat());
+        command.env("VIADUCT_SSH", self.ssh());
         command.current_dir(self.files.path());
         command
     }

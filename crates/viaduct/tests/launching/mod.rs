@@ -91,10 +91,14 @@ pub(crate) fn signal(pid: u32, signal: i32) {
     assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0, "process {pid} is there");
 }
 
-/// Whether a process has ended; one that only waits to be buried has.
-pub(crate) fn gone(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+/// Every way to hide: another session, the background, ignored signals, a daemon that was forked twice.
+pub(crate) const HIDE: &str = "setsid sh -c 'trap \"\" HUP TERM INT; while :; do sleep 1000; done' & \
+    (setsid sh -c 'setsid sleep 1000 < /dev/null > /dev/null 2>&1 &' &); sleep 1000 & echo started; wait";
+
+pub(crate) fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
 }
 
 pub(crate) fn child_of(pid: u32) -> Option<u32> {

@@ -1,0 +1,150 @@
+//! Hosts that the agents above them in the tree could not reach: the launcher tries itself, over ssh if need be, while
+//! the job is being started.
+//!
+//! An agent that was known may have left, a host may reach some others and not all, an agent has no credentials for
+//! ssh: none of that is the job's end. A host that is not there at all does not take those below it along.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+
+use viaduct_agent::known::{self, Known};
+use viaduct_agent::{Identity, Link, PublicKey};
+use viaduct_os::error::OsError;
+use viaduct_os::eventfd::EventFd;
+
+use crate::far::Far;
+use crate::reach::Reach;
+use crate::remote::{Files, Remote};
+use crate::stage::Outgoing;
+use crate::tree::Tree;
+
+/// What came of an attempt.
+pub enum Rescued {
+    /// It is there, with all those behind it.
+    Here(Box<dyn Far>),
+    /// It is not; those behind it are tried by themselves.
+    Lost(usize, String),
+}
+
+/// Reaches hosts of a job, from the launcher.
+#[derive(Debug)]
+pub struct Rescue {
+    tree: Tree,
+    reach: Arc<Reach>,
+    identity: Identity,
+    put: Vec<Outgoing>,
+    get: BTreeMap<u32, Vec<PathBuf>>,
+    waiting: VecDeque<usize>,
+    running: usize,
+    results: (mpsc::Sender<(usize, Result<Link, String>)>, mpsc::Receiver<(usize, Result<Link, String>)>),
+    bell: Arc<EventFd>,
+}
+
+impl Rescue {
+    /// For the hosts of `tree`; `put` may be needed there, `get` says where comes what each node gives back.
+    ///
+    /// # Errors
+    /// If descriptors have run out.
+    pub fn new(
+        tree: Tree,
+        reach: Reach,
+        identity: Identity,
+        put: Vec<Outgoing>,
+        get: BTreeMap<u32, Vec<PathBuf>>,
+    ) -> Result<Rescue, OsError> {
+        Ok(Rescue {
+            tree,
+            reach: Arc::new(reach),
+            identity,
+            put,
+            get,
+            waiting: VecDeque::new(),
+            running: 0,
+            results: mpsc::channel(),
+            bell: Arc::new(EventFd::new()?),
+        })
+    }
+
+    /// Reaches those directly below the launcher, all at once, and gives what came of it. Waits.
+    ///
+    /// # Errors
+    /// If this host has no identity.
+    pub fn first(&mut self) -> Result<Vec<Rescued>, viaduct_agent::Error> {
+        let places = self.tree.below(None);
+        let hosts: Vec<&str> = places.clone().map(|place| self.tree.host(place)).collect();
+        let links = self.reach.all(&hosts)?;
+        Ok(places.zip(links).map(|(place, link)| self.settle(place, link)).collect())
+    }
+
+    /// Tries to reach a node, and those behind it through it.
+    pub fn call(&mut self, node: usize) {
+        if let Some(place) = self.tree.place_of(node as u32) {
+            self.waiting.push_back(place);
+            self.send_out();
+        }
+    }
+
+    /// What came of attempts since the last time.
+    pub fn take(&mut self) -> Vec<Rescued> {
+        self.bell.drain();
+        let mut found = Vec::new();
+        while let Ok((place, link)) = self.results.1.try_recv() {
+            self.running -= 1;
+            found.push(self.settle(place, link));
+        }
+        self.send_out();
+        found
+    }
+
+    /// The agent of a node was brought up by another one.
+    pub fn remember(&self, node: usize, address: String, key: [u8; 32]) {
+        if let Some(place) = self.tree.place_of(node as u32) {
+            let known = Known { host: self.tree.host(place).to_owned(), address, key: PublicKey(key) };
+            // If it cannot be written down, ssh finds it the next time.
+            let _ = known::remember(&self.reach.folder, &known);
+        }
+    }
+
+    fn settle(&mut self, place: usize, link: Result<Link, String>) -> Rescued {
+        match link {
+            Ok(link) => {
+                let known = known::find(&self.reach.folder, self.tree.host(place));
+                self.tree.learn(place, known);
+                let start = self.tree.start(place, &self.identity);
+                let bytes = postcard::to_stdvec(&start).unwrap_or_default();
+                let files = Files { put: self.put.clone(), get: Some(self.get.clone()) };
+                Rescued::Here(Box::new(Remote::start(link, &start, &bytes, files)))
+            }
+            Err(why) => {
+                self.waiting.extend(self.tree.below(Some(place)));
+                self.send_out();
+                Rescued::Lost(self.tree.node(place) as usize, why)
+            }
+        }
+    }
+
+    fn send_out(&mut self) {
+        while self.running < self.reach.at_once.max(1) {
+            let Some(place) = self.waiting.pop_front() else { return };
+            self.running += 1;
+            let (reach, host) = (self.reach.clone(), self.tree.host(place).to_owned());
+            let (sender, bell) = (self.results.0.clone(), self.bell.clone());
+            let work = move || {
+                let _ = sender.send((place, reach.host(&host)));
+                bell.signal();
+            };
+            if std::thread::Builder::new().spawn(work).is_err() {
+                let _ = self.results.0.send((place, Err("there are too many threads".to_owned())));
+                self.bell.signal();
+            }
+        }
+    }
+}
+
+impl AsFd for Rescue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        (*self.bell).as_fd()
+    }
+}
