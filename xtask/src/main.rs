@@ -1,4 +1,5 @@
-//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions | install`.
+//! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions | install |
+//! cluster`.
 //!
 //! ```text
 //!  main           arguments
@@ -8,6 +9,7 @@
 //!  ordinary       the built tests again as an ordinary user
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
 //!  install        the C library with its header, pkg-config file and manual pages
+//!  cluster        hosts with sshds on this machine, for a command
 //!  step           runs one command, passes its output on, counts (tally), ends it if it hangs
 //!  house/         the checks that no compiler makes: layers, sizes, unsafe, words, manifests
 //! ```
@@ -15,6 +17,7 @@
 //! Progress goes to standard error, with the time since the start; the summary goes to standard output and ends with
 //! a line of counts: `N passed, M failed, K skipped`.
 
+mod cluster;
 mod house;
 mod install;
 mod instructions;
@@ -66,6 +69,14 @@ enum Chore {
         #[arg(long)]
         renew: bool,
     },
+    /// Run a command beside hosts h0, h1 .. of this machine, each with a network and an sshd of its own (needs root)
+    Cluster {
+        /// How many hosts
+        hosts: u8,
+        /// The command; VIADUCT_SSH tells it how to reach them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
     /// Build the C library and install it with its header, pkg-config file and manual pages
     Install {
         /// Where to
@@ -95,6 +106,7 @@ fn main() -> Result<ExitCode> {
         Chore::CheckHouse => return house::check_and_report(&workspace).map(exit_code),
         Chore::Instructions { renew } => return instructions::run(&workspace, renew).map(exit_code),
         Chore::Install { prefix } => return install::run(&workspace, &prefix).map(exit_code),
+        Chore::Cluster { hosts, command } => return cluster::run(hosts, &command),
         Chore::Lint => lint::run(&workspace)?,
         Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,
         Chore::Loom(arguments) => test::run(&workspace, &wanted(arguments, Some("loom")))?,

@@ -7,6 +7,7 @@
 //!   card    who can be found where: the addresses of a process, as bytes or as text
 //!   pmi     the lines of PMI-1: what launchers answer, what ranks ask
 //!   ranks   a rank in its job: number, size, barrier, exchange; under any launcher that speaks PMI-1, or alone
+//!   meet    ranks that were started by hand come together at the first of them
 //!   segment memory that the ranks of one host share
 //! ```
 //!
@@ -30,6 +31,7 @@ pub mod auth;
 pub mod card;
 pub mod error;
 pub mod host;
+mod meet;
 pub mod pmi;
 pub mod ranks;
 pub mod segment;

@@ -1,17 +1,21 @@
 //! The job as one of its ranks sees it: who am I, how many are we, and what do the others have to tell.
 //!
 //! Whatever started the process (`viaduct launch`, `mpiexec.hydra`, `srun --mpi=pmi2`), it answers PMI-1; if nothing
-//! did, the process is a job of its own with one rank. Before any VI exists, ranks have two operations:
+//! did, the process is a job of its own with one rank, unless VIADUCT_MEET says where ranks that were started by hand
+//! come together. Before any VI exists, ranks have two operations:
 //! [`barrier`](Job::barrier) and [`exchange`](Job::exchange).
 
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use viaduct_os::inherit;
 
 use crate::error::Error;
 use crate::hex;
 use crate::host::HostId;
+use crate::meet::{self, Table};
 use crate::pmi::client::Client;
+use crate::token::Token;
 
 /// Looks up a variable of the environment.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -23,6 +27,8 @@ pub struct Job {
     size: usize,
     host: HostId,
     launcher: Option<Client>,
+    /// Rank 0 of a job that was started by hand keeps the table.
+    table: Option<Table>,
     /// How many exchanges there were: each has keys of its own.
     round: u64,
     hosts: Vec<HostId>,
@@ -45,20 +51,16 @@ impl Job {
             (None, Some(port)) => Some(Client::connect(&port, &variable("PMI_ID").unwrap_or_default())?),
             (None, None) => None,
         };
+        if let (None, Some(address)) = (&launcher, variable("VIADUCT_MEET")) {
+            return by_hand(&address, host, variable);
+        }
         if launcher.is_none() {
             foreign(variable)?;
-            return Ok(Job { rank: 0, size: 1, host, launcher, round: 0, hosts: vec![host] });
+            return Ok(Job { rank: 0, size: 1, host, launcher, table: None, round: 0, hosts: vec![host] });
         }
-        let number = |name: &'static str| -> Result<usize, Error> {
-            let value = variable(name).unwrap_or_default();
-            value.parse().map_err(|_| Error::BadVariable { name, value })
-        };
-        let rank = if variable("PMI_RANK").is_some() { number("PMI_RANK")? } else { number("PMI_ID")? };
-        let size = number("PMI_SIZE")?;
-        if rank >= size {
-            return Err(Error::BadVariable { name: "PMI_RANK", value: rank.to_string() });
-        }
-        Ok(Job { rank, size, host, launcher, round: 0, hosts: Vec::new() })
+        let name = if variable("PMI_RANK").is_some() { "PMI_RANK" } else { "PMI_ID" };
+        let (rank, size) = place(name, "PMI_SIZE", variable)?;
+        Ok(Job { rank, size, host, launcher, table: None, round: 0, hosts: Vec::new() })
     }
 
     /// Which of the processes this is, counted from 0.
@@ -146,8 +148,38 @@ impl Job {
     /// # Errors
     /// If the launcher is gone.
     pub fn finish(mut self) -> Result<(), Error> {
-        self.launcher.as_mut().map_or(Ok(()), Client::finish)
+        let finished = self.launcher.as_mut().map_or(Ok(()), Client::finish);
+        // Who said good-bye hangs up; the table stays until all have.
+        self.launcher = None;
+        let _ = self.table.take().map(Table::close);
+        finished
     }
+}
+
+/// Which rank of how many, as two variables say.
+fn place(rank: &'static str, size: &'static str, variable: Lookup<'_>) -> Result<(usize, usize), Error> {
+    let number = |name: &'static str| -> Result<usize, Error> {
+        let value = variable(name).unwrap_or_default();
+        value.parse().map_err(|_| Error::BadVariable { name, value })
+    };
+    let (number, count) = (number(rank)?, number(size)?);
+    if number >= count {
+        return Err(Error::BadVariable { name: rank, value: number.to_string() });
+    }
+    Ok((number, count))
+}
+
+/// A rank that somebody started by hand, from what `viaduct launch --dry-run` printed.
+fn by_hand(address: &str, host: HostId, variable: Lookup<'_>) -> Result<Job, Error> {
+    let (rank, size) = place("VIADUCT_RANK", "VIADUCT_SIZE", variable)?;
+    let token = match (variable("VIADUCT_TOKEN"), variable("VIADUCT_TOKEN_FILE")) {
+        (Some(text), _) => text.parse()?,
+        (None, Some(path)) => Token::from_file(Path::new(&path))?,
+        (None, None) => return Err(Error::BadVariable { name: "VIADUCT_TOKEN_FILE", value: String::new() }),
+    };
+    let table = (rank == 0).then(|| Table::open(address, size, &token)).transpose()?;
+    let launcher = Some(Client::on_connection(meet::visit(address, rank, &token)?)?);
+    Ok(Job { rank, size, host, launcher, table, round: 0, hosts: Vec::new() })
 }
 
 fn collect(launcher: &mut Client, round: u64, rank: usize) -> Result<Vec<u8>, Error> {

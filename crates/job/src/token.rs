@@ -74,15 +74,23 @@ impl Token {
         let failed = |why| Error::TokenFile { path: path.clone(), why };
         // Written elsewhere and then linked, so that nobody reads half of it; the first link stays.
         let draft = folder.join(format!("job-token.{:016x}", random::u64()));
-        let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
-        let linked = written
-            .and_then(|mut file| file.write_all(Token::random().secret_text().as_bytes()))
-            .and_then(|()| fs::hard_link(&draft, &path));
+        Token::random().save(&draft)?;
+        let linked = fs::hard_link(&draft, &path);
         let _ = fs::remove_file(&draft);
         match linked {
             Err(why) if why.kind() != ErrorKind::AlreadyExists => Err(failed(why)),
             _ => Token::from_file(&path),
         }
+    }
+
+    /// Writes it to a new file that only its owner can read.
+    ///
+    /// # Errors
+    /// If there is such a file already, or it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let written = file.and_then(|mut file| file.write_all(self.secret_text().as_bytes()));
+        written.map_err(|why| Error::TokenFile { path: path.to_owned(), why })
     }
 
     /// The token as text, for the environment of a process that belongs to the job.

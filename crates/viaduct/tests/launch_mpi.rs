@@ -66,6 +66,44 @@ fn our_ranks_meet_under_our_launcher_and_alone() {
     assert_eq!((run.status, sorted(&run)), (0, expected(1)), "{}", run.err);
 }
 
+/// What `--dry-run` prints is a job, also without a launcher: together in one shell, or a line at a time.
+#[test]
+fn our_ranks_meet_when_lines_are_pasted() {
+    let folder = Folder::new();
+    for apart in [false, true] {
+        let mut dry = command(&folder, &["--dry-run", "-n", "3", &rank_program()]);
+        dry.env(NAME, RANK.name());
+        let dry = finish(dry);
+        assert!(
+            dry.out.contains("VIADUCT_TOKEN_FILE=") && !dry.out.contains("VIADUCT_TOKEN="),
+            "{}",
+            dry.out
+        );
+        let shell = |text: &str| {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(text).env(NAME, RANK.name()).env("VIADUCT_RUNTIME_DIR", folder.path());
+            shell.env_remove("PMI_FD");
+            finish(shell)
+        };
+        let runs: Vec<Run> = if apart {
+            let lines = dry.out.lines().filter_map(|line| line.strip_suffix(" &")).map(str::to_owned);
+            // The first one last: the others wait for it.
+            let pasted: Vec<String> = lines.rev().collect();
+            assert_eq!(pasted.len(), 3, "{}", dry.out);
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = pasted.iter().map(|line| scope.spawn(|| shell(line))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            })
+        } else {
+            vec![shell(&dry.out)]
+        };
+        let mut lines: Vec<String> = runs.iter().flat_map(sorted).collect();
+        lines.sort();
+        assert_eq!(lines, expected(3), "{}", runs.iter().map(|run| &*run.err).collect::<String>());
+        assert!(runs.iter().all(|run| run.status == 0));
+    }
+}
+
 #[test]
 fn our_ranks_meet_under_hydra() {
     let Some(hydra) = need_program("mpiexec.hydra", "mpich") else { return };

@@ -15,6 +15,7 @@
 //!  is written in C                cc::compile_c                             warnings are errors
 //!  writes files                   tempdir::TempDir                          removes itself
 //!  needs several hosts            hosts::Hosts                              network namespaces, links that can be cut
+//!  needs hosts with sshd          cluster::Cluster                          keys made for it
 //!  waits for another's state      process::{is_stopped, has_ended}           what the kernel says of it
 //!  takes long                     effort::{full, scaled}                    more rounds with --full
 //! ```
@@ -48,6 +49,7 @@
 pub mod alloc;
 pub mod cc;
 pub mod child;
+pub mod cluster;
 pub mod effort;
 pub mod hosts;
 pub mod leaks;

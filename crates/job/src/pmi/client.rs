@@ -26,6 +26,14 @@ impl Client {
         Client::hello(Stream::Unix(stream), None)
     }
 
+    /// The same, on a connection.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn on_connection(stream: TcpStream) -> Result<Client, Error> {
+        Client::hello(Stream::Tcp(stream), None)
+    }
+
     /// Connects to a launcher that listens, as rank `id` of it.
     ///
     /// # Errors

@@ -151,6 +151,12 @@ pub(crate) struct BenchArgs {
     /// Fresh starts of the second process within a point: page placement differs from one to the next
     #[arg(long, default_value_t = 10)]
     pub(crate) launches: usize,
+    /// Also start programs on these hosts, one a slot, beside ssh with --compare ssh (case `launch`)
+    #[arg(long, value_name = "LIST")]
+    pub(crate) hosts: Option<String>,
+    /// Start agents on those hosts even as root
+    #[arg(long, requires = "hosts")]
+    pub(crate) allow_root: bool,
     /// Seed of the random order of layers and sizes
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -1,6 +1,5 @@
 //! `viaduct bench launch`: how long a program that does nothing takes to start, here and by other launchers.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -12,6 +11,8 @@ use viaduct_bench::launch::{Taken, Way, measure, quietly};
 use viaduct_catapult::role::{JOBS, JobsAsk};
 
 use crate::cli::BenchArgs;
+use crate::cmd::far::ssh;
+use crate::cmd::launch::host_list;
 use crate::cmd::rivals::Folder;
 use crate::output::progress::Progress;
 use crate::output::table;
@@ -46,6 +47,9 @@ const OTHERS: &[Other] = &[
     },
 ];
 
+const ON_HOSTS: &str = "on hosts";
+const OURS_ON_HOSTS: &str = "viaduct on hosts";
+
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -64,6 +68,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         command.env("VIADUCT_RUNTIME_DIR", folder.path().join("run"));
         command
     };
+    let placed = args.hosts.as_deref().map(host_list).transpose()?.unwrap_or_default();
+    let names: Vec<&str> =
+        placed.iter().flat_map(|host| std::iter::repeat_n(&*host.name, host.slots)).collect();
     let mut agent = Agent::start(&exe, folder.path().join("agent"))?;
     let mut ways = vec![
         Way { name: "fork+exec", ranks: 1, run: Box::new(|| quietly(Command::new("true"))) },
@@ -84,6 +91,19 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
             ways.push(Way { name: other.name, ranks, run: Box::new(run) });
         }
     }
+    if let Some(list) = &args.hosts {
+        // The user's own agents, or those that the first round brings up: they stay, and are not measured.
+        let run = || {
+            let mut command = Command::new(&exe);
+            command.args(["launch", "--hosts", list]).args(args.allow_root.then_some("--allow-root"));
+            command.arg("true");
+            quietly(command)
+        };
+        ways.push(Way { name: OURS_ON_HOSTS, ranks: names.len(), run: Box::new(run) });
+        if args.compare.iter().any(|name| name == "ssh") {
+            ways.push(Way { name: "ssh on hosts", ranks: names.len(), run: Box::new(|| all_by_ssh(&names)) });
+        }
+    }
     let mut progress = Progress::new("launch");
     let taken = measure(&mut ways, rounds, &mut |done| progress.show("", done));
     progress.clear();
@@ -92,16 +112,33 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// One ssh for each rank, all at once.
+fn all_by_ssh(hosts: &[&str]) -> bool {
+    let words = ssh();
+    let start = |host: &&str| {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["-o", "BatchMode=yes", *host, "true"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    };
+    let children: Vec<_> = hosts.iter().map(start).collect();
+    let ended = |child: std::io::Result<std::process::Child>| {
+        child.and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
+    };
+    // All of them are waited for, also after one has failed.
+    children.into_iter().map(ended).fold(true, |all, good| all && good)
+}
+
 fn print(args: &BenchArgs, taken: &[Taken]) -> Result<()> {
-    let ours: BTreeMap<usize, f64> = taken
-        .iter()
-        .filter(|one| one.name == "viaduct")
-        .filter_map(|one| Some((one.ranks, one.time.as_ref()?.p50)))
-        .collect();
+    let median = |name: &str, ranks: usize| {
+        let found = taken.iter().find(|one| one.name == name && one.ranks == ranks)?;
+        found.time.as_ref().map(|time| time.p50)
+    };
+    // Each is held against ours on the same hosts.
+    let ours =
+        |one: &Taken| median(if one.name.ends_with(ON_HOSTS) { OURS_ON_HOSTS } else { "viaduct" }, one.ranks);
     let row = |one: &Taken| match &one.time {
         Some(time) => {
-            let ratio =
-                ours.get(&one.ranks).map(|ours| format!("{:.2}", time.p50 / ours)).unwrap_or_default();
+            let ratio = ours(one).map(|ours| format!("{:.2}", time.p50 / ours)).unwrap_or_default();
             let [low, high] = time.ci95;
             let interval = format!("{low:.3}-{high:.3}");
             [

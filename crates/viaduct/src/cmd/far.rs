@@ -62,12 +62,7 @@ pub(crate) fn reach(
         return Ok(Vec::new());
     }
     let folder = folder.map_err(|why| anyhow!("{why:#}"))?;
-    let ssh = std::env::var("VIADUCT_SSH").unwrap_or_else(|_| "ssh".to_owned());
-    let ways = Ways {
-        ssh: ssh.split_whitespace().map(str::to_owned).collect(),
-        limit: seconds(args.connect_timeout)?,
-        allow_root: args.allow_root,
-    };
+    let ways = Ways { ssh: ssh(), limit: seconds(args.connect_timeout)?, allow_root: args.allow_root };
     let here = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
     let place = |&node: &usize| Place {
         start: Start {
@@ -103,6 +98,12 @@ pub(crate) fn reach(
     }
     launch.rescue = Some(rescue);
     Ok(far)
+}
+
+/// How ssh is called: the user may have another word for it.
+pub(crate) fn ssh() -> Vec<String> {
+    let words = std::env::var("VIADUCT_SSH").unwrap_or_else(|_| "ssh".to_owned());
+    words.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A program as a shell finds it.

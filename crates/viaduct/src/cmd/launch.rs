@@ -17,12 +17,14 @@ use viaduct_catapult::output::Mode;
 use viaduct_catapult::plan::{Input, NodePlan, Placement, Program, Wish};
 use viaduct_catapult::{Error, allocation, dry, environment, guard, words};
 use viaduct_job::Token;
-use viaduct_os::random;
+use viaduct_os::{random, runtime_dir};
 
 use crate::cli::launch::{LaunchArgs, SectionArgs, VALUED, When};
 use crate::cmd::far::{self, Cargo};
 use crate::cmd::jobs;
 use crate::output::table;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     let wishes = wishes(args)?;
@@ -30,8 +32,7 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     let placement = Placement::new(&wishes, &hosts, args.ppn)?;
     let plans = plans(args, &wishes, &placement)?;
     if args.dry_run {
-        io::stdout().write_all(dry::script(&plans).as_bytes())?;
-        return Ok(ExitCode::SUCCESS);
+        return dry_run(&plans);
     }
     let local = placement.hosts.iter().position(Host::is_local);
     let mut launch = Launch {
@@ -68,6 +69,36 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
         }
     })?;
     Ok(ExitCode::from(status))
+}
+
+/// Prints what would be started, and makes the token that those will need who start it by hand.
+fn dry_run(plans: &[NodePlan]) -> Result<ExitCode> {
+    let token = match std::env::var("VIADUCT_TOKEN_FILE") {
+        Ok(path) => path,
+        Err(_) => {
+            let folder = runtime_dir::runtime_dir(Some(&jobs::folder()?.join("tokens")))?;
+            // Nobody pastes what was printed yesterday.
+            let old = |entry: &std::fs::DirEntry| {
+                let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
+                changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > DAY)
+            };
+            for entry in std::fs::read_dir(&folder)?.flatten().filter(old) {
+                let _ = std::fs::remove_file(entry.path());
+            }
+            let path = folder.join(&plans[0].job);
+            let own = std::env::var("VIADUCT_TOKEN").ok().map(|text| text.parse()).transpose()?;
+            own.unwrap_or_else(Token::random).save(&path)?;
+            path.to_string_lossy().into_owned()
+        }
+    };
+    // A port that is free at the moment; rank 0 takes it when it is started.
+    let port = std::net::TcpListener::bind("0.0.0.0:0")?.local_addr()?.port();
+    let alone = plans.iter().all(|plan| Host { name: plan.host.clone(), slots: 1 }.is_local());
+    let first = if alone { "127.0.0.1" } else { &plans[0].host };
+    let first = first.rsplit('@').next().unwrap_or(first);
+    let text = dry::script(plans, &format!("{first}:{port}"), &token);
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The programs and how many ranks of each.
@@ -111,13 +142,18 @@ fn pair(text: &str) -> Result<(String, String)> {
 fn hosts(args: &LaunchArgs) -> Result<Vec<Host>> {
     let here = |slots| vec![Host { name: "localhost".to_owned(), slots }];
     if let Some(list) = &args.hosts {
-        return Ok(hosts::parse(list, &Files)?);
+        return host_list(list);
     }
     if let Some(path) = &args.hostfile {
         return Ok(hosts::file::parse(&Files.file(&path.to_string_lossy())?)?);
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     Ok(allocation::hosts(&variable, &Files)?.unwrap_or_else(|| here(1)))
+}
+
+/// Hosts as they are typed.
+pub(crate) fn host_list(list: &str) -> Result<Vec<Host>> {
+    Ok(hosts::parse(list, &Files)?)
 }
 
 /// Groups are in a file of the user's, hosts in files of anybody's.

@@ -1,24 +1,26 @@
-//! Hosts out of network namespaces, each with a real sshd and folders of its own.
+//! Hosts with sshds, and our agents on them.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
+use viaduct_kit::cluster;
 use viaduct_kit::effort::scaled;
-use viaduct_kit::hosts::Hosts;
-use viaduct_kit::packages::need_program;
-use viaduct_kit::tempdir::TempDir;
 
-use super::{Folder, Run, finish, wait_for};
+use super::{Folder, Run, finish};
 
-const PORT: u16 = 2222;
-
-/// Some hosts and their sshds. Everything ends with it.
+/// A cluster, and a folder for the launcher. Agents leave with it.
 pub(crate) struct Cluster {
-    pub(crate) hosts: Hosts,
     pub(crate) folder: Folder,
-    files: TempDir,
-    daemons: Vec<Child>,
+    below: cluster::Cluster,
+}
+
+impl std::ops::Deref for Cluster {
+    type Target = cluster::Cluster;
+
+    fn deref(&self) -> &cluster::Cluster {
+        &self.below
+    }
 }
 
 impl Cluster {
@@ -31,33 +33,7 @@ impl Cluster {
 
     /// The same, without our program anywhere.
     pub(crate) fn bare(count: u8) -> Option<Cluster> {
-        let sshd = need_program("sshd", "openssh-server")?;
-        let keygen = need_program("ssh-keygen", "openssh-client")?;
-        let hosts = Hosts::new(count)?;
-        let files = TempDir::new("cluster");
-        for key in ["host", "user"] {
-            let mut command = Command::new(&keygen);
-            let run = finish(std::mem::replace(
-                command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(files.join(key)),
-                Command::new("true"),
-            ));
-            assert_eq!(run.status, 0, "{}", run.err);
-        }
-        // Where sshd keeps apart what it does as root; it insists on it.
-        let _ = std::fs::create_dir_all("/run/sshd");
-        let mut cluster = Cluster { hosts, folder: Folder::new(), files, daemons: Vec::new() };
-        let mut config = String::new();
-        for host in 0..count {
-            cluster.start(host, &sshd);
-            config += &format!(
-                "Host h{host}\n HostName {}\n Port {PORT}\n User root\n IdentityFile {}\n IdentitiesOnly yes\n \
-                 StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n",
-                cluster.hosts.address(host),
-                cluster.files.join("user").display(),
-            );
-        }
-        std::fs::write(cluster.files.join("config"), config).unwrap();
-        Some(cluster)
+        Some(Cluster { below: cluster::Cluster::new(count)?, folder: Folder::new() })
     }
 
     /// Has our program lie there already: it is large, and the machine may be busy.
@@ -69,53 +45,21 @@ impl Cluster {
         std::os::unix::fs::symlink(program, folder.join("viaduct")).unwrap();
     }
 
-    fn start(&mut self, host: u8, sshd: &PathBuf) {
-        let own = self.own(host);
-        std::fs::create_dir_all(&own).unwrap();
-        let file = self.files.join(format!("sshd{host}"));
-        let text = format!(
-            "Port {PORT}\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPermitRootLogin yes\n\
-             UsePAM no\nPidFile none\nMaxStartups 100\n\
-             SetEnv VIADUCT_RUNTIME_DIR={} VIADUCT_CACHE={} VIADUCT_AGENT_IDLE=60 \"VIADUCT_SSH={}\"\n",
-            self.hosts.address(host),
-            self.files.join("host").display(),
-            self.files.join("user.pub").display(),
-            own.join("run").display(),
-            own.join("cache").display(),
-            self.ssh(),
-        );
-        std::fs::write(&file, text).unwrap();
-        let mut command = Command::new(sshd);
-        command.arg("-D").arg("-e").arg("-f").arg(&file).stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(std::fs::File::create(own.join("log")).unwrap());
-        self.hosts.enter(host, &mut command);
-        self.daemons.push(command.spawn().unwrap());
-        wait_for("sshd", || {
-            std::fs::read_to_string(own.join("log")).is_ok_and(|log| log.contains("Server listening"))
-        });
-    }
-
-    /// What belongs to one host.
-    pub(crate) fn own(&self, host: u8) -> PathBuf {
-        self.files.join(format!("h{host}"))
-    }
-
     /// The run-time folder of one host.
     pub(crate) fn run_folder(&self, host: u8) -> PathBuf {
         self.own(host).join("run")
     }
 
-    /// How ssh is called, from here and from the hosts: they have one disk, and one set of keys.
-    pub(crate) fn ssh(&self) -> String {
-        format!("ssh -F {}", self.files.join("config").display())
-    }
-
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let patient =
             if args.contains(&"--connect-timeout") { &[][..] } else { &["--connect-timeout", "120"] };
-        let mut command = super::command(&self.folder, &[&["--allow-root"], patient, args].concat());
-        command.env("VIADUCT_SSH", self.ssh());
-        command.current_dir(self.files.path());
+        self.verb(&[&["launch", "--allow-root"], patient, args].concat())
+    }
+
+    /// Another verb than `launch`.
+    pub(crate) fn verb(&self, args: &[&str]) -> Command {
+        let mut command = super::verb_command(&self.folder, args);
+        command.env("VIADUCT_SSH", self.ssh()).current_dir(self.below.folder());
         command
     }
 
@@ -135,26 +79,18 @@ impl Cluster {
         let key = viaduct_agent::PublicKey([0; 32]);
         viaduct_agent::serve::admit(&self.run_folder(host), key).expect("it is there").pid
     }
-
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.files.join(name)
-    }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for host in 0..self.daemons.len() {
-            let folder = self.run_folder(host as u8);
+        for host in 0..self.count() {
+            let folder = self.run_folder(host);
             if viaduct_agent::serve::leave(&folder).is_ok() {
-                let end = std::time::Instant::now() + scaled(Duration::from_secs(20));
-                while folder.join("agent").exists() && std::time::Instant::now() < end {
+                let end = Instant::now() + scaled(Duration::from_secs(20));
+                while folder.join("agent").exists() && Instant::now() < end {
                     std::thread::sleep(Duration::from_millis(5));
                 }
             }
-        }
-        for daemon in &mut self.daemons {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
         }
     }
 }

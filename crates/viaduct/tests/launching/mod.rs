@@ -40,7 +40,7 @@ pub(crate) fn command(folder: &Folder, args: &[&str]) -> Command {
     verb_command(folder, &[&["launch"], args].concat())
 }
 
-fn verb_command(folder: &Folder, args: &[&str]) -> Command {
+pub(crate) fn verb_command(folder: &Folder, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
     command.args(args).env("VIADUCT_RUNTIME_DIR", folder.path());
     for stray in [
