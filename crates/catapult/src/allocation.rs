@@ -29,6 +29,14 @@ pub fn hosts(
     }
 }
 
+/// The host with this name is the one we are on. Batch systems may leave out the domain, or write it.
+pub fn call_local(hosts: &mut [Host], own: &str) {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+    if let Some(host) = hosts.iter_mut().find(|host| !own.is_empty() && short(&host.name) == short(own)) {
+        "localhost".clone_into(&mut host.name);
+    }
+}
+
 /// Slurm's `4(x2),3`: 4, 4, 3.
 fn repeated(text: &str) -> Option<Vec<usize>> {
     let mut counts = Vec::new();
@@ -84,6 +92,17 @@ mod tests {
     fn pbs() {
         let found = found(&[("PBS_NODEFILE", "/var/spool/nodes")], "a\na\nb\n").unwrap();
         assert_eq!(found, pairs(&[("a", 2), ("b", 1)]));
+    }
+
+    #[test]
+    fn the_host_that_we_are_on_needs_no_agent() {
+        let host = |name: &str| Host { name: name.to_owned(), slots: 2 };
+        let mut hosts = [host("n1"), host("n2.cluster"), host("n3")];
+        call_local(&mut hosts, "n2");
+        assert_eq!(hosts, [host("n1"), host("localhost"), host("n3")]);
+        call_local(&mut hosts, "");
+        call_local(&mut hosts, "n3.cluster");
+        assert_eq!(hosts[2], host("localhost"));
     }
 
     #[test]

@@ -95,7 +95,8 @@ impl Job {
         let (rank, round) = (self.rank, self.round);
         self.round += 1;
         // Two digits a byte; the first piece says how many there are.
-        let room = (launcher.value_max() - 8) / 2;
+        let longest = format!("viaduct.{round}.{rank}.{}", u16::MAX).len();
+        let room = (launcher.value_max(longest).saturating_sub(8) / 2).max(1);
         let pieces: Vec<&[u8]> = if ours.is_empty() { vec![ours] } else { ours.chunks(room).collect() };
         for (n, piece) in pieces.iter().enumerate() {
             let digits: String = piece.iter().map(|b| format!("{b:02x}")).collect();

@@ -127,16 +127,39 @@ fn a_rank_that_aborts_ends_the_job_with_its_code() {
     assert!(run.err.contains("rank 1: enough"), "{}", run.err);
 }
 
-#[test]
-fn programs_of_mpich_start_unchanged() {
-    let Some(compiler) = need_program("mpicc.mpich", "libmpich-dev") else { return };
+/// A program of MPI, built with MPICH.
+fn ring() -> Option<(TempDir, String)> {
+    let compiler = need_program("mpicc.mpich", "libmpich-dev")?;
     let folder = TempDir::new("mpich");
     let (source, program) = (folder.join("ring.c"), folder.join("ring"));
     std::fs::write(&source, RING).unwrap();
     let mut compile = Command::new(compiler);
     let run = finish(std::mem::replace(compile.arg("-o").arg(&program).arg(&source), Command::new("true")));
     assert_eq!(run.status, 0, "{}", run.err);
-    let (jobs, program) = (Folder::new(), program.to_str().unwrap().to_owned());
+    Some((folder, program.to_str().unwrap().to_owned()))
+}
+
+/// The same program on Intel's library: both have one binary interface.
+#[test]
+fn programs_of_intel_mpi_start_unchanged() {
+    let Some(root) = std::env::var_os("I_MPI_ROOT").map(std::path::PathBuf::from) else {
+        viaduct_kit::skip!("I_MPI_ROOT says where Intel MPI is (`pip install impi-rt` has it)");
+    };
+    let Some((folder, program)) = ring() else { return };
+    std::os::unix::fs::symlink(root.join("lib/libmpi.so.12"), folder.join("libmpich.so.12")).unwrap();
+    let jobs = Folder::new();
+    let mut command = command(&jobs, &["-n", "4", &program]);
+    let path = format!("{}:{}", folder.path().display(), root.join("lib").display());
+    command.env("LD_LIBRARY_PATH", path).env("I_MPI_FABRICS", "shm").env("I_MPI_DEBUG", "2");
+    let run = finish(command);
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.out.contains("Intel(R) MPI") && run.out.contains("4 ranks, token 6\n"), "{}", run.out);
+}
+
+#[test]
+fn programs_of_mpich_start_unchanged() {
+    let Some((_folder, program)) = ring() else { return };
+    let jobs = Folder::new();
     let launch = |args: &[&str]| {
         let mut command = command(&jobs, args);
         // Other tests make and remove networks meanwhile, and UCX would choose one of them.

@@ -8,6 +8,9 @@ use super::wire::{self, LINE_MAX, Message};
 use super::{KEY_MAX, VALUE_MAX};
 use crate::error::Error;
 
+/// Every launcher reads a line of so many characters.
+const LINE_SAFE: usize = 1000;
+
 /// A connection to the launcher.
 #[derive(Debug)]
 pub struct Client {
@@ -50,9 +53,11 @@ impl Client {
         &self.space
     }
 
-    /// Most characters of a value.
-    pub fn value_max(&self) -> usize {
-        self.value_max - 1
+    /// Most characters of a value under a key of so many: by what the launcher says, and so that a line stays below
+    /// what Slurm reads at once (1,024 bytes, whatever it says of values).
+    pub fn value_max(&self, key: usize) -> usize {
+        let around = "cmd=put kvsname= key= value=\n".len() + self.space.len() + key;
+        (self.value_max - 1).min(LINE_SAFE.saturating_sub(around))
     }
 
     /// Makes a pair known; others see it after the next [`barrier`](Self::barrier).
@@ -235,6 +240,33 @@ mod tests {
         assert_eq!(client.get("a").unwrap().as_deref(), Some("b"));
         assert_eq!(client.get("z").unwrap(), None);
         assert!(client.put("with blank", "b").is_err() && client.put("k", &"v".repeat(1024)).is_err());
+        client.finish().unwrap();
+        launcher.join().unwrap();
+    }
+
+    /// What Slurm 22.05 said (`srun --mpi=pmi2`): `rc` comes first, and a key that is not there has no value.
+    #[test]
+    fn the_transcript_of_slurm() {
+        let (stream, launcher) = scripted(&[
+            (
+                "cmd=init pmi_version=1 pmi_subversion=1",
+                "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n",
+            ),
+            ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024\n"),
+            ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=8.0\n"),
+            ("cmd=put kvsname=8.0 key=a0 value=b", "cmd=put_result rc=0\n"),
+            ("cmd=barrier_in", "cmd=barrier_out rc=0\n"),
+            ("cmd=get kvsname=8.0 key=a1", "cmd=get_result rc=0 value=b\n"),
+            ("cmd=get kvsname=8.0 key=z", "cmd=get_result rc=1\n"),
+            ("cmd=finalize", "cmd=finalize_ack rc=0\n"),
+        ]);
+        let mut client = Client::on_stream(stream).unwrap();
+        let line = "cmd=put kvsname=8.0 key=viaduct.0.0.0 value=\n".len() + client.value_max(13);
+        assert!(line < 1024, "longer lines it takes for two");
+        client.put("a0", "b").unwrap();
+        client.barrier().unwrap();
+        assert_eq!(client.get("a1").unwrap().as_deref(), Some("b"));
+        assert_eq!(client.get("z").unwrap(), None);
         client.finish().unwrap();
         launcher.join().unwrap();
     }

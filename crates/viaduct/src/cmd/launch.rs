@@ -148,7 +148,11 @@ fn hosts(args: &LaunchArgs) -> Result<Vec<Host>> {
         return Ok(hosts::file::parse(&Files.file(&path.to_string_lossy())?)?);
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    Ok(allocation::hosts(&variable, &Files)?.unwrap_or_else(|| here(1)))
+    let mut found = allocation::hosts(&variable, &Files)?.unwrap_or_else(|| here(1));
+    // A batch script runs on one of its hosts, and needs no agent there.
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    allocation::call_local(&mut found, own.trim());
+    Ok(found)
 }
 
 /// Hosts as they are typed.
