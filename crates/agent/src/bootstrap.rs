@@ -107,7 +107,11 @@ pub fn bring_up(host: &str, ours: &[PublicKey], payload: &Payload, ways: &Ways) 
             let last =
                 complaint.lines().rfind(|line| !line.trim().is_empty()).unwrap_or(&why).trim().to_owned();
             let code = status.ok().and_then(|status| status.code());
-            Err(Error::Bootstrap(if code == Some(255) || complaint.is_empty() {
+            Err(Error::Bootstrap(if last.contains("Permission denied") && code == Some(255) {
+                format!(
+                    "ssh: {last} `ssh {host} true` has to work without a question: is the key there, and in ssh-agent?"
+                )
+            } else if code == Some(255) || complaint.is_empty() {
                 format!("ssh: {last}")
             } else {
                 last

@@ -278,7 +278,19 @@ impl<'a> Worker<'a> {
             }
         }
         let folder = Some(self.start.folder.clone()).filter(|folder| Path::new(folder).is_dir());
-        let folder = folder.or_else(|| std::env::var("HOME").ok());
+        let home = std::env::var("HOME").unwrap_or_default();
+        if folder.is_none() && plan.programs.iter().any(|program| program.folder.is_none()) {
+            // An agent outlives the login that started it, and so may lose what that login was allowed.
+            if let Err(why) = std::fs::read_dir(&home) {
+                let hint = "if a login there can, `viaduct agent leave` there and launch again";
+                let why = format!("{}: the home folder {home}: {why}; {hint}", plan.host);
+                self.tell(&Event::Refused(why));
+                self.link.flush(Duration::from_secs(2));
+                self.lost = true;
+                return;
+            }
+        }
+        let folder = folder.or(Some(home));
         for program in &mut plan.programs {
             program.folder = program.folder.take().or_else(|| folder.clone());
         }

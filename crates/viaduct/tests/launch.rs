@@ -4,6 +4,7 @@ mod launching;
 
 use std::io::Write;
 use std::process::Stdio;
+use std::time::Duration;
 
 use launching::{Folder, HIDE, launch, sorted, wait_for};
 use viaduct_kit::leaks::descendants;
@@ -207,9 +208,57 @@ fn jobs_are_seen_and_killed_by_name() {
         job = object.map(|object| object["job"].as_str().unwrap().to_owned()).unwrap_or_default();
         !job.is_empty()
     });
-    assert_eq!(launching::verb(&folder, &["kill", "--local", "nobody"]).status, 2);
+    let nobody = launching::verb(&folder, &["kill", "--local", "nobody"]);
+    assert!(nobody.status == 2 && nobody.err.contains("viaduct ps"), "{}", nobody.err);
     assert_eq!(launching::verb(&folder, &["kill", "--local", &job[..5]]).status, 0);
     assert_eq!(child.wait().unwrap().code(), Some(143));
+    let none = launching::verb(&folder, &["ps", "--local"]);
+    assert_eq!((none.status, &*none.out, &*none.err), (0, "", "no jobs\n"));
+    let none = launching::verb(&folder, &["ps", "--local", "--format", "json"]);
+    assert_eq!((none.status, &*none.out, &*none.err), (0, "", ""));
+}
+
+/// Whoever does not read holds up the one who writes, and the launcher keeps little of it.
+#[test]
+fn input_and_output_wait_for_their_readers() {
+    let folder = Folder::new();
+    let mut command = launching::command(&folder, &["sh", "-c", "read x; echo $x; exec sleep 1000"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || {
+        let line = [&[b'x'; 4095][..], b"\n"].concat();
+        (0..64 << 20).step_by(line.len()).take_while(|_| input.write_all(&line).is_ok()).count() * line.len()
+    });
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    assert_eq!(lines.next().map(|line| line.len()), Some(4095));
+    // However long it has time: what nobody takes does not go in.
+    std::thread::sleep(Duration::from_millis(300));
+    launching::signal(child.id(), 15);
+    child.wait().unwrap();
+    let taken = feeder.join().unwrap();
+    assert!(taken < 4 << 20, "{taken} bytes were taken from us");
+    let script = "echo $$ >&2; exec dd if=/dev/zero bs=64k count=10000";
+    let mut command = launching::command(&folder, &["--raw", "sh", "-c", script]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pid = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stderr.take().unwrap()), &mut pid)
+        .unwrap();
+    let written = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", pid.trim())).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("wchar: ").map(str::to_owned));
+        line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(u64::MAX)
+    };
+    let (mut last, mut still) = (0, 0);
+    wait_for("the rank to be held up", || {
+        let now = written();
+        still = if now == last && now > 0 { still + 1 } else { 0 };
+        last = now;
+        still > 20
+    });
+    assert!(last < 64 << 20, "{last} bytes were taken from the rank");
+    drop(child.stdout.take());
+    child.wait().unwrap();
 }
 
 #[test]

@@ -130,6 +130,98 @@ fn hosts_that_cannot_be_reached_are_255() {
 }
 
 #[test]
+fn what_a_login_lacks_is_named_and_what_it_has_ranks_have() {
+    let Some(cluster) = Cluster::new(1) else { return };
+    // A login of its own kind: what it may open is not what we may.
+    let sshd = cluster.daemon(0).to_string();
+    let Some(prlimit) = viaduct_kit::packages::need_program("prlimit", "util-linux") else { return };
+    let limit =
+        std::process::Command::new(prlimit).args(["--nofile=777:777", "--pid", &sshd]).status().unwrap();
+    assert!(limit.success());
+    // The first attempt fails, as on a host that is just coming up.
+    let (script, once) = (cluster.file("own-ssh"), cluster.file("tried"));
+    let text = format!(
+        "#!/bin/sh\ntest -e {0} || {{ : > {0}; echo 'not yet' >&2; exit 255; }}\nexec {1} \"$@\"\n",
+        once.display(),
+        cluster.ssh()
+    );
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let tries = |retries: &str| {
+        let mut command =
+            cluster.command(&["--retries", retries, "--hosts", "h0", "sh", "-c", "ulimit -n; id -G"]);
+        command.env("VIADUCT_SSH", &script);
+        launching::finish(command)
+    };
+    let run = tries("0");
+    assert!(run.status == 255 && run.err.contains("not yet"), "{}", run.err);
+    std::fs::remove_file(&once).unwrap();
+    let run = tries("1");
+    let groups = std::process::Command::new("id").args(["-G", "root"]).output().unwrap();
+    assert_eq!(run.out, format!("777\n{}", String::from_utf8_lossy(&groups.stdout)), "{}", run.err);
+    // A folder of ours that is not there leads home; a home that is gone is named.
+    let lost = |cluster: &Cluster| {
+        let script = "mkdir x && cd x && rmdir ../x && exec \"$@\"";
+        let launch = cluster.command(&["--hosts", "h0", "pwd"]);
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(launch.get_program()).args(launch.get_args());
+        command.envs(launch.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        launching::finish(std::mem::replace(
+            command.current_dir(cluster.file("")),
+            std::process::Command::new("true"),
+        ))
+    };
+    let (run, home) = (lost(&cluster), cluster.own(0).join("home"));
+    assert_eq!(run.out.trim(), home.to_str().unwrap(), "{}", run.err);
+    std::fs::remove_dir(&home).unwrap();
+    let run = lost(&cluster);
+    assert!(
+        run.status == 255 && run.err.contains("the home folder") && run.err.contains("h0/home"),
+        "{}",
+        run.err
+    );
+    // Nobody has this key any more.
+    viaduct_agent::serve::leave(&cluster.run_folder(0)).unwrap();
+    wait_for("the agent to leave", || !cluster.run_folder(0).join("agent").exists());
+    std::fs::write(cluster.file("user.pub"), "").unwrap();
+    let run = cluster.launch(&["--hosts", "h0", "true"]);
+    assert!(run.status == 255 && run.err.contains("Permission denied"), "{}", run.err);
+    assert!(run.err.contains("`ssh h0 true` has to work"), "{}", run.err);
+}
+
+#[test]
+fn a_rank_on_a_host_runs_in_a_debugger() {
+    if viaduct_kit::packages::need_program("gdb", "gdb").is_none() {
+        return;
+    }
+    let Some(cluster) = Cluster::new(1) else { return };
+    let args = ["--hosts", "localhost,h0", "--debug", "1", "printenv", "VIADUCT_RANK"];
+    let mut command = cluster.command(&args);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, b"set confirm off\nset startup-with-shell off\nrun\nquit\n")
+        .unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let wrote = |rank: &str| text.lines().any(|line| line == rank);
+    assert!(wrote("0") && wrote("1") && text.contains("(gdb)"), "{text}");
+}
+
+#[test]
+fn launches_on_hosts_are_measured_beside_ssh() {
+    let Some(cluster) = Cluster::new(1) else { return };
+    let words = ["bench", "launch", "--quick", "--format", "json", "--hosts", "h0", "--allow-root"];
+    let run = launching::finish(cluster.verb(&[&words[..], &["--compare", "ssh"]].concat()));
+    let row = |name: &str| run.out.lines().find(|line| line.contains(name)).map(str::to_owned);
+    for name in ["viaduct on hosts", "ssh on hosts"] {
+        let row = row(name).unwrap_or_else(|| panic!("{} {}", run.out, run.err));
+        let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+        assert!(row["times_ours"].as_str().unwrap().parse::<f64>().is_ok(), "{row}");
+    }
+}
+
+#[test]
 fn jobs_of_all_hosts_are_seen_and_killed() {
     let Some(cluster) = Cluster::new(2) else { return };
     let mut command = cluster.command(&["--hosts", "h[0-1]", "sh", "-c", "echo up; exec sleep 1000"]);

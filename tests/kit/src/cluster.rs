@@ -66,7 +66,7 @@ impl Cluster {
         format!("ssh -F {}", self.file("config").display())
     }
 
-    /// What belongs to one host: `run`, `cache` and the `log` of its sshd.
+    /// What belongs to one host: `run`, `cache`, `home` and the `log` of its sshd.
     pub fn own(&self, host: u8) -> PathBuf {
         self.file(&format!("h{host}"))
     }
@@ -86,20 +86,30 @@ impl Cluster {
         self.daemons.len() as u8
     }
 
+    /// The process of a host's sshd.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such host.
+    pub fn daemon(&self, host: u8) -> u32 {
+        self.daemons[usize::from(host)].id()
+    }
+
     fn start(&mut self, host: u8, sshd: &Path) {
         let own = self.own(host);
-        fs::create_dir_all(&own).expect("the folder is ours");
+        fs::create_dir_all(own.join("home")).expect("the folder is ours");
         let file = self.file(&format!("sshd{host}"));
         let text = format!(
             "Port {PORT}\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPermitRootLogin yes\n\
              UsePAM no\nPidFile none\nMaxStartups 100\nSetEnv VIADUCT_RUNTIME_DIR={} VIADUCT_CACHE={} \
-             VIADUCT_AGENT_IDLE=60 \"VIADUCT_SSH={}\"\n",
+             VIADUCT_AGENT_IDLE=60 \"VIADUCT_SSH={}\" HOME={}\n",
             self.hosts.address(host),
             self.file("host").display(),
             self.file("user.pub").display(),
             own.join("run").display(),
             own.join("cache").display(),
             self.ssh(),
+            own.join("home").display(),
         );
         fs::write(&file, text).expect("the folder is ours");
         let mut command = Command::new(sshd);

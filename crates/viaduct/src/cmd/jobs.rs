@@ -11,6 +11,7 @@ use viaduct_catapult::reach::ask_jobs;
 use viaduct_catapult::role::JobsAsk;
 use viaduct_os::{runtime_dir, signals};
 
+use crate::cli::Format;
 use crate::cli::launch::{KillArgs, PsArgs};
 use crate::output::table;
 
@@ -30,6 +31,11 @@ pub(crate) fn ps(args: &PsArgs) -> Result<ExitCode> {
             report.command.clone(),
         ]
     };
+    // A table without rows says nothing to people; programs read an empty list.
+    if reports.is_empty() && args.format == Format::Table {
+        writeln!(io::stderr(), "no jobs")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let heads = ["job", "on", "pid", "running", "seconds", "hosts", "command"];
     table::print(args.format, heads, reports.iter().map(row).collect())?;
     Ok(ExitCode::SUCCESS)
@@ -74,7 +80,7 @@ pub(crate) fn kill(args: &KillArgs) -> Result<ExitCode> {
         writeln!(io::stdout(), "{} {} on {host}", signals::name(signal), report.job)?;
     }
     if count == 0 && !args.all {
-        bail!("there is no job `{start}`");
+        bail!("there is no job `{start}`; `viaduct ps` shows those that there are");
     }
     Ok(ExitCode::SUCCESS)
 }
