@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use launching::{Folder, HIDE, launch, sorted, wait_for};
-use viaduct_kit::leaks::descendants;
+use viaduct_kit::leaks::{LeakCheck, descendants};
 use viaduct_kit::process::{has_ended, is_stopped};
 
 #[test]
@@ -289,15 +289,32 @@ fn wrong_words_are_named() {
     }
 }
 
-#[test]
-fn launches_in_a_row_leave_nothing() {
-    let folder = Folder::new();
-    let rounds = if viaduct_kit::effort::full() { 1000 } else { 40 };
-    for _ in 0..rounds {
+viaduct_kit::isolated! {
+    limit 900;
+    /// Processes, descriptors, files: of the launcher here, and of an agent that is used again and again.
+    fn launches_in_a_row_leave_nothing() {
+        let folder = Folder::new();
+        let rounds = if viaduct_kit::effort::full() { 1000 } else { 30 };
         assert_eq!(launch(&folder, &["true"]).status, 0);
+        let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
+        for _ in 0..rounds {
+            assert_eq!(launch(&folder, &["true"]).status, 0);
+        }
+        assert_eq!(launch(&folder, &["-n", "64", "true"]).status, 0);
+        leaks.finish();
+        let there = launching::Loopback::new(&folder);
+        assert_eq!(there.launch(&["-n", "2", "true"]).status, 0);
+        let agent = there.agent();
+        let open = || std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap().count();
+        let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
+        let before = open();
+        for _ in 0..rounds {
+            assert_eq!(there.launch(&["true"]).status, 0);
+        }
+        assert_eq!(there.launch(&["-n", "64", "true"]).status, 0);
+        wait_for("the agent to bury its workers", || descendants(agent).is_empty() && open() <= before);
+        leaks.finish();
     }
-    assert_eq!(launch(&folder, &["-n", "64", "true"]).status, 0);
-    assert_eq!(std::fs::read_dir(folder.path().join("jobs")).unwrap().count(), 0);
 }
 
 #[test]

@@ -71,6 +71,55 @@ pub(crate) fn finish(mut command: Command) -> Run {
     Run { status, out: text(&output.stdout), err: text(&output.stderr), bytes: output.stdout }
 }
 
+/// Another host that is this one: a shell in the place of ssh, and an agent at another address. Needs no rights.
+pub(crate) struct Loopback<'a> {
+    folder: &'a Folder,
+    ssh: std::path::PathBuf,
+    agent: std::process::Child,
+}
+
+impl Loopback<'_> {
+    const HOST: &'static str = "127.0.0.2";
+
+    pub(crate) fn new(folder: &Folder) -> Loopback<'_> {
+        let (ssh, run) = (folder.path().join("own-ssh"), folder.path().join("there"));
+        let text = format!(
+            "#!/bin/sh\nfor w; do :; done\nunset SSH_CONNECTION\nVIADUCT_RUNTIME_DIR={0} VIADUCT_CACHE={0} exec sh -c \"$w\"\n",
+            run.display()
+        );
+        std::fs::write(&ssh, text).unwrap();
+        std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        // Below a launcher it would end with it.
+        std::fs::create_dir(&run).unwrap();
+        std::fs::set_permissions(&run, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let mut serve = verb_command(folder, &["agent", "serve", "--allow-root"]);
+        let agent = serve.env("VIADUCT_RUNTIME_DIR", &run).stdin(Stdio::null()).spawn().unwrap();
+        wait_for("the agent", || run.join("agent").exists());
+        Loopback { folder, ssh, agent }
+    }
+
+    pub(crate) fn launch(&self, args: &[&str]) -> Run {
+        let mut command = command(
+            self.folder,
+            &[&["--allow-root", "--connect-timeout", "120", "--hosts", Self::HOST], args].concat(),
+        );
+        command.env("VIADUCT_SSH", &self.ssh);
+        finish(command)
+    }
+
+    /// The agent's process.
+    pub(crate) fn agent(&self) -> u32 {
+        self.agent.id()
+    }
+}
+
+impl Drop for Loopback<'_> {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+    }
+}
+
 /// Lines of a child's output; none after its end.
 pub(crate) struct Lines(BufReader<ChildStdout>);
 
