@@ -51,9 +51,7 @@ pub struct Launch {
     pub grace: Duration,
     /// Whether the user hears of what the launcher does.
     pub quiet: bool,
-    /// Nodes that cannot be reached, and why.
-    pub lost: Vec<(usize, String)>,
-    /// Reaches those that the agents above them could not reach.
+    /// Reaches the others.
     pub rescue: Option<Rescue>,
 }
 
@@ -61,13 +59,8 @@ pub struct Launch {
 ///
 /// # Errors
 /// If this host cannot do it; what happens to ranks is in the outcome.
-pub fn run(
-    launch: Launch,
-    far: Vec<Box<dyn Far>>,
-    leash: Leash,
-    door: Option<Door>,
-) -> Result<Outcome, Error> {
-    let mut control = Control::new(launch, far, leash, door)?;
+pub fn run(launch: Launch, leash: Leash, door: Option<Door>) -> Result<Outcome, Error> {
+    let mut control = Control::new(launch, leash, door)?;
     control.begin()?;
     while !control.is_over() {
         control.turn()?;
@@ -102,12 +95,7 @@ struct Control {
 }
 
 impl Control {
-    fn new(
-        launch: Launch,
-        far: Vec<Box<dyn Far>>,
-        leash: Leash,
-        door: Option<Door>,
-    ) -> Result<Control, Error> {
+    fn new(launch: Launch, leash: Leash, door: Option<Door>) -> Result<Control, Error> {
         let failed = |why: viaduct_os::error::OsError| Error::system("starting the job", why);
         let epoll = Epoll::new().map_err(failed)?;
         let children = SignalFd::block(&[number::CHLD]).map_err(failed)?;
@@ -141,7 +129,7 @@ impl Control {
             children,
             door,
             node: None,
-            far,
+            far: Vec::new(),
             wired: false,
             out: [out, err],
             input,
@@ -153,16 +141,10 @@ impl Control {
     }
 
     fn begin(&mut self) -> Result<(), Error> {
-        for (n, far) in self.far.iter_mut().enumerate() {
-            far.pause(false, &self.epoll, FAR + n as u64);
-        }
         if let Some(rescue) = &self.launch.rescue {
             self.epoll
                 .add(rescue, RESCUE, Interest::Read)
                 .map_err(|e| Error::system("starting the job", e))?;
-        }
-        for (node, why) in std::mem::take(&mut self.launch.lost) {
-            self.lose(node, &why);
         }
         self.begin_here()
     }
@@ -193,7 +175,15 @@ impl Control {
         self.heard(node, lost.chain([Event::Done]).collect());
     }
 
-    /// Hosts that were reached from here, after all.
+    /// Waits for no host any more that is not there yet.
+    fn give_up(&mut self) {
+        let given = self.launch.rescue.as_mut().map(Rescue::give_up).unwrap_or_default();
+        for node in given {
+            self.lose(node, "it was not reached before the job was ended");
+        }
+    }
+
+    /// Hosts that were reached from here.
     fn rescued(&mut self) {
         let found = self.launch.rescue.as_mut().map(Rescue::take).unwrap_or_default();
         for rescued in found {
@@ -321,9 +311,9 @@ impl Control {
             Event::Brought(address, key) => {
                 let _ = self.launch.rescue.as_ref().map(|rescue| rescue.remember(node, address, key));
             }
-            Event::Unreached(why, _) => match &mut self.launch.rescue {
-                Some(rescue) => rescue.call(node),
-                None => self.lose(node, &why),
+            Event::Unreached(why, nodes) => match &mut self.launch.rescue {
+                Some(rescue) if !rescue.gave_up() => rescue.call(node),
+                _ => nodes.iter().for_each(|&node| self.lose(node as usize, &why)),
             },
             Event::Done => self.done[node] = true,
         }
@@ -355,6 +345,7 @@ impl Control {
         if self.kill_at.is_none() {
             self.say(&format!("{why}; ending the job"));
             self.kill_at = Some(Instant::now() + self.launch.grace);
+            self.give_up();
             self.tell(&Order::Signal(number::TERM));
             self.tell(&Order::Signal(number::CONT));
         }
@@ -385,6 +376,7 @@ impl Control {
                     _ => number::KILL,
                 };
                 self.say(&format!("interrupted: {} to all ranks", signals::name(signal)));
+                self.give_up();
                 self.tell(&Order::Signal(signal));
             }
             number::TERM | number::HUP => self.end_all(&format!("got {}", signals::name(signal))),

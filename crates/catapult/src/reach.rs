@@ -1,4 +1,4 @@
-//! Reaching agents: those that are known at once, the others over ssh, several at a time.
+//! Reaching an agent: at once if it is known, else over ssh.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,64 +26,33 @@ pub struct Reach {
     pub retries: u32,
     /// How many hosts at a time.
     pub at_once: usize,
+    /// Our own program, once somebody needs it.
+    pub payload: OnceLock<Result<Payload, String>>,
 }
 
 impl Reach {
-    /// A connection to the agent of every host, or why there is none.
-    ///
-    /// # Errors
-    /// If this host has no identity.
-    pub fn all(&self, hosts: &[&str]) -> Result<Vec<Result<Link, String>>, viaduct_agent::Error> {
-        let identity = Identity::of_user(&self.folder)?;
-        let payload = OnceLock::new();
-        let mut links = Vec::new();
-        for group in hosts.chunks(self.at_once.max(1)) {
-            links.extend(std::thread::scope(|scope| {
-                let (identity, payload) = (&identity, &payload);
-                let threads: Vec<_> = group
-                    .iter()
-                    .map(|&host| scope.spawn(move || self.one(host, identity, payload)))
-                    .collect();
-                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                    thread.join().unwrap_or_else(|_| Err("the attempt failed".to_owned()))
-                };
-                threads.into_iter().map(join).collect::<Vec<_>>()
-            }));
-        }
-        Ok(links)
-    }
-
     /// A connection to the agent of one host, or why there is none.
     ///
     /// # Errors
     /// In words for the user.
     pub fn host(&self, host: &str) -> Result<Link, String> {
         let identity = Identity::of_user(&self.folder).map_err(|why| why.to_string())?;
-        self.one(host, &identity, &OnceLock::new())
-    }
-
-    fn one(
-        &self,
-        host: &str,
-        identity: &Identity,
-        payload: &OnceLock<Result<Payload, String>>,
-    ) -> Result<Link, String> {
         let mut last = String::new();
         for _ in 0..=self.retries {
             let end = Instant::now() + self.ways.limit;
             if let Some(known) = known::find(&self.folder, host) {
-                match Link::call(&known.address, identity, known.key, self.ways.limit.min(KNOWN)) {
+                match Link::call(&known.address, &identity, known.key, self.ways.limit.min(KNOWN)) {
                     Ok(link) => return Ok(link),
                     // It has left, or the host was started anew: ssh knows more.
                     Err(_) => known::forget(&self.folder, host),
                 }
             }
-            let payload = payload.get_or_init(|| Payload::ourselves().map_err(|why| why.to_string()));
+            let payload = self.payload.get_or_init(|| Payload::ourselves().map_err(|why| why.to_string()));
             let payload = payload.as_ref().map_err(Clone::clone)?;
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
             let ways = Ways { limit: left, ..self.ways.clone() };
             let called = bootstrap::bring_up(host, &[identity.public()], payload, &ways).and_then(|known| {
-                let link = Link::call(&known.address, identity, known.key, left)?;
+                let link = Link::call(&known.address, &identity, known.key, left)?;
                 known::remember(&self.folder, &known)?;
                 Ok(link)
             });

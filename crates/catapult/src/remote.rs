@@ -138,8 +138,18 @@ impl Remote {
         }
     }
 
+    fn own(&self, mut nodes: Vec<u32>) -> Vec<u32> {
+        nodes.retain(|node| self.nodes.contains_key(node));
+        nodes
+    }
+
     fn heard(&mut self, node: u32, event: Event, events: &mut Vec<(usize, Event)>) {
         // An agent speaks for itself and for those behind it, and for nobody else.
+        let event = match event {
+            Event::Arrive(nodes, pairs) => Event::Arrive(self.own(nodes), pairs),
+            Event::Unreached(why, nodes) => Event::Unreached(why, self.own(nodes)),
+            event => event,
+        };
         let Some(behind) = self.nodes.get_mut(&node) else { return };
         match event {
             Event::Need(list) if node == self.next => {

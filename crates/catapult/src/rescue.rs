@@ -1,5 +1,5 @@
-//! Hosts that the agents above them in the tree could not reach: the launcher tries itself, over ssh if need be, while
-//! the job is being started.
+//! Reaching hosts from the launcher, over ssh if need be: those directly below it, and those that the agents above them in
+//! the tree could not reach. Threads wait for them; the launcher's loop goes on, and can give up.
 //!
 //! An agent that was known may have left, a host may reach some others and not all, an agent has no credentials for
 //! ssh: none of that is the job's end. A host that is not there at all does not take those below it along.
@@ -37,7 +37,8 @@ pub struct Rescue {
     put: Vec<Outgoing>,
     get: BTreeMap<u32, Vec<PathBuf>>,
     waiting: VecDeque<usize>,
-    running: usize,
+    running: Vec<usize>,
+    gave_up: bool,
     results: (mpsc::Sender<(usize, Result<Link, String>)>, mpsc::Receiver<(usize, Result<Link, String>)>),
     bell: Arc<EventFd>,
 }
@@ -61,21 +62,29 @@ impl Rescue {
             put,
             get,
             waiting: VecDeque::new(),
-            running: 0,
+            running: Vec::new(),
+            gave_up: false,
             results: mpsc::channel(),
             bell: Arc::new(EventFd::new()?),
         })
     }
 
-    /// Reaches those directly below the launcher, all at once, and gives what came of it. Waits.
-    ///
-    /// # Errors
-    /// If this host has no identity.
-    pub fn first(&mut self) -> Result<Vec<Rescued>, viaduct_agent::Error> {
-        let places = self.tree.below(None);
-        let hosts: Vec<&str> = places.clone().map(|place| self.tree.host(place)).collect();
-        let links = self.reach.all(&hosts)?;
-        Ok(places.zip(links).map(|(place, link)| self.settle(place, link)).collect())
+    /// Begins with those directly below the launcher.
+    pub fn begin(&mut self) {
+        self.waiting.extend(self.tree.below(None));
+        self.send_out();
+    }
+
+    /// Gives up; the nodes that will not be reached any more.
+    pub fn give_up(&mut self) -> Vec<usize> {
+        self.gave_up = true;
+        let mut places: Vec<usize> = self.running.drain(..).chain(self.waiting.drain(..)).collect();
+        let mut next = 0;
+        while let Some(&place) = places.get(next) {
+            places.extend(self.tree.below(Some(place)));
+            next += 1;
+        }
+        places.into_iter().map(|place| self.tree.node(place) as usize).collect()
     }
 
     /// Tries to reach a node, and those behind it through it.
@@ -86,12 +95,20 @@ impl Rescue {
         }
     }
 
+    /// Whether somebody gave up: whoever is not reached by now never will be.
+    pub fn gave_up(&self) -> bool {
+        self.gave_up
+    }
+
     /// What came of attempts since the last time.
     pub fn take(&mut self) -> Vec<Rescued> {
         self.bell.drain();
         let mut found = Vec::new();
         while let Ok((place, link)) = self.results.1.try_recv() {
-            self.running -= 1;
+            if self.gave_up {
+                continue;
+            }
+            self.running.retain(|&other| other != place);
             found.push(self.settle(place, link));
         }
         self.send_out();
@@ -126,9 +143,9 @@ impl Rescue {
     }
 
     fn send_out(&mut self) {
-        while self.running < self.reach.at_once.max(1) {
+        while self.running.len() < self.reach.at_once.max(1) && !self.gave_up {
             let Some(place) = self.waiting.pop_front() else { return };
-            self.running += 1;
+            self.running.push(place);
             let (reach, host) = (self.reach.clone(), self.tree.host(place).to_owned());
             let (sender, bell) = (self.results.0.clone(), self.bell.clone());
             let work = move || {

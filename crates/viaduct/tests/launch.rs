@@ -152,6 +152,27 @@ fn three_interrupts_go_from_asking_to_killing() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_for_a_host() {
+    let folder = Folder::new();
+    let (ssh, called) = (folder.path().join("own-ssh"), folder.path().join("called"));
+    std::fs::write(&ssh, format!("#!/bin/sh\n: > {}\nexec sleep 1000\n", called.display())).unwrap();
+    std::fs::set_permissions(&ssh, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let args = ["--connect-timeout", "900", "--fan-out", "1", "--hosts", "nowhere[1-3],localhost", "true"];
+    let mut command = launching::command(&folder, &args);
+    command.env("VIADUCT_SSH", &ssh).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    wait_for("ssh to be called", || called.exists());
+    let family: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
+    launching::signal(child.id(), 2);
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(255) && err.contains("rank 2: it was not reached"), "{err}");
+    for pid in family {
+        wait_for(&format!("the end of process {pid}"), || has_ended(pid));
+    }
+}
+
+#[test]
 fn a_job_is_stopped_and_goes_on() {
     let folder = Folder::new();
     // A shell that starts programs would wait for a stopped one without being stopped itself.

@@ -1,17 +1,17 @@
 //! The part of `viaduct launch` that is about other hosts: agents, and files that go there and back.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow};
 use viaduct_agent::Identity;
 use viaduct_agent::bootstrap::Ways;
 use viaduct_agent::known;
 use viaduct_catapult::control::Launch;
-use viaduct_catapult::far::Far;
 use viaduct_catapult::hosts::Host;
 use viaduct_catapult::plan::Wish;
 use viaduct_catapult::reach::Reach;
-use viaduct_catapult::rescue::{Rescue, Rescued};
+use viaduct_catapult::rescue::Rescue;
 use viaduct_catapult::stage::Outgoing;
 use viaduct_catapult::tree::{Place, Tree};
 use viaduct_catapult::wire::{Start, VERSION};
@@ -48,18 +48,17 @@ impl Cargo {
     }
 }
 
-/// Connects to the agents of the first other hosts and tells them what to do, and whom to tell what else. Those that
-/// cannot be reached are noted.
+/// Begins to reach the first of the other hosts, which are told what to do, and whom to tell what else.
 pub(crate) fn reach(
     args: &LaunchArgs,
     launch: &mut Launch,
     folder: Result<&Path, &anyhow::Error>,
     cargo: &Cargo,
-) -> Result<Vec<Box<dyn Far>>> {
+) -> Result<()> {
     let is_local = |name: &str| Host { name: name.to_owned(), slots: 1 }.is_local();
     let nodes: Vec<usize> = (0..launch.plans.len()).filter(|&n| !is_local(&launch.plans[n].host)).collect();
     if nodes.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let folder = folder.map_err(|why| anyhow!("{why:#}"))?;
     let ways = Ways { ssh: ssh(), limit: seconds(args.connect_timeout)?, allow_root: args.allow_root };
@@ -87,17 +86,17 @@ pub(crate) fn reach(
     };
     let tree = Tree::new(nodes.iter().map(place).collect(), args.fan_out);
     let get = nodes.iter().map(get).collect();
-    let reach = Reach { folder: folder.to_owned(), ways, retries: args.retries, at_once: args.fan_out };
+    let reach = Reach {
+        folder: folder.to_owned(),
+        ways,
+        retries: args.retries,
+        at_once: args.fan_out,
+        payload: OnceLock::new(),
+    };
     let mut rescue = Rescue::new(tree, reach, Identity::of_user(folder)?, cargo.put.clone(), get)?;
-    let mut far = Vec::new();
-    for first in rescue.first()? {
-        match first {
-            Rescued::Here(one) => far.push(one),
-            Rescued::Lost(node, why) => launch.lost.push((node, why)),
-        }
-    }
+    rescue.begin();
     launch.rescue = Some(rescue);
-    Ok(far)
+    Ok(())
 }
 
 /// How ssh is called: the user may have another word for it.

@@ -38,7 +38,6 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     let mut launch = Launch {
         plans,
         local,
-        lost: Vec::new(),
         rescue: None,
         mode: mode(args),
         timeout: args.timeout.map(seconds).transpose()?,
@@ -50,14 +49,11 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
         // A job without a door runs all the same; only `viaduct ps` does not see it.
         let job = launch.plans[0].job.clone();
         let door = folder.as_ref().ok().and_then(|folder| Door::open(folder, &job, "launch").ok());
-        let far = match far::reach(args, &mut launch, folder.as_ref().map(PathBuf::as_path), &files) {
-            Ok(far) => far,
-            Err(error) => {
-                let _ = crate::complain(&error);
-                return 2;
-            }
-        };
-        match control::run(launch, far, leash, door) {
+        if let Err(error) = far::reach(args, &mut launch, folder.as_ref().map(PathBuf::as_path), &files) {
+            let _ = crate::complain(&error);
+            return 2;
+        }
+        match control::run(launch, leash, door) {
             Ok(outcome) => {
                 let _ = show(args, &outcome);
                 outcome.status()
