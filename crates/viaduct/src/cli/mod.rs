@@ -154,6 +154,9 @@ pub(crate) struct BenchArgs {
     /// Also start programs on these hosts, one a slot, beside ssh with --compare ssh (case `launch`)
     #[arg(long, value_name = "LIST")]
     pub(crate) hosts: Option<String>,
+    /// Also with these fan-outs of the tree of agents
+    #[arg(long, value_delimiter = ',', value_name = "N,..", requires = "hosts")]
+    pub(crate) fan_out: Vec<usize>,
     /// Start agents on those hosts even as root
     #[arg(long, requires = "hosts")]
     pub(crate) allow_root: bool,

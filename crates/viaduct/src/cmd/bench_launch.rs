@@ -71,6 +71,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let placed = args.hosts.as_deref().map(host_list).transpose()?.unwrap_or_default();
     let names: Vec<&str> =
         placed.iter().flat_map(|host| std::iter::repeat_n(&*host.name, host.slots)).collect();
+    let trees: Vec<String> = args.fan_out.iter().map(|n| format!("fan-out {n} {ON_HOSTS}")).collect();
     let mut agent = Agent::start(&exe, folder.path().join("agent"))?;
     let mut ways = vec![
         Way { name: "fork+exec", ranks: 1, run: Box::new(|| quietly(Command::new("true"))) },
@@ -93,13 +94,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
     if let Some(list) = &args.hosts {
         // The user's own agents, or those that the first round brings up: they stay, and are not measured.
-        let run = || {
+        let ours = |fan_out: Option<usize>| {
             let mut command = Command::new(&exe);
             command.args(["launch", "--hosts", list]).args(args.allow_root.then_some("--allow-root"));
-            command.arg("true");
+            command.args(fan_out.map(|n| format!("--fan-out={n}"))).arg("true");
             quietly(command)
         };
-        ways.push(Way { name: OURS_ON_HOSTS, ranks: names.len(), run: Box::new(run) });
+        ways.push(Way { name: OURS_ON_HOSTS, ranks: names.len(), run: Box::new(move || ours(None)) });
+        for (name, &fan_out) in trees.iter().zip(&args.fan_out) {
+            ways.push(Way { name, ranks: names.len(), run: Box::new(move || ours(Some(fan_out))) });
+        }
         if args.compare.iter().any(|name| name == "ssh") {
             ways.push(Way { name: "ssh on hosts", ranks: names.len(), run: Box::new(|| all_by_ssh(&names)) });
         }
