@@ -1,7 +1,7 @@
 //! A [`Session`] on a TCP connection, for a loop that must not wait.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -173,6 +173,36 @@ impl Link {
         while self.write().is_ok() && self.backlog() > 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Sends everything, and then waits until the other end hangs up, at most so long. To be called by the one who has
+    /// said the last word: a process that ends with something unread makes the kernel throw away what the other end has
+    /// not read yet.
+    pub fn linger(&mut self, limit: Duration) {
+        let end = Instant::now() + limit;
+        self.flush(limit);
+        let (Ok(()), Ok(epoll)) = (self.stream.shutdown(Shutdown::Write), Epoll::new()) else { return };
+        if epoll.add(&self.stream, 0, Interest::Read).is_err() {
+            return;
+        }
+        while Instant::now() < end {
+            match self.stream.read(&mut [0; 4096]) {
+                Ok(1..) => {}
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    if epoll.wait(&mut Vec::new(), Some(left(end))).is_err() {
+                        return;
+                    }
+                }
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Hangs up: nothing more is to be heard or said.
+    pub fn hang_up(&mut self, epoll: &Epoll) {
+        self.forget(epoll);
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     /// The next message, waiting at most until then.

@@ -232,7 +232,7 @@ impl Far for Remote {
             Err(why) => self.lose(&why.to_string(), events),
         }
         if self.over {
-            self.link.forget(epoll);
+            self.link.hang_up(epoll);
         }
     }
 
@@ -253,7 +253,7 @@ impl Far for Remote {
         }
         if let Some(why) = self.broken.clone() {
             self.lose(&why, events);
-            self.link.forget(epoll);
+            self.link.hang_up(epoll);
         }
     }
 

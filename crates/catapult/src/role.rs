@@ -36,7 +36,7 @@ impl Role for LaunchRole {
             Err(refused) => {
                 let (mut link, node, why) = *refused;
                 let _ = link.say(&postcard::to_stdvec(&(node, Event::Refused(why))).unwrap_or_default());
-                link.flush(Duration::from_secs(2));
+                link.linger(Duration::from_secs(2));
                 1
             }
         }

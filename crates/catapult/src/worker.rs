@@ -107,7 +107,7 @@ impl<'a> Worker<'a> {
         if self.lost {
             return self.clean_up();
         }
-        self.link.flush(Duration::from_secs(10));
+        self.link.linger(Duration::from_secs(10));
         0
     }
 
@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
         if !matches!(done, Some(Ok(()))) {
             let what = what.unwrap_or_else(|| "the program".to_owned());
             self.tell(&Event::Refused(format!("{what}: cannot be written there")));
-            self.link.flush(Duration::from_secs(2));
+            self.link.linger(Duration::from_secs(2));
             self.lost = true;
         }
         if last {
@@ -285,7 +285,7 @@ impl<'a> Worker<'a> {
                 let hint = "if a login there can, `viaduct agent leave` there and launch again";
                 let why = format!("{}: the home folder {home}: {why}; {hint}", plan.host);
                 self.tell(&Event::Refused(why));
-                self.link.flush(Duration::from_secs(2));
+                self.link.linger(Duration::from_secs(2));
                 self.lost = true;
                 return;
             }

@@ -330,7 +330,8 @@ viaduct_kit::isolated! {
         let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
         let before = open();
         for _ in 0..rounds {
-            assert_eq!(there.launch(&["true"]).status, 0);
+            let run = there.launch(&["true"]);
+            assert_eq!(run.status, 0, "{}", run.err);
         }
         assert_eq!(there.launch(&["-n", "64", "true"]).status, 0);
         wait_for("the agent to bury its workers", || descendants(agent).is_empty() && open() <= before);
