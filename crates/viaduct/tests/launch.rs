@@ -4,6 +4,7 @@ mod launching;
 
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use launching::{Folder, HIDE, launch, sorted, wait_for};
@@ -246,17 +247,20 @@ fn input_and_output_wait_for_their_readers() {
     let mut command = launching::command(&folder, &["sh", "-c", "read x; echo $x; exec sleep 1000"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
+    let taken = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = taken.clone();
     let feeder = std::thread::spawn(move || {
         let line = [&[b'x'; 4095][..], b"\n"].concat();
-        (0..64 << 20).step_by(line.len()).take_while(|_| input.write_all(&line).is_ok()).count() * line.len()
+        while count.fetch_add(line.len(), Ordering::Relaxed) < 64 << 20 && input.write_all(&line).is_ok() {}
     });
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
     assert_eq!(lines.next().map(|line| line.len()), Some(4095));
     // However long it has time: what nobody takes does not go in.
     std::thread::sleep(Duration::from_millis(300));
+    let taken = taken.load(Ordering::Relaxed);
     launching::signal(child.id(), 15);
     child.wait().unwrap();
-    let taken = feeder.join().unwrap();
+    feeder.join().unwrap();
     assert!(taken < 4 << 20, "{taken} bytes were taken from us");
     let script = "echo $$ >&2; exec dd if=/dev/zero bs=64k count=10000";
     let mut command = launching::command(&folder, &["--raw", "sh", "-c", script]);
@@ -326,6 +330,7 @@ viaduct_kit::isolated! {
         let there = launching::Loopback::new(&folder);
         assert_eq!(there.launch(&["-n", "2", "true"]).status, 0);
         let agent = there.agent();
+        wait_for("its first worker to end", || descendants(agent).is_empty());
         let open = || std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap().count();
         let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
         let before = open();
