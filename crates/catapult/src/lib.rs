@@ -29,6 +29,7 @@ pub mod allocation;
 pub mod control;
 pub mod dry;
 pub mod environment;
+mod errand;
 pub mod error;
 pub mod far;
 pub mod guard;

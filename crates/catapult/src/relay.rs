@@ -4,15 +4,14 @@
 //! saying that it lives, and ssh is nobody's rank.
 
 use std::path::Path;
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use viaduct_agent::bootstrap::{self, Payload, Ways};
 use viaduct_agent::{Error, Identity, Link, PublicKey, Ticket};
 use viaduct_job::pmi::server::{Pair, Root};
 use viaduct_os::epoll::{self, Epoll, Interest};
-use viaduct_os::eventfd::EventFd;
 
+use crate::errand::Errands;
 use crate::far::Far;
 use crate::remote::{Files, Remote};
 use crate::wire::{Branch, Event, Order, Start};
@@ -21,7 +20,11 @@ use crate::wire::{Branch, Event, Order, Start};
 const KNOWN: Duration = Duration::from_secs(5);
 
 /// A connection, and where it goes if the agent there was brought up for it.
-type Reached = Result<(Link, Option<(String, PublicKey)>), String>;
+#[derive(Debug)]
+struct Reached {
+    link: Link,
+    brought: Option<(String, PublicKey)>,
+}
 
 /// The hosts below a node.
 #[derive(Debug)]
@@ -30,8 +33,7 @@ pub(crate) struct Relay {
     files: Files,
     children: Vec<Remote>,
     waiting: usize,
-    results: (mpsc::Sender<(usize, Reached)>, mpsc::Receiver<(usize, Reached)>),
-    bell: Arc<EventFd>,
+    errands: Errands<Reached>,
     root: Root,
     /// What was ordered while somebody could not hear it yet.
     early: Vec<Order>,
@@ -46,16 +48,15 @@ impl Relay {
     /// # Errors
     /// If descriptors have run out.
     pub(crate) fn new(start: &Start, epoll: &Epoll, token: u64) -> Result<Relay, viaduct_os::error::OsError> {
-        let bell = Arc::new(EventFd::new()?);
-        epoll.add(&*bell, token - 1, Interest::Read)?;
+        let errands = Errands::new()?;
+        epoll.add(&errands, token - 1, Interest::Read)?;
         let read = |branch: &Branch| branch.read().map(|start| (branch.clone(), start));
         Ok(Relay {
             branches: start.below.iter().filter_map(read).collect(),
             files: Files::default(),
             children: Vec::new(),
             waiting: start.below.len(),
-            results: mpsc::channel(),
-            bell,
+            errands,
             root: Root::new(start.nodes().into_iter().map(|(node, _)| node)),
             early: Vec::new(),
             begun: false,
@@ -73,15 +74,8 @@ impl Relay {
         let ways = Ways { ssh, limit, allow_root: start.allow_root };
         for (index, (branch, _)) in self.branches.iter().enumerate() {
             let (branch, folder, ways) = (branch.clone(), folder.to_owned(), ways.clone());
-            let (sender, bell) = (self.results.0.clone(), self.bell.clone());
-            let work = move || {
-                let _ = sender.send((index, reach(&branch, &folder, &ways).map_err(|e| e.to_string())));
-                bell.signal();
-            };
-            if std::thread::Builder::new().spawn(work).is_err() {
-                let _ = self.results.0.send((index, Err("there are too many threads".to_owned())));
-                self.bell.signal();
-            }
+            let work = move || reach(&branch, &folder, &ways).map_err(|why| why.to_string());
+            self.errands.send_out(index, work);
         }
     }
 
@@ -145,13 +139,12 @@ impl Relay {
 
     /// Takes in what the threads have reached.
     fn attach(&mut self, epoll: &Epoll, events: &mut Vec<(usize, Event)>) {
-        self.bell.drain();
-        while let Ok((index, reached)) = self.results.1.try_recv() {
+        for (index, reached) in self.errands.take() {
             self.waiting -= 1;
             let (branch, start) = &self.branches[index];
             let node = start.plan.node.0 as usize;
             match reached {
-                Ok((link, brought)) => {
+                Ok(Reached { link, brought }) => {
                     if let Some((address, key)) = brought {
                         events.push((node, Event::Brought(address, key.0)));
                     }
@@ -174,16 +167,16 @@ impl Relay {
     }
 }
 
-fn reach(branch: &Branch, folder: &Path, ways: &Ways) -> Result<(Link, Option<(String, PublicKey)>), Error> {
+fn reach(branch: &Branch, folder: &Path, ways: &Ways) -> Result<Reached, Error> {
     let identity = Identity::of_user(folder)?;
     if let Some((address, key, ticket)) = &branch.agent {
         let ticket = Ticket::parse(ticket);
         let limit = ways.limit.min(KNOWN);
         let link = Link::call_with(address, &identity, PublicKey(*key), ticket.as_ref(), limit)?;
-        return Ok((link, None));
+        return Ok(Reached { link, brought: None });
     }
     let keys = [identity.public(), PublicKey(branch.launcher)];
     let known = bootstrap::bring_up(&branch.host, &keys, &Payload::ourselves()?, ways)?;
     let link = Link::call(&known.address, &identity, known.key, ways.limit)?;
-    Ok((link, Some((known.address, known.key))))
+    Ok(Reached { link, brought: Some((known.address, known.key)) })
 }

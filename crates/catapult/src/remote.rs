@@ -11,7 +11,7 @@ use viaduct_os::epoll::{self, Epoll};
 
 use crate::far::Far;
 use crate::role::ROLE;
-use crate::stage::{Incoming, Outgoing, Pump};
+use crate::stage::{Incoming, Outgoing, Piece, Pump};
 use crate::wire::{End, Event, Order, Start};
 
 /// A silence that is longer counts only so much: whoever slept itself cannot complain about the other.
@@ -118,8 +118,8 @@ impl Remote {
     /// Sends of files what there is room for.
     fn pump(&mut self) {
         while self.link.backlog() < ENOUGH {
-            match self.pump.next() {
-                Some(Ok((index, bytes, last))) => self.say(&Order::File(index, bytes, last)),
+            match self.pump.piece() {
+                Some(Ok(Piece { index, bytes, last })) => self.say(&Order::File(index, bytes, last)),
                 Some(Err(why)) => self.broken = Some(why),
                 None => return,
             }

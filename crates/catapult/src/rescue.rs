@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use viaduct_agent::known::{self, Known};
 use viaduct_agent::{Identity, Link, PublicKey};
 use viaduct_os::error::OsError;
-use viaduct_os::eventfd::EventFd;
 
+use crate::errand::Errands;
 use crate::far::Far;
 use crate::reach::Reach;
 use crate::remote::{Files, Remote};
@@ -39,8 +39,7 @@ pub struct Rescue {
     waiting: VecDeque<usize>,
     running: Vec<usize>,
     gave_up: bool,
-    results: (mpsc::Sender<(usize, Result<Link, String>)>, mpsc::Receiver<(usize, Result<Link, String>)>),
-    bell: Arc<EventFd>,
+    errands: Errands<Link>,
 }
 
 impl Rescue {
@@ -64,8 +63,7 @@ impl Rescue {
             waiting: VecDeque::new(),
             running: Vec::new(),
             gave_up: false,
-            results: mpsc::channel(),
-            bell: Arc::new(EventFd::new()?),
+            errands: Errands::new()?,
         })
     }
 
@@ -102,9 +100,8 @@ impl Rescue {
 
     /// What came of attempts since the last time.
     pub fn take(&mut self) -> Vec<Rescued> {
-        self.bell.drain();
         let mut found = Vec::new();
-        while let Ok((place, link)) = self.results.1.try_recv() {
+        for (place, link) in self.errands.take() {
             if self.gave_up {
                 continue;
             }
@@ -147,21 +144,13 @@ impl Rescue {
             let Some(place) = self.waiting.pop_front() else { return };
             self.running.push(place);
             let (reach, host) = (self.reach.clone(), self.tree.host(place).to_owned());
-            let (sender, bell) = (self.results.0.clone(), self.bell.clone());
-            let work = move || {
-                let _ = sender.send((place, reach.host(&host)));
-                bell.signal();
-            };
-            if std::thread::Builder::new().spawn(work).is_err() {
-                let _ = self.results.0.send((place, Err("there are too many threads".to_owned())));
-                self.bell.signal();
-            }
+            self.errands.send_out(place, move || reach.host(&host));
         }
     }
 }
 
 impl AsFd for Rescue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        (*self.bell).as_fd()
+        self.errands.as_fd()
     }
 }

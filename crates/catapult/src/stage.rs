@@ -44,6 +44,17 @@ impl Outgoing {
     }
 }
 
+/// A piece of a file.
+#[derive(Debug)]
+pub struct Piece {
+    /// The number of the file.
+    pub index: u32,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+    /// Whether it is the last one of the file.
+    pub last: bool,
+}
+
 /// Files on their way to the other end, a piece at a time: whoever sends them keeps no whole file in memory.
 #[derive(Debug, Default)]
 pub struct Pump {
@@ -57,8 +68,8 @@ impl Pump {
         self.waiting.push_back((index, path));
     }
 
-    /// The next piece: its file's number, its bytes, and whether it is the last one; or why there is none.
-    pub fn next(&mut self) -> Option<Result<(u32, Vec<u8>, bool), String>> {
+    /// The next piece, or why there is none.
+    pub fn piece(&mut self) -> Option<Result<Piece, String>> {
         if self.open.is_none() {
             let (index, path) = self.waiting.pop_front()?;
             match File::open(&path) {
@@ -72,7 +83,7 @@ impl Pump {
             Ok(n) => {
                 let last = n < PIECE;
                 self.open.take_if(|_| last);
-                Some(Ok((index, bytes, last)))
+                Some(Ok(Piece { index, bytes, last }))
             }
             Err(why) => {
                 let why = format!("{}: {why}", path.display());
@@ -166,8 +177,8 @@ mod tests {
             let mut incoming = Incoming::new(&to, 0o640).unwrap();
             let mut pump = Pump::default();
             pump.add(7, from);
-            while let Some(piece) = pump.next() {
-                let (index, bytes, last) = piece.unwrap();
+            while let Some(piece) = pump.piece() {
+                let Piece { index, bytes, last } = piece.unwrap();
                 assert!(index == 7 && !to.exists() && last == pump.is_empty());
                 incoming.put(&bytes, last).unwrap();
             }
@@ -176,7 +187,7 @@ mod tests {
         }
         let mut pump = Pump::default();
         pump.add(0, folder.join("none"));
-        assert!(pump.next().unwrap().unwrap_err().contains("none") && pump.next().is_none());
+        assert!(pump.piece().unwrap().unwrap_err().contains("none") && pump.piece().is_none());
         drop(Incoming::new(&folder.join("half"), 0o600).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
     }

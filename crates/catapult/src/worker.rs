@@ -13,7 +13,7 @@ use crate::node::{self, Node};
 use crate::relay::Relay;
 use crate::remote::{ENOUGH, Files, Silence};
 use crate::role::LaunchRole;
-use crate::stage::{self, Incoming, Outgoing, Pump};
+use crate::stage::{self, Incoming, Outgoing, Piece, Pump};
 use crate::wire::{Event, Order, Start, VERSION};
 
 const LINK: u64 = 0;
@@ -322,8 +322,8 @@ impl<'a> Worker<'a> {
             self.giving = Some(pump);
         }
         while self.link.backlog() < ENOUGH {
-            match self.giving.as_mut().and_then(Pump::next) {
-                Some(Ok((index, bytes, last))) => self.tell(&Event::File(index, bytes, last)),
+            match self.giving.as_mut().and_then(Pump::piece) {
+                Some(Ok(Piece { index, bytes, last })) => self.tell(&Event::File(index, bytes, last)),
                 Some(Err(why)) => {
                     let rank = self.start.plan.ranks.first().map_or(0, |rank| rank.rank);
                     self.tell(&Event::Abort(rank, 2, why));

@@ -129,7 +129,7 @@ fn all_by_ssh(hosts: &[&str]) -> bool {
         child.and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
     };
     // All of them are waited for, also after one has failed.
-    children.into_iter().map(ended).fold(true, |all, good| all && good)
+    children.into_iter().map(ended).filter(|good| !good).count() == 0
 }
 
 fn print(args: &BenchArgs, taken: &[Taken]) -> Result<()> {
