@@ -8,6 +8,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,6 +45,8 @@ pub struct Hosts {
     stem: String,
     network: u8,
     count: u8,
+    /// Nobody else has this network as long as this is open.
+    _claim: UnixListener,
 }
 
 impl Hosts {
@@ -60,8 +64,14 @@ impl Hosts {
         let (pid, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         // Names of links have 15 characters at most; networks of tests that run side by side must differ.
         let stem = format!("v{:x}{:x}", pid % 0xff_ffff, number % 16);
-        let network = (pid.wrapping_mul(31).wrapping_add(number * 7) % 254) as u8;
-        let hosts = Hosts { stem, network, count };
+        let first = pid.wrapping_mul(31).wrapping_add(number * 7);
+        let claimed =
+            (0..254).map(|n| (first.wrapping_add(n) % 254) as u8).find_map(|n| Some((n, claim(n)?)));
+        let Some((network, claim)) = claimed else {
+            skip("all networks for tests are taken");
+            return None;
+        };
+        let hosts = Hosts { stem, network, count, _claim: claim };
         match hosts.make() {
             Ok(()) => Some(hosts),
             Err(why) => {
@@ -214,6 +224,13 @@ impl Drop for Hosts {
 }
 
 /// Runs `nft` in a namespace, or in the own one, with something to read.
+/// A network for tests that run side by side; a name in the kernel goes with the process that has it.
+fn claim(network: u8) -> Option<UnixListener> {
+    let name = format!("viaduct-kit-network-{network}");
+    let address = SocketAddr::from_abstract_name(name).ok()?;
+    UnixListener::bind_addr(&address).ok()
+}
+
 fn nft(space: Option<&str>, args: &[&str], input: &str) -> Result<String, String> {
     let mut command = match space {
         Some(space) => {
