@@ -7,11 +7,12 @@ use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
 use viaduct_via::handle::RawHandle;
 use viaduct_via::{
     Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op, PostError,
-    ProtectionTag, Queue, Reliability, Srq, Status, Vi, ViAttributes, ViState,
+    ProtectionTag, Queue, Reliability, RemoteAddress, Srq, Status, Vi, ViAttributes, ViState,
 };
 
 use crate::world::{LONG, SHORT, Side, World};
 
+const NOWHERE: RemoteAddress = RemoteAddress { addr: 0, handle: MemHandle::NONE };
 const MADE_UP: RawHandle = RawHandle { index: 3, generation: 0x1234_5678 };
 
 fn unknown<T>(result: Result<T, Error>) -> bool {
@@ -36,6 +37,8 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unposted(nic.post_send(vi, Descriptor::send_empty().context(1))));
     assert!(unposted(nic.post_recv(vi, Descriptor::recv_empty().context(1))));
     assert!(unknown(nic.send_inline(vi, b"x", None)));
+    assert!(unknown(nic.write_inline(vi, b"x", NOWHERE, None)));
+    assert!(!nic.sends_wait(vi), "nothing waits where nothing is");
     let batch = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
     assert!(matches!(batch, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
     let batch = nic.post_recv_batch(vi, [Descriptor::recv_empty(), Descriptor::recv_empty()]);
@@ -185,6 +188,7 @@ pub fn wrong_states(mut w: World) {
     }
     for (vi, state) in [(idle, ViState::Idle), (broken, ViState::Error), (pending, ViState::ConnectPending)] {
         assert!(is(w.a.send_inline(vi, b"x", None).unwrap_err(), state));
+        assert!(is(w.a.write_inline(vi, b"x", NOWHERE, None).unwrap_err(), state));
     }
     let states = [idle, connected, broken, pending].map(|vi| w.a.state(vi));
     assert_eq!(states, [ViState::Idle, ViState::Connected, ViState::Error, ViState::ConnectPending]);
@@ -309,6 +313,7 @@ fn forked_calls(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress, other: &Net
         posted(nic.post_send(vi, Descriptor::send_empty())),
         posted(nic.post_recv(vi, Descriptor::recv_empty())),
         nic.send_inline(vi, b"x", None).is_err_and(forked),
+        nic.write_inline(vi, b"x", NOWHERE, None).is_err_and(forked),
         nic.listen(address, 1).is_err_and(forked),
         nic.connect_wait(address, LONG).is_err_and(forked),
         nic.connect_start(vi, None, address, &[], LONG).is_err_and(forked),

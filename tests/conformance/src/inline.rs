@@ -1,7 +1,7 @@
 //! Small sends by value, sends without completion, and several posts at once (beyond VIA).
 
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
-use viaduct_via::{Buffer, Descriptor, Error, Queue, Status, ViState};
+use viaduct_via::{Buffer, Descriptor, Error, MemAttributes, Op, Queue, Status, ViState};
 
 use crate::pattern::bytes;
 use crate::world::{Side, World, until};
@@ -30,6 +30,38 @@ pub fn bytes_by_value(mut w: World) {
         }
         assert!(w.a.poll_send(va).unwrap().is_none(), "nothing to reap");
     }
+}
+
+/// Bytes written to remote memory by value, from none to many, told of by immediate data; or the call is busy, always or for
+/// now, and has done nothing.
+pub fn writes_by_value(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    let (local, open) = (MemAttributes::local(w.a.tag), MemAttributes::remote(w.b.tag));
+    let memory = w.b.alloc(100_000, open).unwrap();
+    let mut taken = 0;
+    for (n, len) in [8, 1, 104, 105, 4096, 60_000].into_iter().cycle().take(60).enumerate() {
+        w.b.post_recvs(vb, 1, 16);
+        let message = bytes(n as u64, len);
+        match w.a.write_inline(va, &message, memory.remote(64), Some(n as u32)) {
+            Ok(()) => taken += 1,
+            Err(Error::Busy) => {
+                // The same by a descriptor, which has its effect in its turn.
+                let mut buffer = w.a.alloc(len, local).unwrap();
+                buffer.write(0, &message);
+                let write = Descriptor::rdma_write(buffer, memory.remote(64)).immediate(n as u32);
+                w.a.post_send(va, write).unwrap();
+                assert_eq!(w.sent(va).status, Status::Success);
+            }
+            Err(e) => panic!("{e}"),
+        }
+        let got = w.received(vb);
+        assert_eq!((got.op, got.length, got.immediate), (Op::RemoteRdmaWrite, len as u32, Some(n as u32)));
+        let mut there = vec![0; len];
+        memory.read(64, &mut there);
+        assert!(there == message, "{len} bytes");
+    }
+    assert!(w.a.poll_send(va).unwrap().is_none(), "nothing to reap");
+    assert!(taken == 0 || w.a.attributes().direct, "only into memory that can be reached");
 }
 
 /// What is too long, or has no connection, is refused by the call.

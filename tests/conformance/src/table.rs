@@ -89,7 +89,7 @@ macro_rules! suite {
                 nothing_in_a_store_is_lost posting_to_a_store a_store_does_not_bypass_tags
             }
             $crate::topic! { $world, inline, 180,
-                bytes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed
+                bytes_by_value writes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed
                 unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch receiving_in_batches
             }
             $crate::topic! { $world, baduse, 180,
