@@ -91,6 +91,7 @@ pub mod futex;
 pub mod inherit;
 pub mod memory;
 pub mod point;
+pub mod poll;
 pub mod process;
 pub mod random;
 pub mod runtime_dir;

@@ -73,6 +73,7 @@ numbers! {
     FI_PROGRESS_MANUAL: u32 = 2;
     FI_THREAD_DOMAIN: u32 = 3;
     FI_WAIT_FD: u32 = 3;
+    FI_WAIT_POLLFD: u32 = 6;
     FI_CQ_FORMAT_MSG: u32 = 2;
     FI_CONNREQ: u32 = 1;
     FI_CONNECTED: u32 = 2;
@@ -82,6 +83,7 @@ numbers! {
     FI_SOCKADDR_IN: u32 = 2;
     FI_SOCKADDR_IN6: u32 = 3;
     FI_EAGAIN: i32 = 11;
+    FI_ETOOSMALL: i32 = 257;
     FI_EAVAIL: i32 = 259;
     FI_EADDRINUSE: i32 = 98;
     FI_ECONNREFUSED: i32 = 111;

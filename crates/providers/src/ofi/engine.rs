@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use viaduct_os::clock;
+use viaduct_os::poll::Watched;
 use viaduct_via::provider::Event;
 use viaduct_via::{Fault, RemoteAttributes, Vi};
 
@@ -50,6 +51,9 @@ pub(super) struct Engine {
     polls: u32,
     done: Vec<Done>,
     touched: Vec<u32>,
+    /// The list of descriptors that the control thread sleeps on, and room to compare it.
+    pub(super) watched: Vec<Watched>,
+    scratch: Vec<Watched>,
     /// Last, so that it is closed after all endpoints.
     pub(super) fabric: Fabric,
 }
@@ -73,6 +77,8 @@ impl Engine {
             polls: 0,
             done: Vec::with_capacity(BATCH),
             touched: Vec::new(),
+            watched: Vec::new(),
+            scratch: Vec::new(),
             fabric,
         }
     }
@@ -90,6 +96,13 @@ impl Engine {
         if self.polls.is_multiple_of(EVENTS_EVERY) {
             self.events(core);
         }
+    }
+
+    /// Whether the control thread sleeps on other descriptors than there are now.
+    pub(super) fn is_list_stale(&mut self) -> bool {
+        self.fabric.list(&mut self.scratch);
+        let same = |(a, b): (&Watched, &Watched)| a.fd == b.fd && a.events == b.events;
+        self.scratch.len() != self.watched.len() || !self.scratch.iter().zip(&self.watched).all(same)
     }
 
     /// Tells how many lanes there are, whoever may ask without the lock.

@@ -36,6 +36,7 @@ mod place;
 mod progress;
 mod rdma;
 mod sys;
+mod watch;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod vi;
@@ -93,7 +94,7 @@ pub(crate) fn open_with(config: OfiConfig, parts: Parts) -> Result<Ofi, Error> {
             hint: "make ofi.window smaller",
         });
     }
-    let fabric = Fabric::open(fi, info)?;
+    let fabric = Fabric::open(fi, info, true)?;
     Ofi::open(config, fabric, lasting_name(&name), parts)
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Pace {
     asleep: AtomicU32,
     /// The control thread stays away.
     aside: AtomicBool,
+    /// It sleeps on a list of descriptors. Written under the engine's lock when it begins to.
+    pub(super) listed: AtomicBool,
     /// Wakes the control thread, wherever it sleeps.
     pub(super) wake: EventFd,
     /// Nothing but that.
@@ -44,6 +46,7 @@ impl Pace {
             polls: AtomicU64::new(0),
             asleep: AtomicU32::new(0),
             aside: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             wake,
             only_wake,
         })
