@@ -97,6 +97,7 @@ pub mod random;
 pub mod runtime_dir;
 pub mod segment;
 pub mod signals;
+pub mod sockets;
 mod sync;
 pub mod turn;
 pub mod wait;

@@ -65,6 +65,7 @@ pub(super) fn finish(core: &Arc<Core>) {
             for id in ids {
                 engine.remove(id);
             }
+            engine.forget_half_connected();
             return;
         }
         let sleep = engine.fabric.may_sleep();

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::clock;
 use viaduct_os::poll::Watched;
+use viaduct_os::sockets::{self, Forgotten};
 use viaduct_via::provider::Event;
 use viaduct_via::{Fault, RemoteAttributes, Vi};
 
@@ -54,8 +55,20 @@ pub(super) struct Engine {
     /// The list of descriptors that the control thread sleeps on, and room to compare it.
     pub(super) watched: Vec<Watched>,
     scratch: Vec<Watched>,
-    /// Last, so that it is closed after all endpoints.
+    /// Closed after all endpoints.
     pub(super) fabric: Fabric,
+    /// Last, when libfabric has closed what it knows of.
+    pub(super) forgotten: LeftOver,
+}
+
+/// Sockets that libfabric lost when the NIC closed.
+#[derive(Default)]
+pub(super) struct LeftOver(Vec<Forgotten>);
+
+impl Drop for LeftOver {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Forgotten::close);
+    }
 }
 
 impl Engine {
@@ -80,7 +93,16 @@ impl Engine {
             watched: Vec::new(),
             scratch: Vec::new(),
             fabric,
+            forgotten: LeftOver::default(),
         }
+    }
+
+    /// Whoever is half connected to a port of ours is lost by libfabric when the port closes: its other end is told that
+    /// nobody is there. There are no connections any more, and no new ones are taken in.
+    pub(super) fn forget_half_connected(&mut self) {
+        let lost = |port: &Port| sockets::forgotten_at(port.ip, port.port);
+        self.forgotten.0 = self.ports.iter().flat_map(lost).collect();
+        self.forgotten.0.iter_mut().for_each(Forgotten::reset);
     }
 
     pub(super) fn number(&mut self) -> u64 {

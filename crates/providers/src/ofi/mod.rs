@@ -36,10 +36,10 @@ mod place;
 mod progress;
 mod rdma;
 mod sys;
-mod watch;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod vi;
+mod watch;
 mod wire;
 
 use std::path::Path;
