@@ -66,6 +66,7 @@ numbers! {
     FI_RECV: u64 = 1 << 10;
     FI_SEND: u64 = 1 << 11;
     FI_EP_MSG: u32 = 1;
+    FI_EP_RDM: u32 = 3;
     FI_MR_LOCAL: i32 = 1 << 2;
     FI_MR_VIRT_ADDR: i32 = 1 << 4;
     FI_MR_ALLOCATED: i32 = 1 << 5;

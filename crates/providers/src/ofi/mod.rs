@@ -118,6 +118,8 @@ pub struct Found {
     pub version: (u32, u32),
     /// Providers with connected endpoints.
     pub offers: Vec<Offer>,
+    /// Providers with reliable datagrams alone, which Viaduct does not use (ADR 0014).
+    pub datagrams: Vec<String>,
 }
 
 /// Looks for libfabric and what it offers.
@@ -127,7 +129,11 @@ pub struct Found {
 pub fn find(config: &OfiConfig) -> Result<Found, Error> {
     let fi = Fi::load(&config.library)?;
     let offers = Info::find(fi, None, 0)?.offers();
-    Ok(Found { version: fi.version(), offers })
+    let others = Info::find_with(fi, None, 0, abi::FI_EP_RDM).map(|info| info.offers()).unwrap_or_default();
+    // Layers of libfabric's own over another provider have a name with a semicolon.
+    let datagrams = others.into_iter().map(|o| o.name);
+    let datagrams = datagrams.filter(|n| !n.contains(';') && !offers.iter().any(|o| o.name == *n)).collect();
+    Ok(Found { version: fi.version(), offers, datagrams })
 }
 
 /// The token of the job that these settings stand for; without one, that of this user on this host.
