@@ -15,8 +15,8 @@ use std::path::Path;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
-    socketpair,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
+    socket_with, socketpair,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -72,6 +72,16 @@ impl Channel {
         let fd = socket()?;
         let (addr, _dir) = listener::address(path)?;
         connect(&fd, &addr)?;
+        Ok(Channel::dead_in_children(fd))
+    }
+
+    /// Connects to the listener at an abstract name, whoever that is.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_abstract(name: &[u8]) -> io::Result<Channel> {
+        let fd = socket()?;
+        connect(&fd, &SocketAddrUnix::new_abstract_name(name)?)?;
         Ok(Channel::dead_in_children(fd))
     }
 

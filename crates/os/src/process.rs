@@ -4,6 +4,7 @@
 //! `process_vm_writev` where a probe at connect succeeds; and section 2.6: the death of a peer is the kernel's truth (a
 //! pidfd), never a timeout. No signals are sent and nothing is traced.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -127,6 +128,20 @@ fn transfer(
 /// The user this process acts as.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// The number of the user with this name, if there is one.
+pub fn user_number(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: zero is a value of every field.
+    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut text = vec![0; 16 << 10];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: a name that ends with zero, room for an entry and its texts, and a place for the answer.
+    let code = unsafe {
+        libc::getpwnam_r(name.as_ptr(), &raw mut entry, text.as_mut_ptr(), text.len(), &raw mut found)
+    };
+    (code == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
 #[cfg(test)]

@@ -158,3 +158,17 @@ fn paths_longer_than_an_address_work() {
     drop(listener);
     assert!(!path.exists());
 }
+
+#[test]
+fn an_abstract_name_has_one_owner_and_no_file() {
+    let name = format!("viaduct-test-{}", std::process::id());
+    let listener = Listener::bind_abstract(name.as_bytes()).unwrap();
+    assert!(matches!(Listener::bind_abstract(name.as_bytes()), Err(OsError::InUse { .. })));
+    let client = Channel::connect_abstract(name.as_bytes()).unwrap();
+    let server = listener.accept().unwrap().unwrap();
+    client.send(b"hi", &[]).unwrap();
+    assert_eq!(receive(&server, 0).1, b"hi");
+    drop(listener);
+    let gone = Channel::connect_abstract(name.as_bytes()).unwrap_err();
+    assert_eq!(gone.kind(), std::io::ErrorKind::ConnectionRefused);
+}

@@ -3,8 +3,10 @@
 //!
 //! Nothing here reads the environment; the programs on top do, by [`Knob::env`].
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use viaduct_job::Token;
@@ -62,6 +64,9 @@ pub struct ShmConfig {
     pub map_cache: usize,
     /// Whether peers of the same user reach each other's memory directly.
     pub direct: bool,
+    /// Whether peers of the same user are treated as if they were of another one: nothing of ours is shown to them but
+    /// what is made for the two.
+    pub isolate: bool,
     /// Whether private memory may be reached by the kernel's process_vm calls.
     pub process_vm: bool,
     /// Bytes of shared memory this NIC may make; `None` is the process' budget.
@@ -71,6 +76,68 @@ pub struct ShmConfig {
     /// The longest sleep without a look around: how long a hostile peer that silences the bell can keep the NIC from
     /// hearing the others. `None` is for ever.
     pub longest_sleep: Option<Duration>,
+    /// Users besides our own with whom connections are made, by copying, if both ends have the job's token.
+    pub other_users: OtherUsers,
+    /// The job's token, for those.
+    pub token: Option<Token>,
+    /// Those of another host's name are not met, though they share the machine.
+    pub host: Option<String>,
+}
+
+/// Users besides our own with whom connections are made through shared memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum OtherUsers {
+    /// None but root, who needs no leave.
+    #[default]
+    Nobody,
+    /// Those with these numbers.
+    These(Vec<u32>),
+    /// Whoever has the job's token.
+    Everybody,
+}
+
+impl OtherUsers {
+    /// Whether the user with this number is among them.
+    pub fn has(&self, user: u32) -> bool {
+        match self {
+            OtherUsers::Nobody => false,
+            OtherUsers::These(users) => users.contains(&user),
+            OtherUsers::Everybody => true,
+        }
+    }
+}
+
+impl fmt::Display for OtherUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OtherUsers::Nobody => f.write_str("off"),
+            OtherUsers::Everybody => f.write_str("all"),
+            OtherUsers::These(users) => {
+                let numbers: Vec<String> = users.iter().map(u32::to_string).collect();
+                f.write_str(&numbers.join(","))
+            }
+        }
+    }
+}
+
+impl FromStr for OtherUsers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OtherUsers, String> {
+        let number = |user: &str| {
+            let known = user.parse().ok().or_else(|| viaduct_os::process::user_number(user));
+            known.ok_or_else(|| format!("off, all, or users by name or number with commas; who is `{user}`?"))
+        };
+        match text {
+            "off" | "no" | "0" => Ok(OtherUsers::Nobody),
+            "all" => Ok(OtherUsers::Everybody),
+            list => list
+                .split(',')
+                .map(|user| number(user.trim()))
+                .collect::<Result<_, _>>()
+                .map(OtherUsers::These),
+        }
+    }
 }
 
 impl Default for ShmConfig {
@@ -80,10 +147,14 @@ impl Default for ShmConfig {
             ring_slots: 64,
             map_cache: 1024,
             direct: true,
+            isolate: false,
             process_vm: true,
             memory_budget: None,
             max_connections_per_peer: 65_536,
             longest_sleep: Some(Duration::from_millis(200)),
+            other_users: OtherUsers::Nobody,
+            token: None,
+            host: None,
         }
     }
 }
@@ -218,6 +289,16 @@ pub const KNOBS: &[Knob] = &[
         },
     },
     Knob {
+        name: "shm.isolate",
+        env: "VIADUCT_SHM_ISOLATE",
+        help: "whether peers of the same user are treated like those of other users: everything is copied",
+        show: |c| c.shm.isolate.to_string(),
+        set: |c, text| {
+            c.shm.isolate = switch(text)?;
+            Ok(())
+        },
+    },
+    Knob {
         name: "shm.process-vm",
         env: "VIADUCT_SHM_PROCESS_VM",
         help: "whether RDMA on private memory may use the kernel's process_vm calls",
@@ -255,6 +336,16 @@ pub const KNOBS: &[Knob] = &[
         set: |c, text| {
             let time = Duration::from_millis(number(text)? as u64);
             c.shm.longest_sleep = Some(time).filter(|time| !time.is_zero());
+            Ok(())
+        },
+    },
+    Knob {
+        name: "shm.other-users",
+        env: "VIADUCT_SHM_OTHER_USERS",
+        help: "users besides our own to connect with, by copying, if both have the job's token: off, all, or a list",
+        show: |c| c.shm.other_users.to_string(),
+        set: |c, text| {
+            c.shm.other_users = text.parse()?;
             Ok(())
         },
     },
@@ -410,6 +501,10 @@ mod tests {
             }
             assert!((knob.set)(&mut config, "").is_err(), "{} takes nothing", knob.name);
         }
+        let users: OtherUsers = "root, 1234".parse().unwrap();
+        assert_eq!(users, OtherUsers::These(vec![0, 1234]));
+        assert!(users.has(1234) && !users.has(1) && !OtherUsers::default().has(1));
+        assert!("no-such-user-here".parse::<OtherUsers>().is_err());
         assert_eq!(bytes("16m"), Ok(16 << 20));
         assert!(bytes("99999999999G").is_err());
         assert!((KNOBS[1].set)(&mut Config::default(), "48").is_err());

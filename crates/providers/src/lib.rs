@@ -32,7 +32,7 @@ use viaduct_via::provider::Provider;
 use viaduct_via::{Error, RemoteAttributes};
 
 pub use config::Config;
-use config::OfiConfig;
+use config::{OfiConfig, OtherUsers, ShmConfig};
 
 /// Names that [`open`] knows, with a line on each.
 pub const NAMES: &[(&str, &str)] = &[
@@ -46,7 +46,7 @@ pub const NAMES: &[(&str, &str)] = &[
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     match name {
         "auto" => auto::open(config),
-        "shm" => shm::open(config.shm.clone()),
+        "shm" => shm::open(local(config)?),
         "loopback" => Ok(loopback::provider()),
         "ofi" => ofi::open(config.ofi.clone()),
         _ => match name.strip_prefix("ofi:") {
@@ -58,6 +58,15 @@ pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
             )),
         },
     }
+}
+
+/// Settings of the shared-memory provider: other users are met with the job's token, if one was given.
+pub(crate) fn local(config: &Config) -> Result<ShmConfig, Error> {
+    let mut local = config.shm.clone();
+    if local.other_users != OtherUsers::Nobody && local.token.is_none() && config.ofi.has_token() {
+        local.token = Some(ofi::job_token(&config.ofi)?);
+    }
+    Ok(local)
 }
 
 /// What both sides of a peer connection are told when they ask for different things.

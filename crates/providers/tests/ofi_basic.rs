@@ -4,9 +4,11 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use viaduct_job::Token;
+use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::packages::skip;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
@@ -231,4 +233,44 @@ fn strangers_at_the_port_harm_nobody() {
     drop(strangers);
     let listener = b.nic.listen(&address(&to), 4).unwrap();
     talk(&mut a, &mut b, listener, &to);
+}
+
+/// Whoever asks while the listener's NIC closes is told at once that nobody is there, however far it had come.
+#[test]
+fn a_client_of_a_nic_that_closes_is_told() {
+    let _watchdog = Watchdog::arm(scaled(Duration::from_secs(240)), "NICs that close");
+    let folder = TempDir::new("ofi");
+    let token = Token::random();
+    let config = config(folder.path(), Some(&token));
+    let Some(mut client) = node(&config) else { return };
+    let to = address(&format!("127.0.0.1:{}/door", free_port()));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _over = Raised(&over);
+            for n in 0..rounds(60, 1000) {
+                let mut server = node(&config).unwrap();
+                let listener = server.nic.listen(&to, 64).unwrap();
+                std::thread::sleep(Duration::from_micros(n * 61 % 2500));
+                // Half of the time with a request that nobody answers.
+                let _unanswered = if n % 2 == 0 { server.nic.poll_listener(listener).unwrap() } else { None };
+            }
+        });
+        while !over.load(Ordering::Relaxed) {
+            let vi = client.vi();
+            // Nobody accepts, so it is refused; but not by running out of time.
+            let error = client.nic.connect_request(vi, &to, LONG).expect_err("nobody accepts");
+            assert!(matches!(error, Error::NoMatch(_)), "{error:?}");
+            client.nic.destroy_vi(vi).unwrap();
+        }
+    });
+}
+
+/// Says so when it goes, by a panic too.
+struct Raised<'a>(&'a AtomicBool);
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

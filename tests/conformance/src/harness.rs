@@ -80,6 +80,11 @@ pub fn shm_copying() -> Setup {
     shared("shm_copying", |config| config.direct = false)
 }
 
+/// Shared memory between NICs that treat each other as those of different users do.
+pub fn shm_isolated() -> Setup {
+    shared("shm_isolated", |config| config.isolate = true)
+}
+
 /// Shared memory without the kernel's help for private memory.
 pub fn shm_without_vm() -> Setup {
     shared("shm_without_vm", |config| config.process_vm = false)

@@ -2,5 +2,6 @@
 
 viaduct_conformance::suite!(shm);
 viaduct_conformance::suite!(shm_copying);
+viaduct_conformance::suite!(shm_isolated);
 viaduct_conformance::suite!(shm_without_vm);
 viaduct_conformance::suite!(shm_cramped);

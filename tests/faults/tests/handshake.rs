@@ -57,7 +57,7 @@ viaduct_kit::isolated! { limit 120;
             say(&channel, bytes, &letter.enclosed());
             assert_eq!(answer(&channel), Answer::Shut);
         }
-        for version in [0, 2, u32::MAX] {
+        for version in [0, 1, u32::MAX] {
             let channel = door.knock();
             say(&channel, &set(&letter.bytes, VERSION, version), &letter.enclosed());
             assert_eq!(answer(&channel), Answer::Said(WRONG_VERSION), "a stranger is told so");

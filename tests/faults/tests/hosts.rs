@@ -189,7 +189,8 @@ fn over_a_bad_link(bad: Bad, rounds: u64) {
         s.nic.post_send(vi, Descriptor::send(buffer)).unwrap();
         assert_eq!(s.nic.wait_send(vi, LONG).unwrap().status, Status::Success);
         let back = s.nic.wait_recv(vi, LONG).unwrap();
-        assert!(back.status == Status::Success && back.data() == content, "message {sent}");
+        assert_eq!(back.status, Status::Success, "message {sent}");
+        assert!(back.data() == content, "message {sent} is another one");
         s.nic.post_recv(vi, back.descriptor).unwrap();
         sent += 1;
     }

@@ -1,5 +1,8 @@
 //! The listening end of [`super::Channel`], and who may own its socket file.
 //!
+//! Mostly that is a file. A name without a file (an *abstract* one) is for processes that share no folder; anybody may
+//! connect to it, so whoever uses one asks who is there.
+//!
 //! A killed process leaves its socket file behind. The next one to bind finds out by connecting whether anybody listens
 //! and removes the file if not. Two processes doing so at once could remove each other's fresh file, so all of it
 //! happens under a lock on the folder itself, which needs no lock file and ends with the process.
@@ -23,12 +26,18 @@ use crate::error::OsError;
 use crate::fork::{self, Registration};
 use crate::point::point;
 
-/// A socket file that other processes of the same user connect to. Dead in forked children.
+/// A socket that other processes connect to. Dead in forked children.
 #[derive(Debug)]
 pub struct Listener {
     /// A child that kept the socket would make a dead listener look alive.
     _in_child: Registration,
     fd: OwnedFd,
+    /// Removed at the end; an abstract name needs nothing.
+    _file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+struct SocketFile {
     dir: OwnedFd,
     name: OsString,
     /// Device and inode of our file, and the process that made it.
@@ -65,7 +74,25 @@ impl Listener {
         point("bind.listening");
         let file = identity(dir.as_fd(), &name).map_err(|e| OsError::sys("stat", e))?;
         let _in_child = fork::close_in_child(fd.as_raw_fd());
-        Ok(Listener { _in_child, fd, dir, name, file, owner: getpid().as_raw_nonzero().get() })
+        let file = SocketFile { dir, name, file, owner: getpid().as_raw_nonzero().get() };
+        Ok(Listener { _in_child, fd, _file: Some(file) })
+    }
+
+    /// Listens at an abstract name, to which every user of this network namespace may connect.
+    ///
+    /// # Errors
+    /// [`OsError::InUse`] if somebody has the name; otherwise the kernel's.
+    pub fn bind_abstract(name: &[u8]) -> Result<Listener, OsError> {
+        let fd = socket().map_err(|e| OsError::sys("socket", e))?;
+        let addr = SocketAddrUnix::new_abstract_name(name).map_err(|e| OsError::sys("bind", e))?;
+        match bind(&fd, &addr) {
+            Err(Errno::ADDRINUSE) => {
+                return Err(OsError::InUse { path: OsStr::from_bytes(name).into() });
+            }
+            other => other.map_err(|e| OsError::sys("bind", e))?,
+        }
+        listen(&fd, 128).map_err(|e| OsError::sys("listen", e))?;
+        Ok(Listener { _in_child: fork::close_in_child(fd.as_raw_fd()), fd, _file: None })
     }
 
     /// The next connection, if one waits.
@@ -90,7 +117,7 @@ impl AsFd for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // A forked child has this value too, but the file is its parent's.
         if getpid().as_raw_nonzero().get() != self.owner {

@@ -38,7 +38,8 @@ struct Both {
 
 impl Auto {
     pub(super) fn open(config: &Config) -> Result<Auto, Error> {
-        let mut local = config.shm.clone();
+        let mut local = crate::local(config)?;
+        local.host = config.ofi.host.clone();
         if let Some(host) = &config.ofi.host {
             // Processes of another host of this name or that do not meet here, though they share the machine.
             let folder = runtime_dir::runtime_dir(local.runtime_dir.as_deref())?;

@@ -66,6 +66,7 @@ numbers! {
     FI_RECV: u64 = 1 << 10;
     FI_SEND: u64 = 1 << 11;
     FI_EP_MSG: u32 = 1;
+    FI_EP_RDM: u32 = 3;
     FI_MR_LOCAL: i32 = 1 << 2;
     FI_MR_VIRT_ADDR: i32 = 1 << 4;
     FI_MR_ALLOCATED: i32 = 1 << 5;
@@ -74,6 +75,7 @@ numbers! {
     FI_THREAD_DOMAIN: u32 = 3;
     FI_WAIT_NONE: u32 = 0;
     FI_WAIT_FD: u32 = 3;
+    FI_WAIT_POLLFD: u32 = 6;
     FI_CQ_FORMAT_MSG: u32 = 2;
     FI_CONNREQ: u32 = 1;
     FI_CONNECTED: u32 = 2;
@@ -83,6 +85,7 @@ numbers! {
     FI_SOCKADDR_IN: u32 = 2;
     FI_SOCKADDR_IN6: u32 = 3;
     FI_EAGAIN: i32 = 11;
+    FI_ETOOSMALL: i32 = 257;
     FI_EAVAIL: i32 = 259;
     FI_EADDRINUSE: i32 = 98;
     FI_ECONNREFUSED: i32 = 111;

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::nic::{Core, MESSAGES, lock};
+use super::nic::{Core, lock};
+use super::watch::Watch;
 
 /// Longest wait for the last words of a NIC that closes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Arc<Core>) {
-    let (mut events, mut seen) = (Vec::new(), 0);
+    let (mut watch, mut seen) = (Watch::default(), 0);
     while !core.stop.load(Ordering::Acquire) {
         let (calls, timeout) = {
             let mut engine = lock(&core.engine);
@@ -24,19 +25,18 @@ pub(super) fn run(core: &Arc<Core>) {
                 true => engine.sleep_ns(core).map(Duration::from_nanos),
                 false => Some(Duration::ZERO),
             };
+            watch.begin(&mut engine, core);
             (calls, timeout)
         };
         if calls.is_empty() {
-            // A failure here (a signal) is a wake-up like any other.
-            events.clear();
-            let _ = core.epoll.wait(&mut events, timeout);
             // Messages may be the owner's to take; connections that come and go are not.
-            if !events.is_empty() && events.iter().all(|e| e.token == MESSAGES) {
+            if watch.sleep(core, timeout) {
                 core.pace.step_aside(&mut seen);
             }
             core.pace.wake.drain();
             continue;
         }
+        watch.end(core);
         // A name server may take its time: not under the lock.
         for call in calls {
             let places = core.names.places(&call.remote);
@@ -54,7 +54,7 @@ pub(super) fn finish(core: &Arc<Core>) {
     };
     drop(stale); // an endpoint in it takes the lock
     let give_up = Instant::now() + LAST_WORDS;
-    let mut events = Vec::new();
+    let mut watch = Watch::default();
     loop {
         let mut engine = lock(&core.engine);
         engine.events(core);
@@ -65,13 +65,15 @@ pub(super) fn finish(core: &Arc<Core>) {
             for id in ids {
                 engine.remove(id);
             }
+            engine.forget_half_connected();
             return;
         }
         let sleep = engine.fabric.may_sleep();
+        watch.begin(&mut engine, core);
         drop(engine);
         if sleep {
-            events.clear();
-            let _ = core.epoll.wait(&mut events, Some(Duration::from_millis(20)));
+            watch.sleep(core, Some(Duration::from_millis(20)));
         }
+        watch.end(core);
     }
 }

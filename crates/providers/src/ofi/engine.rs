@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use viaduct_os::clock;
+use viaduct_os::poll::Watched;
+use viaduct_os::sockets::{self, Forgotten};
 use viaduct_via::provider::Event;
 use viaduct_via::{Fault, RemoteAttributes, Vi};
 
@@ -50,8 +52,23 @@ pub(super) struct Engine {
     polls: u32,
     done: Vec<Done>,
     touched: Vec<u32>,
-    /// Last, so that it is closed after all endpoints.
+    /// The list of descriptors that the control thread sleeps on, and room to compare it.
+    pub(super) watched: Vec<Watched>,
+    scratch: Vec<Watched>,
+    /// Closed after all endpoints.
     pub(super) fabric: Fabric,
+    /// Last, when libfabric has closed what it knows of.
+    pub(super) forgotten: LeftOver,
+}
+
+/// Sockets that libfabric lost when the NIC closed.
+#[derive(Default)]
+pub(super) struct LeftOver(Vec<Forgotten>);
+
+impl Drop for LeftOver {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Forgotten::close);
+    }
 }
 
 impl Engine {
@@ -73,8 +90,19 @@ impl Engine {
             polls: 0,
             done: Vec::with_capacity(BATCH),
             touched: Vec::new(),
+            watched: Vec::new(),
+            scratch: Vec::new(),
             fabric,
+            forgotten: LeftOver::default(),
         }
+    }
+
+    /// Whoever is half connected to a port of ours is lost by libfabric when the port closes: its other end is told that
+    /// nobody is there. There are no connections any more, and no new ones are taken in.
+    pub(super) fn forget_half_connected(&mut self) {
+        let lost = |port: &Port| sockets::forgotten_at(port.ip, port.port);
+        self.forgotten.0 = self.ports.iter().flat_map(lost).collect();
+        self.forgotten.0.iter_mut().for_each(Forgotten::reset);
     }
 
     pub(super) fn number(&mut self) -> u64 {
@@ -90,6 +118,13 @@ impl Engine {
         if self.polls.is_multiple_of(EVENTS_EVERY) {
             self.events(core);
         }
+    }
+
+    /// Whether the control thread sleeps on other descriptors than there are now.
+    pub(super) fn is_list_stale(&mut self) -> bool {
+        self.fabric.list(&mut self.scratch);
+        let same = |(a, b): (&Watched, &Watched)| a.fd == b.fd && a.events == b.events;
+        self.scratch.len() != self.watched.len() || !self.scratch.iter().zip(&self.watched).all(same)
     }
 
     /// Tells how many lanes there are, whoever may ask without the lock.

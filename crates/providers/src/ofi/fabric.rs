@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use viaduct_os::poll::{self, Watched};
 use viaduct_via::Error;
 
 use super::abi::*;
@@ -38,6 +40,8 @@ pub(crate) struct Fabric {
     pub(super) domain: *mut FidDomain,
     cq: *mut FidCq,
     pub(super) eq: *mut FidEq,
+    /// The completion queue has a list of descriptors, not one: all but these, which are always ready (`find_stuck`).
+    listed: Option<Vec<RawFd>>,
 }
 
 // SAFETY: used by one thread at a time, under the engine's lock.
@@ -65,7 +69,8 @@ pub(crate) struct Done {
 pub(crate) const BATCH: usize = 16;
 
 impl Fabric {
-    pub(crate) fn open(fi: &'static Fi, info: Info) -> Result<Fabric, Error> {
+    /// Opens a provider, with a list of descriptors to sleep on if that is wanted and there.
+    pub(crate) fn open(fi: &'static Fi, info: Info, listed: bool) -> Result<Fabric, Error> {
         let mut this = Fabric {
             fi,
             info,
@@ -73,6 +78,7 @@ impl Fabric {
             domain: ptr::null_mut(),
             cq: ptr::null_mut(),
             eq: ptr::null_mut(),
+            listed: None,
         };
         let check = |call, code: c_int| if code == 0 { Ok(()) } else { Err(failed(fi, call, code.into())) };
         let none = ptr::null_mut();
@@ -91,23 +97,99 @@ impl Fabric {
                 wait_set: ptr::null_mut(),
             };
             check("fi_eq_open", (ops.eq_open)(this.fabric, &raw mut eq, &raw mut this.eq, none))?;
-            let mut cq = CqAttr {
-                size: 16_384,
-                flags: 0,
-                format: FI_CQ_FORMAT_MSG,
-                wait_obj: FI_WAIT_FD,
-                signaling_vector: 0,
-                wait_cond: 0,
-                wait_set: ptr::null_mut(),
-            };
-            let ops = &*(*this.domain).ops;
-            check("fi_cq_open", (ops.cq_open)(this.domain, &raw mut cq, &raw mut this.cq, none))?;
+        }
+        if listed && this.open_cq(FI_WAIT_POLLFD) == 0 {
+            this.listed = this.find_stuck();
+        }
+        if this.listed.is_none() {
+            if !this.cq.is_null() {
+                // SAFETY: open, closed once, and nothing depends on it.
+                unsafe { close(std::mem::replace(&mut this.cq, ptr::null_mut()).cast()) };
+            }
+            check("fi_cq_open", this.open_cq(FI_WAIT_FD))?;
         }
         Ok(this)
     }
 
-    /// The descriptors that become readable when there is something in the queues.
-    pub(crate) fn wait_fds(&self) -> Result<[BorrowedFd<'_>; 2], Error> {
+    fn open_cq(&mut self, wait_obj: u32) -> c_int {
+        let mut cq = CqAttr {
+            size: 16_384,
+            flags: 0,
+            format: FI_CQ_FORMAT_MSG,
+            wait_obj,
+            signaling_vector: 0,
+            wait_cond: 0,
+            wait_set: ptr::null_mut(),
+        };
+        // SAFETY: an open domain; a queue that could not be opened leaves nothing behind.
+        let code = unsafe {
+            ((*(*self.domain).ops).cq_open)(self.domain, &raw mut cq, &raw mut self.cq, ptr::null_mut())
+        };
+        if code != 0 {
+            self.cq = ptr::null_mut();
+        }
+        code
+    }
+
+    /// Whether the completion queue has a list of descriptors.
+    pub(crate) fn has_list(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// The completion queue's descriptors, as they are now.
+    pub(crate) fn list(&self, into: &mut Vec<Watched>) {
+        self.settle();
+        // Without any, nobody would be woken: then somebody looks a few times a second, for signs of life.
+        let _ = self.fill_list(into);
+        if let Some(stuck) = &self.listed {
+            into.retain(|w| !stuck.contains(&w.fd));
+        }
+    }
+
+    fn fill_list(&self, into: &mut Vec<Watched>) -> Result<(), c_int> {
+        let mut room = into.capacity().max(8);
+        loop {
+            into.resize(room, Watched::read(-1));
+            let there = self.get_list(into).inspect_err(|_| into.clear())?;
+            if there <= room {
+                into.truncate(there);
+                return Ok(());
+            }
+            room = there;
+        }
+    }
+
+    /// The provider puts off changes of its list until it next looks at it: it does so now.
+    fn settle(&self) {
+        let mut nothing = CqMsgEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
+        // SAFETY: an open queue; nothing is fetched from it.
+        unsafe { ((*(*self.cq).ops).read)(self.cq, (&raw mut nothing).cast(), 0) };
+    }
+
+    /// Descriptors that are ready although there is nothing in the fresh queue: in 1.17 the provider `tcp` has one by which it
+    /// wakes itself, and never reads it. `None` if there is no list.
+    fn find_stuck(&self) -> Option<Vec<RawFd>> {
+        self.settle();
+        let mut list = Vec::new();
+        self.fill_list(&mut list).ok()?;
+        poll::wait(&mut list, Some(Duration::ZERO)).ok()?;
+        Some(list.iter().filter(|w| w.found != 0).map(|w| w.fd).collect())
+    }
+
+    /// How many descriptors there are; if there is room for them, they are in it.
+    fn get_list(&self, room: &mut [Watched]) -> Result<usize, c_int> {
+        let mut list = WaitPollFd { change_index: 0, nfds: room.len(), fd: room.as_mut_ptr().cast() };
+        // SAFETY: an open queue that was made with a list, and as much room as is said.
+        let code = unsafe {
+            let fid = &raw mut (*self.cq).fid;
+            ((*(*fid).ops).control)(fid, FI_GETWAIT, (&raw mut list).cast())
+        };
+        if code == 0 || code == -FI_ETOOSMALL { Ok(list.nfds) } else { Err(code) }
+    }
+
+    /// The descriptors that become readable when there is something in the queues: of events, and of completions if it has
+    /// but one.
+    pub(crate) fn wait_fds(&self) -> Result<(BorrowedFd<'_>, Option<BorrowedFd<'_>>), Error> {
         let of = |fid: *mut Fid| {
             let mut fd: RawFd = -1;
             // SAFETY: an open queue that was made with a descriptor to wait on.
@@ -119,7 +201,10 @@ impl Fabric {
             Ok(unsafe { BorrowedFd::borrow_raw(fd) })
         };
         // SAFETY: both queues are open.
-        unsafe { Ok([of(&raw mut (*self.cq).fid)?, of(&raw mut (*self.eq).fid)?]) }
+        unsafe {
+            let messages = if self.has_list() { None } else { Some(of(&raw mut (*self.cq).fid)?) };
+            Ok((of(&raw mut (*self.eq).fid)?, messages))
+        }
     }
 
     /// Whether one may sleep on the descriptors now; false if there is something in the queues already.
@@ -274,7 +359,7 @@ impl Drop for Fabric {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use viaduct_kit::effort::scaled;
     use viaduct_kit::packages::skip;
@@ -292,14 +377,15 @@ mod tests {
             }
         };
         let list = Info::find(fi, Some("tcp"), FI_MSG).unwrap();
-        Some(Fabric::open(fi, list.first_of("tcp").unwrap()).unwrap())
+        Some(Fabric::open(fi, list.first_of("tcp").unwrap(), false).unwrap())
     }
 
     /// Sleeps on the descriptors of both until `look` finds something.
     fn until<T>(a: &Fabric, b: &Fabric, mut look: impl FnMut() -> Option<T>) -> T {
         let epoll = Epoll::new().unwrap();
-        for (n, fd) in [a, b].iter().flat_map(|f| f.wait_fds().unwrap()).enumerate() {
-            epoll.add(fd, n as u64, Interest::Read).unwrap();
+        for (events, messages) in [a, b].map(|f| f.wait_fds().unwrap()) {
+            epoll.add(events, 0, Interest::Read).unwrap();
+            epoll.add(messages.unwrap(), 0, Interest::Read).unwrap();
         }
         let end = Instant::now() + scaled(Duration::from_secs(30));
         loop {

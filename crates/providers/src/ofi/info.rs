@@ -34,6 +34,16 @@ impl Info {
     /// What there is for connected endpoints with these capabilities; no provider asks for every one, and no capability
     /// for all that each has.
     pub(crate) fn find(fi: &'static Fi, provider: Option<&str>, caps: u64) -> Result<Info, Error> {
+        Info::find_with(fi, provider, caps, FI_EP_MSG)
+    }
+
+    /// The same for endpoints of this kind.
+    pub(super) fn find_with(
+        fi: &'static Fi,
+        provider: Option<&str>,
+        caps: u64,
+        endpoints: u32,
+    ) -> Result<Info, Error> {
         // SAFETY: null asks for an empty structure with everything below it.
         let hints = unsafe { (fi.dupinfo)(ptr::null()) };
         if hints.is_null() {
@@ -44,7 +54,7 @@ impl Info {
         unsafe {
             let h = &mut *hints.ptr;
             h.caps = caps;
-            (*h.ep_attr).r#type = FI_EP_MSG;
+            (*h.ep_attr).r#type = endpoints;
             let d = &mut *h.domain_attr;
             d.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
             d.threading = FI_THREAD_DOMAIN;

@@ -41,6 +41,7 @@ mod sys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod vi;
+mod watch;
 mod wire;
 
 use std::path::Path;
@@ -81,7 +82,7 @@ pub(crate) fn open_with(config: OfiConfig, parts: Parts) -> Result<Ofi, Error> {
             hint: "make ofi.window smaller",
         });
     }
-    let fabric = Fabric::open(info.fi, info)?;
+    let fabric = Fabric::open(info.fi, info, true)?;
     Ofi::open(config, fabric, lasting_name(&name), parts)
 }
 
@@ -124,6 +125,8 @@ pub struct Found {
     pub version: (u32, u32),
     /// Providers with connected endpoints.
     pub offers: Vec<Offer>,
+    /// Providers with reliable datagrams alone, which Viaduct does not use (ADR 0014).
+    pub datagrams: Vec<String>,
 }
 
 /// Looks for libfabric and what it offers.
@@ -133,7 +136,11 @@ pub struct Found {
 pub fn find(config: &OfiConfig) -> Result<Found, Error> {
     let fi = Fi::load(&config.library)?;
     let offers = Info::find(fi, None, 0)?.offers();
-    Ok(Found { version: fi.version(), offers })
+    let others = Info::find_with(fi, None, 0, abi::FI_EP_RDM).map(|info| info.offers()).unwrap_or_default();
+    // Layers of libfabric's own over another provider have a name with a semicolon.
+    let datagrams = others.into_iter().map(|o| o.name);
+    let datagrams = datagrams.filter(|n| !n.contains(';') && !offers.iter().any(|o| o.name == *n)).collect();
+    Ok(Found { version: fi.version(), offers, datagrams })
 }
 
 /// The token of the job that these settings stand for; without one, that of this user on this host.

@@ -30,6 +30,7 @@ use crate::parties::MAX_PRIVATE;
 /// Tokens of the control thread's descriptors.
 pub(super) const WAKE: u64 = 0;
 pub(super) const MESSAGES: u64 = 1;
+const EVENTS: u64 = 2;
 
 /// Most VIs.
 pub(crate) const MAX_VI: usize = 1 << 16;
@@ -136,8 +137,10 @@ impl Ofi {
         names.sweep();
         let (epoll, pace) = (Epoll::new()?, Arc::new(Pace::new()?));
         epoll.add(&pace.wake, WAKE, Interest::Read)?;
-        for (n, fd) in fabric.wait_fds()?.into_iter().enumerate() {
-            epoll.add(fd, MESSAGES + n as u64, Interest::Read)?;
+        let (events, messages) = fabric.wait_fds()?;
+        epoll.add(events, EVENTS, Interest::Read)?;
+        if let Some(messages) = messages {
+            epoll.add(messages, MESSAGES, Interest::Read)?;
         }
         parts.sleeper.set(pace.clone());
         let core = Arc::new(Core {
@@ -220,25 +223,25 @@ impl Provider for Ofi {
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {
-        lock(&self.core.engine).regions.publish(handle, region);
+        self.core.hold().regions.publish(handle, region);
         Ok(())
     }
 
     /// Operations of peers are carried out under the engine's lock, so nobody is in the region once it is out.
     fn withdraw(&mut self, handle: MemHandle) {
-        lock(&self.core.engine).regions.withdraw(handle);
+        self.core.hold().regions.withdraw(handle);
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
-        lock(&self.core.engine).listen(&self.core, address, backlog)
+        self.core.hold().listen(&self.core, address, backlog)
     }
 
     fn set_waiting(&mut self, listener: ListenId, waiting: bool) {
-        lock(&self.core.engine).set_waiting(listener, waiting);
+        self.core.hold().set_waiting(listener, waiting);
     }
 
     fn unlisten(&mut self, listener: ListenId) {
-        lock(&self.core.engine).unlisten(&self.core, listener);
+        self.core.hold().unlisten(&self.core, listener);
     }
 
     fn request(
@@ -249,7 +252,7 @@ impl Provider for Ofi {
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
         super::place::Place::of(remote)?;
-        let mut engine = lock(&self.core.engine);
+        let mut engine = self.core.hold();
         let from = match local {
             Some(local) => local.clone(),
             None => NetAddress::local(&format!("nic-{}", &self.core.host.to_string()[..8]))?,
@@ -267,11 +270,11 @@ impl Provider for Ofi {
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
         super::place::Place::of(remote)?;
-        lock(&self.core.engine).request_peer(&self.core, vi, local, remote, ours)
+        self.core.hold().request_peer(&self.core, vi, local, remote, ours)
     }
 
     fn cancel(&mut self, vi: Vi) {
-        let stale = lock(&self.core.engine).cancel(vi);
+        let stale = self.core.hold().cancel(vi);
         drop(stale); // an endpoint in it takes the lock
     }
 
@@ -281,21 +284,21 @@ impl Provider for Ofi {
         vi: Vi,
         ours: &RemoteAttributes,
     ) -> Result<Box<dyn Endpoint>, Error> {
-        let endpoint = lock(&self.core.engine).accept(&self.core, request, vi, ours)?;
+        let endpoint = self.core.hold().accept(&self.core, request, vi, ours)?;
         Ok(Box::new(endpoint))
     }
 
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), Error> {
-        lock(&self.core.engine).reject(&self.core, request, private_data);
+        self.core.hold().reject(&self.core, request, private_data);
         Ok(())
     }
 
     fn next_event(&mut self) -> Option<Event> {
-        lock(&self.core.engine).events.pop_front()
+        self.core.hold().events.pop_front()
     }
 
     fn ready(&mut self, into: &mut Vec<Vi>) {
-        let mut engine = lock(&self.core.engine);
+        let mut engine = self.core.hold();
         engine.poll(&self.core);
         into.append(&mut engine.ready);
     }

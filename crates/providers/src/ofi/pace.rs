@@ -15,10 +15,14 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_via::Error;
 use viaduct_via::provider::Sleeper;
 
-/// How long the control thread stays away before it looks whether the owner still polls.
+/// How long the control thread stays away before it looks whether the owner still polls: each time that it finds it in a
+/// tight loop twice as long, because every wake-up costs the owner some microseconds if they share a core.
 const ASIDE: Duration = Duration::from_millis(1);
-/// How often in a row: its other duties do not wait for ever.
-const TIMES: u32 = 50;
+const LONGEST_ASIDE: Duration = Duration::from_millis(8);
+/// Looks in a millisecond that only a tight loop makes.
+const TIGHT: u64 = 100;
+/// How long in a row: its other duties do not wait for ever.
+const ALL_ASIDE: Duration = Duration::from_millis(50);
 
 /// A thread sleeps on the bell, or in poll or epoll.
 const PARKED: u32 = 1;
@@ -30,6 +34,8 @@ pub(super) struct Pace {
     asleep: AtomicU32,
     /// The control thread stays away.
     aside: AtomicBool,
+    /// It sleeps on a list of descriptors. Written under the engine's lock when it begins to.
+    pub(super) listed: AtomicBool,
     /// Wakes the control thread, wherever it sleeps.
     pub(super) wake: EventFd,
     /// Nothing but that.
@@ -44,6 +50,7 @@ impl Pace {
             polls: AtomicU64::new(0),
             asleep: AtomicU32::new(0),
             aside: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             wake,
             only_wake,
         })
@@ -57,15 +64,22 @@ impl Pace {
 
     /// The control thread: stays away as long as the owner polls. `seen` is what it saw the last time.
     pub(super) fn step_aside(&self, seen: &mut u64) {
-        for _ in 0..TIMES {
+        let (mut aside, mut all) = (ASIDE, Duration::ZERO);
+        while all < ALL_ASIDE {
             let polls = self.polls.load(Ordering::Relaxed);
-            if std::mem::replace(seen, polls) == polls {
+            let before = std::mem::replace(seen, polls);
+            if before == polls {
                 return;
             }
+            if all > Duration::ZERO {
+                let tight = polls.wrapping_sub(before) > TIGHT * aside.as_millis() as u64;
+                aside = if tight { (2 * aside).min(LONGEST_ASIDE) } else { ASIDE };
+            }
+            all += aside;
             // Said before the look, as the owner says that it sleeps before it looks at this: one sees the other.
             self.aside.store(true, Ordering::SeqCst);
             let called = self.asleep.load(Ordering::SeqCst) != 0
-                || self.only_wake.wait(&mut Vec::new(), Some(ASIDE)).is_ok_and(|n| n > 0);
+                || self.only_wake.wait(&mut Vec::new(), Some(aside)).is_ok_and(|n| n > 0);
             self.aside.store(false, Ordering::Relaxed);
             if called {
                 return;

@@ -56,7 +56,7 @@ impl Rogue {
     fn new(config: &OfiConfig, token: &Token) -> Rogue {
         let fi = Fi::load(&config.library).unwrap();
         let info = Info::find(fi, Some("tcp"), super::abi::FI_MSG).unwrap().first_of("tcp").unwrap();
-        let fabric = Fabric::open(fi, info).unwrap();
+        let fabric = Fabric::open(fi, info, false).unwrap();
         let host = viaduct_job::HostId::of_this(None).unwrap();
         let names = Names::new(config.runtime_dir.clone().unwrap(), token, host);
         let place = names.find(&"door".parse().unwrap()).expect("somebody listens");

@@ -7,7 +7,7 @@ use viaduct_via::provider::{Endpoint, Submit};
 use viaduct_via::{Fault, Queues, Work};
 
 use super::connect::Stage;
-use super::nic::{Core, lock};
+use super::nic::Core;
 use super::outgoing::Handed;
 
 /// How long the end of a connection waits for messages that libfabric has begun to send.
@@ -27,7 +27,7 @@ impl OfiVi {
 
 impl Endpoint for OfiVi {
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
-        let mut engine = lock(&self.core.engine);
+        let mut engine = self.core.hold();
         let Some(lane) = engine.lanes.get_mut(&self.lane) else { return Submit::Busy };
         match lane.hand_over(work, index) {
             Handed::Done => Submit::Done,
@@ -37,7 +37,7 @@ impl Endpoint for OfiVi {
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
-        let mut engine = lock(&self.core.engine);
+        let mut engine = self.core.hold();
         let Some(lane) = engine.lanes.get_mut(&self.lane).filter(|l| l.end.is_none()) else {
             return Submit::Busy;
         };
@@ -51,7 +51,7 @@ impl Endpoint for OfiVi {
     fn recv_posted(&mut self, _: &Work, _: u32) {}
 
     fn poll(&mut self, queues: &mut Queues<'_>) {
-        let mut engine = lock(&self.core.engine);
+        let mut engine = self.core.hold();
         engine.poll(&self.core);
         let engine = &mut *engine;
         let Some(lane) = engine.lanes.get_mut(&self.lane) else {
@@ -69,7 +69,7 @@ impl Endpoint for OfiVi {
     }
 
     fn set_armed(&mut self, armed: bool) {
-        if let Some(lane) = lock(&self.core.engine).lanes.get_mut(&self.lane) {
+        if let Some(lane) = self.core.hold().lanes.get_mut(&self.lane) {
             lane.armed = armed;
         }
     }
@@ -78,7 +78,7 @@ impl Endpoint for OfiVi {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
-        let mut engine = lock(&self.core.engine);
+        let mut engine = self.core.hold();
         let engine = &mut *engine;
         // From here on nobody reads or writes memory of the VI's descriptors: what libfabric still sends from there
         // mostly leaves in no time, and a peer that does not take it is not waited for.

@@ -11,9 +11,11 @@
 //! ACK, which tells whether the client keeps the socket; else both know and nothing more is said.
 //!
 //! This file is what both sides do. [`client`] and [`server`] have the steps of each, [`peer`] those of two NICs that
-//! ask for each other, [`sockets`] the listening addresses.
+//! ask for each other, [`sockets`] the listening addresses. Processes of different users meet elsewhere, and greet first
+//! ([`greet`]).
 
 mod client;
+mod greet;
 mod peer;
 mod server;
 mod sockets;
@@ -32,8 +34,11 @@ use zerocopy::IntoBytes;
 
 use super::control::{CHANNEL, Handshake, PROCESS, Stage, token};
 use super::nic::Core;
-use super::pair::{Pair, Passed, lock};
+use super::pair::{Modes, Pair, Passed, lock};
 use super::wire::{Hello, hello};
+
+/// Told to whoever meets somebody that hangs up.
+const NOT_LET_IN: &str = "the listener hung up on our greeting; its shm.other-users has to name our user";
 
 impl Core {
     /// Something came from a connection being set up.
@@ -46,6 +51,11 @@ impl Core {
         };
         let hello = match received {
             Ok(Recv::WouldBlock) => return,
+            Ok(Recv::Message(n)) if self.is_greeting(id) => {
+                // Descriptors that come with it are closed.
+                self.greeted(id, &buffer[..n]);
+                return;
+            }
             Ok(Recv::Message(n)) => Hello::parse(&buffer[..n]),
             Ok(Recv::Closed) => {
                 self.drop_handshake(id);
@@ -73,7 +83,7 @@ impl Core {
             Some(Stage::Fresh { .. }) => asks,
             Some(Stage::Accepted { .. }) => ends,
             Some(Stage::Asking { .. }) => !asks && !ends,
-            Some(Stage::Asked { .. }) | None => false,
+            _ => false,
         };
         match in_turn {
             // Who is out of step is turned away.
@@ -87,18 +97,18 @@ impl Core {
     /// The other side speaks another version: a client is told by us, a client of ours is told why.
     fn other_version(self: &Arc<Core>, id: u64, error: Error) {
         let Some(h) = self.take_handshake(id) else { return };
-        match h.stage {
-            Stage::Asking { call, .. } => self.refused(&call, error),
-            _ => drop(h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[])),
+        match h.stage.call() {
+            Some((call, _)) => self.refused(call, error),
+            None => drop(h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[])),
         }
     }
 
     /// The answer has come and could not be taken, for want of descriptors perhaps: not the peer's fault.
     fn fail_handshake(self: &Arc<Core>, id: u64, error: OsError) {
-        let asking = lock(&self.control).handshakes.get(&id).and_then(|h| match &h.stage {
-            Stage::Asking { call, .. } => Some(call.clone()),
-            _ => None,
-        });
+        let asking = lock(&self.control)
+            .handshakes
+            .get(&id)
+            .and_then(|h| h.stage.call().map(|(call, _)| call.clone()));
         let Some(call) = asking else { return self.drop_handshake(id) };
         drop(self.take_handshake(id));
         self.refused(&call, Error::Os(error));
@@ -123,10 +133,13 @@ impl Core {
         }
         let Some(h) = self.take_handshake(id) else { return };
         match h.stage {
-            Stage::Asking { call, peer: true } => self.peer_not_there(&call),
+            Stage::Asking { call, peer: true } | Stage::Calling { call, peer: true, .. } => {
+                self.peer_not_there(&call);
+            }
+            Stage::Calling { call, .. } => self.refused(&call, Error::NotOfThisJob(NOT_LET_IN)),
             Stage::Asking { call, .. } => self.refused(&call, Error::NoMatch(call.remote.to_string())),
             Stage::Accepted { pair, lane, .. } => self.abandoned(&pair, lane),
-            Stage::Fresh { .. } | Stage::Asked { .. } => {}
+            _ => {}
         }
     }
 
@@ -156,7 +169,8 @@ impl Core {
             return Ok((pair.clone(), Some(channel)));
         }
         let id = control.number();
-        let modes = (self.config.direct, self.config.process_vm);
+        let foreign = hello.isolated() || self.is_foreign(&channel)?;
+        let modes = Modes { foreign, direct: self.config.direct, vm: self.config.process_vm };
         point("pair.before-open");
         let wake = self.wake.clone();
         let pair = Arc::new(Pair::open(id, channel, hello, passed, self.config.ring_slots, modes, wake)?);
@@ -185,11 +199,11 @@ impl Core {
         Ok(())
     }
 
-    /// Our page, directory and bell, as every peer gets them.
-    fn own_fds(&self) -> Result<[std::os::fd::BorrowedFd<'_>; 3], Error> {
+    /// Our page, directory and bell, as every peer gets them. What we have is nothing that other users should know.
+    fn own_fds(&self, foreign: bool) -> Result<[std::os::fd::BorrowedFd<'_>; 3], Error> {
         let none = || Error::Protocol("a segment without descriptor");
         // The first part of the directory lives as long as the NIC, so its descriptor does too.
-        let directory = self.directory_fd.as_fd();
+        let directory = if foreign { self.no_directory()? } else { self.directory_fd.as_fd() };
         Ok([self.page_segment.fd().ok_or_else(none)?, directory, self.bell_fd.as_fd()])
     }
 }

@@ -11,9 +11,11 @@ use viaduct_os::clock;
 use viaduct_os::epoll::Interest;
 use viaduct_os::fdpass::{Channel, Listener, Recv};
 use viaduct_os::point::point;
+use viaduct_os::process;
 use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{NetAddress, RemoteAttributes, Vi};
 
+use super::greeting::{Client, Server};
 use super::lane::LaneId;
 use super::nic::Core;
 use super::pair::{Pair, Passed, lock};
@@ -26,6 +28,7 @@ pub(crate) const SOCKET: u64 = 1;
 pub(crate) const HANDSHAKE: u64 = 2;
 pub(crate) const CHANNEL: u64 = 3;
 pub(crate) const PROCESS: u64 = 4;
+pub(crate) const MEETING: u64 = 5;
 
 /// A connection that says nothing for this long during set-up is dropped.
 const HANDSHAKE_DEADLINE_NS: u64 = 5_000_000_000;
@@ -57,6 +60,8 @@ pub(crate) struct Control {
 /// A listening address.
 pub(crate) struct Socket {
     pub(crate) listener: Listener,
+    /// The same for processes of other users.
+    pub(crate) meeting: Option<Listener>,
     pub(crate) address: NetAddress,
     /// Client-server listening, if any.
     pub(crate) listen: Option<Listen>,
@@ -79,14 +84,35 @@ pub(crate) struct Handshake {
 }
 
 pub(crate) enum Stage {
+    /// Server: another user perhaps, who has to greet first.
+    Stranger { socket: u64 },
+    /// Server: we have greeted, and wait for the proof.
+    Greeted { socket: u64, server: Box<Server> },
     /// Server: nothing has come yet.
     Fresh { socket: u64 },
     /// Server: a request waits for its answer.
     Asked { request: RequestId, listener: ListenId, hello: Box<Hello>, passed: Passed },
     /// Server: accepted; the client's last word is to come. The lane is ours.
     Accepted { pair: Arc<Pair>, lane: LaneId },
+    /// Client: we have greeted a process of another user.
+    Calling { call: Call, peer: bool, client: Box<Client> },
     /// Client: waits for the answer.
     Asking { call: Call, peer: bool },
+}
+
+impl Stage {
+    /// A request of ours, and whether it is for a peer.
+    pub(crate) fn call(&self) -> Option<(&Call, bool)> {
+        match self {
+            Stage::Calling { call, peer, .. } | Stage::Asking { call, peer } => Some((call, *peer)),
+            _ => None,
+        }
+    }
+
+    /// Nothing came from there that would say what it wants.
+    fn is_silent(&self) -> bool {
+        matches!(self, Stage::Stranger { .. } | Stage::Greeted { .. } | Stage::Fresh { .. })
+    }
 }
 
 /// A request of ours.
@@ -139,7 +165,7 @@ impl Control {
     }
 
     fn is_silent(&self, handshake: u64) -> bool {
-        self.handshakes.get(&handshake).is_some_and(|h| matches!(h.stage, Stage::Fresh { .. }))
+        self.handshakes.get(&handshake).is_some_and(|h| h.stage.is_silent())
     }
 
     /// The one that has been silent for longest, if there are too many.
@@ -172,7 +198,8 @@ pub(crate) fn run(core: &Arc<Core>) {
             let (kind, id) = (event.token & 7, event.token >> 3);
             match kind {
                 WAKE => drop(core.wake.drain()),
-                SOCKET => core.incoming(id, &mut buffer),
+                SOCKET => core.incoming(id, false, &mut buffer),
+                MEETING => core.incoming(id, true, &mut buffer),
                 HANDSHAKE => core.handshake(id, &mut buffer),
                 CHANNEL => core.channel(id, &mut buffer),
                 PROCESS => core.process_died(id),
@@ -198,11 +225,13 @@ impl Core {
     }
 
     /// Accepts what has come to a listening socket; what is left is told of again.
-    fn incoming(self: &Arc<Core>, socket: u64, buffer: &mut [u8]) {
+    fn incoming(self: &Arc<Core>, socket: u64, meeting: bool, buffer: &mut [u8]) {
         for _ in 0..ACCEPTS {
             let mut control = lock(&self.control);
             let Some(s) = control.sockets.get(&socket) else { return };
-            let channel = match s.listener.accept() {
+            let door = if meeting { s.meeting.as_ref() } else { Some(&s.listener) };
+            let Some(door) = door else { return };
+            let channel = match door.accept() {
                 Ok(Some(channel)) => channel,
                 Ok(None) => return,
                 Err(e) => {
@@ -215,7 +244,11 @@ impl Core {
             };
             point("control.accepted");
             // Strangers are turned away before a byte of theirs is read.
-            if !channel.peer().is_ok_and(|c| c.uid == super::pair::rustix_uid() || c.uid == 0) {
+            let lets_in = |user| match &self.meeting {
+                Some(ours) if meeting => ours.lets_in(user),
+                _ => user == process::effective_uid() || user == 0,
+            };
+            if !channel.peer().is_ok_and(|c| lets_in(c.uid)) {
                 continue;
             }
             let id = control.number();
@@ -224,7 +257,8 @@ impl Core {
             }
             point("control.watched");
             let deadline = Some(clock::now_ns() + HANDSHAKE_DEADLINE_NS);
-            control.handshakes.insert(id, Handshake { channel, deadline, stage: Stage::Fresh { socket } });
+            let stage = if meeting { Stage::Stranger { socket } } else { Stage::Fresh { socket } };
+            control.handshakes.insert(id, Handshake { channel, deadline, stage });
             let one_too_many = control.one_too_many();
             drop(control);
             if let Some(oldest) = one_too_many {
@@ -328,7 +362,7 @@ impl Core {
         }
         point("control.forgotten");
         lock(&self.maps).forget(pair.id);
-        lock(&self.bounce).collect();
+        lock(&self.bounce).lost(pair.id);
         // Cold VIs are looked at only when their doorbell rings.
         for lane in lock(&self.lanes).values().filter(|l| Arc::ptr_eq(&l.pair, pair)) {
             self.page.doorbells.ring(lane.vi);

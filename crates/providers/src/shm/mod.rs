@@ -22,6 +22,7 @@ mod connect;
 mod control;
 mod directory;
 mod doorbell;
+mod greeting;
 mod lane;
 mod map;
 mod mem;

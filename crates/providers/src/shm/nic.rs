@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use viaduct_os::budget::Budget;
@@ -14,16 +14,17 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_os::fork::{self, Registration};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
-use viaduct_os::{barrier, random, runtime_dir};
+use viaduct_os::{barrier, process, random, runtime_dir};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
 };
 
-use super::bounce::Bounce;
+use super::bounce::Bounces;
 use super::control::{self, Control};
 use super::directory::Directory;
 use super::doorbell::BITS;
+use super::greeting::Meeting;
 use super::lane::LaneId;
 use super::map::MapCache;
 use super::mem::Memory;
@@ -31,7 +32,7 @@ use super::pair::{Pair, lock};
 use super::ring::INLINE_BYTES;
 use super::shared::{Direction, NicPage, View};
 use crate::bell::Bell;
-use crate::config::ShmConfig;
+use crate::config::{OtherUsers, ShmConfig};
 use crate::parties::MAX_PRIVATE;
 
 /// Longest message.
@@ -55,14 +56,17 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     pub(crate) directory: Mutex<Directory>,
     pub(crate) maps: Mutex<MapCache>,
-    pub(crate) bounce: Mutex<Bounce>,
+    pub(crate) bounce: Mutex<Bounces>,
     pub(crate) control: Mutex<Control>,
     /// VIs by the doorbell bit they listen to.
     pub(crate) bells: Mutex<HashMap<u32, Vec<Vi>>>,
     /// Live connections, by pair and lane.
     pub(crate) lanes: Mutex<HashMap<(u64, LaneId), LaneRecord>>,
-    /// First part of the directory, as every peer gets it.
+    /// First part of the directory, as every peer of our own user gets it, and what the others get.
     pub(crate) directory_fd: OwnedFd,
+    pub(crate) no_directory: OnceLock<Segment>,
+    /// How other users are met, if they are.
+    pub(crate) meeting: Option<Meeting>,
     pub(crate) epoll: Epoll,
     pub(crate) wake: Arc<EventFd>,
     pub(crate) stop: AtomicBool,
@@ -70,6 +74,11 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Where a peer may look whether process_vm works; other users are not told where our memory is.
+    pub(crate) fn probe_address(&self, foreign: bool) -> u64 {
+        if foreign { 0 } else { self.uid_copy.as_ptr() as u64 }
+    }
+
     /// Wakes the owner of the NIC.
     pub(crate) fn ring(&self) {
         self.bell.ring();
@@ -120,6 +129,21 @@ pub(crate) fn wait_while_busy(direction: &Direction, pair: &Pair) {
     }
 }
 
+/// How these settings have us meet other users.
+fn meeting(config: &ShmConfig) -> Result<Option<Meeting>, Error> {
+    if config.other_users == OtherUsers::Nobody {
+        return Ok(None);
+    }
+    let none = || Error::Unavailable {
+        provider: "shm",
+        why: "shm.other-users is set and there is no job token to prove who belongs together".into(),
+        hint: "give the processes of all users the same token, each in a file of its own: VIADUCT_TOKEN_FILE",
+    };
+    let token = config.token.clone().ok_or_else(none)?;
+    let (users, host) = (config.other_users.clone(), config.host.clone());
+    Ok(Some(Meeting { token, users, host, own: process::effective_uid() }))
+}
+
 /// The shared-memory provider of one NIC.
 pub(crate) struct Shm {
     core: Arc<Core>,
@@ -131,6 +155,7 @@ pub(crate) struct Shm {
 impl Shm {
     pub(crate) fn open(config: ShmConfig) -> Result<Shm, Error> {
         point("open.begin");
+        let meeting = meeting(&config)?;
         barrier::register();
         let folder = runtime_dir::runtime_dir(config.runtime_dir.as_deref())?;
         // Sockets of processes that were killed; whoever comes next tidies up.
@@ -159,7 +184,9 @@ impl Shm {
             bell_fd,
             signal: Arc::new(Signal::default()),
             counters: CounterSlot::open("shm")?,
-            bounce: Mutex::new(Bounce::new(memory.clone())),
+            bounce: Mutex::new(Bounces::new(memory.clone())),
+            no_directory: OnceLock::new(),
+            meeting,
             memory,
             directory: Mutex::new(directory),
             directory_fd,

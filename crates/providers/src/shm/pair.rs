@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 
 use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
 use super::lane::Lanes;
+use super::mem::Reach;
 use super::outbox::{Broken, Message, Outbox};
 use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
@@ -41,6 +42,8 @@ pub(crate) struct Pair {
     pub(crate) page: View<NicPage>,
     bell_fd: EventFd,
     dead: AtomicBool,
+    /// A peer of another user: nothing of ours but what is made for the two of us is shown to it.
+    pub(crate) foreign: bool,
     /// Peers of one user copy straight into each other's memory.
     pub(crate) direct: bool,
     /// The kernel lets us reach its private memory.
@@ -109,6 +112,13 @@ impl Passed {
     }
 }
 
+/// How two NICs deal with each other, as far as it is ours to say.
+pub(crate) struct Modes {
+    pub(crate) foreign: bool,
+    pub(crate) direct: bool,
+    pub(crate) vm: bool,
+}
+
 /// Largest segment accepted from a peer.
 pub(crate) const MAX_SEGMENT: usize = 1 << 40;
 
@@ -120,7 +130,7 @@ impl Pair {
         hello: &Hello,
         passed: Passed,
         slots: usize,
-        config: (bool, bool),
+        modes: Modes,
         wake: Arc<EventFd>,
     ) -> Result<Pair, Error> {
         let cred = channel.peer()?;
@@ -135,8 +145,8 @@ impl Pair {
         let first = Entries::of(&Arc::new(directory));
         let mut chunks: [OnceLock<Entries>; CHUNKS] = Default::default();
         chunks[0] = OnceLock::from(first);
-        let same_user = cred.uid == rustix_uid();
-        let direct = config.0 && hello.direct() && same_user;
+        let foreign = modes.foreign;
+        let direct = modes.direct && hello.direct() && !foreign;
         Ok(Pair {
             id,
             pid: cred.pid,
@@ -144,8 +154,9 @@ impl Pair {
             page,
             bell_fd: EventFd::from_peer(passed.bell)?,
             dead: AtomicBool::new(false),
+            foreign,
             direct,
-            vm: config.1 && direct && vm_works(cred.pid, hello),
+            vm: modes.vm && direct && vm_works(cred.pid, hello),
             lanes: Mutex::new(Lanes::new(slots)),
             directory: chunks,
             absent: Mutex::new([Absent::Unasked; CHUNKS]),
@@ -157,6 +168,15 @@ impl Pair {
             wake,
             channel,
         })
+    }
+
+    /// What of our memory the peer may map.
+    pub(crate) fn reach(&self) -> Reach {
+        match (self.direct, self.foreign) {
+            (true, _) => Reach::All,
+            (false, false) => Reach::Users,
+            (false, true) => Reach::Pair(self.id),
+        }
     }
 
     #[inline]
@@ -295,10 +315,6 @@ impl Pair {
 
 pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-pub(crate) fn rustix_uid() -> u32 {
-    viaduct_os::process::effective_uid()
 }
 
 /// Whether a message could not be sent because the other end is gone.

@@ -250,14 +250,14 @@ impl ShmVi {
                 tracing::warn!("no memory for bounce buffers");
                 return Submit::Failed(Status::TransportError);
             };
-            let Some((slab, offset, memory)) = taken else {
+            let Some(taken) = taken else {
                 self.partial = Some((index, done));
                 self.set_waiting();
                 return Submit::Busy;
             };
             let len = (work.total - done).min(BOUNCE as u32);
             point("bounce.taken");
-            super::progress::gather_piece(work, done, memory, len);
+            super::progress::gather_piece(work, done, taken.at, len);
             point("bounce.filled");
             done += len;
             let (flags, immediate) = if done < work.total { (CONTINUES, None) } else { (0, work.immediate) };
@@ -266,7 +266,7 @@ impl ShmVi {
                 Some(Offered::Pieces(n)) => *n += 1,
                 _ => self.offered.push_back(Offered::Pieces(1)),
             }
-            self.put_large(Kind::Pull, flags, len, immediate, slab, &[offset]);
+            self.put_large(Kind::Pull, flags, len, immediate, taken.slab, &[taken.offset]);
             point("bounce.offered");
         }
         self.core.counters.add(Counter::StagedCopies, 1);

@@ -67,7 +67,11 @@ impl Core {
     /// A peer asks for one of our segments.
     fn hand_out(&self, pair: &Pair, wanted: &Note) -> bool {
         let segment = match wanted.a {
-            WANT_SLAB => u32::try_from(wanted.b).ok().and_then(|slab| self.memory.segment(slab, pair.direct)),
+            WANT_SLAB => {
+                u32::try_from(wanted.b).ok().and_then(|slab| self.memory.segment(slab, pair.reach()))
+            }
+            // Other users have the empty one.
+            WANT_DIRECTORY if pair.foreign => None,
             WANT_DIRECTORY => lock(&self.directory).chunk(wanted.b as usize).cloned(),
             _ => return false,
         };
@@ -131,7 +135,9 @@ impl Core {
         let Some((tag, may_write, may_read)) = rights else { return refuse(Status::TransportError) };
         // Held while we copy, so that the region cannot be withdrawn meanwhile.
         let directory = lock(&self.directory);
-        let found = directory.find(handle).filter(|f| tags_go_together(f.tag, tag) && f.contains(n.d, len));
+        // Of a write in pieces all that is to come has to be inside, so that nothing of one that is not is written.
+        let whole = if op == 1 { len.max(n.g) } else { len };
+        let found = directory.find(handle).filter(|f| tags_go_together(f.tag, tag) && f.contains(n.d, whole));
         let Some(found) = found else { return refuse(Status::RdmaProtectionError) };
         let (write, read) = (found.write && may_write, found.read && may_read);
         let memory = n.d as *mut u8;

@@ -290,8 +290,9 @@ impl Endpoint for ShmVi {
     }
 
     fn tell_receives_from(&self) -> u32 {
-        // What fits into the ring is never pushed, so a buffer that takes no more need not be told of.
-        INLINE_BYTES as u32 + 1
+        // What fits into the ring is never pushed, so a buffer that takes no more need not be told of. And to whom nothing
+        // may be pushed, nothing is told.
+        if self.pair.direct { INLINE_BYTES as u32 + 1 } else { u32::MAX }
     }
 
     fn recv_posted(&mut self, work: &Work, number: u32) {

@@ -11,7 +11,7 @@ use crate::parties::Parties;
 /// First word of every message.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"viaduct1");
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Longest message: a note with a piece of payload.
 pub(crate) const MAX_MESSAGE: usize = size_of::<Note>() + PIECE;
 /// Payload of one note.
@@ -38,7 +38,7 @@ pub(crate) mod note {
     /// Here it is, as a file descriptor; none if there is no such segment.
     pub(crate) const SEGMENT: u32 = 3;
     /// Carry out an RDMA operation: `a` lane slab, `b` lane offset and op, `c` operation number, `d` address,
-    /// `e` handle and length, `f` and `g` operands; payload for writes.
+    /// `e` handle and length, `f` and `g` operands; for writes payload, whether it is the last, and how much is to come.
     pub(crate) const RDMA: u32 = 4;
     /// Outcome: `c` operation number, `d` status, `e` offset of the payload, `f` 1 if it is the last.
     pub(crate) const RDMA_DONE: u32 = 5;
@@ -52,6 +52,7 @@ pub(crate) const WANT_DIRECTORY: u32 = 2;
 const DIRECT: u32 = 1;
 const HAS_CHANNEL: u32 = 2;
 const ASYMMETRIC: u32 = 4;
+const ISOLATED: u32 = 8;
 
 /// A step of connection set-up.
 #[repr(C)]
@@ -111,6 +112,15 @@ impl Hello {
 
     pub(crate) fn asymmetric(&self) -> bool {
         self.flags & ASYMMETRIC != 0
+    }
+
+    /// Whether the sender treats us as another user, so that we do the same.
+    pub(crate) fn set_isolated(&mut self, isolated: bool) {
+        self.flags |= if isolated { ISOLATED } else { 0 };
+    }
+
+    pub(crate) fn isolated(&self) -> bool {
+        self.flags & ISOLATED != 0
     }
 
     pub(crate) fn set_has_channel(&mut self, has: bool) {

@@ -110,6 +110,10 @@ fn libfabric() -> Vec<Row> {
         let remark = format!("has {has}; used for messages, RDMA and atomics are emulated by them");
         rows.push(row(&format!("libfabric provider {}", offer.name), format!("ofi:{}", offer.name), remark));
     }
+    for name in found.datagrams {
+        let remark = "not used: it has reliable datagrams alone (FI_EP_RDM), ofi needs connected endpoints";
+        rows.push(row(&format!("libfabric provider {name}"), "no", remark));
+    }
     rows
 }
 

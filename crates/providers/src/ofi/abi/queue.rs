@@ -27,6 +27,12 @@ abi! {
         wait_set: *mut c_void,
     }
 
+    "struct fi_wait_pollfd" WaitPollFd {
+        change_index: u64,
+        nfds: usize,
+        fd: *mut c_void,
+    }
+
     #[derive(Clone, Copy)]
     "struct fi_cq_msg_entry" CqMsgEntry {
         op_context: *mut c_void,

@@ -88,7 +88,7 @@ impl Domain {
             posted: sends.min(receives),
             longest,
         };
-        let fabric = Fabric::open(info.fi, info)?;
+        let fabric = Fabric::open(info.fi, info, false)?;
         let (ledger, news) = (RefCell::default(), RefCell::default());
         Ok(Domain { inner: Rc::new(Inner { fabric, facts, ledger, news }) })
     }

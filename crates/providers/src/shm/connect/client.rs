@@ -70,7 +70,7 @@ impl Core {
         control.asked.remove(&vi);
         control.calls.retain(|c| c.vi != vi);
         self.stop_wanting(&mut control, vi);
-        let asking = |h: &Handshake| matches!(&h.stage, Stage::Asking { call, .. } if call.vi == vi);
+        let asking = |h: &Handshake| h.stage.call().is_some_and(|(call, _)| call.vi == vi);
         let ids: Vec<u64> = control.handshakes.iter().filter(|(_, h)| asking(h)).map(|(i, _)| *i).collect();
         for id in ids {
             if let Some(h) = control.handshakes.remove(&id) {
@@ -105,26 +105,20 @@ impl Core {
 
     /// Calls and asks. False if the server has no room for one more connection now, or did not hear us out.
     pub(super) fn connect(self: &Arc<Core>, call: &Call, peer: bool) -> Result<bool, Error> {
-        let Call { vi, from, remote, attributes, .. } = call;
+        let remote = &call.remote;
         point("request.before-connect");
         let channel = match Channel::connect(&self.path(remote)) {
             Ok(channel) => channel,
             Err(e) => match e.kind() {
                 io::ErrorKind::WouldBlock => return Ok(false),
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    return Err(Error::NoMatch(remote.to_string()));
-                }
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => match &self.meeting {
+                    Some(meeting) => return self.call_abroad(call, peer, meeting),
+                    None => return Err(Error::NoMatch(remote.to_string())),
+                },
                 _ => return Err(Error::Os(OsError::sys("connect", e))),
             },
         };
         point("request.connected");
-        let mut hello = Hello::new(if peer { hello::PEER_REQUEST } else { hello::REQUEST }, self.uid);
-        hello.uid_address = self.uid_copy.as_ptr() as u64;
-        hello.vi_index = vi.raw().index;
-        hello.parties.set_addresses(remote, from);
-        hello.parties.set_attributes(attributes);
-        hello.set_direct(self.config.direct);
-        hello.set_asymmetric(barrier::asymmetric());
         let mut control = lock(&self.control);
         if !control.is_asked(call) {
             // Given up meanwhile.
@@ -133,7 +127,7 @@ impl Core {
         let id = control.number();
         self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
         point("request.before-send");
-        let sent = self.own_fds().and_then(|fds| Ok(channel.send(hello.as_bytes(), &fds)?));
+        let sent = self.say_request(&channel, call, peer);
         point("request.sent");
         if !matches!(sent, Ok(true)) {
             let _ = self.epoll.del(&channel);
@@ -147,6 +141,20 @@ impl Core {
         let stage = Stage::Asking { call: call.clone(), peer };
         control.handshakes.insert(id, Handshake { channel, deadline: None, stage });
         Ok(true)
+    }
+
+    /// Says what we ask for.
+    pub(super) fn say_request(&self, channel: &Channel, call: &Call, peer: bool) -> Result<bool, Error> {
+        let foreign = self.is_foreign(channel)?;
+        let mut hello = Hello::new(if peer { hello::PEER_REQUEST } else { hello::REQUEST }, self.uid);
+        hello.uid_address = self.probe_address(foreign);
+        hello.vi_index = call.vi.raw().index;
+        hello.parties.set_addresses(&call.remote, &call.from);
+        hello.parties.set_attributes(&call.attributes);
+        hello.set_direct(self.config.direct && !foreign);
+        hello.set_isolated(foreign);
+        hello.set_asymmetric(barrier::asymmetric());
+        Ok(channel.send(hello.as_bytes(), &self.own_fds(foreign)?)?)
     }
 
     /// Client: the answer has come.

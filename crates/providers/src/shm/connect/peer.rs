@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use viaduct_os::epoll::Interest;
 use viaduct_os::point::point;
 use viaduct_via::provider::Event;
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
 
 use crate::mismatch;
-use crate::shm::control::{Call, Control, PeerWant, SOCKET, Socket, token};
+use crate::shm::control::{Call, Control, PeerWant};
 use crate::shm::nic::Core;
 use crate::shm::pair::{Passed, lock};
 use crate::shm::wire::{Hello, hello};
@@ -26,11 +25,7 @@ impl Core {
             if let Some(socket) = control.sockets.values_mut().find(|s| s.address == *local) {
                 socket.peers += 1;
             } else {
-                let listener = self.bind(local)?;
-                let number = control.number();
-                self.epoll.add(&listener, token(SOCKET, number), Interest::Read)?;
-                let socket = Socket { listener, address: local.clone(), listen: None, peers: 1 };
-                control.sockets.insert(number, socket);
+                self.open_socket(&mut control, local, None, 1)?;
             }
         }
         let call = control.ask(vi, local, remote, ours);

@@ -125,13 +125,14 @@ impl Core {
         point("accept.lane");
         let slots = self.config.ring_slots;
         let mut answer = Hello::new(hello::ACCEPT, self.uid);
-        answer.uid_address = self.uid_copy.as_ptr() as u64;
+        answer.uid_address = self.probe_address(pair.foreign);
         answer.vi_index = vi.raw().index;
         answer.lane_slab = lane.slab;
         answer.lane_offset = lane.offset;
         answer.ring_slots = slots as u32;
         answer.parties.set_attributes(ours);
-        answer.set_direct(self.config.direct);
+        answer.set_direct(self.config.direct && !pair.foreign);
+        answer.set_isolated(pair.foreign);
         answer.set_asymmetric(barrier::asymmetric());
         answer.set_has_channel(!kept);
         let undo = |error: Error| {
@@ -141,7 +142,7 @@ impl Core {
             error
         };
         let sent = {
-            let own = self.own_fds().map_err(undo)?;
+            let own = self.own_fds(pair.foreign).map_err(undo)?;
             let lane_fd = segment.fd().ok_or_else(|| undo(Error::Protocol("the lane has no descriptor")))?;
             let fds = [own[0], own[1], own[2], lane_fd];
             point("accept.before-send");

@@ -10,7 +10,7 @@ use viaduct_os::point::point;
 use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{Error, NetAddress};
 
-use crate::shm::control::{Control, Listen, SOCKET, Socket, token};
+use crate::shm::control::{Control, Listen, MEETING, SOCKET, Socket, token};
 use crate::shm::nic::Core;
 use crate::shm::pair::lock;
 use crate::shm::wire::hello;
@@ -27,13 +27,30 @@ impl Core {
             socket.listen = listen;
             return Ok(id);
         }
-        let socket = Socket { listener: self.bind(address)?, address: address.clone(), listen, peers: 0 };
+        self.open_socket(&mut control, address, listen, 0)?;
+        Ok(id)
+    }
+
+    /// A socket at an address, watched; and another one for other users, if they may come.
+    pub(super) fn open_socket(
+        &self,
+        control: &mut Control,
+        address: &NetAddress,
+        listen: Option<Listen>,
+        peers: usize,
+    ) -> Result<(), Error> {
+        let listener = self.bind(address)?;
+        let meeting = self.bind_meeting(address)?;
         let number = control.number();
         point("listen.bound");
-        self.epoll.add(&socket.listener, token(SOCKET, number), Interest::Read)?;
+        self.epoll.add(&listener, token(SOCKET, number), Interest::Read)?;
+        if let Some(meeting) = &meeting {
+            self.epoll.add(meeting, token(MEETING, number), Interest::Read)?;
+        }
+        let socket = Socket { listener, meeting, address: address.clone(), listen, peers };
         control.sockets.insert(number, socket);
         point("listen.watched");
-        Ok(id)
+        Ok(())
     }
 
     pub(crate) fn set_waiting(&self, listener: ListenId, waiting: bool) {
@@ -76,6 +93,7 @@ impl Core {
             let used = s.listen.is_some() || s.peers > 0;
             if !used {
                 let _ = self.epoll.del(&s.listener);
+                let _ = s.meeting.as_ref().map(|meeting| self.epoll.del(meeting));
             }
             used
         });

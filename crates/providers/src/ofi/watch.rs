@@ -1,0 +1,93 @@
+//! How the control thread sleeps on libfabric's completion queue.
+//!
+//! A queue with one descriptor is an epoll set: the kernel then does something for it with each packet, whether anybody
+//! sleeps or not. Where libfabric gives the list of its descriptors instead, nothing is watched while the owner polls,
+//! and latency is that of plain `poll` (ADR 0014). But the list that somebody sleeps on becomes stale when a connection
+//! comes, goes, or has something to write. So it is noted when somebody sleeps on a list, and whoever uses the engine
+//! meanwhile looks whether it is still the same before it gives up the lock ([`Held`]).
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use viaduct_os::poll::{self, Watched};
+
+use super::engine::Engine;
+use super::nic::{Core, MESSAGES, lock};
+
+/// The control thread's view of the descriptors.
+#[derive(Default)]
+pub(super) struct Watch {
+    list: Vec<Watched>,
+    events: Vec<viaduct_os::epoll::Event>,
+}
+
+impl Watch {
+    /// Takes the list, under the engine's lock; from here on changes of it wake us.
+    pub(super) fn begin(&mut self, engine: &mut Engine, core: &Core) {
+        if !engine.fabric.has_list() {
+            return;
+        }
+        engine.fabric.list(&mut self.list);
+        engine.watched.clone_from(&self.list);
+        core.pace.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Sleeps. Whether messages came, and nothing else.
+    pub(super) fn sleep(&mut self, core: &Core, timeout: Option<Duration>) -> bool {
+        self.events.clear();
+        if !core.pace.listed.load(Ordering::Relaxed) {
+            // A failure here (a signal) is a wake-up like any other.
+            let _ = core.epoll.wait(&mut self.events, timeout);
+            return !self.events.is_empty() && self.events.iter().all(|e| e.token == MESSAGES);
+        }
+        self.list.push(Watched::read(core.epoll.as_fd().as_raw_fd()));
+        let ready = poll::wait(&mut self.list, timeout);
+        self.end(core);
+        let other = self.list.pop().is_some_and(|own| own.found != 0);
+        ready.is_ok_and(|n| n > 0) && !other
+    }
+
+    /// Nobody sleeps on the list.
+    pub(super) fn end(&mut self, core: &Core) {
+        core.pace.listed.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The engine, in the hands of somebody else than the control thread.
+pub(super) struct Held<'a> {
+    core: &'a Core,
+    engine: MutexGuard<'a, Engine>,
+}
+
+impl Core {
+    /// The engine, for the owner of the NIC.
+    pub(super) fn hold(&self) -> Held<'_> {
+        Held { core: self, engine: lock(&self.engine) }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        // Said under the lock, so we see it if the list was taken before.
+        if self.core.pace.listed.load(Ordering::Relaxed) && self.engine.is_list_stale() {
+            self.core.pace.wake.signal();
+        }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
