@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use viaduct_providers::config::ShmConfig;
-use viaduct_sovia::{Config, Sovia, Step, Stream, Waiting};
+use viaduct_sovia::{Config, Path as Bytes, Sovia, Step, Stream, Waiting};
 use viaduct_via::{Descriptor, MemAttributes, Nic, Vi, ViAttributes};
 
 const PINGS: usize = 20_000;
@@ -157,10 +157,12 @@ fn provider(folder: &Path) -> Box<dyn viaduct_via::provider::Provider> {
 }
 
 fn config(name: &str) -> Config {
-    let plain = Config { waiting: Waiting::Polling, ..Config::default() };
+    let ring = std::env::var("RING").ok().and_then(|r| r.parse().ok()).unwrap_or(Config::default().ring);
+    let plain = Config { waiting: Waiting::Polling, ring, ..Config::default() };
     match name {
         "sovia, no combining" => Config { combining: false, ..plain },
         "sovia, blocking" => Config::default(),
+        "sovia, messages" => Config { path: Bytes::Messages, ..plain },
         name => match Step::ALL.into_iter().find(|s| s.name() == name) {
             Some(step) => Config { waiting: Waiting::Polling, ..Config::step(step) },
             None => plain,
@@ -193,7 +195,8 @@ fn tcp(folder: &Path, server: bool) -> Box<dyn Way> {
     Box::new(stream)
 }
 
-const WAYS: [&str; 5] = ["native", "sovia", "sovia, no combining", "sovia, blocking", "tcp"];
+const WAYS: [&str; 6] =
+    ["native", "sovia", "sovia, no combining", "sovia, blocking", "sovia, messages", "tcp"];
 
 fn open(way: &'static str, folder: &Path, server: bool) -> Box<dyn Way> {
     match way {
@@ -271,8 +274,10 @@ fn say(what: &str) {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds = std::env::var("ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(5);
-    let ways: Vec<&'static str> =
-        WAYS.into_iter().filter(|w| std::env::var("WAYS").map_or(true, |v| v.split(';').any(|x| x == *w))).collect();
+    let ways: Vec<&'static str> = WAYS
+        .into_iter()
+        .filter(|w| std::env::var("WAYS").map_or(true, |v| v.split(';').any(|x| x == *w)))
+        .collect();
     if let Some(folder) = args.iter().position(|a| a == "--server").map(|at| args[at + 1].clone()) {
         let _ = viaduct_os::cpu::pin(1);
         for _ in 0..rounds {
@@ -299,8 +304,7 @@ fn main() {
                 // It listens, and is about to look.
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            let [latency, bandwidth, small] =
-                drive(&mut *open(way, &folder, false), *way == "native");
+            let [latency, bandwidth, small] = drive(&mut *open(way, &folder, false), *way == "native");
             let best = &mut best[at];
             *best = [best[0].min(latency), best[1].max(bandwidth), best[2].min(small)];
         }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::wire::{Greeting, MAX_WINDOW};
+use crate::protocol::ring;
+use crate::wire::{Greeting, MAX_WINDOW, RING_LEN};
 
 /// How streams work. The values of the paper by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,13 @@ pub struct Config {
     pub combining: bool,
     /// How long a combined packet may wait for more.
     pub timer: Duration,
+    /// How bytes that are not few reach the other end. Each end decides for what comes to it.
+    pub path: Path,
+    /// Bytes of a ring.
+    pub ring: usize,
+    /// Rings up to so many bytes together are made when connections come about; others when a peer first has more to say
+    /// than fits into a message.
+    pub ring_memory: usize,
     /// Who takes packets in.
     pub handling: Handling,
     /// How calls wait.
@@ -31,6 +39,17 @@ pub struct Config {
     pub close_limit: Duration,
     /// How long the end of the library waits for connections that are closing.
     pub exit_limit: Duration,
+}
+
+/// How packets that are not small come to this end (docs/adr/0016).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// The faster one: the ring where the provider can write into a peer's memory at once, messages elsewhere.
+    Auto,
+    /// As messages, into descriptors posted beforehand: the paper's way.
+    Messages,
+    /// Written by the peer into a ring in our memory.
+    Ring,
 }
 
 /// Who takes packets in (section 3.1.2).
@@ -91,6 +110,9 @@ impl Default for Config {
             copy_max: 2 << 10,
             combining: true,
             timer: Duration::from_millis(100),
+            path: Path::Auto,
+            ring: 256 << 10,
+            ring_memory: 16 << 20,
             handling: Handling::Single,
             waiting: Waiting::Blocking,
             close_limit: Duration::from_secs(3),
@@ -103,7 +125,9 @@ impl Config {
     /// The settings of one step of the paper.
     pub fn step(step: Step) -> Config {
         let full = Config::default();
-        let one_by_one = Config { window: 1, threshold: 0, combining: false, ..full.clone() };
+        // With one packet under way a ring would be of no use.
+        let one_by_one =
+            Config { window: 1, threshold: 0, combining: false, path: Path::Messages, ..full.clone() };
         match step {
             Step::Single => one_by_one,
             Step::Handler => Config { handling: Handling::Handler, ..one_by_one },
@@ -136,6 +160,10 @@ impl Config {
                 format!("requests of up to {} bytes are copied into packets of {}", self.copy_max, self.mtu);
             return refuse(cause, "lower copy_max to the MTU, or raise the MTU");
         }
+        if self.path != Path::Messages && (self.ring < ring::SMALLEST || self.ring > 1 << 30) {
+            let cause = format!("a ring of {} bytes", self.ring);
+            return refuse(cause, "a ring has 256 bytes to 1 GiB");
+        }
         if self.combining && self.timer.is_zero() {
             return refuse(
                 "combining with a timer of no time".into(),
@@ -145,9 +173,10 @@ impl Config {
         Ok(())
     }
 
-    /// What the peer is told at connection.
-    pub fn greeting(&self) -> Greeting {
-        Greeting { mtu: self.mtu as u32, window: self.window, threshold: self.threshold }
+    /// What the peer is told at connection. `small` is the longest message that this end takes if it has a ring.
+    pub fn greeting(&self, small: Option<usize>) -> Greeting {
+        let small = small.map_or(self.mtu, |small| small.max(RING_LEN).min(self.mtu)) as u32;
+        Greeting { mtu: self.mtu as u32, window: self.window, threshold: self.threshold, small }
     }
 
     /// Receive descriptors that a connection needs: P = w + w/t + 1 (section 4.3), with the window of this side and the
@@ -156,10 +185,21 @@ impl Config {
     /// Those are w packets of data, the FIN, and as many ACKs as fit into the window that the peer opened. An ACK goes
     /// out for more than t packets, so there are w/(t+1) of them, and usually one fewer than the paper counts. The
     /// FINACK, which the paper leaves out, takes its place; where there is none left over, one descriptor is added.
-    pub fn descriptors(&self, peer: &Greeting) -> usize {
-        let papers = self.window + peer.window / peer.threshold.max(1) + 1;
-        let exact = self.window + peer.window / (peer.threshold + 1) + 2;
-        papers.max(exact) as usize
+    ///
+    /// An end with a ring is asked for it once. Who has one acknowledges a quarter of it at the latest, opens its window
+    /// once, and says once where its ring is.
+    pub fn descriptors(ours: &Greeting, peer: &Greeting) -> usize {
+        let acks = |window: u32, threshold: u32| window / (threshold + 1);
+        let papers = ours.window + peer.window / peer.threshold.max(1) + 1;
+        let exact = ours.window + acks(peer.window, peer.threshold) + 2;
+        let asked = u32::from(ours.small != ours.mtu);
+        let rung = if peer.small != peer.mtu { 4 + 1 + 1 } else { 0 };
+        (papers.max(exact) + asked + rung) as usize
+    }
+
+    /// Those of them that are posted before the window is used.
+    pub fn first_descriptors(ours: &Greeting, peer: &Greeting) -> usize {
+        Config::descriptors(ours, peer) - (ours.window - ours.open()) as usize
     }
 }
 
@@ -172,7 +212,9 @@ mod tests {
         let c = Config::default();
         assert_eq!((c.mtu, c.window, c.threshold, c.copy_max), (32_768, 32, 16, 2048));
         assert_eq!(c.timer, Duration::from_millis(100));
-        assert_eq!(c.descriptors(&c.greeting()), 32 + 32 / 16 + 1);
+        let greeting = c.greeting(None);
+        assert_eq!(Config::descriptors(&greeting, &greeting), 32 + 32 / 16 + 1);
+        assert_eq!(Config::first_descriptors(&greeting, &greeting), 32 + 32 / 16 + 1);
     }
 
     #[test]

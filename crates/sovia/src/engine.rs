@@ -4,19 +4,28 @@
 //! it came for, so that one socket never waits for another.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use viaduct_os::clock;
-use viaduct_via::{Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, ViAttributes};
+use viaduct_via::{Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, Vi, ViAttributes};
 
-use crate::config::Config;
+use crate::config::{Config, Path};
 use crate::error::Error;
-use crate::socket::{Socket, send_depth};
+use crate::outbound::send_depth;
+use crate::pool::Pool;
+use crate::socket::{Outcome, Socket};
 use crate::table::{SocketId, Table};
-use crate::wire::Greeting;
+use crate::wire::{Greeting, RING_LEN};
 
 /// Most packets taken in by one call, so that whoever waits for the lock gets it.
 const BATCH: usize = 64;
+
+/// Looks for a packet by one call before the lock is let go of: a look costs less than the lock.
+const LOOKS: usize = 16;
+
+/// What is held goes after one tick at least and two at most.
+const TICKS: u32 = 2;
 
 /// An address somebody listens on, with connections nobody has fetched yet.
 pub(crate) struct Port {
@@ -31,108 +40,175 @@ pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) sockets: Table,
     pub(crate) ports: Vec<Port>,
-    tag: ProtectionTag,
+    greeting: Greeting,
+    pub(crate) pool: Pool,
+    /// Protection tags that no socket has. Each has its own, so that no peer reaches another's ring.
+    tags: Vec<ProtectionTag>,
     cq: Cq,
     entries: usize,
+    /// Rings that were made before anybody asked.
+    rings: usize,
     /// Sockets of the application.
     pub(crate) open: usize,
     /// Sockets that the application has closed and the protocol has not.
     pub(crate) closing: usize,
     /// Something happened that another thread may wait for.
     pub(crate) news: bool,
-    /// The earliest timer of a combining buffer that the service thread knows of.
-    pub(crate) timer_at: Option<u64>,
-    finished: Vec<SocketId>,
+    /// The timer of combining: when it ticks next, while something is held; how often it has ticked.
+    pub(crate) tick_at: Option<u64>,
+    tick: u64,
+    /// Sockets that hold something, or did a tick ago.
+    holding: Vec<SocketId>,
+    /// Whether something was held since the last tick.
+    held: bool,
     /// Packets taken in.
     pub(crate) handled: u64,
 }
 
 impl Engine {
     pub(crate) fn new(mut nic: Nic, config: Config) -> Result<Engine, Error> {
-        let tag = nic.create_ptag()?;
+        let attributes = nic.attributes();
+        let ring = match config.path {
+            Path::Auto => attributes.direct,
+            Path::Messages => false,
+            Path::Ring => true,
+        };
+        // What goes by value goes as a message.
+        let greeting = config.greeting(ring.then_some(attributes.max_inline.max(RING_LEN)));
         let cq = nic.create_cq(1)?;
         Ok(Engine {
             nic,
             config,
             sockets: Table::default(),
             ports: Vec::new(),
-            tag,
+            pool: Pool::new((greeting.small as usize).max(RING_LEN)),
+            greeting,
+            tags: Vec::new(),
             cq,
             entries: 1,
+            rings: 0,
             open: 0,
             closing: 0,
             news: false,
-            timer_at: None,
-            finished: Vec::new(),
+            tick_at: None,
+            tick: 0,
+            holding: Vec::new(),
+            held: false,
             handled: 0,
         })
     }
 
     /// Takes in what came. Whether there was anything.
     pub(crate) fn handle(&mut self) -> bool {
-        let mut some = false;
-        for _ in 0..BATCH {
-            let Ok(Some(completion)) = self.nic.poll_cq(self.cq) else { break };
-            some = true;
-            let id = SocketId(completion.descriptor.work().context);
-            let Some(socket) = self.sockets.get_mut(id) else { continue };
-            match completion.queue {
-                Queue::Send => socket.sent(completion),
-                Queue::Receive => {
-                    self.handled += 1;
-                    socket.received(&mut self.nic, completion);
-                }
-            }
-            if socket.ended {
-                self.finished.push(id);
-            }
-        }
-        self.news |= some;
-        while let Some(id) = self.finished.pop() {
-            self.finish(id);
-        }
-        some
+        (0..BATCH).take_while(|_| self.handle_one()).count() > 0
     }
 
-    /// Whether threads that sleep have to look again although nothing came.
+    /// Takes in one packet. Whether there was one.
     #[inline]
-    pub(crate) fn leaves_doubts(&self) -> bool {
-        self.nic.leaves_doubts(self.cq)
+    pub(crate) fn handle_one(&mut self) -> bool {
+        let Ok(Some(completion)) = self.nic.poll_cq(self.cq) else { return false };
+        self.news = true;
+        let id = SocketId(completion.descriptor.work().context);
+        let Some(socket) = self.sockets.get_mut(id) else {
+            if completion.queue == Queue::Receive {
+                self.pool.give(completion.descriptor);
+            }
+            return true;
+        };
+        match completion.queue {
+            Queue::Send => socket.sent(completion),
+            Queue::Receive => {
+                self.handled += 1;
+                socket.received(&mut self.nic, &mut self.pool, completion);
+            }
+        }
+        if socket.ended {
+            self.finish(id);
+        }
+        true
+    }
+
+    /// Takes in one packet, and looks for it some more than once.
+    #[inline]
+    pub(crate) fn await_one(&mut self) -> bool {
+        for _ in 0..LOOKS {
+            if self.handle_one() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A read: what is there, or what comes with the next packets.
+    #[inline]
+    pub(crate) fn read(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
+        match self.sockets.get_mut(id) {
+            Some(socket) => socket.read(&mut self.nic, &mut self.pool, into, peek),
+            None => Outcome::Failed(ErrorKind::NotConnected),
+        }
+    }
+
+    /// A write. Whether the service thread has to be told of a timer comes along.
+    #[inline]
+    pub(crate) fn write(&mut self, id: SocketId, bytes: &[u8]) -> (Outcome, bool) {
+        let Some(mut socket) = self.sockets.get_mut(id) else {
+            return (Outcome::Failed(ErrorKind::NotConnected), false);
+        };
+        if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
+            // Where its ring is, the peer usually says unasked.
+            self.handle();
+            match self.sockets.get_mut(id) {
+                Some(again) => socket = again,
+                None => return (Outcome::Failed(ErrorKind::NotConnected), false),
+            }
+        }
+        let (outcome, timer) = socket.write(&mut self.nic, bytes);
+        (outcome, timer && self.start_timer(id))
+    }
+
+    /// Whether threads that sleep have to look again: something came, or they may have missed it.
+    #[inline]
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news) || self.nic.leaves_doubts(self.cq)
     }
 
     /// Makes a socket with its receives posted, and a VI that is not connected.
-    pub(crate) fn create(&mut self, peer: &NetAddress, receives: usize) -> Result<SocketId, Error> {
-        let sends = send_depth(&self.config);
-        let need = (self.sockets.len() + 1) * (receives + sends) + 1;
+    pub(crate) fn create(&mut self, peer: &NetAddress) -> Result<SocketId, Error> {
+        let receives = Config::first_descriptors(&self.greeting, &self.greeting);
+        let (sends, most) = (send_depth(&self.config), most_receives(&self.greeting));
+        let need = (self.sockets.len() + 1) * (most + sends) + 1;
         if need > self.entries {
             self.entries = need.next_power_of_two();
             self.nic.resize_cq(self.cq, self.entries)?;
         }
+        let tag = match self.tags.pop() {
+            Some(tag) => tag,
+            None => self.nic.create_ptag()?,
+        };
         let attributes = ViAttributes {
-            rdma_write: false,
+            rdma_write: self.greeting.small != self.greeting.mtu,
             rdma_read: false,
             send_depth: sends,
-            // A peer with other settings may need some more.
-            recv_depth: most_receives(receives),
-            ..ViAttributes::new(self.tag).cq(self.cq)
+            recv_depth: most,
+            ..ViAttributes::new(tag).cq(self.cq)
         };
-        let vi = self.nic.create_vi(attributes)?;
-        let (nic, config, tag) = (&mut self.nic, &self.config, self.tag);
+        let vi = self.nic.create_vi(attributes).inspect_err(|_| self.tags.push(tag))?;
+        let (nic, pool, config) = (&mut self.nic, &mut self.pool, &self.config);
         let made = self.sockets.insert(|id| {
-            let mut socket = Socket::new(id, vi, tag, config, nic, peer.clone());
-            socket.post_receives(nic, receives).map(|()| socket)
+            let socket = Socket::new(id, vi, tag, config, nic, peer.clone());
+            socket.post_receives(nic, pool, receives).map(|()| socket)
         });
         made.map_err(|e| {
             let _ = self.nic.disconnect(vi);
-            self.discard(vi);
+            self.discard(vi, tag);
             e.into()
         })
     }
 
     /// Connects a socket to `peer`; [`Self::established`] follows when that has succeeded.
     pub(crate) fn connect_start(&mut self, peer: &NetAddress, limit: Duration) -> Result<SocketId, Error> {
-        let greeting = self.config.greeting();
-        let id = self.create(peer, self.config.descriptors(&greeting))?;
+        let greeting = self.greeting;
+        let id = self.create(peer)?;
         let vi = self.sockets.get_mut(id).expect("just made").vi;
         let started = self.nic.connect_start(vi, None, peer, &greeting.encode(), Some(limit));
         if let Err(e) = started {
@@ -160,9 +236,9 @@ impl Engine {
 
     /// Both greetings are known: posts what the peer's settings need beyond ours, and begins.
     fn established(&mut self, id: SocketId, peer: &Greeting) -> Result<(), Error> {
-        let posted = self.config.descriptors(&self.config.greeting());
-        let more = self.config.descriptors(peer).saturating_sub(posted);
-        if posted + more > most_receives(posted) {
+        let posted = Config::first_descriptors(&self.greeting, &self.greeting);
+        let more = Config::first_descriptors(&self.greeting, peer).saturating_sub(posted);
+        if Config::descriptors(&self.greeting, peer) > most_receives(&self.greeting) {
             let address =
                 self.sockets.get_mut(id).map(|s| crate::address::display(&s.peer)).unwrap_or_default();
             return Err(Error::Greeting {
@@ -170,15 +246,19 @@ impl Engine {
                 why: "it acknowledges far more often than this side expects",
             });
         }
-        if more > 0 {
-            self.entries += more;
-            self.nic.resize_cq(self.cq, self.entries)?;
-        }
         let Some(socket) = self.sockets.get_mut(id) else { return Err(Error::Closed) };
-        socket.post_receives(&mut self.nic, more)?;
-        socket.open(&mut self.nic, &self.config, peer);
+        socket.post_receives(&mut self.nic, &mut self.pool, more)?;
+        socket.open(&mut self.nic, &self.config, &self.greeting, peer);
+        // The first connections get at once what later ones get when they use it: few need not be sparing.
+        let rung = self.greeting.small != self.greeting.mtu;
+        if rung && (self.rings + 1) * self.config.ring <= self.config.ring_memory {
+            let more = self.greeting.window - self.greeting.open();
+            socket.welcome(&mut self.nic, &mut self.pool, more as usize);
+            self.rings += usize::from(socket.has_ring());
+            socket.welcomed = socket.has_ring();
+        }
         for completion in std::mem::take(&mut socket.early) {
-            socket.received(&mut self.nic, completion);
+            socket.received(&mut self.nic, &mut self.pool, completion);
         }
         self.open += 1;
         self.news = true;
@@ -205,12 +285,12 @@ impl Engine {
                     continue;
                 };
                 let from = request.from().clone();
-                let Ok(id) = self.create(&from, self.config.descriptors(&self.config.greeting())) else {
+                let Ok(id) = self.create(&from) else {
                     let _ = self.nic.reject(request);
                     continue;
                 };
                 let vi = self.sockets.get_mut(id).expect("just made").vi;
-                let greeting = self.config.greeting().encode();
+                let greeting = self.greeting.encode();
                 if let Err((_, request)) = self.nic.accept_with(request, vi, &greeting) {
                     let _ = self.nic.reject(request);
                     self.retire(id);
@@ -234,48 +314,60 @@ impl Engine {
     }
 
     /// Starts the timer of a socket's combining buffer. Whether the service thread has to be told.
+    /// There is one clock for all of them, which ticks while something is held: a reading of the time for each request
+    /// would cost as much as sending it.
+    #[inline]
     pub(crate) fn start_timer(&mut self, id: SocketId) -> bool {
-        let at = clock::now_ns() + self.config.timer.as_nanos() as u64;
-        if let Some(socket) = self.sockets.get_mut(id) {
-            socket.timer_at = Some(at);
+        let Some(socket) = self.sockets.get_mut(id) else { return false };
+        socket.held_at = Some(self.tick);
+        if !std::mem::replace(&mut socket.listed, true) {
+            self.holding.push(id);
         }
-        let tell = self.timer_at.is_none();
-        self.timer_at.get_or_insert(at);
-        tell
+        self.held = true;
+        if self.tick_at.is_some() {
+            return false;
+        }
+        self.tick_at = Some(clock::now_ns() + self.tick_ns());
+        true
+    }
+
+    fn tick_ns(&self) -> u64 {
+        (self.config.timer / TICKS).as_nanos() as u64
     }
 
     /// Sends what has waited long enough, and cuts off who does not answer.
     pub(crate) fn expire(&mut self) {
         let now = clock::now_ns();
-        if self.timer_at.is_some_and(|at| at <= now) {
-            // The application may be busy elsewhere, and the acknowledgement that opens the window be there.
-            self.handle();
+        if self.tick_at.is_some_and(|at| at <= now) {
+            self.tick(now);
         }
-        let again = now + self.config.timer.as_nanos() as u64;
-        let mut next = None;
-        let mut cut = Vec::new();
-        for (id, socket) in self.sockets.iter_mut() {
-            match socket.timer_at {
-                Some(at) if at <= now => {
-                    socket.timer_at = None;
-                    if !socket.flush(&mut self.nic) {
-                        socket.timer_at = Some(again);
-                        next = Some(next.map_or(again, |n: u64| n.min(again)));
-                    }
-                }
-                Some(at) => next = Some(next.map_or(at, |n: u64| n.min(at))),
-                None => {}
-            }
-            if socket.cut_at.is_some_and(|at| at <= now) {
-                cut.push(id);
-            }
+        if self.closing == 0 {
+            return;
         }
-        self.timer_at = next;
+        let late = |s: &Socket| s.cut_at.is_some_and(|at| at <= now);
+        let cut: Vec<_> = self.sockets.iter_mut().filter(|(_, s)| late(s)).map(|(id, _)| id).collect();
         for id in cut {
             self.closing -= 1;
             self.news = true;
             self.retire(id);
         }
+    }
+
+    fn tick(&mut self, now: u64) {
+        self.tick += 1;
+        // The application may be busy elsewhere, and the acknowledgement that opens the window be there.
+        self.handle();
+        let Engine { holding, sockets, nic, pool, tick, .. } = self;
+        holding.retain(|id| {
+            let Some(socket) = sockets.get_mut(*id) else { return false };
+            if socket.held_at.is_some_and(|at| at + u64::from(TICKS) <= *tick) {
+                socket.flush(nic, pool);
+            }
+            socket.listed = socket.held_at.is_some();
+            socket.listed
+        });
+        let goes_on = std::mem::take(&mut self.held) || !self.holding.is_empty();
+        self.tick_at = goes_on.then(|| now + self.tick_ns());
     }
 
     /// The application is through with a socket. The protocol goes on behind it.
@@ -284,7 +376,7 @@ impl Engine {
         if socket.closed {
             return;
         }
-        socket.close(&mut self.nic);
+        socket.close(&mut self.nic, &mut self.pool);
         socket.cut_at = Some(clock::now_ns() + self.config.close_limit.as_nanos() as u64);
         self.open -= 1;
         self.closing += 1;
@@ -321,17 +413,24 @@ impl Engine {
     pub(crate) fn retire(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.remove(id) else { return };
         let _ = self.nic.disconnect(socket.vi);
-        self.discard(socket.vi);
+        let (vi, tag) = (socket.vi, socket.tag);
+        self.rings -= usize::from(socket.welcomed);
+        socket.give_back(&mut self.pool);
+        self.discard(vi, tag);
     }
 
-    fn discard(&mut self, vi: viaduct_via::Vi) {
+    fn discard(&mut self, vi: Vi, tag: ProtectionTag) {
         while let Ok(Some(_)) = self.nic.poll_send(vi) {}
-        while let Ok(Some(_)) = self.nic.poll_recv(vi) {}
-        let _ = self.nic.destroy_vi(vi);
+        while let Ok(Some(completion)) = self.nic.poll_recv(vi) {
+            self.pool.give(completion.descriptor);
+        }
+        if self.nic.destroy_vi(vi).is_ok() {
+            self.tags.push(tag);
+        }
     }
 }
 
-/// Receives that a socket may have where its own settings ask for so many.
-fn most_receives(receives: usize) -> usize {
-    2 * receives + 64
+/// Receives that a socket may have: a peer with other settings may need some more than one with ours.
+fn most_receives(ours: &Greeting) -> usize {
+    Config::descriptors(ours, ours) + ours.window as usize + 16
 }

@@ -47,6 +47,8 @@ mod engine;
 mod error;
 mod library;
 mod listener;
+mod outbound;
+mod pool;
 pub mod protocol;
 mod service;
 mod socket;
@@ -54,7 +56,7 @@ mod stream;
 mod table;
 pub mod wire;
 
-pub use config::{Config, Handling, Step, Waiting};
+pub use config::{Config, Handling, Path, Step, Waiting};
 pub use error::Error;
 pub use library::{Activity, Sovia};
 pub use listener::Listener;

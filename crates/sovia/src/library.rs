@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use viaduct_os::clock;
+use viaduct_os::turn::{Turn, TurnGuard};
 use viaduct_os::wait::WaitPolicy;
 use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
 
@@ -35,10 +36,11 @@ pub(crate) struct Owner {
 
 /// What the threads of the library share with those of the application.
 pub(crate) struct Shared {
-    engine: Mutex<Engine>,
-    /// Threads that wait for the lock: those who only look let them pass.
-    wanted: AtomicU32,
+    /// Costs next to nothing while one thread makes nearly all calls.
+    engine: Turn<Engine>,
     pub(crate) sleepers: Sleepers,
+    /// With a handler thread: how often it had news, for those who wait for them.
+    changes: Mutex<u64>,
     changed: Condvar,
     pub(crate) handling: Handling,
     pub(crate) wait: WaitConfig,
@@ -59,8 +61,8 @@ impl Sovia {
             sleepers: nic.sleepers(),
             handling: config.handling,
             wait: WaitConfig { spin },
-            engine: Mutex::new(Engine::new(nic, config)?),
-            wanted: AtomicU32::new(0),
+            engine: Turn::new(Engine::new(nic, config)?),
+            changes: Mutex::new(0),
             changed: Condvar::new(),
             service: OnceLock::new(),
             exiting: AtomicBool::new(false),
@@ -136,27 +138,43 @@ pub struct Activity {
 
 impl Shared {
     /// The engine.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Engine> {
-        if let Ok(engine) = self.engine.try_lock() {
-            return engine;
-        }
-        self.wanted.fetch_add(1, Ordering::Relaxed);
-        let engine = self.engine.lock().unwrap_or_else(|e| e.into_inner());
-        self.wanted.fetch_sub(1, Ordering::Relaxed);
-        engine
+    pub(crate) fn lock(&self) -> TurnGuard<'_, Engine> {
+        self.engine.enter()
     }
 
     /// Lets the engine go, and wakes those who may wait for what was done.
-    pub(crate) fn release(&self, mut engine: MutexGuard<'_, Engine>) {
-        let news = std::mem::take(&mut engine.news);
-        let wake = news || engine.leaves_doubts();
+    pub(crate) fn release(&self, mut engine: TurnGuard<'_, Engine>) {
+        let wake = engine.take_news();
         drop(engine);
         if wake {
-            self.sleepers.wake_others();
-            if self.handling == Handling::Handler {
-                self.changed.notify_all();
-            }
+            self.wake();
         }
+    }
+
+    /// Does something with the engine, and wakes those who may wait for it.
+    #[inline(always)]
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
+        let (result, wake) = self.engine.with(|engine| {
+            let result = work(engine);
+            (result, engine.take_news())
+        });
+        if wake {
+            self.wake();
+        }
+        result
+    }
+
+    #[inline]
+    fn wake(&self) {
+        self.sleepers.wake_others();
+        if self.handling == Handling::Handler {
+            *self.changes() += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    fn changes(&self) -> MutexGuard<'_, u64> {
+        self.changes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Waits until `poll` has an answer, in the way of the library's handling. `None` once the deadline has passed.
@@ -169,21 +187,23 @@ impl Shared {
         if self.handling == Handling::Single {
             return self.look(policy, deadline, poll);
         }
-        let mut engine = self.lock();
         loop {
-            if let Some(found) = poll(&mut engine) {
-                self.release(engine);
+            let seen = *self.changes();
+            if let Some(found) = self.with(&mut poll) {
                 return Some(found);
             }
-            let left = deadline.map(|at| at.saturating_sub(clock::now_ns()));
-            engine = match left {
-                Some(0) => return None,
-                Some(left) => {
-                    let woken = self.changed.wait_timeout(engine, Duration::from_nanos(left));
-                    woken.unwrap_or_else(|e| e.into_inner()).0
-                }
-                None => self.changed.wait(engine).unwrap_or_else(|e| e.into_inner()),
-            };
+            let mut changes = self.changes();
+            while *changes == seen {
+                let left = deadline.map(|at| at.saturating_sub(clock::now_ns()));
+                changes = match left {
+                    Some(0) => return None,
+                    Some(left) => {
+                        let woken = self.changed.wait_timeout(changes, Duration::from_nanos(left));
+                        woken.unwrap_or_else(|e| e.into_inner()).0
+                    }
+                    None => self.changed.wait(changes).unwrap_or_else(|e| e.into_inner()),
+                };
+            }
         }
     }
 
@@ -194,20 +214,24 @@ impl Shared {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut Engine) -> Option<T>,
     ) -> Option<T> {
-        let mut look = || {
-            if self.wanted.load(Ordering::Relaxed) > 0 {
-                thread::yield_now();
+        policy.wait(deadline, || self.with(|engine| Self::poll_once(engine, &mut poll)), &self.sleepers)
+    }
+
+    /// Looks, and takes packets in until there is an answer or nothing more. Nobody rings again for what is left when a
+    /// thread goes to sleep.
+    #[inline(always)]
+    pub(crate) fn poll_once<T>(
+        engine: &mut Engine,
+        poll: &mut impl FnMut(&mut Engine) -> Option<T>,
+    ) -> Option<T> {
+        loop {
+            if let Some(found) = poll(engine) {
+                return Some(found);
             }
-            let mut engine = self.lock();
-            let mut found = poll(&mut engine);
-            // Nobody rings again for what is left when this thread goes to sleep.
-            while found.is_none() && engine.handle() {
-                found = poll(&mut engine);
+            if !engine.await_one() {
+                return None;
             }
-            self.release(engine);
-            found
-        };
-        policy.wait(deadline, &mut look, &self.sleepers)
+        }
     }
 
     /// The service thread should look at what there is to do.

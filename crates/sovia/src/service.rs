@@ -68,7 +68,7 @@ fn work(shared: &Shared) -> Next {
 
 fn next(shared: &Shared, engine: &mut Engine) -> Next {
     let now = clock::now_ns();
-    let timer = engine.timer_at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
+    let timer = engine.tick_at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
     if engine.closing == 0 {
         return Next::Park(timer);
     }

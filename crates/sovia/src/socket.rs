@@ -1,32 +1,28 @@
 //! One socket (`svSock` of figure 6): its VI, the circular queue of what came, and its buffers. Drives the core of the
-//! protocol with one NIC; what it calls "wait" is for the caller to wait for.
+//! protocol with one NIC; what it calls "wait" is for the caller to wait for. How packets go out is in `outbound.rs`.
 //!
-//! SOVIA, sections 3.1.3 and 4.3. What fits into a ring entry is sent by value, anything else from buffers registered
-//! beforehand.
+//! SOVIA, sections 3.1.3 and 4.3.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 
 use viaduct_via::{
-    Completion, Descriptor, Error as ViaError, MemAttributes, NetAddress, Nic, ProtectionTag, Vi,
+    Buffer, Completion, Descriptor, MemAttributes, MemHandle, NetAddress, Nic, Op, ProtectionTag,
+    RemoteAddress, Vi,
 };
 
 use crate::config::Config;
-use crate::protocol::{Action, Actions, Connection, WriteStep};
+use crate::outbound::Outbound;
+use crate::pool::Pool;
+use crate::protocol::{Action, Actions, Came, Connection, WriteStep};
 use crate::table::SocketId;
-use crate::wire::{Greeting, Kind, Packet};
-
-/// Most send buffers of one socket; they are made when first needed.
-const SEND_BUFFERS: usize = 8;
-
-/// Sends that may be in the queue at once: the buffers, and packets without bytes.
-pub(crate) fn send_depth(config: &Config) -> usize {
-    SEND_BUFFERS + config.window as usize + 8
-}
+use crate::wire::{Greeting, Kind, Packet, RING_LEN, RingAt};
 
 /// A packet that was not read yet.
 struct Incoming {
     descriptor: Descriptor,
+    /// Where in the ring its bytes are, if they are there, and the room that they take.
+    ring: Option<(usize, usize)>,
     len: usize,
     at: usize,
 }
@@ -43,28 +39,26 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) struct Socket {
-    id: SocketId,
+    pub(crate) id: SocketId,
     pub(crate) vi: Vi,
-    tag: ProtectionTag,
-    mtu: usize,
-    inline: usize,
+    pub(crate) tag: ProtectionTag,
     /// There once the peer has greeted.
     pub(crate) conn: Option<Connection>,
     /// What came before that.
     pub(crate) early: Vec<Completion>,
     recvq: VecDeque<Incoming>,
-    /// What is held, while it fits into a ring entry.
-    small: Vec<u8>,
-    /// What is held otherwise.
-    staged: Option<Descriptor>,
-    held: usize,
-    free: Vec<Descriptor>,
-    made: usize,
-    controls: Vec<Descriptor>,
+    /// Where peers write what is not small, once one has asked for it.
+    ring: Option<Buffer>,
+    ring_len: usize,
+    /// Whether the ring was offered before it was asked for.
+    pub(crate) welcomed: bool,
+    pub(crate) out: Outbound,
     pub(crate) peer: NetAddress,
-    /// When what is held goes, on the clock of `os`.
-    pub(crate) timer_at: Option<u64>,
-    /// When a closed connection is cut off.
+    /// The tick of the timer at which something was first held.
+    pub(crate) held_at: Option<u64>,
+    /// Whether the engine's list of those who hold something has it.
+    pub(crate) listed: bool,
+    /// When a closed connection is cut off, on the clock of `os`.
     pub(crate) cut_at: Option<u64>,
     pub(crate) error: Option<ErrorKind>,
     eof: bool,
@@ -88,19 +82,16 @@ impl Socket {
             id,
             vi,
             tag,
-            mtu: config.mtu,
-            inline: nic.attributes().max_inline.min(config.mtu),
             conn: None,
             early: Vec::new(),
             recvq: VecDeque::new(),
-            small: Vec::new(),
-            staged: None,
-            held: 0,
-            free: Vec::new(),
-            made: 0,
-            controls: Vec::new(),
+            ring: None,
+            ring_len: config.ring,
+            welcomed: false,
+            out: Outbound::new(config, nic),
             peer,
-            timer_at: None,
+            held_at: None,
+            listed: false,
             cut_at: None,
             error: None,
             eof: false,
@@ -110,29 +101,30 @@ impl Socket {
         }
     }
 
-    /// Makes and posts so many receives.
-    pub(crate) fn post_receives(&mut self, nic: &mut Nic, count: usize) -> Result<(), ViaError> {
-        if count == 0 {
-            return Ok(());
-        }
-        let memory = nic.alloc(count * self.mtu, MemAttributes::local(self.tag))?;
-        for buffer in memory.chunks(self.mtu) {
-            nic.post_recv(self.vi, Descriptor::recv(buffer).context(self.id.0))?;
+    /// Posts so many receives.
+    pub(crate) fn post_receives(
+        &self,
+        nic: &mut Nic,
+        pool: &mut Pool,
+        count: usize,
+    ) -> Result<(), viaduct_via::Error> {
+        for _ in 0..count {
+            let descriptor = pool.take(nic)?.context(self.id.0);
+            nic.post_recv(self.vi, descriptor)?;
         }
         Ok(())
     }
 
     /// The peer has greeted: the protocol begins.
-    pub(crate) fn open(&mut self, nic: &mut Nic, config: &Config, peer: &Greeting) {
-        let (conn, first) = Connection::open(config, peer);
-        self.small.reserve(self.inline);
-        self.recvq.reserve(config.descriptors(peer) + 1);
+    pub(crate) fn open(&mut self, nic: &mut Nic, config: &Config, ours: &Greeting, peer: &Greeting) {
+        let (conn, first) = Connection::open(config, ours, peer);
+        self.out.set_longest_message(peer.small as usize);
         self.conn = Some(conn);
         self.send_control(nic, first);
     }
 
     /// A receive is done.
-    pub(crate) fn received(&mut self, nic: &mut Nic, completion: Completion) {
+    pub(crate) fn received(&mut self, nic: &mut Nic, pool: &mut Pool, completion: Completion) {
         let Some(conn) = self.conn.as_mut() else {
             return self.early.push(completion);
         };
@@ -145,20 +137,64 @@ impl Socket {
             // Flushed, or sent by somebody who does not speak the protocol.
             return self.broke();
         };
-        let Ok(actions) = conn.packet(packet, len) else {
+        let written = completion.op == Op::RemoteRdmaWrite;
+        let Ok(taken) = conn.packet(packet, if written { Came::Ring(len) } else { Came::Message(len) })
+        else {
             return self.broke();
         };
+        let room = taken.at.map_or(0, |at| at.1);
         match packet.kind {
             Kind::Data if !self.closed && !self.read_shut => {
-                self.recvq.push_back(Incoming { descriptor: completion.descriptor, len, at: 0 });
+                let descriptor = completion.descriptor;
+                self.recvq.push_back(Incoming { descriptor, ring: taken.at, len, at: 0 });
             }
-            Kind::Data | Kind::Wakeup => self.repost(nic, completion.descriptor, true),
+            Kind::Data | Kind::Wakeup => self.repost(nic, completion.descriptor, Some(room)),
             kind => {
+                if kind == Kind::Ring {
+                    self.ring_came(nic, pool, &completion.descriptor);
+                }
                 self.eof |= kind == Kind::Fin;
-                self.repost(nic, completion.descriptor, false);
+                self.repost(nic, completion.descriptor, None);
             }
         }
-        self.act(nic, actions);
+        self.act(nic, pool, taken.actions);
+    }
+
+    /// The peer says where its ring is.
+    fn ring_came(&mut self, nic: &mut Nic, pool: &mut Pool, descriptor: &Descriptor) {
+        let mut bytes = [0; RING_LEN];
+        descriptor.buffers()[0].read(0, &mut bytes);
+        let at = RingAt::decode(&bytes);
+        self.out.ring = RemoteAddress { addr: at.addr, handle: MemHandle::from_number(at.handle) };
+        if let Some(conn) = self.conn.as_mut() {
+            let actions = conn.ring_came(at.len as usize);
+            self.act(nic, pool, actions);
+        }
+    }
+
+    /// Opens the window and offers the ring before anybody asks.
+    pub(crate) fn welcome(&mut self, nic: &mut Nic, pool: &mut Pool, more: usize) {
+        self.open_window(nic, pool, more);
+        self.offer(nic);
+    }
+
+    /// Whether it has a ring.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// The peer wants a ring.
+    fn offer(&mut self, nic: &mut Nic) {
+        let rights = MemAttributes { rdma_write: true, ..MemAttributes::local(self.tag) };
+        // Without memory for one the peer goes on with messages.
+        self.ring = nic.alloc(self.ring_len, rights).ok();
+        let Some(conn) = self.conn.as_mut() else { return };
+        let at = self.ring.as_ref().map_or(RingAt { addr: 0, handle: 0, len: 0 }, |ring| {
+            let RemoteAddress { addr, handle } = ring.remote(0);
+            RingAt { addr, handle: handle.number(), len: ring.len() as u32 }
+        });
+        let packet = conn.offer(at.len as usize);
+        self.send(nic, packet, &at.encode());
     }
 
     /// A send is done: its buffer is free again.
@@ -166,9 +202,7 @@ impl Socket {
         if !completion.status.is_success() {
             return self.broke();
         }
-        if !completion.descriptor.buffers().is_empty() {
-            self.free.push(completion.descriptor);
-        }
+        self.out.came_back(completion.descriptor);
     }
 
     /// The connection is gone or no good. What came before can still be read.
@@ -180,53 +214,58 @@ impl Socket {
         if self.conn.as_mut().is_none_or(|c| c.lost()) {
             self.error = Some(ErrorKind::ConnectionReset);
         }
-        self.drop_held();
+        self.held_at = None;
+        self.out.drop_held();
     }
 
-    /// Takes as much of `bytes` as goes without waiting. Whether the timer was started comes along.
+    /// Takes as much of `bytes` as goes without waiting. Whether something is held now that was not before comes along.
+    #[inline]
     pub(crate) fn write(&mut self, nic: &mut Nic, bytes: &[u8]) -> (Outcome, bool) {
         let (mut done, mut timer) = (0, false);
         while done < bytes.len() {
             let rest = &bytes[done..];
-            let Some(conn) = self.conn.as_mut().filter(|_| !self.ended) else {
-                let kind = self.error.unwrap_or(ErrorKind::BrokenPipe);
-                return (if done > 0 { Outcome::Done(done) } else { Outcome::Failed(kind) }, timer);
-            };
+            let can_write = !self.ended && self.conn.as_ref().is_some_and(Connection::can_write);
             // A packet that is not sent by value needs a buffer, whatever the window says.
-            let needs_buffer = rest.len() > self.inline || self.held + rest.len() > self.inline;
-            if needs_buffer && conn.can_write() && !self.ensure_buffer(nic) {
+            if can_write && self.out.needs_buffer(rest.len()) && !self.ensure_buffer(nic) {
                 break;
             }
-            let Some(conn) = self.conn.as_mut() else { break };
+            let Some(conn) = self.conn.as_mut().filter(|_| can_write) else {
+                return (self.end_of_writing(done), timer);
+            };
             match conn.write(rest.len()) {
                 WriteStep::Hold { start_timer } => {
-                    self.hold(rest);
+                    self.out.hold(rest);
                     timer |= start_timer;
                     done = bytes.len();
                 }
-                WriteStep::Flush(packet, len) => self.send_held(nic, packet, len),
-                WriteStep::Send(packet, len) => {
-                    self.send(nic, packet, &rest[..len]);
+                WriteStep::Flush(packet, len, way) => self.send_held(nic, packet, len, way),
+                WriteStep::Send(packet, len, way) => {
+                    self.send_data(nic, packet, &rest[..len], way);
                     done += len;
                 }
+                WriteStep::Ask(packet) => self.send_control(nic, packet),
                 WriteStep::Wait => break,
-                WriteStep::Shut => {
-                    let kind = self.error.unwrap_or(ErrorKind::BrokenPipe);
-                    return (if done > 0 { Outcome::Done(done) } else { Outcome::Failed(kind) }, timer);
-                }
+                WriteStep::Shut => return (self.end_of_writing(done), timer),
             }
         }
         (if done > 0 || bytes.is_empty() { Outcome::Done(done) } else { Outcome::Wait }, timer)
     }
 
+    #[cold]
+    fn end_of_writing(&self, done: usize) -> Outcome {
+        let kind = self.error.unwrap_or(ErrorKind::BrokenPipe);
+        if done > 0 { Outcome::Done(done) } else { Outcome::Failed(kind) }
+    }
+
     /// Copies out what came, up to the length of `into`; `peek` leaves it there.
-    pub(crate) fn read(&mut self, nic: &mut Nic, into: &mut [u8], peek: bool) -> Outcome {
-        self.flush(nic);
+    #[inline]
+    pub(crate) fn read(&mut self, nic: &mut Nic, pool: &mut Pool, into: &mut [u8], peek: bool) -> Outcome {
+        self.flush(nic, pool);
         let mut done = 0;
         if peek {
             for packet in &self.recvq {
                 let n = (packet.len - packet.at).min(into.len() - done);
-                packet.descriptor.buffers()[0].read(packet.at, &mut into[done..done + n]);
+                copy_out(packet, self.ring.as_ref(), &mut into[done..done + n]);
                 done += n;
             }
         } else {
@@ -234,13 +273,13 @@ impl Socket {
                 && let Some(packet) = self.recvq.front_mut()
             {
                 let n = (packet.len - packet.at).min(into.len() - done);
-                packet.descriptor.buffers()[0].read(packet.at, &mut into[done..done + n]);
+                copy_out(packet, self.ring.as_ref(), &mut into[done..done + n]);
                 packet.at += n;
                 done += n;
                 if packet.at == packet.len
                     && let Some(packet) = self.recvq.pop_front()
                 {
-                    self.repost(nic, packet.descriptor, true);
+                    self.repost(nic, packet.descriptor, Some(packet.ring.map_or(0, |at| at.1)));
                 }
             }
         }
@@ -254,179 +293,102 @@ impl Socket {
     }
 
     /// What is held goes. Whether nothing is left: the window may be shut.
-    pub(crate) fn flush(&mut self, nic: &mut Nic) -> bool {
-        if self.held > 0
-            && let Some(conn) = self.conn.as_mut()
-        {
-            let actions = conn.flush();
-            self.act(nic, actions);
+    #[inline]
+    pub(crate) fn flush(&mut self, nic: &mut Nic, pool: &mut Pool) -> bool {
+        if self.out.held == 0 {
+            return true;
         }
-        self.held == 0
+        let Some(conn) = self.conn.as_mut() else { return false };
+        if let Some((packet, len, way)) = conn.release_held() {
+            self.send_held(nic, packet, len, way);
+            return true;
+        }
+        let actions = conn.flush();
+        self.act(nic, pool, actions);
+        self.out.held == 0
     }
 
-    pub(crate) fn set_combining(&mut self, nic: &mut Nic, on: bool) {
-        if let Some(conn) = self.conn.as_mut().filter(|_| !self.ended) {
-            let actions = conn.set_combining(on);
-            self.act(nic, actions);
-        }
+    pub(crate) fn set_combining(&mut self, nic: &mut Nic, pool: &mut Pool, on: bool) {
+        self.tell(nic, pool, |conn| conn.set_combining(on));
     }
 
-    pub(crate) fn shutdown_write(&mut self, nic: &mut Nic) {
-        if let Some(conn) = self.conn.as_mut().filter(|_| !self.ended) {
-            let actions = conn.shutdown_write();
-            self.act(nic, actions);
-        }
+    pub(crate) fn shutdown_write(&mut self, nic: &mut Nic, pool: &mut Pool) {
+        self.tell(nic, pool, Connection::shutdown_write);
+    }
+
+    /// The descriptors of what was not read, when all is over.
+    pub(crate) fn give_back(self: Box<Self>, pool: &mut Pool) {
+        let early = self.early.into_iter().map(|c| c.descriptor);
+        self.recvq.into_iter().map(|packet| packet.descriptor).chain(early).for_each(|d| pool.give(d));
     }
 
     /// What came and what will come is dropped.
     pub(crate) fn shutdown_read(&mut self, nic: &mut Nic) {
         self.read_shut = true;
         while let Some(packet) = self.recvq.pop_front() {
-            self.repost(nic, packet.descriptor, true);
+            self.repost(nic, packet.descriptor, Some(packet.ring.map_or(0, |at| at.1)));
         }
     }
 
-    pub(crate) fn close(&mut self, nic: &mut Nic) {
+    pub(crate) fn close(&mut self, nic: &mut Nic, pool: &mut Pool) {
         self.closed = true;
         self.shutdown_read(nic);
+        self.tell(nic, pool, Connection::close);
+    }
+
+    fn tell(&mut self, nic: &mut Nic, pool: &mut Pool, event: impl FnOnce(&mut Connection) -> Actions) {
         if let Some(conn) = self.conn.as_mut().filter(|_| !self.ended) {
-            let actions = conn.close();
-            self.act(nic, actions);
+            let actions = event(conn);
+            self.act(nic, pool, actions);
         }
     }
 
-    fn act(&mut self, nic: &mut Nic, actions: Actions) {
+    fn act(&mut self, nic: &mut Nic, pool: &mut Pool, actions: Actions) {
+        if actions.is_empty() {
+            return;
+        }
         for action in actions {
             match action {
                 Action::Control(packet) => self.send_control(nic, packet),
-                Action::Held(packet, len) => self.send_held(nic, packet, len),
+                Action::Held(packet, len, way) => self.send_held(nic, packet, len, way),
+                Action::Open(more) => self.open_window(nic, pool, more as usize),
+                Action::Offer => self.offer(nic),
                 Action::End => self.ended = true,
             }
         }
     }
 
+    /// The window is used for the first time: the rest of it is opened.
+    #[cold]
+    fn open_window(&mut self, nic: &mut Nic, pool: &mut Pool, more: usize) {
+        self.recvq.reserve(more);
+        if self.post_receives(nic, pool, more).is_err() {
+            return self.broke();
+        }
+        if let Some(conn) = self.conn.as_mut() {
+            let actions = conn.opened();
+            self.act(nic, pool, actions);
+        }
+    }
+
     /// Posts a receive again. If it brought a packet that counts, the peer may send one more.
-    fn repost(&mut self, nic: &mut Nic, descriptor: Descriptor, counted: bool) {
+    fn repost(&mut self, nic: &mut Nic, descriptor: Descriptor, counted: Option<usize>) {
         if self.ended || nic.post_recv(self.vi, descriptor).is_err() {
             return;
         }
-        if counted && let Some(conn) = self.conn.as_mut() {
-            let actions = conn.posted();
-            self.act(nic, actions);
-        }
-    }
-
-    fn hold(&mut self, bytes: &[u8]) {
-        let after = self.held + bytes.len();
-        if after <= self.inline {
-            self.small.extend_from_slice(bytes);
-        } else {
-            // Small bytes move over when they no longer fit.
-            let mut staged =
-                self.staged.take().or_else(|| self.free.pop()).expect("the caller has made sure of one");
-            if !self.small.is_empty() {
-                staged.write(0, 0, &self.small);
-                self.small.clear();
-            }
-            staged.write(0, self.held, bytes);
-            self.staged = Some(staged);
-        }
-        self.held = after;
-    }
-
-    fn drop_held(&mut self) {
-        (self.held, self.timer_at) = (0, None);
-        self.small.clear();
-        self.staged = None;
-    }
-
-    fn send_held(&mut self, nic: &mut Nic, packet: Packet, len: usize) {
-        debug_assert_eq!(len, self.held);
-        (self.held, self.timer_at) = (0, None);
-        match self.staged.take() {
-            Some(staged) => self.post(nic, packet, staged, len),
-            None => {
-                let small = std::mem::take(&mut self.small);
-                self.send(nic, packet, &small);
-                self.small = small;
-                self.small.clear();
-            }
-        }
-    }
-
-    /// Sends bytes: by value if they are few and nothing is in the way, else from a buffer.
-    fn send(&mut self, nic: &mut Nic, packet: Packet, bytes: &[u8]) {
-        if bytes.len() <= self.inline {
-            match nic.send_inline(self.vi, bytes, Some(packet.encode())) {
-                Ok(()) => return,
-                Err(ViaError::Busy) => {}
-                Err(_) => return self.broke(),
-            }
-        }
-        self.reap(nic);
-        // Bytes by value may find the way shut and all buffers used: one more is made for them.
-        let Some(mut descriptor) = self.free.pop().or_else(|| self.make_buffer(nic)) else {
-            return self.broke();
-        };
-        descriptor.write(0, 0, bytes);
-        self.post(nic, packet, descriptor, bytes.len());
-    }
-
-    fn send_control(&mut self, nic: &mut Nic, packet: Packet) {
-        let word = Some(packet.encode());
-        match nic.send_inline(self.vi, &[], word) {
-            Ok(()) => return,
-            Err(ViaError::Busy) => {}
-            Err(_) => return self.broke(),
-        }
-        self.reap(nic);
-        let new = || Descriptor::send_empty().unsignalled().context(self.id.0);
-        let mut descriptor = self.controls.pop().unwrap_or_else(new);
-        descriptor.set_immediate(word);
-        if nic.post_send(self.vi, descriptor).is_err() {
-            self.broke();
-        }
-    }
-
-    fn post(&mut self, nic: &mut Nic, packet: Packet, mut descriptor: Descriptor, len: usize) {
-        descriptor.set_len(len);
-        descriptor.set_immediate(Some(packet.encode()));
-        if nic.post_send(self.vi, descriptor).is_err() {
-            self.broke();
-        }
-    }
-
-    /// Whether there is a buffer to send from.
-    fn ensure_buffer(&mut self, nic: &mut Nic) -> bool {
-        if self.staged.is_some() && !self.free.is_empty() {
-            return true;
-        }
-        if self.free.is_empty() {
-            self.reap(nic);
-        }
-        // What is staged may have to go before what comes.
-        if self.free.is_empty()
-            && self.made < SEND_BUFFERS
-            && let Some(buffer) = self.make_buffer(nic)
+        if let (Some(room), Some(conn)) = (counted, self.conn.as_mut())
+            && let Some(ack) = conn.posted(room)
         {
-            self.free.push(buffer);
+            self.send_control(nic, ack);
         }
-        !self.free.is_empty()
     }
+}
 
-    fn make_buffer(&mut self, nic: &mut Nic) -> Option<Descriptor> {
-        let buffer = nic.alloc(self.mtu, MemAttributes::local(self.tag)).ok()?;
-        self.made += 1;
-        Some(Descriptor::send(buffer).context(self.id.0))
-    }
-
-    /// Fetches sends that are done.
-    fn reap(&mut self, nic: &mut Nic) {
-        while let Ok(Some(completion)) = nic.poll_send(self.vi) {
-            self.sent(completion);
-        }
-        while let Some(descriptor) = nic.reclaim(self.vi) {
-            self.controls.push(descriptor);
-        }
+/// Copies bytes of a packet from where its reader stands.
+#[inline]
+fn copy_out(packet: &Incoming, ring: Option<&Buffer>, into: &mut [u8]) {
+    match (packet.ring, ring) {
+        (Some((offset, _)), Some(ring)) => ring.read(offset + packet.at, into),
+        _ => packet.descriptor.buffers()[0].read(packet.at, into),
     }
 }

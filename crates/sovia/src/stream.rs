@@ -14,10 +14,14 @@ use viaduct_os::wait::WaitPolicy;
 use viaduct_via::NetAddress;
 
 use crate::address;
+use crate::config::Handling;
 use crate::engine::Engine;
-use crate::library::Owner;
+use crate::library::{Owner, Shared};
 use crate::socket::Outcome;
 use crate::table::SocketId;
+
+/// Rounds of looks before a wait is a wait: about a microsecond.
+const FIRST_LOOKS: usize = 4;
 
 /// A connected stream.
 pub struct Stream(Arc<Handle>);
@@ -72,7 +76,7 @@ impl Stream {
                 socket.shutdown_read(&mut engine.nic);
             }
             if how != Shutdown::Read {
-                socket.shutdown_write(&mut engine.nic);
+                socket.shutdown_write(&mut engine.nic, &mut engine.pool);
             }
             engine.news = true;
         });
@@ -108,7 +112,7 @@ impl Stream {
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.0.with(|engine, id| {
             if let Some(socket) = engine.sockets.get_mut(id) {
-                socket.set_combining(&mut engine.nic, !on);
+                socket.set_combining(&mut engine.nic, &mut engine.pool, !on);
             }
         });
         Ok(())
@@ -143,20 +147,14 @@ impl Stream {
 }
 
 impl Handle {
+    #[inline]
     fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
-        let shared = &self.owner.shared;
-        let mut engine = shared.lock();
-        let result = work(&mut engine, self.id);
-        shared.release(engine);
-        result
+        self.owner.shared.with(|engine| work(engine, self.id))
     }
 
+    #[inline]
     fn receive(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
-        let poll = |engine: &mut Engine| match engine.sockets.get_mut(self.id) {
-            Some(socket) => socket.read(&mut engine.nic, into, peek),
-            None => Outcome::Failed(ErrorKind::NotConnected),
-        };
-        self.wait(&self.reading, &self.read_timeout, poll)
+        self.wait(&self.reading, &self.read_timeout, |engine| engine.read(self.id, into, peek))
     }
 
     /// Takes all of `bytes`, unless time or the stream ends before.
@@ -165,13 +163,8 @@ impl Handle {
         loop {
             let mut tell = false;
             let result = self.wait(&self.writing, &self.write_timeout, |engine| {
-                let Some(socket) = engine.sockets.get_mut(self.id) else {
-                    return Outcome::Failed(ErrorKind::NotConnected);
-                };
-                let (outcome, timer) = socket.write(&mut engine.nic, &bytes[done..]);
-                if timer {
-                    tell |= engine.start_timer(self.id);
-                }
+                let (outcome, timer) = engine.write(self.id, &bytes[done..]);
+                tell |= timer;
                 outcome
             });
             if tell {
@@ -188,6 +181,7 @@ impl Handle {
         }
     }
 
+    #[inline]
     fn wait(
         &self,
         policy: &Mutex<WaitPolicy>,
@@ -195,32 +189,57 @@ impl Handle {
         mut poll: impl FnMut(&mut Engine) -> Outcome,
     ) -> io::Result<usize> {
         let shared = &self.owner.shared;
-        let poll = |engine: &mut Engine| match poll(engine) {
+        let mut poll = |engine: &mut Engine| match poll(engine) {
             Outcome::Wait => None,
             other => Some(other),
         };
-        let nonblocking = self.nonblocking.load(Ordering::Relaxed);
-        let outcome = if nonblocking {
-            let (mut engine, mut poll) = (shared.lock(), poll);
-            let found = poll(&mut engine).or_else(|| if engine.handle() { poll(&mut engine) } else { None });
-            shared.release(engine);
-            found
-        } else {
-            let deadline = match timeout.load(Ordering::Relaxed) {
-                0 => None,
-                limit => Some(clock::now_ns().saturating_add(limit)),
-            };
-            // What was learnt from earlier waits, unless another thread is at it.
-            match policy.try_lock() {
-                Ok(mut policy) => shared.wait(&mut policy, deadline, poll),
-                Err(_) => shared.wait(&mut WaitPolicy::new(shared.wait), deadline, poll),
+        let mut outcome = None;
+        if shared.handling == Handling::Single {
+            let nonblocking = self.nonblocking.load(Ordering::Relaxed);
+            // An answer that is on its way comes before the machinery of waiting is set up.
+            for _ in 0..if nonblocking { 1 } else { FIRST_LOOKS } {
+                outcome = shared.with(|engine| Shared::poll_once(engine, &mut poll));
+                if let Some(Outcome::Done(n)) = outcome {
+                    return Ok(n);
+                }
+                if outcome.is_some() {
+                    break;
+                }
+                if nonblocking {
+                    return Err(ErrorKind::WouldBlock.into());
+                }
             }
-        };
+        }
+        if outcome.is_none() {
+            outcome = self.wait_longer(policy, timeout, poll);
+        }
         match outcome {
             Some(Outcome::Done(n)) => Ok(n),
             Some(Outcome::Failed(kind)) => Err(kind.into()),
             // Users of sockets expect this kind for both.
             Some(Outcome::Wait) | None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    #[inline(never)]
+    fn wait_longer(
+        &self,
+        policy: &Mutex<WaitPolicy>,
+        timeout: &AtomicU64,
+        mut poll: impl FnMut(&mut Engine) -> Option<Outcome>,
+    ) -> Option<Outcome> {
+        let shared = &self.owner.shared;
+        if self.nonblocking.load(Ordering::Relaxed) {
+            return shared.with(|engine| Shared::poll_once(engine, &mut poll));
+        }
+        let deadline = match timeout.load(Ordering::Relaxed) {
+            0 => None,
+            limit => Some(clock::now_ns().saturating_add(limit)),
+        };
+        // What was learnt from earlier waits, unless another thread is at it.
+        match policy.try_lock() {
+            Ok(mut policy) => shared.wait(&mut policy, deadline, poll),
+            Err(_) => shared.wait(&mut WaitPolicy::new(shared.wait), deadline, poll),
         }
     }
 
@@ -268,12 +287,9 @@ impl Read for &Stream {
             let n = match done {
                 0 => self.0.receive(part, false)?,
                 // Only what is there already.
-                _ => self.0.with(|engine, id| match engine.sockets.get_mut(id) {
-                    Some(socket) => match socket.read(&mut engine.nic, part, false) {
-                        Outcome::Done(n) => n,
-                        _ => 0,
-                    },
-                    None => 0,
+                _ => self.0.with(|engine, id| match engine.read(id, part, false) {
+                    Outcome::Done(n) => n,
+                    _ => 0,
                 }),
             };
             done += n;
@@ -310,7 +326,7 @@ impl Write for &Stream {
         self.0.with(|engine, id| {
             engine.handle();
             if let Some(socket) = engine.sockets.get_mut(id) {
-                socket.flush(&mut engine.nic);
+                socket.flush(&mut engine.nic, &mut engine.pool);
             }
         });
         Ok(())

@@ -7,9 +7,12 @@
 pub const MAX_WINDOW: u32 = 4096;
 
 /// Private data of a request and of its answer.
-pub const GREETING_LEN: usize = 20;
+pub const GREETING_LEN: usize = 24;
 const MAGIC: [u8; 4] = *b"SOVA";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Bytes of a RING packet: address, handle, length.
+pub const RING_LEN: usize = 16;
 
 /// What a packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +28,10 @@ pub enum Kind {
     Fin = 4,
     /// The FIN has come.
     FinAck = 5,
+    /// Where our ring lies: its bytes say so.
+    Ring = 6,
+    /// A ring is wanted.
+    Want = 7,
 }
 
 /// A packet as its immediate data tells it. Packets of every kind carry acknowledgements.
@@ -63,6 +70,8 @@ impl Packet {
             3 => Kind::Wakeup,
             4 => Kind::Fin,
             5 => Kind::FinAck,
+            6 => Kind::Ring,
+            7 => Kind::Want,
             _ => return None,
         };
         let (acks, deaf) = (word & ACKS, word & DEAF != 0);
@@ -81,6 +90,8 @@ pub struct Greeting {
     pub window: u32,
     /// Acknowledgements it holds back.
     pub threshold: u32,
+    /// Longest packet that it takes as a message; longer ones are written into its ring. The MTU if it has none.
+    pub small: u32,
 }
 
 impl Greeting {
@@ -88,7 +99,7 @@ impl Greeting {
     pub fn encode(&self) -> [u8; GREETING_LEN] {
         let mut bytes = [0; GREETING_LEN];
         bytes[..4].copy_from_slice(&MAGIC);
-        let words = [VERSION, self.mtu, self.window, self.threshold];
+        let words = [VERSION, self.mtu, self.window, self.threshold, self.small];
         for (at, word) in bytes[4..].chunks_exact_mut(4).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
@@ -101,18 +112,58 @@ impl Greeting {
         if bytes[..4] != MAGIC {
             return Err("no greeting of this protocol");
         }
-        let mut words = [0; 4];
+        let mut words = [0; 5];
         for (word, at) in words.iter_mut().zip(bytes[4..].chunks_exact(4)) {
             *word = u32::from_le_bytes([at[0], at[1], at[2], at[3]]);
         }
-        let [version, mtu, window, threshold] = words;
+        let [version, mtu, window, threshold, small] = words;
         if version != VERSION {
             return Err("another version");
         }
         if mtu == 0 || mtu > 1 << 30 || window == 0 || window > MAX_WINDOW || threshold >= window {
             return Err("settings that cannot work");
         }
-        Ok(Greeting { mtu, window, threshold })
+        if small > mtu || (small as usize) < RING_LEN && small != mtu {
+            return Err("settings that cannot work");
+        }
+        Ok(Greeting { mtu, window, threshold, small })
+    }
+
+    /// Part of the window that is open from the beginning: of an end with a ring a few packets, because there may be many
+    /// ends that never use theirs.
+    pub fn open(&self) -> u32 {
+        if self.small == self.mtu { self.window } else { self.window.min(OPEN) }
+    }
+}
+
+/// Packets of a window that is not all open from the beginning.
+const OPEN: u32 = 4;
+
+/// Where a ring lies, as a RING packet tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingAt {
+    /// Address in the memory of who offers it.
+    pub addr: u64,
+    /// Its handle there.
+    pub handle: u32,
+    /// Its bytes; 0 says that there is none to be had.
+    pub len: u32,
+}
+
+impl RingAt {
+    /// As bytes of a packet.
+    pub fn encode(self) -> [u8; RING_LEN] {
+        let mut bytes = [0; RING_LEN];
+        bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.handle.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    /// From the bytes of a packet.
+    pub fn decode(bytes: &[u8; RING_LEN]) -> RingAt {
+        let word = |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        RingAt { addr: u64::from(word(0)) | u64::from(word(4)) << 32, handle: word(8), len: word(12) }
     }
 }
 
@@ -138,7 +189,7 @@ mod tests {
         }
 
         #[test]
-        fn packets_come_back(kind in 1u32..=5, acks in 0..=MAX_WINDOW) {
+        fn packets_come_back(kind in 1u32..=7, acks in 0..=MAX_WINDOW) {
             let packet = Packet::decode(kind << 29 | acks).unwrap();
             prop_assert_eq!(packet.acks, acks);
             prop_assert_eq!(Packet::decode(packet.encode()), Some(packet));
@@ -151,17 +202,24 @@ mod tests {
 
         #[test]
         fn a_changed_greeting_is_sound_or_refused(at in 0..GREETING_LEN, to: u8) {
-            let mut bytes = Greeting { mtu: 32_768, window: 32, threshold: 16 }.encode();
+            let mut bytes = Greeting { mtu: 32_768, window: 32, threshold: 16, small: 128 }.encode();
             bytes[at] = to;
             if let Ok(g) = Greeting::decode(&bytes) {
                 prop_assert!(g.threshold < g.window && g.window <= MAX_WINDOW && g.mtu > 0);
+                prop_assert!(g.small <= g.mtu && g.open() > 0 && g.open() <= g.window);
             }
+        }
+
+        #[test]
+        fn rings_come_back(addr: u64, handle: u32, len: u32) {
+            let ring = RingAt { addr, handle, len };
+            prop_assert_eq!(RingAt::decode(&ring.encode()), ring);
         }
     }
 
     #[test]
     fn only_a_fin_is_deaf() {
-        for kind in [Kind::Data, Kind::Ack, Kind::Wakeup, Kind::Fin, Kind::FinAck] {
+        for kind in [Kind::Data, Kind::Ack, Kind::Wakeup, Kind::Fin, Kind::FinAck, Kind::Ring, Kind::Want] {
             let word = Packet { kind, acks: 1, deaf: true }.encode();
             assert_eq!(Packet::decode(word).is_some(), kind == Kind::Fin, "{kind:?}");
         }

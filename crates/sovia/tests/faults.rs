@@ -151,7 +151,7 @@ fn garbage_breaks_its_own_stream_and_no_other() {
         let listener = server.listen("gate", 4).unwrap();
         let mut good = client.connect("gate").unwrap();
         let mut good_end = listener.accept().unwrap();
-        let greeting = Config::default().greeting().encode();
+        let greeting = Config::default().greeting(None).encode();
         let wakeup = Packet::new(Kind::Wakeup, 0).encode();
         let data = Packet::new(Kind::Data, 0).encode();
         let nonsense: [&[(Option<u32>, usize)]; 6] = [

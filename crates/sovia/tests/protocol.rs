@@ -5,11 +5,11 @@
 
 mod pair;
 
-use pair::Pair;
+use pair::{Pair, greeting};
 use proptest::prelude::*;
-use viaduct_sovia::protocol::{Connection, State, Violation, WriteStep};
+use viaduct_sovia::protocol::{Came, Connection, State, Violation, WriteStep};
 use viaduct_sovia::wire::{Kind, Packet};
-use viaduct_sovia::{Config, Step};
+use viaduct_sovia::{Config, Path, Step};
 
 #[derive(Clone, Copy, Debug)]
 enum Choice {
@@ -25,8 +25,8 @@ enum Choice {
 fn choice() -> impl Strategy<Value = Choice> {
     use Choice::*;
     prop_oneof![
-        8 => (0..2usize, 1..200usize).prop_map(|(e, n)| Write(e, n)),
-        4 => (0..2usize, 1..300usize).prop_map(|(e, n)| Read(e, n)),
+        8 => (0..2usize, 1..500usize).prop_map(|(e, n)| Write(e, n)),
+        4 => (0..2usize, 1..700usize).prop_map(|(e, n)| Read(e, n)),
         10 => (0..2usize).prop_map(Deliver),
         2 => (0..2usize).prop_map(Expire),
         1 => (0..2usize, any::<bool>()).prop_map(|(e, on)| Combining(e, on)),
@@ -37,10 +37,22 @@ fn choice() -> impl Strategy<Value = Choice> {
 
 /// Small numbers, so that every limit is met all the time.
 fn config() -> impl Strategy<Value = Config> {
-    (1..6u32, 0..6u32, 1..100usize, 0..40usize, any::<bool>()).prop_map(
-        |(window, t, mtu, copy, combining)| {
+    (1..9u32, 0..9u32, 1..300usize, 0..40usize, any::<bool>(), 0..3u8, 256..1500usize).prop_map(
+        |(window, t, mtu, copy, combining, way, ring)| {
             let (threshold, copy_max) = (t % window, copy.min(mtu));
-            Config { window, threshold, mtu, copy_max, combining, ..Config::default() }
+            let path = if way == 0 { Path::Messages } else { Path::Ring };
+            let ring_memory = if way == 1 { 0 } else { ring };
+            Config {
+                window,
+                threshold,
+                mtu,
+                copy_max,
+                combining,
+                path,
+                ring,
+                ring_memory,
+                ..Config::default()
+            }
         },
     )
 }
@@ -145,13 +157,15 @@ proptest! {
     #[test]
     fn garbage_is_a_violation_or_harmless(words in prop::collection::vec((any::<u32>(), 0..64usize), 1..60)) {
         let config = Config { window: 3, threshold: 1, mtu: 50, copy_max: 50, ..Config::default() };
-        let (mut conn, _) = Connection::open(&config, &config.greeting());
-        conn.packet(Packet::new(Kind::Wakeup, 0), 0).unwrap();
-        conn.posted();
+        let greeting = greeting(&config);
+        let (mut conn, _) = Connection::open(&config, &greeting, &greeting);
+        conn.packet(Packet::new(Kind::Wakeup, 0), Came::Message(0)).unwrap();
+        conn.posted(0);
         for (word, len) in words {
             // Small fields make sense more often.
             let Some(packet) = Packet::decode(word & 0xf000_0003) else { continue };
-            if conn.packet(packet, len).is_err() {
+            let came = if word & 8 == 0 { Came::Message(len) } else { Came::Ring(len) };
+            if conn.packet(packet, came).is_err() {
                 break;
             }
             prop_assert!(conn.credits() <= 3);
@@ -174,7 +188,7 @@ fn as_many_descriptors_as_are_posted_can_be_used_up() {
     pair.ends[0].shutdown_write();
     pair.check_posted();
     // Four packets of data, four ACKs, FINACK and FIN.
-    assert_eq!(config.descriptors(&config.greeting()), 10);
+    assert_eq!(Config::descriptors(&greeting(&config), &greeting(&config)), 10);
     assert_eq!(pair.ends[1].least, 0);
     pair.settle();
     assert_eq!((pair.state(0), pair.state(1)), (State::Closed, State::Closed));
@@ -286,19 +300,19 @@ fn writing_to_one_who_closed_is_refused() {
 #[test]
 fn rules_of_the_wire() {
     let config = Config { window: 2, threshold: 1, mtu: 50, copy_max: 50, ..Config::default() };
-    let fresh = || Connection::open(&config, &config.greeting()).0;
+    let fresh = || Connection::open(&config, &greeting(&config), &greeting(&config)).0;
     let awake = || {
         let mut conn = fresh();
-        conn.packet(Packet::new(Kind::Wakeup, 0), 0).unwrap();
-        conn.posted();
+        conn.packet(Packet::new(Kind::Wakeup, 0), Came::Message(0)).unwrap();
+        conn.posted(0);
         conn
     };
     let broken = |mut conn: Connection, packets: &[(Packet, usize)]| {
         let (last, before) = packets.split_last().unwrap();
         for (packet, len) in before {
-            conn.packet(*packet, *len).unwrap();
+            conn.packet(*packet, Came::Message(*len)).unwrap();
         }
-        let Violation(what) = conn.packet(last.0, last.1).unwrap_err();
+        let Violation(what) = conn.packet(last.0, Came::Message(last.1)).unwrap_err();
         what
     };
     let p = Packet::new;
@@ -315,4 +329,65 @@ fn rules_of_the_wire() {
     assert_eq!(broken(awake(), &[(p(Kind::Fin, 0), 0), (p(Kind::Data, 0), 1)]), "DATA after FIN");
     assert_eq!(broken(awake(), &[(p(Kind::Fin, 0), 0), (p(Kind::Fin, 0), 0)]), "a second FIN");
     assert_eq!(broken(awake(), &[(p(Kind::FinAck, 0), 0)]), "a FINACK without a FIN");
+}
+
+#[test]
+fn rules_of_the_ring() {
+    let config = Config { path: Path::Ring, ring: 1024, ..Config::default() };
+    let us = greeting(&config);
+    let awake = || {
+        let mut conn = Connection::open(&config, &us, &us).0;
+        conn.packet(Packet::new(Kind::Wakeup, 0), Came::Message(0)).unwrap();
+        conn
+    };
+    let p = |kind| Packet::new(kind, 0);
+    let broken = |conn: &mut Connection, kind, came| conn.packet(p(kind), came).unwrap_err().0;
+    let mut conn = awake();
+    conn.packet(p(Kind::Ring), Came::Message(16)).unwrap();
+    let second = "a ring where there is none, or a second one";
+    assert_eq!(broken(&mut conn, Kind::Ring, Came::Message(16)), second);
+    let nowhere = "written where there is no ring, or too long for it";
+    assert_eq!(broken(&mut awake(), Kind::Data, Came::Ring(8)), nowhere);
+    let mut conn = awake();
+    conn.packet(p(Kind::Want), Came::Message(0)).unwrap();
+    conn.offer(1024);
+    assert_eq!(
+        broken(&mut conn, Kind::Want, Came::Message(0)),
+        "a ring is wanted where there is none, or twice"
+    );
+    let mut conn = awake();
+    conn.packet(p(Kind::Want), Came::Message(0)).unwrap();
+    conn.offer(1024);
+    assert_eq!(conn.packet(p(Kind::Data), Came::Ring(100)).unwrap().at, Some((0, 128)));
+    assert_eq!(conn.packet(p(Kind::Data), Came::Ring(100)).unwrap().at, Some((128, 128)));
+    assert_eq!(broken(&mut conn, Kind::Data, Came::Ring(257)), nowhere);
+    assert!(broken(&mut awake(), Kind::Fin, Came::Ring(8)).starts_with("bytes come in DATA"));
+}
+
+#[test]
+fn without_memory_for_a_ring_bytes_go_as_messages() {
+    let config = Config { path: Path::Ring, combining: false, ..Config::default() };
+    let us = greeting(&config);
+    let (mut conn, _) = Connection::open(&config, &us, &us);
+    conn.packet(Packet::new(Kind::Wakeup, 0), Came::Message(0)).unwrap();
+    assert!(matches!(conn.write(10_000), WriteStep::Ask(p) if p.kind == Kind::Want));
+    assert!(matches!(conn.write(10_000), WriteStep::Send(_, 24, _)), "it does not wait for the ring");
+    conn.packet(Packet::new(Kind::Ring, 0), Came::Message(16)).unwrap();
+    conn.ring_came(0);
+    assert!(matches!(conn.write(10_000), WriteStep::Send(_, 24, _)));
+}
+
+#[test]
+fn an_end_with_a_ring_posts_little_until_it_is_used() {
+    let config = Config { path: Path::Ring, combining: false, ring_memory: 0, ..Config::default() };
+    let us = greeting(&config);
+    assert!(Config::first_descriptors(&us, &us) <= 16, "{}", Config::first_descriptors(&us, &us));
+    let mut pair = Pair::new(&config, &config);
+    pair.settle();
+    assert_eq!(pair.ends[0].conn.credits(), 3, "one was the WAKEUP");
+    for _ in 0..10 {
+        pair.write(0, 8);
+        pair.settle();
+    }
+    assert!(pair.ends[0].conn.credits() > 10, "the window opens with use");
 }

@@ -6,7 +6,7 @@
 
 use crate::counters::{Counter, CounterSlot};
 use crate::cq::CqCore;
-use crate::descriptor::{Descriptor, Op, Status, Work};
+use crate::descriptor::{Descriptor, Op, RemoteAddress, Status, Work};
 use crate::error::{Error, PostError};
 use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
 use crate::memory::{MemHandle, MemTable};
@@ -205,7 +205,9 @@ impl Nic {
             return Err(Error::Forked);
         }
         let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
-        let Some(endpoint) = core.endpoint.as_mut() else { return Err(not_connected(core.state)) };
+        let Some(endpoint) = core.endpoint.as_mut() else {
+            return Err(not_connected("send_inline", core.state));
+        };
         if bytes.len() > core.max_inline {
             return Err(Error::Limit { what: "bytes sent inline", limit: core.max_inline as u64 });
         }
@@ -221,7 +223,47 @@ impl Nic {
             Submit::Busy => Err(Error::Busy),
             Submit::Failed(_) => {
                 self.break_vi(vi, Fault::Lost);
-                Err(not_connected(ViState::Error))
+                Err(not_connected("send_inline", ViState::Error))
+            }
+        }
+    }
+
+    /// Writes bytes to the peer's memory by value: no registered buffer, no descriptor, no completion. [`Error::Busy`] says
+    /// that it has to go by a descriptor, now or always.
+    pub fn write_inline(
+        &mut self,
+        vi: Vi,
+        bytes: &[u8],
+        to: RemoteAddress,
+        immediate: Option<u32>,
+    ) -> Result<(), Error> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
+        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
+        let Some(endpoint) = core.endpoint.as_mut() else {
+            return Err(not_connected("write_inline", core.state));
+        };
+        let limit = core.attributes.max_transfer_size;
+        if bytes.len() > limit as usize {
+            return Err(Error::Limit { what: "bytes written inline", limit: u64::from(limit) });
+        }
+        if core.send.waiting() > 0 {
+            return Err(Error::Busy);
+        }
+        if !core.remote.as_ref().is_some_and(|remote| remote.rdma_write) {
+            return Err(Error::InvalidParameter("the remote VI does not allow RDMA writes"));
+        }
+        match endpoint.write_inline(bytes, to, immediate) {
+            Submit::Done | Submit::Pending => {
+                self.counters.add(Counter::RdmaWrites, 1);
+                self.counters.add(Counter::BytesWritten, bytes.len() as u64);
+                Ok(())
+            }
+            Submit::Busy => Err(Error::Busy),
+            Submit::Failed(status) => {
+                self.break_vi(vi, Fault::Remote(status));
+                Err(not_connected("write_inline", ViState::Error))
             }
         }
     }
@@ -282,8 +324,8 @@ fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Option<Option<&mut CqCore
 }
 
 #[cold]
-fn not_connected(found: ViState) -> Error {
-    Error::InvalidState { call: "send_inline", wanted: "connected", found }
+fn not_connected(call: &'static str, found: ViState) -> Error {
+    Error::InvalidState { call, wanted: "connected", found }
 }
 
 #[inline]

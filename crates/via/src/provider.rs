@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::address::NetAddress;
 use crate::attributes::{NicAttributes, RemoteAttributes};
 use crate::counters::CounterSlot;
-use crate::descriptor::Work;
+use crate::descriptor::{RemoteAddress, Work};
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::memory::{MemHandle, RegionInfo};
@@ -50,6 +50,15 @@ pub enum Submit {
     Failed(crate::Status),
 }
 
+/// A message that was taken by [`Endpoint::take_small`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Small {
+    /// Bytes.
+    pub length: u32,
+    /// What came along.
+    pub immediate: Option<u32>,
+}
+
 /// What a VI's connection asks of the transport.
 pub trait Endpoint: Send {
     /// Hands over the send-queue descriptor with this ledger index.
@@ -58,16 +67,23 @@ pub trait Endpoint: Send {
     /// Sends up to [`NicAttributes::max_inline`] bytes at once, or is busy.
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit;
 
+    /// Writes bytes to remote memory at once, from wherever they lie, or is busy: then the same goes by a descriptor. With
+    /// immediate data it uses up a receive of the peer. Transports that cannot do it at once are always busy.
+    fn write_inline(&mut self, bytes: &[u8], to: RemoteAddress, immediate: Option<u32>) -> Submit {
+        let _ = (bytes, to, immediate);
+        Submit::Busy
+    }
+
     /// Receives of so many bytes and more are told of; shorter ones are not.
     fn tell_receives_from(&self) -> u32;
 
     /// Tells of a receive descriptor that joined the queue: the `number`th of this connection, from 0, modulo 2^32.
     fn recv_posted(&mut self, work: &Work, number: u32);
 
-    /// The shortest way for a message: copies the next one into this descriptor, which is the next to be used, and
-    /// gives its length. None if no message is there, or it is not that simple; then nothing was done.
+    /// The shortest way for a message: copies the next one into this descriptor, which is the next to be used, and says
+    /// what it was. None if no message is there, or it is not that simple; then nothing was done.
     #[inline]
-    fn take_small(&mut self, work: &Work) -> Option<u32> {
+    fn take_small(&mut self, work: &Work) -> Option<Small> {
         let _ = work;
         None
     }

@@ -6,6 +6,7 @@ use viaduct_os::barrier;
 use viaduct_os::copy::{copy, own, store_word};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
+use viaduct_via::provider::Small;
 use viaduct_via::raw::Watch;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
@@ -111,7 +112,7 @@ impl ShmVi {
     /// Takes a message of one word, one of a burst or not, into the only segment of a descriptor: its length. None if
     /// the descriptor is another; then nothing was done.
     #[inline(always)]
-    pub(crate) fn take_word(&mut self, work: &Work, burst: bool) -> Option<u32> {
+    pub(crate) fn take_word(&mut self, work: &Work, burst: bool) -> Option<Small> {
         let [only] = work.segments.as_slice() else { return None };
         if work.verdict != Status::Success || work.total < 8 {
             return None;
@@ -119,14 +120,14 @@ impl ShmVi {
         let word = self.rx.word();
         // SAFETY: the segment is valid while posted and holds eight bytes.
         unsafe { store_word(only.addr, word) };
-        self.took(1, 8, burst)
+        self.took(1, Small { length: 8, immediate: None }, burst)
     }
 
-    /// The same for what is shorter or longer than a word and still inside the ring, without immediate data.
+    /// The same for what is shorter or longer than a word and still inside the ring, or has immediate data.
     #[inline(never)]
-    pub(crate) fn take_words(&mut self, work: &Work) -> Option<u32> {
+    pub(crate) fn take_words(&mut self, work: &Work) -> Option<Small> {
         let head = self.rx.peek().ok()??;
-        let plain = head.kind == Kind::Inline && head.flags & !BURSTING == 0;
+        let plain = head.kind == Kind::Inline && head.flags & !(BURSTING | HAS_IMMEDIATE) == 0;
         let [only] = work.segments.as_slice() else { return None };
         if !plain
             || work.verdict != Status::Success
@@ -135,17 +136,23 @@ impl ShmVi {
         {
             return None;
         }
+        let immediate = (head.flags & HAS_IMMEDIATE != 0).then(|| self.rx.numbers().0);
         let used = (head.len as usize).div_ceil(8);
-        let mut words = [0u64; INLINE_WORDS];
-        self.rx.words(&mut words[..used]);
-        // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
-        unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
-        self.took(used, head.len, head.flags & BURSTING != 0)
+        if head.len == 8 {
+            // SAFETY: the segment is valid while posted and holds eight bytes.
+            unsafe { store_word(only.addr, self.rx.word()) };
+        } else {
+            let mut words = [0u64; INLINE_WORDS];
+            self.rx.words(&mut words[..used]);
+            // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
+            unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
+        }
+        self.took(used, Small { length: head.len, immediate }, head.flags & BURSTING != 0)
     }
 
-    /// A message of `words` words is in its buffer. Its length.
+    /// A message of `words` words is in its buffer: what it was.
     #[inline(always)]
-    fn took(&mut self, words: usize, len: u32, burst: bool) -> Option<u32> {
+    fn took(&mut self, words: usize, small: Small, burst: bool) -> Option<Small> {
         self.rx.pop(words);
         if burst {
             self.rx.fetch_ahead();
@@ -156,19 +163,19 @@ impl ShmVi {
         self.idle = !burst;
         self.received += 1;
         // A tail call, so that what is before it needs no stack.
-        if self.rx.must_tell() { self.tell_taken(len) } else { Some(len) }
+        if self.rx.must_tell() { self.tell_taken(small) } else { Some(small) }
     }
 
-    /// Tells the sender of the room there is again, and wakes it if it sleeps until there is some. Gives back `len`.
+    /// Tells the sender of the room there is again, and wakes it if it sleeps until there is some. Gives back `small`.
     #[cold]
     #[inline(never)]
-    fn tell_taken(&mut self, len: u32) -> Option<u32> {
+    fn tell_taken(&mut self, small: Small) -> Option<Small> {
         self.rx.tell(&self.inn.counts.consumed, false);
         barrier::light();
         if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
             self.wake_peer();
         }
-        Some(len)
+        Some(small)
     }
 
     /// Deals with the entry at the head of the ring.

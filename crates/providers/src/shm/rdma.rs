@@ -7,7 +7,7 @@ use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_os::point::point;
 use viaduct_os::process;
 use viaduct_via::provider::Submit;
-use viaduct_via::{Counter, Op, Queues, Status, Work, raw};
+use viaduct_via::{Counter, Op, Queues, Reliability, RemoteAddress, Status, Work, raw};
 
 use super::directory::Found;
 use super::map::Why;
@@ -25,6 +25,20 @@ pub(crate) struct RemoteOp {
     immediate: Option<u32>,
 }
 
+/// What an operation is aimed at.
+#[derive(Clone, Copy)]
+struct Aim {
+    op: Op,
+    remote: RemoteAddress,
+    total: u32,
+}
+
+impl Aim {
+    fn of(work: &Work) -> Aim {
+        Aim { op: work.op, remote: work.remote, total: work.total }
+    }
+}
+
 /// Operations in a note.
 pub(crate) fn op_number(op: Op) -> u64 {
     match op {
@@ -40,7 +54,8 @@ impl ShmVi {
         if work.immediate.is_some() && !self.room(1) {
             return Submit::Busy;
         }
-        let found = match self.allowed(work) {
+        let aim = Aim::of(work);
+        let found = match self.allowed(aim) {
             Ok(Some(found)) => found,
             Ok(None) => {
                 self.set_waiting();
@@ -49,7 +64,9 @@ impl ShmVi {
             Err(status) => return Submit::Failed(status),
         };
         let done = match found.place {
-            Some(place) if self.pair.direct => self.mapped(work, &found, place),
+            Some(place) if self.pair.direct => {
+                self.mapped(aim, &found, place, |remote| transfer(work, remote))
+            }
             _ if self.pair.vm && !work.op.is_atomic() => self.by_kernel(work),
             _ => return self.by_peer(work, index),
         };
@@ -67,28 +84,65 @@ impl ShmVi {
         }
     }
 
+    /// Writes bytes that lie anywhere through a mapping of the peer's memory, if there is one.
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8], to: RemoteAddress, immediate: Option<u32>) -> Submit {
+        if !self.is_free() || self.reliability == Reliability::ReliableReception || !self.pair.direct {
+            return Submit::Busy;
+        }
+        if immediate.is_some() && !self.room(1) {
+            return Submit::Busy;
+        }
+        let aim = Aim { op: Op::RdmaWrite, remote: to, total: bytes.len() as u32 };
+        let found = match self.allowed(aim) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.set_waiting();
+                return Submit::Busy;
+            }
+            Err(status) => return Submit::Failed(status),
+        };
+        let Some(place) = found.place else { return Submit::Busy };
+        let done = self.mapped(aim, &found, place, |remote| {
+            // SAFETY: the mapped range was checked to hold as many bytes as there are.
+            unsafe { copy_release_tail(remote, bytes.as_ptr(), bytes.len()) }
+        });
+        if done == Submit::Done
+            && let Some(immediate) = immediate
+        {
+            point("rdma.before-announce");
+            self.put_written(aim.total, immediate);
+        }
+        done
+    }
+
     /// The region, if the operation is allowed; None while the directory is on its way.
-    fn allowed(&self, work: &Work) -> Result<Option<Found>, Status> {
-        let found = match self.pair.find(work.remote.handle) {
+    fn allowed(&self, aim: Aim) -> Result<Option<Found>, Status> {
+        let found = match self.pair.find(aim.remote.handle) {
             Directed::Found(found) => found,
             Directed::Asked => return Ok(None),
             Directed::Unknown => return Err(Status::RdmaProtectionError),
             Directed::Failed => return Err(Status::TransportError),
         };
-        let rights = match work.op {
+        let rights = match aim.op {
             Op::RdmaWrite => found.write,
             Op::RdmaRead => found.read,
             _ => found.read && found.write,
         };
         let tags = tags_go_together(found.tag, self.peer_tag);
-        if !rights || !tags || !found.contains(work.remote.addr, u64::from(work.total)) {
+        if !rights || !tags || !found.contains(aim.remote.addr, u64::from(aim.total)) {
             return Err(Status::RdmaProtectionError);
         }
         Ok(Some(found))
     }
 
     /// Works on the peer's memory through a mapping of it.
-    fn mapped(&mut self, work: &mut Work, found: &Found, place: (u32, u64)) -> Submit {
+    fn mapped(
+        &mut self,
+        aim: Aim,
+        found: &Found,
+        place: (u32, u64),
+        transfer: impl FnOnce(*mut u8),
+    ) -> Submit {
         let segment = match self.target_segment(place.0) {
             Ok(Some(segment)) => segment,
             Ok(None) => {
@@ -98,23 +152,23 @@ impl ShmVi {
             Err(Why::Gone) => return Submit::Failed(Status::RdmaProtectionError),
             Err(Why::Failed) => return Submit::Failed(Status::TransportError),
         };
-        let offset = place.1.checked_add(work.remote.addr - found.base);
-        let end = offset.and_then(|o| o.checked_add(u64::from(work.total)));
+        let offset = place.1.checked_add(aim.remote.addr - found.base);
+        let end = offset.and_then(|o| o.checked_add(u64::from(aim.total)));
         let (Some(offset), Some(end)) = (offset, end) else { return Submit::Failed(Status::TransportError) };
         // The address is aligned; whether its place is, only the peer's directory says.
-        let misaligned = work.op.is_atomic() && !offset.is_multiple_of(8);
+        let misaligned = aim.op.is_atomic() && !offset.is_multiple_of(8);
         if end > segment.len() as u64 || misaligned {
             return Submit::Failed(Status::TransportError);
         }
         // Withdrawing a region waits for copies under way; one that begins now sees that it is gone.
-        if !self.enter_copy() || self.allowed(work).ok().flatten() != Some(*found) {
+        if !self.enter_copy() || self.allowed(aim).ok().flatten() != Some(*found) {
             self.leave_copy();
             return Submit::Busy;
         }
         // SAFETY: offset + total lies inside the mapped segment, checked above.
         let remote = unsafe { segment.as_ptr().add(offset as usize) };
         point("rdma.mapped-entered");
-        transfer(work, remote);
+        transfer(remote);
         point("rdma.mapped-copied");
         self.leave_copy();
         point("rdma.mapped-left");
@@ -123,7 +177,7 @@ impl ShmVi {
 
     /// Lets the kernel copy between the two address spaces.
     fn by_kernel(&mut self, work: &Work) -> Submit {
-        if !self.enter_copy() || !matches!(self.allowed(work), Ok(Some(_))) {
+        if !self.enter_copy() || !matches!(self.allowed(Aim::of(work)), Ok(Some(_))) {
             self.leave_copy();
             return Submit::Busy;
         }

@@ -7,9 +7,9 @@ use viaduct_os::barrier;
 use viaduct_os::copy::load_word;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
-use viaduct_via::provider::{Endpoint, Submit};
+use viaduct_via::provider::{Endpoint, Small, Submit};
 use viaduct_via::raw::Watch;
-use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAttributes, Vi, Work};
+use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAddress, RemoteAttributes, Vi, Work};
 
 use super::bounce::BOUNCES;
 use super::doorbell::BITS;
@@ -286,6 +286,10 @@ impl Endpoint for ShmVi {
         }
     }
 
+    fn write_inline(&mut self, bytes: &[u8], to: RemoteAddress, immediate: Option<u32>) -> Submit {
+        self.write_bytes(bytes, to, immediate)
+    }
+
     fn tell_receives_from(&self) -> u32 {
         // What fits into the ring is never pushed, so a buffer that takes no more need not be told of.
         INLINE_BYTES as u32 + 1
@@ -298,7 +302,7 @@ impl Endpoint for ShmVi {
     }
 
     #[inline]
-    fn take_small(&mut self, work: &Work) -> Option<u32> {
+    fn take_small(&mut self, work: &Work) -> Option<Small> {
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return None;
         }

@@ -30,6 +30,11 @@ impl Combine {
         Combine { on, copy_max: copy_max.min(mtu), mtu, held: 0, urgent: false }
     }
 
+    /// Longer packets can be sent from now on.
+    pub(super) fn widen(&mut self, copy_max: usize, mtu: usize) {
+        (self.copy_max, self.mtu) = (copy_max.min(mtu), mtu);
+    }
+
     pub(super) fn held(&self) -> usize {
         self.held
     }

@@ -4,10 +4,38 @@
 //! [`State::Closed`] nothing is ever to be sent again.
 
 use super::combine::{Combine, Verdict};
+use super::ring::{Incoming, Outgoing, SMALLEST, longest};
 use super::state::State;
 use super::window::{Credits, Owed};
 use crate::config::Config;
-use crate::wire::{Greeting, Kind, Packet};
+use crate::wire::{Greeting, Kind, Packet, RING_LEN};
+
+/// How the bytes of a packet go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// In a message.
+    Message,
+    /// Into the peer's ring, at this offset.
+    Ring(usize),
+}
+
+/// What a packet that came brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// A message of so many bytes.
+    Message(usize),
+    /// So many bytes that were written into our ring.
+    Ring(usize),
+}
+
+/// A packet that was taken in.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// What has to be done for it.
+    pub actions: Actions,
+    /// Where in our ring its bytes lie, and the room they take, if they were written there.
+    pub at: Option<(usize, usize)>,
+}
 
 /// What the engine has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,15 +43,22 @@ pub enum Action {
     /// Send a packet without bytes.
     Control(Packet),
     /// Send the bytes of the combining buffer, so many.
-    Held(Packet, usize),
+    Held(Packet, usize, Way),
+    /// Post so many receives more, and [say so](Connection::opened).
+    Open(u32),
+    /// The peer wants a ring: [offer one](Connection::offer).
+    Offer,
     /// The connection is over; disconnect.
     End,
 }
 
+/// Most that one event asks for: a window to open, a FINACK, what is held, a FIN, the end.
+const MOST: usize = 5;
+
 /// What has to be done, in order. There is never more than this for one event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Actions {
-    list: [Option<Action>; 4],
+    list: [Option<Action>; MOST],
     len: usize,
 }
 
@@ -41,7 +76,7 @@ impl Actions {
 
 impl IntoIterator for Actions {
     type Item = Action;
-    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<Action>, 4>>;
+    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<Action>, MOST>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.list.into_iter().flatten()
@@ -57,10 +92,12 @@ pub enum WriteStep {
         start_timer: bool,
     },
     /// Send what the combining buffer holds, so many bytes, and ask again.
-    Flush(Packet, usize),
+    Flush(Packet, usize, Way),
     /// Send the first so many bytes of the request as a packet of their own.
-    Send(Packet, usize),
-    /// The window is shut.
+    Send(Packet, usize, Way),
+    /// Send this packet, and ask again.
+    Ask(Packet),
+    /// The window is shut, or the peer's ring is full.
     Wait,
     /// Our direction is closed, or the peer reads no more.
     Shut,
@@ -77,7 +114,22 @@ pub struct Connection {
     credits: Credits,
     owed: Owed,
     combine: Combine,
+    copy_max: usize,
+    /// Longest packet for the peer, and the longest of them that is a message.
+    mtu: usize,
+    small: usize,
+    /// The peer's ring, once it is known.
+    out: Option<Outgoing>,
+    /// Whether the peer was asked for it, or need not be.
+    wanted: bool,
+    /// Whether the peer may say where it is, which it does once.
+    untold: bool,
     our_mtu: usize,
+    /// Whether we can have a ring, whether it was offered, and asked for; and the ring.
+    has_ring: bool,
+    offered: bool,
+    asked: bool,
+    inn: Option<Incoming>,
     /// The first packet, which is always a WAKEUP, has come.
     awake: bool,
     /// A FIN goes out as soon as what is held has gone.
@@ -89,15 +141,26 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that was just established, with the packet to begin with.
-    pub fn open(config: &Config, peer: &Greeting) -> (Connection, Packet) {
-        let mtu = config.mtu.min(peer.mtu as usize);
+    /// A connection that was just established, with the packet to begin with. `ours` and `peer` are the two greetings.
+    pub fn open(config: &Config, ours: &Greeting, peer: &Greeting) -> (Connection, Packet) {
+        let (mtu, small) = (config.mtu.min(peer.mtu as usize), peer.small as usize);
         let mut connection = Connection {
             state: State::Normal,
-            credits: Credits::new(peer.window),
-            owed: Owed::new(config.window, config.threshold),
-            combine: Combine::new(config.combining, config.copy_max, mtu),
+            credits: Credits::new(peer.window, peer.open()),
+            owed: Owed::new(ours.window, ours.open(), ours.threshold),
+            combine: Combine::new(config.combining, config.copy_max, mtu.min(small)),
+            copy_max: config.copy_max,
+            mtu,
+            small,
+            out: None,
+            // Who takes every packet as a message has no ring.
+            wanted: small >= mtu,
+            untold: peer.small != peer.mtu,
             our_mtu: config.mtu,
+            has_ring: ours.small != ours.mtu,
+            offered: false,
+            asked: false,
+            inn: None,
             awake: false,
             fin_wanted: false,
             deaf: false,
@@ -145,15 +208,23 @@ impl Connection {
         }
         match self.combine.ask(len) {
             Verdict::Hold => WriteStep::Hold { start_timer: self.combine.hold(len) },
-            _ if self.credits.left() == 0 => {
+            // Small pieces go as messages until the ring is there.
+            _ if self.would_ask(len) => {
+                self.wanted = true;
+                WriteStep::Ask(self.control(Kind::Want))
+            }
+            Verdict::FlushFirst if self.fits(self.combine.held()) => {
+                let (packet, len, way) = self.release();
+                WriteStep::Flush(packet, len, way)
+            }
+            Verdict::Alone(len) if self.fits(len) => {
+                let (packet, way) = self.data(len);
+                WriteStep::Send(packet, len, way)
+            }
+            _ => {
                 self.combine.hurry();
                 WriteStep::Wait
             }
-            Verdict::FlushFirst => {
-                let (packet, len) = self.release();
-                WriteStep::Flush(packet, len)
-            }
-            Verdict::Alone(len) => WriteStep::Send(self.data(), len),
         }
     }
 
@@ -163,21 +234,41 @@ impl Connection {
         self.pump()
     }
 
-    /// A packet came. `len` is what it brought.
-    pub fn packet(&mut self, packet: Packet, len: usize) -> Result<Actions, Violation> {
+    /// The shortest way for what is held: the packet to send it with, if it can go now and nothing else is due.
+    #[inline]
+    pub fn release_held(&mut self) -> Option<(Packet, usize, Way)> {
+        let held = self.combine.held();
+        let goes = held > 0 && self.state.speaks() && !self.fin_wanted && self.fits(held);
+        goes.then(|| self.release())
+    }
+
+    /// A packet came.
+    pub fn packet(&mut self, packet: Packet, came: Came) -> Result<Taken, Violation> {
+        let (len, written) = match came {
+            Came::Message(len) => (len, false),
+            Came::Ring(len) => (len, true),
+        };
         if self.state == State::Closed {
             return Err(Violation("a packet after the end"));
         }
         if self.awake == (packet.kind == Kind::Wakeup) {
             return Err(Violation("WAKEUP is the first packet, and comes once"));
         }
-        if (len > 0) != (packet.kind == Kind::Data) {
+        let sound = match packet.kind {
+            Kind::Data => len > 0,
+            Kind::Ring => len == RING_LEN,
+            _ => len == 0,
+        };
+        if !sound || written && packet.kind != Kind::Data {
             return Err(Violation("bytes come in DATA packets, and no DATA packet is empty"));
         }
         if !self.credits.give(packet.acks) {
             return Err(Violation("more packets were acknowledged than sent"));
         }
-        let mut finack = false;
+        if let Some(out) = self.out.as_mut() {
+            out.acknowledged(packet.acks);
+        }
+        let (mut at, mut first, mut actions) = (None, None, Actions::default());
         match packet.kind {
             Kind::Data | Kind::Wakeup => {
                 if !self.state.hears() {
@@ -187,13 +278,34 @@ impl Connection {
                     return Err(Violation("more DATA than the window allows"));
                 }
                 self.awake = true;
+                if written {
+                    let place = self.inn.as_mut().and_then(|ring| ring.place(len));
+                    at = Some(place.ok_or(Violation("written where there is no ring, or too long for it"))?);
+                }
+                // The window is used: the rest of it is opened.
+                if packet.kind == Kind::Data && self.owed.shut() > 0 {
+                    actions.push(Action::Open(self.owed.shut()));
+                }
+            }
+            Kind::Want => {
+                if !self.has_ring || std::mem::replace(&mut self.asked, true) {
+                    return Err(Violation("a ring is wanted where there is none, or twice"));
+                }
+                // The offer may be on its way.
+                first = (!self.offered).then_some(Action::Offer);
+            }
+            Kind::Ring => {
+                if !std::mem::take(&mut self.untold) {
+                    return Err(Violation("a ring where there is none, or a second one"));
+                }
+                self.wanted = true;
             }
             Kind::Ack if packet.acks == 0 => return Err(Violation("an ACK that acknowledges nothing")),
             Kind::Ack => {}
             Kind::Fin => {
                 self.state = self.state.fin_came().ok_or(Violation("a second FIN"))?;
                 self.peer_deaf |= packet.deaf;
-                finack = true;
+                first = Some(Action::Control(self.control(Kind::FinAck)));
             }
             Kind::FinAck => {
                 self.state = self.state.finack_came().ok_or(Violation("a FINACK without a FIN"))?;
@@ -203,25 +315,58 @@ impl Connection {
             // Nobody will read what is held.
             self.combine.take();
         }
-        let mut actions = Actions::default();
-        if finack {
-            actions.push(Action::Control(self.control(Kind::FinAck)));
+        if let Some(first) = first {
+            actions.push(first);
         }
         self.pump_into(&mut actions);
         if self.state == State::Closed {
             actions.push(Action::End);
         }
-        Ok(actions)
+        Ok(Taken { actions, at })
     }
 
-    /// The descriptor of a WAKEUP or DATA packet was posted again: the peer may send one more.
-    pub fn posted(&mut self) -> Actions {
+    /// The RING packet said how long the peer's ring is. None, or one that is too short, is as good as no ring.
+    pub fn ring_came(&mut self, len: usize) -> Actions {
+        if len >= SMALLEST {
+            self.out = Some(Outgoing::new(len, self.credits.window(), self.credits.missing()));
+            self.combine.widen(self.copy_max, self.mtu.min(longest(len).max(self.small)));
+        }
+        self.pump()
+    }
+
+    /// Whether a request of `len` bytes would have to ask for the ring. The answer may have come already.
+    #[inline]
+    pub fn would_ask(&self, len: usize) -> bool {
+        !self.wanted && self.combine.held() + len > self.small
+    }
+
+    /// A ring of so many bytes is offered to the peer, asked for or not; 0 if there is none to be had.
+    pub fn offer(&mut self, len: usize) -> Packet {
+        self.offered = true;
+        if len >= SMALLEST {
+            let ring = Incoming::new(len, self.our_mtu);
+            self.owed.has_ring(ring.patience());
+            self.inn = Some(ring);
+        }
+        self.control(Kind::Ring)
+    }
+
+    /// The receives were posted that open the rest of the window.
+    pub fn opened(&mut self) -> Actions {
         let mut actions = Actions::default();
-        // When the peer has closed its direction nobody waits for acknowledgements.
-        if self.owed.posted() && self.state.hears() {
+        if self.owed.open_all() > 0 && self.state.hears() {
             actions.push(Action::Control(self.control(Kind::Ack)));
         }
         actions
+    }
+
+    /// The descriptor of a WAKEUP or DATA packet was posted again, and `room` of the ring is free again: the peer may send
+    /// one more. An ACK may be due for it.
+    #[inline]
+    pub fn posted(&mut self, room: usize) -> Option<Packet> {
+        // When the peer has closed its direction nobody waits for acknowledgements.
+        let due = self.owed.posted(room) && self.state.hears();
+        due.then(|| self.control(Kind::Ack))
     }
 
     /// The application writes no more (half close).
@@ -256,9 +401,9 @@ impl Connection {
         if !self.state.speaks() {
             return;
         }
-        if self.combine.is_urgent() && self.credits.left() > 0 {
-            let (packet, len) = self.release();
-            actions.push(Action::Held(packet, len));
+        if self.combine.is_urgent() && self.fits(self.combine.held()) {
+            let (packet, len, way) = self.release();
+            actions.push(Action::Held(packet, len, way));
         }
         if self.fin_wanted
             && self.combine.held() == 0
@@ -270,14 +415,29 @@ impl Connection {
         }
     }
 
-    fn release(&mut self) -> (Packet, usize) {
-        let packet = self.data();
-        (packet, self.combine.take())
+    /// Whether a packet of `len` bytes may go now.
+    fn fits(&self, len: usize) -> bool {
+        let room = || self.out.as_ref().is_some_and(|ring| ring.fits(len));
+        self.credits.left() > 0 && (len <= self.small || room())
     }
 
-    fn data(&mut self) -> Packet {
+    fn release(&mut self) -> (Packet, usize, Way) {
+        let len = self.combine.take();
+        let (packet, way) = self.data(len);
+        (packet, len, way)
+    }
+
+    fn data(&mut self, len: usize) -> (Packet, Way) {
         self.credits.take();
-        self.control(Kind::Data)
+        let way = match self.out.as_mut() {
+            Some(ring) if len > self.small => Way::Ring(ring.place(len)),
+            Some(ring) => {
+                ring.pass();
+                Way::Message
+            }
+            None => Way::Message,
+        };
+        (self.control(Kind::Data), way)
     }
 
     /// Whatever goes out takes along what is owed.

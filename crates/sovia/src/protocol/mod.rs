@@ -6,14 +6,16 @@
 //! ```text
 //!   window    credits to send, acknowledgements to give       sections 3.2.1, 3.2.2
 //!   combine   what waits in the combining buffer, and when it goes   section 3.2.3
+//!   ring      where packets lie that are written into the receiver's memory
 //!   state     figure 8
-//!   connection   the three together
+//!   connection   all of them together
 //! ```
 
 mod combine;
 mod connection;
+pub mod ring;
 mod state;
 mod window;
 
-pub use connection::{Action, Actions, Connection, Violation, WriteStep};
+pub use connection::{Action, Actions, Came, Connection, Taken, Violation, Way, WriteStep};
 pub use state::State;

@@ -8,8 +8,19 @@ pub(super) struct Credits {
 }
 
 impl Credits {
-    pub(super) fn new(window: u32) -> Credits {
-        Credits { left: window, window }
+    /// A window of which so much is open from the beginning; the rest is opened by acknowledgements of nothing.
+    pub(super) fn new(window: u32, open: u32) -> Credits {
+        Credits { left: open, window }
+    }
+
+    /// All of it.
+    pub(super) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Packets under way, as far as is known: those of a window that is not all open yet count as well.
+    pub(super) fn missing(&self) -> u32 {
+        self.window - self.left
     }
 
     pub(super) fn left(&self) -> u32 {
@@ -41,32 +52,56 @@ pub(super) struct Owed {
     held: u32,
     /// Those that were: d in the paper.
     delayed: u32,
+    /// Part of the window that the peer does not know of yet.
+    shut: u32,
+    /// Room in the ring that goes with those, and how much of it may be owed.
+    room: usize,
+    patience: usize,
 }
 
 impl Owed {
-    pub(super) fn new(window: u32, threshold: u32) -> Owed {
-        Owed { window, threshold, held: 0, delayed: 0 }
+    pub(super) fn new(window: u32, open: u32, threshold: u32) -> Owed {
+        Owed { window, threshold, held: 0, delayed: 0, shut: window - open, room: 0, patience: usize::MAX }
+    }
+
+    /// From now on packets come with room in a ring, of which so much may be owed.
+    pub(super) fn has_ring(&mut self, patience: usize) {
+        self.patience = patience;
+    }
+
+    /// Part of the window that was not open from the beginning, if it is still shut. From now on the peer is owed it.
+    pub(super) fn open_all(&mut self) -> u32 {
+        self.delayed += self.shut;
+        std::mem::take(&mut self.shut)
+    }
+
+    /// Part of the window that is shut.
+    pub(super) fn shut(&self) -> u32 {
+        self.shut
     }
 
     /// A packet came. Not more than the window allows.
     pub(super) fn came(&mut self) -> bool {
-        if self.held + self.delayed >= self.window {
+        if self.held + self.delayed + self.shut >= self.window {
             return false;
         }
         self.held += 1;
         true
     }
 
-    /// Its descriptor was posted again. Whether an ACK has to go out for it and those before it.
-    pub(super) fn posted(&mut self) -> bool {
+    /// Its descriptor was posted again, and its room in the ring is free. Whether an ACK has to go out for it and those
+    /// before it.
+    pub(super) fn posted(&mut self, room: usize) -> bool {
         debug_assert!(self.held > 0, "posted more than came");
         self.held = self.held.saturating_sub(1);
         self.delayed += 1;
-        self.delayed > self.threshold
+        self.room += room;
+        self.delayed > self.threshold || self.room > self.patience
     }
 
     /// All that is owed, for the packet that goes out now.
     pub(super) fn take(&mut self) -> u32 {
+        self.room = 0;
         std::mem::take(&mut self.delayed)
     }
 }
@@ -77,10 +112,10 @@ mod tests {
 
     #[test]
     fn an_ack_is_due_above_the_threshold_and_carries_all() {
-        let mut owed = Owed::new(4, 2);
+        let mut owed = Owed::new(4, 4, 2);
         for due in [false, false, true] {
             assert!(owed.came());
-            assert_eq!(owed.posted(), due);
+            assert_eq!(owed.posted(0), due);
         }
         assert_eq!(owed.take(), 3);
         assert_eq!(owed.take(), 0);
@@ -88,16 +123,35 @@ mod tests {
 
     #[test]
     fn the_window_is_a_limit_for_both_sides() {
-        let mut owed = Owed::new(2, 1);
+        let mut owed = Owed::new(2, 2, 1);
         assert!(owed.came() && owed.came() && !owed.came());
-        assert!(!owed.posted(), "posted, but not told yet");
+        assert!(!owed.posted(0), "posted, but not told yet");
         assert!(!owed.came());
         owed.take();
         assert!(owed.came());
 
-        let mut credits = Credits::new(2);
+        let mut credits = Credits::new(2, 2);
         assert!(!credits.give(1), "nothing was sent");
         credits.take();
         assert!(credits.give(1) && !credits.give(1));
+    }
+
+    #[test]
+    fn a_window_opens_when_it_is_used() {
+        let (mut credits, mut owed) = (Credits::new(5, 2), Owed::new(5, 2, 3));
+        credits.take();
+        assert!(owed.came() && owed.came() && !owed.came());
+        assert_eq!((owed.open_all(), owed.open_all(), owed.take()), (3, 0, 3));
+        assert!(credits.give(3) && !credits.give(2) && owed.came());
+    }
+
+    #[test]
+    fn room_in_the_ring_is_given_back_before_it_runs_short() {
+        let mut owed = Owed::new(8, 8, 6);
+        owed.has_ring(100);
+        assert!(owed.came() && owed.came() && owed.came());
+        assert!(!owed.posted(60) && owed.posted(60));
+        owed.take();
+        assert!(!owed.posted(60));
     }
 }

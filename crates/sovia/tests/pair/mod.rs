@@ -3,9 +3,17 @@
 
 use std::collections::VecDeque;
 
-use viaduct_sovia::Config;
-use viaduct_sovia::protocol::{Action, Actions, Connection, State, WriteStep};
-use viaduct_sovia::wire::{Kind, Packet};
+use viaduct_sovia::protocol::{Action, Actions, Came, Connection, State, Way, WriteStep};
+use viaduct_sovia::wire::{Greeting, Kind, Packet, RING_LEN};
+use viaduct_sovia::{Config, Path};
+
+/// Longest message of an end with a ring.
+const SMALL: usize = 24;
+
+/// What an end tells the other.
+pub(crate) fn greeting(config: &Config) -> Greeting {
+    config.greeting((config.path == Path::Ring).then_some(SMALL))
+}
 
 /// One side: what an engine does, with vectors.
 pub(crate) struct End {
@@ -17,16 +25,21 @@ pub(crate) struct End {
     /// Fewest that were ever left.
     pub(crate) least: usize,
     held: Vec<u8>,
-    /// Packets with data that were not read yet.
-    recvq: VecDeque<(Vec<u8>, usize)>,
-    /// On its way to the peer.
-    pub(crate) link: VecDeque<(Packet, Vec<u8>)>,
+    /// Packets with data that were not read yet: the bytes, or where in the ring they are; how many; how many were read;
+    /// the room they take.
+    recvq: VecDeque<(Vec<u8>, Option<usize>, usize, usize, usize)>,
+    /// Memory that the peer writes.
+    ring: Vec<u8>,
+    /// On its way to the peer. Bytes for the ring are there already: only their number travels.
+    pub(crate) link: VecDeque<(Packet, Vec<u8>, Option<usize>)>,
+    /// Written into the peer's ring, where and what, before the packet that tells of it.
+    writes: Vec<(usize, Vec<u8>)>,
     pub(crate) written: Vec<u8>,
     pub(crate) read: Vec<u8>,
     pub(crate) closed: bool,
     pub(crate) shut: bool,
     pub(crate) eof: bool,
-    pub(crate) sent: [usize; 6],
+    pub(crate) sent: [usize; 8],
     pub(crate) fin_was_deaf: bool,
 }
 
@@ -39,26 +52,33 @@ impl Pair {
         a.check().unwrap();
         b.check().unwrap();
         let end = |ours: &Config, theirs: &Config| {
-            let (conn, first) = Connection::open(ours, &theirs.greeting());
-            let most = ours.descriptors(&theirs.greeting());
+            let (us, them) = (greeting(ours), greeting(theirs));
+            let (conn, first) = Connection::open(ours, &us, &them);
+            let (first_posted, most) =
+                (Config::first_descriptors(&us, &them), Config::descriptors(&us, &them));
             let mut end = End {
                 conn,
                 config: ours.clone(),
-                posted: most,
+                posted: first_posted,
                 most,
-                least: most,
+                least: first_posted,
                 held: Vec::new(),
                 recvq: VecDeque::new(),
+                ring: Vec::new(),
+                writes: Vec::new(),
                 link: VecDeque::new(),
                 written: Vec::new(),
                 read: Vec::new(),
                 closed: false,
                 shut: false,
                 eof: false,
-                sent: [0; 6],
+                sent: [0; 8],
                 fin_was_deaf: false,
             };
-            end.send(first, Vec::new());
+            end.send(first, Vec::new(), Way::Message);
+            if ours.path == Path::Ring && us.small != us.mtu && ours.ring <= ours.ring_memory {
+                end.welcome((us.window - us.open()) as usize);
+            }
             end
         };
         Pair { ends: [end(a, b), end(b, a)] }
@@ -67,9 +87,18 @@ impl Pair {
     /// Lets one packet to `to` arrive. It arrives in the sense of VIA, that is it takes a descriptor, when it is put on
     /// the link; the receiver looks at it now. Whether there was one.
     pub(crate) fn deliver(&mut self, to: usize) -> bool {
-        let Some((packet, bytes)) = self.ends[1 - to].link.pop_front() else { return false };
-        self.ends[to].take(packet, bytes);
+        self.carry(1 - to);
+        let Some((packet, bytes, written)) = self.ends[1 - to].link.pop_front() else { return false };
+        self.ends[to].take(packet, bytes, written);
+        self.carry(to);
         true
+    }
+
+    /// What was written into the other end's memory is there at once, as the fastest provider has it.
+    fn carry(&mut self, from: usize) {
+        for (at, bytes) in std::mem::take(&mut self.ends[from].writes) {
+            self.ends[1 - from].ring[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
     }
 
     /// How many descriptors of `to` are used up by what was sent and not looked at, or looked at and not read.
@@ -85,12 +114,14 @@ impl Pair {
 
     pub(crate) fn write(&mut self, at: usize, len: usize) -> usize {
         let n = self.ends[at].write(len);
+        self.carry(at);
         self.check_posted();
         n
     }
 
     pub(crate) fn read(&mut self, at: usize, len: usize) -> usize {
         let n = self.ends[at].read(len);
+        self.carry(at);
         self.check_posted();
         n
     }
@@ -108,6 +139,7 @@ impl Pair {
                 self.check_posted();
                 moved |= self.read(at, 1 << 20) > 0;
                 moved |= self.ends[at].expire();
+                self.carry(at);
             }
             // A read flushes too.
             if !moved && self.ends.iter().all(|e| e.link.is_empty()) {
@@ -118,48 +150,88 @@ impl Pair {
 }
 
 impl End {
-    fn send(&mut self, packet: Packet, bytes: Vec<u8>) {
-        assert_eq!(packet.kind == Kind::Data, !bytes.is_empty());
-        assert!(bytes.len() <= self.config.mtu);
+    fn send(&mut self, packet: Packet, bytes: Vec<u8>, way: Way) {
+        assert_eq!(matches!(packet.kind, Kind::Data | Kind::Ring), !bytes.is_empty());
+        assert!(bytes.len() <= self.config.mtu.max(RING_LEN));
         self.sent[packet.kind as usize] += 1;
         self.fin_was_deaf |= packet.deaf;
         // What is read off the wire is what was put on it.
         let packet = Packet::decode(packet.encode()).expect("a packet of ours");
-        self.link.push_back((packet, bytes));
+        match way {
+            Way::Message => self.link.push_back((packet, bytes, None)),
+            Way::Ring(at) => {
+                self.link.push_back((packet, Vec::new(), Some(bytes.len())));
+                self.writes.push((at, bytes));
+            }
+        }
+    }
+
+    /// What the first connections of a library do before anybody asks.
+    fn welcome(&mut self, more: usize) {
+        self.open(more);
+        self.offer();
+    }
+
+    fn open(&mut self, more: usize) {
+        self.posted += more;
+        let actions = self.conn.opened();
+        self.act(actions);
+    }
+
+    fn offer(&mut self) {
+        self.ring = vec![0; self.config.ring];
+        let packet = self.conn.offer(self.config.ring);
+        let len = (self.config.ring as u32).to_le_bytes();
+        self.send(packet, [[0; 4], [0; 4], [0; 4], len].concat(), Way::Message);
     }
 
     fn act(&mut self, actions: Actions) {
         for action in actions {
             match action {
-                Action::Control(packet) => self.send(packet, Vec::new()),
-                Action::Held(packet, len) => {
+                Action::Control(packet) => self.send(packet, Vec::new(), Way::Message),
+                Action::Held(packet, len, way) => {
                     let bytes = std::mem::take(&mut self.held);
                     assert_eq!(bytes.len(), len);
-                    self.send(packet, bytes);
+                    self.send(packet, bytes, way);
                 }
+                Action::Open(more) => self.open(more as usize),
+                Action::Offer => self.offer(),
                 Action::End => assert_eq!(self.conn.state(), State::Closed),
             }
         }
     }
 
-    fn take(&mut self, packet: Packet, bytes: Vec<u8>) {
+    fn take(&mut self, packet: Packet, bytes: Vec<u8>, written: Option<usize>) {
         assert!(self.posted > 0, "the pre-posting constraint");
         self.posted -= 1;
-        let actions = self.conn.packet(packet, bytes.len()).expect("the peer keeps the rules");
-        self.act(actions);
+        let came = written.map_or(Came::Message(bytes.len()), Came::Ring);
+        let taken = self.conn.packet(packet, came).expect("the peer keeps the rules");
+        self.act(taken.actions);
+        let (at, room) = taken.at.unzip();
         match packet.kind {
-            Kind::Data if !self.closed => self.recvq.push_back((bytes, 0)),
-            Kind::Data | Kind::Wakeup => self.repost(true),
-            _ => self.repost(false),
+            Kind::Data if !self.closed => {
+                let len = written.unwrap_or(bytes.len());
+                self.recvq.push_back((bytes, at, len, 0, room.unwrap_or(0)));
+            }
+            Kind::Data | Kind::Wakeup => self.repost(Some(room.unwrap_or(0))),
+            kind => {
+                if kind == Kind::Ring {
+                    let len = u32::from_le_bytes(bytes[12..].try_into().unwrap());
+                    let actions = self.conn.ring_came(len as usize);
+                    self.act(actions);
+                }
+                self.repost(None);
+            }
         }
         self.eof |= packet.kind == Kind::Fin;
     }
 
-    fn repost(&mut self, counted: bool) {
+    fn repost(&mut self, counted: Option<usize>) {
         self.posted += 1;
-        if counted {
-            let actions = self.conn.posted();
-            self.act(actions);
+        if let Some(room) = counted
+            && let Some(ack) = self.conn.posted(room)
+        {
+            self.send(ack, Vec::new(), Way::Message);
         }
     }
 
@@ -174,16 +246,20 @@ impl End {
                     self.held.extend(&rest);
                     rest.len()
                 }
-                WriteStep::Flush(packet, n) => {
+                WriteStep::Flush(packet, n, way) => {
                     let bytes = std::mem::take(&mut self.held);
                     assert_eq!(bytes.len(), n);
-                    self.send(packet, bytes);
+                    self.send(packet, bytes, way);
                     0
                 }
-                WriteStep::Send(packet, n) => {
+                WriteStep::Send(packet, n, way) => {
                     assert!(self.held.is_empty(), "overtakes what is held");
-                    self.send(packet, rest[..n].to_vec());
+                    self.send(packet, rest[..n].to_vec(), way);
                     n
+                }
+                WriteStep::Ask(packet) => {
+                    self.send(packet, Vec::new(), Way::Message);
+                    0
                 }
                 WriteStep::Wait | WriteStep::Shut => return done,
             };
@@ -194,17 +270,26 @@ impl End {
     }
 
     pub(crate) fn read(&mut self, len: usize) -> usize {
+        if let Some((packet, n, way)) = self.conn.release_held() {
+            let bytes = std::mem::take(&mut self.held);
+            assert_eq!(bytes.len(), n);
+            self.send(packet, bytes, way);
+        }
         let actions = self.conn.flush();
         self.act(actions);
         let mut done = 0;
         while done < len {
-            let Some((bytes, at)) = self.recvq.front_mut() else { break };
-            let n = (bytes.len() - *at).min(len - done);
-            self.read.extend(&bytes[*at..*at + n]);
+            let Some((bytes, ring, all, at, room)) = self.recvq.front_mut() else { break };
+            let n = (*all - *at).min(len - done);
+            match *ring {
+                Some(place) => self.read.extend(&self.ring[place + *at..place + *at + n]),
+                None => self.read.extend(&bytes[*at..*at + n]),
+            }
             (*at, done) = (*at + n, done + n);
-            if *at == bytes.len() {
+            if *at == *all {
+                let room = *room;
                 self.recvq.pop_front();
-                self.repost(true);
+                self.repost(Some(room));
             }
         }
         done
@@ -232,8 +317,8 @@ impl End {
     /// What was not read is dropped.
     pub(crate) fn close(&mut self) {
         (self.closed, self.shut) = (true, true);
-        while self.recvq.pop_front().is_some() {
-            self.repost(true);
+        while let Some((.., room)) = self.recvq.pop_front() {
+            self.repost(Some(room));
         }
         let actions = self.conn.close();
         self.act(actions);
