@@ -271,6 +271,24 @@ fn say(what: &str) {
     std::io::stdout().flush().unwrap();
 }
 
+/// Both ends in one thread: for counting instructions.
+fn count(folder: &Path, way: &'static str, rounds: usize) {
+    let open = || Sovia::open(Nic::open(provider(folder)).unwrap(), config(way)).unwrap();
+    let (server, client) = (open(), open());
+    let listener = server.listen("via://:7000", 1).unwrap();
+    let mut one = client.connect("via://:7000").unwrap();
+    let mut other = listener.accept().unwrap();
+    let mut small = [0; 8];
+    for _ in 0..rounds {
+        one.send(&[1; 8]);
+        one.push();
+        other.receive(&mut small);
+        other.send(&small);
+        other.push();
+        one.receive(&mut small);
+    }
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds = std::env::var("ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(5);
@@ -285,6 +303,13 @@ fn main() {
                 answer(&mut *open(way, folder.as_ref(), true), *way == "native");
             }
         }
+        return;
+    }
+    if let Ok(way) = std::env::var("COUNT") {
+        let folder = std::env::temp_dir().join(format!("sovia-count-{}", std::process::id()));
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder).unwrap();
+        count(&folder, if way == "combine" { "sovia" } else { "sovia, no combining" }, rounds);
+        std::fs::remove_dir_all(&folder).unwrap();
         return;
     }
     let folder = std::env::temp_dir().join(format!("sovia-compare-{}", std::process::id()));

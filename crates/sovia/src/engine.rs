@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use viaduct_os::clock;
-use viaduct_via::{Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, Vi, ViAttributes};
+use viaduct_via::{Completion, Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, Vi, ViAttributes};
 
 use crate::config::{Config, Path};
 use crate::error::Error;
@@ -107,13 +107,18 @@ impl Engine {
     #[inline]
     pub(crate) fn handle_one(&mut self) -> bool {
         let Ok(Some(completion)) = self.nic.poll_cq(self.cq) else { return false };
+        self.take_in(completion);
+        true
+    }
+
+    fn take_in(&mut self, completion: Completion) {
         self.news = true;
         let id = SocketId(completion.descriptor.work().context);
         let Some(socket) = self.sockets.get_mut(id) else {
             if completion.queue == Queue::Receive {
                 self.pool.give(completion.descriptor);
             }
-            return true;
+            return;
         };
         match completion.queue {
             Queue::Send => socket.sent(completion),
@@ -125,7 +130,6 @@ impl Engine {
         if socket.ended {
             self.finish(id);
         }
-        true
     }
 
     /// Takes in one packet, and looks for it some more than once.
@@ -140,6 +144,36 @@ impl Engine {
     }
 
     /// A read: what is there, or what comes with the next packets.
+    #[inline]
+    pub(crate) fn read_next(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
+        let mut outcome = self.read(id, into, peek);
+        let mut looks = 0;
+        while outcome == Outcome::Wait && looks < LOOKS {
+            let Ok(Some(mut completion)) = self.nic.poll_cq(self.cq) else {
+                looks += 1;
+                continue;
+            };
+            let ours = completion.queue == Queue::Receive && completion.descriptor.work().context == id.0;
+            if ours
+                && !peek
+                && let Some(socket) = self.sockets.get_mut(id)
+            {
+                match socket.take_straight(&mut self.nic, completion, into) {
+                    Ok(len) => {
+                        self.handled += 1;
+                        self.news = true;
+                        return Outcome::Done(len);
+                    }
+                    Err(other) => completion = other,
+                }
+            }
+            self.take_in(completion);
+            outcome = self.read(id, into, peek);
+        }
+        outcome
+    }
+
+    /// A read: what is there.
     #[inline]
     pub(crate) fn read(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
         match self.sockets.get_mut(id) {

@@ -160,6 +160,32 @@ impl Socket {
         self.act(nic, pool, taken.actions);
     }
 
+    /// The shortest way for what somebody waits for: a message whose bytes go straight to the reader. None if it is not
+    /// that; then nothing was done.
+    #[inline]
+    pub(crate) fn take_straight(
+        &mut self,
+        nic: &mut Nic,
+        completion: Completion,
+        into: &mut [u8],
+    ) -> Result<usize, Completion> {
+        let len = completion.length as usize;
+        let simple = completion.status.is_success() && completion.op == Op::Receive && len <= into.len();
+        if !simple || self.closed || self.read_shut || self.ended || !self.recvq.is_empty() {
+            return Err(completion);
+        }
+        let (Some(conn), Some(packet)) = (self.conn.as_mut(), completion.immediate.and_then(Packet::decode))
+        else {
+            return Err(completion);
+        };
+        if !conn.plain(packet, len) {
+            return Err(completion);
+        }
+        completion.descriptor.buffers()[0].read(0, &mut into[..len]);
+        self.repost(nic, completion.descriptor, Some(0));
+        Ok(len)
+    }
+
     /// The peer says where its ring is.
     fn ring_came(&mut self, nic: &mut Nic, pool: &mut Pool, descriptor: &Descriptor) {
         let mut bytes = [0; RING_LEN];

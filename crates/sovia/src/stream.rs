@@ -154,6 +154,16 @@ impl Handle {
 
     #[inline]
     fn receive(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
+        if self.owner.shared.handling == Handling::Single {
+            // An answer that is on its way comes before the machinery of waiting is set up.
+            for _ in 0..FIRST_LOOKS {
+                match self.owner.shared.with(|engine| engine.read_next(self.id, into, peek)) {
+                    Outcome::Done(n) => return Ok(n),
+                    Outcome::Failed(kind) => return Err(kind.into()),
+                    Outcome::Wait => {}
+                }
+            }
+        }
         self.wait(&self.reading, &self.read_timeout, |engine| engine.read(self.id, into, peek))
     }
 
@@ -196,18 +206,12 @@ impl Handle {
         let mut outcome = None;
         if shared.handling == Handling::Single {
             let nonblocking = self.nonblocking.load(Ordering::Relaxed);
-            // An answer that is on its way comes before the machinery of waiting is set up.
-            for _ in 0..if nonblocking { 1 } else { FIRST_LOOKS } {
-                outcome = shared.with(|engine| Shared::poll_once(engine, &mut poll));
-                if let Some(Outcome::Done(n)) = outcome {
-                    return Ok(n);
-                }
-                if outcome.is_some() {
-                    break;
-                }
-                if nonblocking {
-                    return Err(ErrorKind::WouldBlock.into());
-                }
+            outcome = shared.with(|engine| Shared::poll_once(engine, &mut poll));
+            if let Some(Outcome::Done(n)) = outcome {
+                return Ok(n);
+            }
+            if outcome.is_none() && nonblocking {
+                return Err(ErrorKind::WouldBlock.into());
             }
         }
         if outcome.is_none() {

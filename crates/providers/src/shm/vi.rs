@@ -17,7 +17,7 @@ use super::lane::LaneId;
 use super::nic::{Core, LaneRecord, wait_while_busy};
 use super::pair::{Pair, lock};
 use super::rdma::RemoteOp;
-use super::ring::{Consumer, INLINE_BYTES, Producer, entries_for};
+use super::ring::{Consumer, HAS_IMMEDIATE, INLINE_BYTES, Producer, entries_for};
 use super::shared::{Direction, NicPage, Slots, View, direction};
 use super::sync::Ordering;
 use super::wire::{Note, note};
@@ -242,8 +242,9 @@ impl ShmVi {
 
     /// Sends a word, for which [there is room](Self::sends_straight).
     #[inline(always)]
-    fn put_straight(&mut self, word: u64) -> Submit {
-        self.tx.put_word(0, 8, 0, word);
+    fn put_straight(&mut self, word: u64, immediate: Option<u32>) -> Submit {
+        let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+        self.tx.put_word(flags, 8, immediate.unwrap_or(0), word);
         self.sent += 1;
         self.published();
         Submit::Done
@@ -272,16 +273,14 @@ impl Endpoint for ShmVi {
         {
             // SAFETY: the only segment has as many bytes as the message, and is valid while posted.
             let word = unsafe { load_word(only.addr) };
-            return self.put_straight(word);
+            return self.put_straight(word, None);
         }
         self.submit_work(work, index)
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
         match <[u8; 8]>::try_from(bytes) {
-            Ok(word) if immediate.is_none() && self.sends_straight() => {
-                self.put_straight(u64::from_ne_bytes(word))
-            }
+            Ok(word) if self.sends_straight() => self.put_straight(u64::from_ne_bytes(word), immediate),
             _ => self.submit_bytes(bytes, immediate),
         }
     }

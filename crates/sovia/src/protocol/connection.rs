@@ -242,6 +242,21 @@ impl Connection {
         goes.then(|| self.release())
     }
 
+    /// The shortest way for what comes most: a message with bytes, for which nothing has to be done. False if it is not
+    /// that; then nothing was done.
+    #[inline]
+    pub fn plain(&mut self, packet: Packet, len: usize) -> bool {
+        let calm = self.state == State::Normal && self.awake && !self.fin_wanted && !self.combine.is_urgent();
+        let plain = packet.kind == Kind::Data && !packet.deaf && len > 0 && len <= self.our_mtu;
+        if !calm || !plain || self.owed.shut() > 0 || !self.owed.has_room() || !self.credits.give(packet.acks) {
+            return false;
+        }
+        if let Some(out) = self.out.as_mut() {
+            out.acknowledged(packet.acks);
+        }
+        self.owed.came()
+    }
+
     /// A packet came.
     pub fn packet(&mut self, packet: Packet, came: Came) -> Result<Taken, Violation> {
         let (len, written) = match came {

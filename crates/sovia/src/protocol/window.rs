@@ -80,9 +80,16 @@ impl Owed {
         self.shut
     }
 
+    /// Whether the window allows for one more packet.
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        self.held + self.delayed + self.shut < self.window
+    }
+
     /// A packet came. Not more than the window allows.
+    #[inline]
     pub(super) fn came(&mut self) -> bool {
-        if self.held + self.delayed + self.shut >= self.window {
+        if !self.has_room() {
             return false;
         }
         self.held += 1;
