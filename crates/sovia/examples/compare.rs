@@ -307,7 +307,9 @@ fn main() {
     }
     if let Ok(way) = std::env::var("COUNT") {
         let folder = std::env::temp_dir().join(format!("sovia-count-{}", std::process::id()));
-        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&folder).unwrap();
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+            .create(&folder)
+            .unwrap();
         count(&folder, if way == "combine" { "sovia" } else { "sovia, no combining" }, rounds);
         std::fs::remove_dir_all(&folder).unwrap();
         return;

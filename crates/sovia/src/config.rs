@@ -26,10 +26,10 @@ pub struct Config {
     pub timer: Duration,
     /// How bytes that are not few reach the other end. Each end decides for what comes to it.
     pub path: Path,
-    /// Bytes of a ring.
+    /// Bytes of a ring; a window of packets by default.
     pub ring: usize,
     /// Rings up to so many bytes together are made when connections come about; others when a peer first has more to say
-    /// than fits into a message.
+    /// than fits into a message, and they are shorter.
     pub ring_memory: usize,
     /// Who takes packets in.
     pub handling: Handling,
@@ -111,7 +111,7 @@ impl Default for Config {
             combining: true,
             timer: Duration::from_millis(100),
             path: Path::Auto,
-            ring: 256 << 10,
+            ring: 1 << 20,
             ring_memory: 16 << 20,
             handling: Handling::Single,
             waiting: Waiting::Blocking,

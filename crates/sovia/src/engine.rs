@@ -35,6 +35,15 @@ pub(crate) struct Port {
     pub(crate) open: bool,
 }
 
+/// Who has to be told when the engine is let go.
+#[derive(Clone, Copy)]
+pub(crate) struct News {
+    /// Threads that sleep.
+    pub(crate) wake: bool,
+    /// The service thread.
+    pub(crate) poke: bool,
+}
+
 pub(crate) struct Engine {
     pub(crate) nic: Nic,
     pub(crate) config: Config,
@@ -46,14 +55,16 @@ pub(crate) struct Engine {
     tags: Vec<ProtectionTag>,
     cq: Cq,
     entries: usize,
-    /// Rings that were made before anybody asked.
-    rings: usize,
     /// Sockets of the application.
     pub(crate) open: usize,
     /// Sockets that the application has closed and the protocol has not.
     pub(crate) closing: usize,
     /// Something happened that another thread may wait for.
     pub(crate) news: bool,
+    /// The service thread has something to do.
+    poke: bool,
+    /// Sockets whose sends wait for a call that moves them on.
+    stuck: Vec<SocketId>,
     /// The timer of combining: when it ticks next, while something is held; how often it has ticked.
     pub(crate) tick_at: Option<u64>,
     tick: u64,
@@ -77,25 +88,50 @@ impl Engine {
         let greeting = config.greeting(ring.then_some(attributes.max_inline.max(RING_LEN)));
         let cq = nic.create_cq(1)?;
         Ok(Engine {
-            nic,
-            config,
             sockets: Table::default(),
             ports: Vec::new(),
-            pool: Pool::new((greeting.small as usize).max(RING_LEN)),
+            pool: Pool::new((greeting.small as usize).max(RING_LEN), &config),
             greeting,
             tags: Vec::new(),
             cq,
             entries: 1,
-            rings: 0,
             open: 0,
             closing: 0,
             news: false,
+            poke: false,
+            stuck: Vec::new(),
             tick_at: None,
             tick: 0,
             holding: Vec::new(),
             held: false,
             handled: 0,
+            nic,
+            config,
         })
+    }
+
+    /// Sends of a socket wait: the service thread has to come by.
+    #[cold]
+    fn note_stuck(&mut self, id: SocketId) {
+        if !self.stuck.contains(&id) {
+            self.stuck.push(id);
+        }
+        self.poke = true;
+    }
+
+    /// Moves on what waits. Whether something still does.
+    pub(crate) fn mind_stuck(&mut self) -> bool {
+        if self.stuck.is_empty() {
+            return false;
+        }
+        self.handle();
+        let Engine { stuck, sockets, nic, .. } = self;
+        stuck.retain(|id| {
+            let Some(socket) = sockets.get_mut(*id) else { return false };
+            socket.out.stuck = !socket.ended && nic.sends_wait(socket.vi);
+            socket.out.stuck
+        });
+        !self.stuck.is_empty()
     }
 
     /// Takes in what came. Whether there was anything.
@@ -127,7 +163,11 @@ impl Engine {
                 socket.received(&mut self.nic, &mut self.pool, completion);
             }
         }
-        if socket.ended {
+        let (ended, stuck) = (socket.ended, socket.out.stuck);
+        if stuck {
+            self.note_stuck(id);
+        }
+        if ended {
             self.finish(id);
         }
     }
@@ -188,6 +228,9 @@ impl Engine {
         let Some(mut socket) = self.sockets.get_mut(id) else {
             return (Outcome::Failed(ErrorKind::NotConnected), false);
         };
+        if socket.hold_more(bytes) {
+            return (Outcome::Done(bytes.len()), false);
+        }
         if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
             // Where its ring is, the peer usually says unasked.
             self.handle();
@@ -197,13 +240,17 @@ impl Engine {
             }
         }
         let (outcome, timer) = socket.write(&mut self.nic, bytes);
+        if socket.out.stuck {
+            self.note_stuck(id);
+        }
         (outcome, timer && self.start_timer(id))
     }
 
     /// Whether threads that sleep have to look again: something came, or they may have missed it.
     #[inline]
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news) || self.nic.leaves_doubts(self.cq)
+    pub(crate) fn take_news(&mut self) -> News {
+        let wake = std::mem::take(&mut self.news) || self.nic.leaves_doubts(self.cq);
+        News { wake, poke: std::mem::take(&mut self.poke) }
     }
 
     /// Makes a socket with its receives posted, and a VI that is not connected.
@@ -285,11 +332,9 @@ impl Engine {
         socket.open(&mut self.nic, &self.config, &self.greeting, peer);
         // The first connections get at once what later ones get when they use it: few need not be sparing.
         let rung = self.greeting.small != self.greeting.mtu;
-        if rung && (self.rings + 1) * self.config.ring <= self.config.ring_memory {
+        if rung && self.pool.has_ring_to_spare() {
             let more = self.greeting.window - self.greeting.open();
             socket.welcome(&mut self.nic, &mut self.pool, more as usize);
-            self.rings += usize::from(socket.has_ring());
-            socket.welcomed = socket.has_ring();
         }
         for completion in std::mem::take(&mut socket.early) {
             socket.received(&mut self.nic, &mut self.pool, completion);
@@ -411,6 +456,10 @@ impl Engine {
             return;
         }
         socket.close(&mut self.nic, &mut self.pool);
+        if socket.out.stuck {
+            self.note_stuck(id);
+        }
+        let Some(socket) = self.sockets.get_mut(id) else { return };
         socket.cut_at = Some(clock::now_ns() + self.config.close_limit.as_nanos() as u64);
         self.open -= 1;
         self.closing += 1;
@@ -448,7 +497,6 @@ impl Engine {
         let Some(socket) = self.sockets.remove(id) else { return };
         let _ = self.nic.disconnect(socket.vi);
         let (vi, tag) = (socket.vi, socket.tag);
-        self.rings -= usize::from(socket.welcomed);
         socket.give_back(&mut self.pool);
         self.discard(vi, tag);
     }

@@ -15,7 +15,7 @@ use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
 
 use crate::address;
 use crate::config::{Config, Handling, Waiting};
-use crate::engine::Engine;
+use crate::engine::{Engine, News};
 use crate::error::Error;
 use crate::listener::Listener;
 use crate::service;
@@ -144,32 +144,33 @@ impl Shared {
 
     /// Lets the engine go, and wakes those who may wait for what was done.
     pub(crate) fn release(&self, mut engine: TurnGuard<'_, Engine>) {
-        let wake = engine.take_news();
+        let news = engine.take_news();
         drop(engine);
-        if wake {
-            self.wake();
-        }
+        self.tell(news);
     }
 
     /// Does something with the engine, and wakes those who may wait for it.
     #[inline(always)]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        let (result, wake) = self.engine.with(|engine| {
+        let (result, news) = self.engine.with(|engine| {
             let result = work(engine);
             (result, engine.take_news())
         });
-        if wake {
-            self.wake();
-        }
+        self.tell(news);
         result
     }
 
     #[inline]
-    fn wake(&self) {
-        self.sleepers.wake_others();
-        if self.handling == Handling::Handler {
-            *self.changes() += 1;
-            self.changed.notify_all();
+    fn tell(&self, news: News) {
+        if news.poke {
+            self.poke();
+        }
+        if news.wake {
+            self.sleepers.wake_others();
+            if self.handling == Handling::Handler {
+                *self.changes() += 1;
+                self.changed.notify_all();
+            }
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Outbound {
     free: Vec<Descriptor>,
     made: usize,
     controls: Vec<Descriptor>,
+    /// Sends wait for a call that moves them on.
+    pub(crate) stuck: bool,
 }
 
 impl Outbound {
@@ -53,6 +55,7 @@ impl Outbound {
             free: Vec::new(),
             made: 0,
             controls: Vec::new(),
+            stuck: false,
         }
     }
 
@@ -65,6 +68,12 @@ impl Outbound {
     #[inline]
     pub(crate) fn needs_buffer(&self, len: usize) -> bool {
         self.buffered && self.held + len > self.inline
+    }
+
+    /// Whether what is held can take so many bytes more without further ado.
+    #[inline]
+    pub(crate) fn has_space(&self, len: usize) -> bool {
+        !self.buffered && self.small.capacity() - self.small.len() >= len
     }
 
     /// Takes a request into what is held.
@@ -159,9 +168,7 @@ impl Socket {
         };
         buffer.write(0, bytes);
         let write = Descriptor::rdma_write(buffer, to).immediate(packet.encode()).context(self.id.0);
-        if nic.post_send(self.vi, write).is_err() {
-            self.broke();
-        }
+        self.hand_over(nic, write);
     }
 
     /// Sends bytes in a message: by value if they are few and nothing is in the way, else from a buffer.
@@ -195,17 +202,21 @@ impl Socket {
         let new = || Descriptor::send_empty().unsignalled().context(self.id.0);
         let mut descriptor = self.out.controls.pop().unwrap_or_else(new);
         descriptor.set_immediate(word);
-        if nic.post_send(self.vi, descriptor).is_err() {
-            self.broke();
-        }
+        self.hand_over(nic, descriptor);
     }
 
     fn post(&mut self, nic: &mut Nic, packet: Packet, mut descriptor: Descriptor, len: usize) {
         descriptor.set_len(len);
         descriptor.set_immediate(Some(packet.encode()));
+        self.hand_over(nic, descriptor);
+    }
+
+    /// Posts a send. It may have to wait, for a mapping or for room, and nobody else may come by.
+    fn hand_over(&mut self, nic: &mut Nic, descriptor: Descriptor) {
         if nic.post_send(self.vi, descriptor).is_err() {
-            self.broke();
+            return self.broke();
         }
+        self.out.stuck |= nic.sends_wait(self.vi);
     }
 
     /// Whether there is a buffer to send from.

@@ -1,9 +1,13 @@
-//! Receive descriptors that no socket has: sockets come and go, and most of them never use what they might.
+//! What sockets share: receive descriptors that none of them has, and how much memory their rings take together. Sockets
+//! come and go, and most of them never use what they might.
 //!
 //! SOVIA, section 4.3 (P descriptors for each connection). The buffers of all sockets are cut from common regions, so that
 //! a connection that is idle has a few lines of memory and no region of its own.
 
 use viaduct_via::{Descriptor, Error, MemAttributes, Nic, ProtectionTag};
+
+use crate::config::Config;
+use crate::protocol::ring::SMALLEST;
 
 /// Memory taken at once.
 const CHUNK: usize = 64 << 10;
@@ -12,11 +16,40 @@ pub(crate) struct Pool {
     /// Bytes of each buffer.
     size: usize,
     free: Vec<Descriptor>,
+    /// Bytes of a ring, of those that are made unasked together, and of all there are.
+    ring: usize,
+    unasked: usize,
+    rings: usize,
 }
 
 impl Pool {
-    pub(crate) fn new(size: usize) -> Pool {
-        Pool { size, free: Vec::new() }
+    pub(crate) fn new(size: usize, config: &Config) -> Pool {
+        Pool { size, free: Vec::new(), ring: config.ring, unasked: config.ring_memory, rings: 0 }
+    }
+
+    /// Whether there is memory for a ring that nobody has asked for yet.
+    pub(crate) fn has_ring_to_spare(&self) -> bool {
+        self.rings + self.ring <= self.unasked
+    }
+
+    /// How long the next ring is: the more there are, the shorter.
+    pub(crate) fn ring_len(&self) -> usize {
+        let part = match self.rings {
+            few if few < self.unasked => 1,
+            some if some < self.unasked.saturating_mul(4) => 4,
+            _ => 16,
+        };
+        (self.ring / part).max(SMALLEST)
+    }
+
+    /// A ring was made.
+    pub(crate) fn made_ring(&mut self, len: usize) {
+        self.rings += len;
+    }
+
+    /// A ring is gone.
+    pub(crate) fn dropped_ring(&mut self, len: usize) {
+        self.rings -= len;
     }
 
     /// A receive descriptor with a buffer.

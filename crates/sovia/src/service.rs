@@ -19,6 +19,9 @@ use crate::library::Shared;
 /// While others are open, closing connections are looked at this often; usually the others' calls have done it before.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Sends that wait, for a mapping or for room, are looked at this often.
+const MIND: Duration = Duration::from_millis(1);
+
 /// Most that is taken in before others get the lock.
 const ROUNDS: usize = 4;
 
@@ -61,7 +64,13 @@ fn work(shared: &Shared) -> Next {
     engine.accept_requests();
     let more = engine.closing > 0 && (0..ROUNDS).all(|_| engine.handle());
     engine.expire();
-    let next = if more { Next::Park(Some(Duration::ZERO)) } else { next(shared, &mut engine) };
+    let stuck = engine.mind_stuck();
+    let next = match next(shared, &mut engine) {
+        _ if more => Next::Park(Some(Duration::ZERO)),
+        Next::Park(time) if stuck => Next::Park(Some(time.map_or(MIND, |t| t.min(MIND)))),
+        Next::Sleep(time) if stuck => Next::Park(Some(time.min(MIND))),
+        next => next,
+    };
     shared.release(engine);
     next
 }

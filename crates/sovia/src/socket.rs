@@ -49,9 +49,6 @@ pub(crate) struct Socket {
     recvq: VecDeque<Incoming>,
     /// Where peers write what is not small, once one has asked for it.
     ring: Option<Buffer>,
-    ring_len: usize,
-    /// Whether the ring was offered before it was asked for.
-    pub(crate) welcomed: bool,
     pub(crate) out: Outbound,
     pub(crate) peer: NetAddress,
     /// The tick of the timer at which something was first held.
@@ -86,8 +83,6 @@ impl Socket {
             early: Vec::new(),
             recvq: VecDeque::new(),
             ring: None,
-            ring_len: config.ring,
-            welcomed: false,
             out: Outbound::new(config, nic),
             peer,
             held_at: None,
@@ -201,19 +196,15 @@ impl Socket {
     /// Opens the window and offers the ring before anybody asks.
     pub(crate) fn welcome(&mut self, nic: &mut Nic, pool: &mut Pool, more: usize) {
         self.open_window(nic, pool, more);
-        self.offer(nic);
-    }
-
-    /// Whether it has a ring.
-    pub(crate) fn has_ring(&self) -> bool {
-        self.ring.is_some()
+        self.offer(nic, pool);
     }
 
     /// The peer wants a ring.
-    fn offer(&mut self, nic: &mut Nic) {
+    fn offer(&mut self, nic: &mut Nic, pool: &mut Pool) {
         let rights = MemAttributes { rdma_write: true, ..MemAttributes::local(self.tag) };
         // Without memory for one the peer goes on with messages.
-        self.ring = nic.alloc(self.ring_len, rights).ok();
+        self.ring = nic.alloc(pool.ring_len(), rights).ok();
+        pool.made_ring(self.ring.as_ref().map_or(0, Buffer::len));
         let Some(conn) = self.conn.as_mut() else { return };
         let at = self.ring.as_ref().map_or(RingAt { addr: 0, handle: 0, len: 0 }, |ring| {
             let RemoteAddress { addr, handle } = ring.remote(0);
@@ -275,6 +266,17 @@ impl Socket {
             }
         }
         (if done > 0 || bytes.is_empty() { Outcome::Done(done) } else { Outcome::Wait }, timer)
+    }
+
+    /// A small request beside others that are held.
+    #[inline]
+    pub(crate) fn hold_more(&mut self, bytes: &[u8]) -> bool {
+        let simple = !self.ended && self.out.has_space(bytes.len());
+        let held = simple && self.conn.as_mut().is_some_and(|conn| conn.hold_more(bytes.len()));
+        if held {
+            self.out.hold(bytes);
+        }
+        held
     }
 
     #[cold]
@@ -344,6 +346,7 @@ impl Socket {
 
     /// The descriptors of what was not read, when all is over.
     pub(crate) fn give_back(self: Box<Self>, pool: &mut Pool) {
+        pool.dropped_ring(self.ring.as_ref().map_or(0, Buffer::len));
         let early = self.early.into_iter().map(|c| c.descriptor);
         self.recvq.into_iter().map(|packet| packet.descriptor).chain(early).for_each(|d| pool.give(d));
     }
@@ -378,7 +381,7 @@ impl Socket {
                 Action::Control(packet) => self.send_control(nic, packet),
                 Action::Held(packet, len, way) => self.send_held(nic, packet, len, way),
                 Action::Open(more) => self.open_window(nic, pool, more as usize),
-                Action::Offer => self.offer(nic),
+                Action::Offer => self.offer(nic, pool),
                 Action::End => self.ended = true,
             }
         }

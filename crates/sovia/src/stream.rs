@@ -168,8 +168,25 @@ impl Handle {
     }
 
     /// Takes all of `bytes`, unless time or the stream ends before.
+    #[inline]
     fn transmit(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut done = 0;
+        let (outcome, timer) = self.owner.shared.with(|engine| engine.write(self.id, bytes));
+        match outcome {
+            Outcome::Done(n) if n == bytes.len() && !timer => Ok(n),
+            Outcome::Failed(kind) => Err(kind.into()),
+            Outcome::Done(n) => self.transmit_rest(bytes, n, timer),
+            Outcome::Wait => self.transmit_rest(bytes, 0, timer),
+        }
+    }
+
+    /// The same, after the first `done` bytes.
+    fn transmit_rest(&self, bytes: &[u8], mut done: usize, timer: bool) -> io::Result<usize> {
+        if timer {
+            self.owner.shared.poke();
+        }
+        if done == bytes.len() {
+            return Ok(done);
+        }
         loop {
             let mut tell = false;
             let result = self.wait(&self.writing, &self.write_timeout, |engine| {

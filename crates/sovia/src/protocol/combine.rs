@@ -62,6 +62,16 @@ impl Combine {
         first
     }
 
+    /// Puts a request in beside others, if it goes in at once. Whether it did.
+    #[inline]
+    pub(super) fn hold_more(&mut self, len: usize) -> bool {
+        let fits = self.on && self.held > 0 && len <= self.copy_max && self.held + len <= self.mtu;
+        if fits {
+            self.held += len;
+        }
+        fits
+    }
+
     pub(super) fn hurry(&mut self) {
         self.urgent = true;
     }

@@ -201,6 +201,13 @@ impl Connection {
         if on { Actions::default() } else { self.flush() }
     }
 
+    /// The shortest way for a small request: it joins those that are held. False if it is not that simple; then nothing
+    /// was done.
+    #[inline]
+    pub fn hold_more(&mut self, len: usize) -> bool {
+        self.can_write() && self.combine.hold_more(len)
+    }
+
     /// The application writes `len` bytes. Asked again for the rest.
     pub fn write(&mut self, len: usize) -> WriteStep {
         if !self.can_write() {
@@ -248,7 +255,8 @@ impl Connection {
     pub fn plain(&mut self, packet: Packet, len: usize) -> bool {
         let calm = self.state == State::Normal && self.awake && !self.fin_wanted && !self.combine.is_urgent();
         let plain = packet.kind == Kind::Data && !packet.deaf && len > 0 && len <= self.our_mtu;
-        if !calm || !plain || self.owed.shut() > 0 || !self.owed.has_room() || !self.credits.give(packet.acks) {
+        if !calm || !plain || self.owed.shut() > 0 || !self.owed.has_room() || !self.credits.give(packet.acks)
+        {
             return false;
         }
         if let Some(out) = self.out.as_mut() {
