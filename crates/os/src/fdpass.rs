@@ -21,6 +21,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::OsError;
+use crate::farewell::Line;
 use crate::fork::{self, Registration};
 pub use listener::Listener;
 pub(crate) use listener::{remove_if_stale, try_lock};
@@ -36,6 +37,7 @@ pub const MAX_FDS: usize = 253;
 pub struct Channel {
     /// Before the descriptor, which must not be closed while it is registered.
     _in_child: Option<Registration>,
+    _at_the_end: Option<Line>,
     fd: OwnedFd,
 }
 
@@ -85,11 +87,12 @@ impl Channel {
 
     /// Takes over a connected packet socket, such as one inherited from a launcher.
     pub fn from_fd(fd: OwnedFd) -> Channel {
-        Channel { _in_child: None, fd }
+        Channel { _in_child: None, _at_the_end: None, fd }
     }
 
     fn dead_in_children(fd: OwnedFd) -> Channel {
-        Channel { _in_child: Some(fork::close_in_child(fd.as_raw_fd())), fd }
+        let raw = fd.as_raw_fd();
+        Channel { _in_child: Some(fork::close_in_child(raw)), _at_the_end: Line::of(raw), fd }
     }
 
     /// Sends one message and its descriptors, whole or not at all; false if there is no room now.

@@ -26,8 +26,8 @@
 //! A launcher needs a fifth: [`children`] starts processes that cannot outlive it, [`signals`] says what came for them, and
 //! [`inherit`] takes over what it left open for them.
 //!
-//! Beside them stand [`clock`], [`cpu`], [`random`] and [`turn`], a lock for what one thread uses most, and every failure
-//! is an [`error::OsError`] that names its cause and one way out.
+//! Beside them stand [`clock`], [`cpu`], [`random`], [`turn`], a lock for what one thread uses most, and [`farewell`], the
+//! end of a process; and every failure is an [`error::OsError`] that names its cause and one way out.
 //!
 //! What this crate does not know: descriptors of VIA, rings, protocols, providers. Memory that a peer can write is
 //! handed out as an address, never as a reference: how to read it safely is the business of the one who reads.
@@ -85,6 +85,7 @@ pub mod cpu;
 pub mod epoll;
 pub mod error;
 pub mod eventfd;
+pub mod farewell;
 pub mod fdpass;
 pub mod fork;
 pub mod futex;

@@ -43,6 +43,7 @@
 
 pub mod address;
 pub mod config;
+mod ending;
 mod engine;
 mod error;
 mod library;

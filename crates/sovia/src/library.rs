@@ -8,13 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use viaduct_os::clock;
 use viaduct_os::turn::{Turn, TurnGuard};
 use viaduct_os::wait::WaitPolicy;
+use viaduct_os::{clock, farewell, fork};
 use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
 
 use crate::address;
 use crate::config::{Config, Handling, Waiting};
+use crate::ending;
 use crate::engine::{Engine, News};
 use crate::error::Error;
 use crate::listener::Listener;
@@ -32,6 +33,9 @@ pub struct Sovia(Arc<Owner>);
 pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The process that opened it.
+    generation: u32,
+    finished: AtomicBool,
 }
 
 /// What the threads of the library share with those of the application.
@@ -79,7 +83,17 @@ impl Sovia {
         if shared.handling == Handling::Handler {
             threads.push(spawn("sovia-handler", service::handle)?);
         }
-        Ok(Sovia(Arc::new(Owner { shared, threads: Mutex::new(threads) })))
+        let (threads, generation) = (Mutex::new(threads), fork::generation());
+        let owner = Arc::new(Owner { shared, threads, generation, finished: AtomicBool::new(false) });
+        ending::remember(&owner);
+        Ok(Sovia(owner))
+    }
+
+    /// From now on a fatal signal (SEGV, BUS, FPE, ILL, ABRT, TERM, INT, HUP, QUIT) cuts the connections with processes of
+    /// this host at once; then the handler that was there before runs, or the process ends. Without it peers hear of the end
+    /// when the kernel has taken the process down. To be called after the application has installed its handlers.
+    pub fn cut_at_fatal_signals() -> Result<(), Error> {
+        Ok(farewell::cut_at_fatal_signals()?)
     }
 
     /// Connects to `via://host:port`, or to a name as VIA writes it.
@@ -244,10 +258,14 @@ impl Shared {
     }
 }
 
-impl Drop for Owner {
-    /// Section 4.4: active connections are closed, those that are closing get a bounded time, threads end, and with the
-    /// NIC goes all memory.
-    fn drop(&mut self) {
+impl Owner {
+    /// Section 4.4: active connections are closed, those that are closing get a bounded time, and threads end. When it is
+    /// dropped all memory goes with the NIC.
+    pub(crate) fn finish(&self) {
+        // A forked child has neither threads nor connections.
+        if fork::generation() != self.generation || self.finished.swap(true, Ordering::AcqRel) {
+            return;
+        }
         let shared = &self.shared;
         let mut engine = shared.lock();
         let all: Vec<_> = engine.sockets.iter_mut().map(|(id, _)| id).collect();
@@ -260,8 +278,14 @@ impl Drop for Owner {
         shared.lock().nic.unpark_at_news(None);
         shared.poke();
         shared.sleepers.ring();
-        for thread in self.threads.get_mut().unwrap_or_else(|e| e.into_inner()).drain(..) {
+        for thread in self.threads.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.finish();
     }
 }

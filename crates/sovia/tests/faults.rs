@@ -32,6 +32,18 @@ viaduct_kit::child!(PEER, |args| {
                 stream.read_to_end(&mut all).unwrap();
                 say(format!("read {}", all.len()));
             }
+            // A clone that is not dropped, bytes that are held, and no word to the library.
+            "hold and exit" => {
+                std::mem::forget(stream.try_clone().unwrap());
+                std::mem::forget(sovia.clone());
+                stream.write_all(b"last words").unwrap();
+                std::process::exit(0);
+            }
+            "exit at once" => viaduct_os::children::quit(0),
+            "abort" => {
+                Sovia::cut_at_fatal_signals().unwrap();
+                std::process::abort();
+            }
             _ => std::process::exit(0),
         }
     }
@@ -60,6 +72,32 @@ fn a_peer_that_is_killed_is_noticed() {
     stream.close().unwrap();
     let activity = sovia.activity();
     assert_eq!((activity.open, activity.closing), (0, 0), "nothing is waited for");
+}
+
+#[test]
+fn a_peer_that_exits_has_said_all() {
+    let _watchdog = Watchdog::arm(LIMIT, "exit");
+    let (_world, sovia, mut child, mut stream) = served();
+    child.send_line("hold and exit");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"last words");
+    drop(stream);
+    child.finish(scaled(WAIT));
+    assert_eq!(sovia.activity().open, 0);
+}
+
+#[test]
+fn every_other_end_of_a_peer_is_noticed() {
+    for how in ["exit at once", "abort"] {
+        let _watchdog = Watchdog::arm(LIMIT, how);
+        let (_world, sovia, mut child, mut stream) = served();
+        child.send_line(how);
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset, "{how}");
+        stream.close().unwrap();
+        let activity = sovia.activity();
+        assert_eq!((activity.open, activity.closing), (0, 0), "{how}");
+    }
 }
 
 #[test]

@@ -1,0 +1,153 @@
+//! The last moments of a process: what is done when it exits, and how peers hear at once of an end by a fatal signal.
+//!
+//! SOVIA, section 4.4. The kernel tells peers of every end, but only when the process is gone: while it writes its core, or
+//! the application's handler works, they would wait. What runs in the signal handler here is one system call for each
+//! connection, then the handler that was there before.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// Connections that are cut; further ones end with the process, as all do without this.
+const MOST: usize = 1024;
+
+static LINES: [AtomicI32; MOST] = [const { AtomicI32::new(-1) }; MOST];
+
+/// Signals that end a process unless it has a handler.
+const FATAL: [i32; 9] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGABRT,
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+];
+
+/// What was there before, in the order of [`FATAL`].
+struct Before(UnsafeCell<[MaybeUninit<libc::sigaction>; FATAL.len()]>);
+
+// SAFETY: each is written once, before its handler is installed, and only read by that handler.
+unsafe impl Sync for Before {}
+
+static BEFORE: Before = Before(UnsafeCell::new([const { MaybeUninit::uninit() }; FATAL.len()]));
+static READY: [AtomicBool; FATAL.len()] = [const { AtomicBool::new(false) }; FATAL.len()];
+
+/// A connection that is cut at a fatal signal, until this is dropped. It must be dropped before the descriptor is closed.
+#[derive(Debug)]
+pub struct Line(usize);
+
+impl Line {
+    /// Takes a socket in. None if there are too many.
+    pub fn of(fd: RawFd) -> Option<Line> {
+        let free =
+            |line: &AtomicI32| line.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        LINES.iter().position(free).map(Line)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        LINES[self.0].store(-1, Ordering::Release);
+    }
+}
+
+/// Something to be done when the process exits by `exit` or by returning from `main`, before anything registered earlier.
+/// Whether there was room for it.
+pub fn at_exit(act: extern "C" fn()) -> bool {
+    // SAFETY: a plain function, which lives as long as the process.
+    unsafe { libc::atexit(act) == 0 }
+}
+
+/// From now on a fatal signal cuts all connections with other processes of this host before the handler that was there
+/// before runs. A signal that is ignored stays so. Handlers that are installed later replace this one.
+pub fn cut_at_fatal_signals() -> io::Result<()> {
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| {
+        for (at, &signal) in FATAL.iter().enumerate() {
+            if let Err(error) = install(at, signal) {
+                result = Err(error);
+            }
+        }
+    });
+    result
+}
+
+fn install(at: usize, signal: i32) -> io::Result<()> {
+    let mut before = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: asks for the action there is, into memory of the right type.
+    if unsafe { libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: under the `Once`, and before the handler that reads it is there.
+    unsafe { (*BEFORE.0.get())[at] = before };
+    READY[at].store(true, Ordering::Release);
+    // SAFETY: all zeroes is a valid action, whose fields are set below.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: the handler makes only calls that a handler may make.
+    match unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let Some(at) = FATAL.iter().position(|s| *s == signal) else { return };
+    if !READY[at].load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: written before this handler was installed, and never again.
+    let before = unsafe { (&(*BEFORE.0.get()))[at].assume_init_ref() };
+    if before.sa_sigaction == libc::SIG_IGN {
+        return;
+    }
+    for line in &LINES {
+        let fd = line.load(Ordering::Acquire);
+        if fd >= 0 {
+            // SAFETY: a system call that a handler may make; the descriptor is open while it is in the list.
+            unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+        }
+    }
+    if before.sa_sigaction == libc::SIG_DFL {
+        // SAFETY: both may be called in a handler. The signal comes again when this handler returns, and ends us.
+        unsafe {
+            libc::sigaction(signal, before, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+    } else if before.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: the flag says that the handler has this type.
+        let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(before.sa_sigaction) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: without the flag it has this one.
+        let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(before.sa_sigaction) };
+        handler(signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_line_is_in_the_list_while_it_lives() {
+        let (a, _b) = UnixStream::pair().unwrap();
+        let listed = || LINES.iter().any(|l| l.load(Ordering::Relaxed) == a.as_raw_fd());
+        let line = Line::of(a.as_raw_fd()).unwrap();
+        assert!(listed());
+        drop(line);
+        assert!(!listed());
+    }
+}
