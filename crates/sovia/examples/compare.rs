@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use viaduct_providers::config::ShmConfig;
+use viaduct_providers::config::{OfiConfig, ShmConfig};
 use viaduct_sovia::{Config, Path as Bytes, Sovia, Step, Stream, Waiting};
 use viaduct_via::{Descriptor, MemAttributes, Nic, Vi, ViAttributes};
 
@@ -151,7 +151,9 @@ impl Way for TcpStream {
 
 fn provider(folder: &Path) -> Box<dyn viaduct_via::provider::Provider> {
     let shm = ShmConfig { runtime_dir: Some(folder.to_owned()), ..ShmConfig::default() };
-    let config = viaduct_providers::Config { shm, ..Default::default() };
+    let bind = std::env::var("BIND").map_or(std::net::Ipv4Addr::LOCALHOST, |b| b.parse().unwrap());
+    let ofi = OfiConfig { runtime_dir: Some(folder.to_owned()), bind: Some(bind.into()), ..Default::default() };
+    let config = viaduct_providers::Config { shm, ofi };
     let name = std::env::var("PROVIDER").unwrap_or_else(|_| "shm".into());
     viaduct_providers::open(&name, &config).unwrap()
 }
@@ -162,6 +164,7 @@ fn config(name: &str) -> Config {
     match name {
         "sovia, no combining" => Config { combining: false, ..plain },
         "sovia, blocking" => Config::default(),
+        "sovia, ring" => Config { path: Bytes::Ring, ..plain },
         "sovia, messages" => Config { path: Bytes::Messages, ..plain },
         name => match Step::ALL.into_iter().find(|s| s.name() == name) {
             Some(step) => Config { waiting: Waiting::Polling, ..Config::step(step) },
@@ -195,8 +198,8 @@ fn tcp(folder: &Path, server: bool) -> Box<dyn Way> {
     Box::new(stream)
 }
 
-const WAYS: [&str; 6] =
-    ["native", "sovia", "sovia, no combining", "sovia, blocking", "sovia, messages", "tcp"];
+const WAYS: [&str; 7] =
+    ["native", "sovia", "sovia, no combining", "sovia, blocking", "sovia, messages", "sovia, ring", "tcp"];
 
 fn open(way: &'static str, folder: &Path, server: bool) -> Box<dyn Way> {
     match way {
