@@ -152,7 +152,8 @@ impl Way for TcpStream {
 fn provider(folder: &Path) -> Box<dyn viaduct_via::provider::Provider> {
     let shm = ShmConfig { runtime_dir: Some(folder.to_owned()), ..ShmConfig::default() };
     let bind = std::env::var("BIND").map_or(std::net::Ipv4Addr::LOCALHOST, |b| b.parse().unwrap());
-    let ofi = OfiConfig { runtime_dir: Some(folder.to_owned()), bind: Some(bind.into()), ..Default::default() };
+    let ofi =
+        OfiConfig { runtime_dir: Some(folder.to_owned()), bind: Some(bind.into()), ..Default::default() };
     let config = viaduct_providers::Config { shm, ofi };
     let name = std::env::var("PROVIDER").unwrap_or_else(|_| "shm".into());
     viaduct_providers::open(&name, &config).unwrap()
