@@ -1,7 +1,7 @@
 //! Stream sockets over VIA, with the protocol of SOVIA: user-level sockets that need no kernel on the data path.
 //!
 //! ```text
-//!   Stream, Listener      the calls of std's TcpStream and TcpListener
+//!   Stream, Listener      the calls of std's TcpStream and TcpListener; for tokio the same (feature `tokio`)
 //!        │
 //!   Sovia                 one NIC with its sockets, behind one lock; how threads wait
 //!        │                service thread: accepts, fires timers, finishes what is closed
@@ -46,6 +46,7 @@ pub mod config;
 mod ending;
 mod engine;
 mod error;
+pub mod knobs;
 mod library;
 mod listener;
 mod outbound;
@@ -55,6 +56,9 @@ mod service;
 mod socket;
 mod stream;
 mod table;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod watch;
 pub mod wire;
 
 pub use config::{Config, Handling, Path, Step, Waiting};
@@ -62,3 +66,4 @@ pub use error::Error;
 pub use library::{Activity, Sovia};
 pub use listener::Listener;
 pub use stream::Stream;
+pub use watch::{Readiness, Watch};

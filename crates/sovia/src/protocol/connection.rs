@@ -190,6 +190,11 @@ impl Connection {
         self.state.speaks() && !self.fin_wanted && !self.peer_deaf
     }
 
+    /// Whether a write would not have to wait for the window: there is room, or it fails at once.
+    pub fn has_room(&self) -> bool {
+        !self.can_write() || self.fits(self.combine.held().max(1))
+    }
+
     /// Whether small requests are combined.
     pub fn combining(&self) -> bool {
         self.combine.on
