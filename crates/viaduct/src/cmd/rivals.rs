@@ -122,10 +122,12 @@ fn print(lines: &[Line], ground: &Ground<'_>, rounds: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Between hosts: ourselves over libfabric against libfabric alone, as ratios.
+/// Ourselves over libfabric against libfabric alone, as ratios.
 fn against(lines: &[&Measurement], wants: &[Want]) -> Vec<String> {
     let rival = lines.iter().find(|line| line.layer == "rival:fi_pingpong-tcp");
-    let ours = lines.iter().find(|line| line.layer.starts_with("via:ofi") || line.layer == "auto");
+    // On one host `auto` does not go by libfabric.
+    let between = wants.iter().any(|want| matches!(want, Want::PingPong(_)));
+    let ours = lines.iter().find(|l| l.layer.starts_with("via:ofi") || between && l.layer == "auto");
     let (Some(rival), Some(ours)) = (rival, ours) else { return Vec::new() };
     let value = |layer: &str, want: Want| {
         let found = lines.iter().find(|l| l.layer == layer && l.case == want.case() && l.size == want.size());
