@@ -8,6 +8,7 @@
 //! The policy does not know what it waits for: `poll` looks, [`Sleep`] sleeps (a [`crate::bell::BellWord`], mostly).
 
 mod learn;
+mod looks;
 
 use std::hint::spin_loop;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use rustix::thread::sched_yield;
 
 use crate::{clock, cpu};
 use learn::{SpinLearner, YieldLearner};
+pub use looks::Looks;
 
 /// How to sleep until something may have changed. See [`crate::bell`] for the protocol behind the three.
 pub trait Sleep {

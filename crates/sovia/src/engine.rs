@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use viaduct_os::clock;
@@ -74,6 +76,8 @@ pub(crate) struct Engine {
     held: bool,
     /// Packets taken in.
     pub(crate) handled: u64,
+    /// The NIC's descriptor, once somebody has asked for it (`watch.rs`).
+    pub(crate) pollable: Option<Arc<OwnedFd>>,
 }
 
 impl Engine {
@@ -107,6 +111,7 @@ impl Engine {
             handled: 0,
             nic,
             config,
+            pollable: None,
         })
     }
 

@@ -1,7 +1,7 @@
 //! Stream sockets over VIA, with the protocol of SOVIA: user-level sockets that need no kernel on the data path.
 //!
 //! ```text
-//!   Stream, Listener      the calls of std's TcpStream and TcpListener
+//!   Stream, Listener      the calls of std's TcpStream and TcpListener; for tokio the same (feature `tokio`)
 //!        │
 //!   Sovia                 one NIC with its sockets, behind one lock; how threads wait
 //!        │                service thread: accepts, fires timers, finishes what is closed
@@ -55,6 +55,9 @@ mod service;
 mod socket;
 mod stream;
 mod table;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod watch;
 pub mod wire;
 
 pub use config::{Config, Handling, Path, Step, Waiting};
@@ -62,3 +65,4 @@ pub use error::Error;
 pub use library::{Activity, Sovia};
 pub use listener::Listener;
 pub use stream::Stream;
+pub use watch::{Readiness, Watch};

@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// With a handler thread: how often it had news, for those who wait for them.
     changes: Mutex<u64>,
     changed: Condvar,
+    /// Those who wait for the pollable descriptor (`watch.rs`). Changed under the lock.
+    pub(crate) watchers: AtomicU32,
     pub(crate) handling: Handling,
     pub(crate) wait: WaitConfig,
     pub(crate) service: OnceLock<Thread>,
@@ -68,6 +70,7 @@ impl Sovia {
             engine: Turn::new(Engine::new(nic, config)?),
             changes: Mutex::new(0),
             changed: Condvar::new(),
+            watchers: AtomicU32::new(0),
             service: OnceLock::new(),
             exiting: AtomicBool::new(false),
             close_rounds: AtomicU32::new(0),
@@ -94,6 +97,10 @@ impl Sovia {
     /// when the kernel has taken the process down. To be called after the application has installed its handlers.
     pub fn cut_at_fatal_signals() -> Result<(), Error> {
         Ok(farewell::cut_at_fatal_signals()?)
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<Owner> {
+        &self.0
     }
 
     /// Connects to `via://host:port`, or to a name as VIA writes it.
@@ -181,6 +188,7 @@ impl Shared {
         }
         if news.wake {
             self.sleepers.wake_others();
+            self.tell_watchers();
             if self.handling == Handling::Handler {
                 *self.changes() += 1;
                 self.changed.notify_all();
@@ -255,6 +263,7 @@ impl Shared {
             thread.unpark();
         }
         self.sleepers.wake_others();
+        self.tell_watchers();
     }
 }
 

@@ -10,6 +10,7 @@ use viaduct_os::wait::WaitPolicy;
 use viaduct_via::NetAddress;
 
 use crate::address;
+use crate::engine::Engine;
 use crate::library::Owner;
 use crate::stream::Stream;
 
@@ -24,6 +25,14 @@ pub struct Listener {
 impl Listener {
     pub(crate) fn new(owner: Arc<Owner>, port: usize, address: NetAddress) -> Listener {
         Listener { owner, port, address, nonblocking: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine, usize) -> T) -> T {
+        let shared = &self.owner.shared;
+        let mut engine = shared.lock();
+        let result = work(&mut engine, self.port);
+        shared.release(engine);
+        result
     }
 
     /// The next connection.

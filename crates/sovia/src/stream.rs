@@ -58,6 +58,10 @@ impl Stream {
         }))
     }
 
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
+        self.0.with(work)
+    }
+
     /// The same stream once more, for another thread.
     pub fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream(self.0.clone()))

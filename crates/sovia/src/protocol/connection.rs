@@ -190,6 +190,11 @@ impl Connection {
         self.state.speaks() && !self.fin_wanted && !self.peer_deaf
     }
 
+    /// Whether a write would not have to wait for the window: there is room, or it fails at once.
+    pub fn has_room(&self) -> bool {
+        self.credits.left() > 0 || !self.can_write()
+    }
+
     /// Whether small requests are combined.
     pub fn combining(&self) -> bool {
         self.combine.on

@@ -1,0 +1,111 @@
+//! The same policy for those who cannot loop: a task of an executor looks, lets others have their turn, and looks again.
+//!
+//! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run, so a look costs
+//! more and yielding comes by itself.
+
+use super::crowded;
+use super::learn::SpinLearner;
+use crate::{clock, cpu};
+
+/// Looks of one waiting object, and what was learnt from them.
+#[derive(Debug)]
+pub struct Looks {
+    learner: SpinLearner,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Not waiting.
+    Idle,
+    /// Looking since then, for so long at most.
+    Looking(u64, u64),
+    /// Asleep since then, after looking for so long.
+    Asleep(u64, u64),
+}
+
+impl Looks {
+    /// Looks that know nothing yet.
+    pub fn new() -> Looks {
+        Looks { learner: SpinLearner::new(), state: State::Idle }
+    }
+
+    /// Nothing was there. Whether it pays to look again soon; if not, the caller goes to sleep.
+    pub fn again(&mut self) -> bool {
+        match self.state {
+            State::Idle => {
+                let now = clock::now_ns();
+                // With one CPU nothing of another process can change while we have it.
+                let budget = if cpu::machine() == 1 { 0 } else { self.learner.budget() };
+                if budget == 0 || crowded() {
+                    self.state = State::Asleep(now, 0);
+                    return false;
+                }
+                self.state = State::Looking(now, budget);
+                true
+            }
+            State::Looking(since, budget) => {
+                let now = clock::now_ns();
+                if now - since < budget {
+                    return true;
+                }
+                self.learner.miss();
+                self.state = State::Asleep(now, now - since);
+                false
+            }
+            // Woken for nothing.
+            State::Asleep(..) => false,
+        }
+    }
+
+    /// Something was there.
+    #[inline]
+    pub fn found(&mut self) {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => {}
+            State::Looking(since, _) => self.learner.hit(clock::now_ns() - since),
+            State::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
+        }
+    }
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_ends_and_then_only_sleep_is_left() {
+        let mut looks = Looks::new();
+        // However long this takes: it ends.
+        while looks.again() {}
+        assert!(matches!(looks.state, State::Asleep(..)));
+        assert!(!looks.again(), "a useless wake-up starts no new search");
+        looks.found();
+        assert!(matches!(looks.state, State::Idle));
+    }
+
+    #[test]
+    fn who_never_finds_anything_stops_looking() {
+        let mut looks = Looks::new();
+        let mut searched = 0;
+        for _ in 0..2000 {
+            let mut looked = false;
+            while looks.again() {
+                looked = true;
+            }
+            searched += u32::from(looked);
+            // Long after falling asleep.
+            if let State::Asleep(since, _) = &mut looks.state {
+                *since -= 1_000_000_000;
+            }
+            looks.found();
+        }
+        assert!(searched < 500, "{searched} of 2000 waits began with a search in vain");
+    }
+}
