@@ -156,7 +156,7 @@ fn span(timer: &Timer, start: u64) -> u64 {
 }
 
 /// The other process has no part in it.
-pub(super) struct Idle;
+pub(crate) struct Idle;
 
 impl End for Idle {
     fn lead(&mut self, _: &Run, _: &Timer, _: &mut Vec<u64>) -> Result<Tally> {

@@ -20,6 +20,8 @@ mod rdma;
 mod rdma_stream;
 mod reliability;
 mod segments;
+mod sockets;
+mod sockets_stream;
 mod spinning;
 mod translation;
 mod translation_stream;
@@ -54,6 +56,8 @@ pub const ALL: &[&Case] = &[
     &pairs::CASE,
     &rdma::CASE,
     &rdma_stream::CASE,
+    &sockets::CASE,
+    &sockets_stream::CASE,
     &reliability::CASE,
     &cpu::CASE,
     &wakeup::CASE,
@@ -124,6 +128,15 @@ impl Case {
             let names: Vec<_> = ALL.iter().map(|case| case.name).collect();
             Error::usage(format!("there is no case `{name}`"), format!("known cases: {}", names.join(", ")))
         })
+    }
+
+    /// The cases that `name` stands for: one, or several that are drawn as one figure.
+    pub fn find_all(name: &str) -> Result<Vec<&'static Case>> {
+        match name {
+            // Figure 9 of SOVIA, (a) and (b).
+            "sockets" => Ok(vec![&sockets::CASE, &sockets_stream::CASE]),
+            _ => Case::find(name).map(|case| vec![case]),
+        }
     }
 
     /// Checks the settings and lays out the work.

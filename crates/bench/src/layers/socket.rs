@@ -171,7 +171,8 @@ impl<S: Stream> Wire for Socket<S> {
     }
 
     fn acknowledge(&mut self) -> Result<()> {
-        self.write_all(Source::Acknowledgement)
+        self.write_all(Source::Acknowledgement)?;
+        self.stream.push_out()
     }
 
     fn wait_acknowledged(&mut self) -> Result<()> {

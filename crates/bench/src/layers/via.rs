@@ -19,7 +19,8 @@ use crate::loops::{End, Looped, Wire};
 use crate::plan::Variant;
 
 /// Both processes are ours and alive, so a connection that takes longer has failed.
-const CONNECT_TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
+pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Option<Duration> = Some(CONNECT_LIMIT);
 
 pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -35,7 +36,7 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
         variant: variant.clone(),
         patience: control.patience(),
         control: control.clone(),
-        route: Route::Answer(listener),
+        route: Route::Answer(listener, name.clone()),
     };
     Ok(Box::new(Listening { place, name }))
 }
@@ -97,7 +98,13 @@ pub(crate) struct Place {
 
 enum Route {
     Call(NetAddress),
-    Answer(Listener),
+    Answer(Listener, String),
+}
+
+/// How the two sides meet once more, for layers that take the NIC over: by name.
+pub(crate) enum Meeting {
+    Call(String),
+    Answer(String),
 }
 
 impl Place {
@@ -110,13 +117,26 @@ impl Place {
                 self.nic.connect_start(vi, None, address, ours, CONNECT_TIMEOUT).map_err(failed)?;
                 Ok(self.nic.connect_finish(vi).map_err(failed)?.private_data)
             }
-            Route::Answer(listener) => {
+            Route::Answer(listener, _) => {
                 let request = self.nic.wait_listener(*listener, CONNECT_TIMEOUT).map_err(failed)?;
                 let theirs = request.remote().private_data.clone();
                 self.nic.accept_with(request, vi, ours).map_err(|(e, _)| failed(e))?;
                 Ok(theirs)
             }
         }
+    }
+
+    /// Gives the NIC away. The name is free again.
+    pub(crate) fn meet_again(mut self) -> Result<(Nic, Meeting)> {
+        let meeting = match self.route {
+            Route::Call(address) => Meeting::Call(address.to_string()),
+            Route::Answer(listener, name) => {
+                let layer = self.variant.layer.name();
+                self.nic.unlisten(listener).map_err(|e| failure(layer, &e))?;
+                Meeting::Answer(name)
+            }
+        };
+        Ok((self.nic, meeting))
     }
 
     /// What a VIA call said, as an error of this crate.

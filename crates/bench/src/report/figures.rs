@@ -1,11 +1,11 @@
-//! The figures of the report in their order: chapter 3 of the thesis, figure 7 of Millennium Sort, then every further
-//! case.
+//! The figures of the report in their order: chapter 3 of the thesis, figure 7 of Millennium Sort, figure 9 of SOVIA, then
+//! every further case.
 
 use super::chart::{Axis, Chart, Figure, Past, Picture};
 use super::difference::difference;
 use super::read::Results;
 use super::select::{Along, curves};
-use super::{generic, grid, logp, thesis, words};
+use super::{generic, grid, logp, sovia, thesis, words};
 use crate::cases;
 use crate::schema::Measurement;
 
@@ -42,6 +42,8 @@ pub(crate) fn all(results: &Results) -> Vec<Figure> {
         figure_3_10(results),
         figure_3_11(results),
         figure_7(results),
+        sovia::figure_9a(results),
+        sovia::figure_9b(results),
     ];
     let known = cases::ALL.iter().map(|case| case.name);
     let mut names: Vec<&str> = known.filter(|name| !DRAWN.contains(name)).collect();
@@ -75,7 +77,15 @@ const OF_CASE: [(&str, &str); 8] = [
 ];
 
 /// Cases of which the figures above show everything.
-const DRAWN: [&str; 5] = ["latency", "bandwidth", "connections", "translation", "translation-stream"];
+const DRAWN: [&str; 7] = [
+    "latency",
+    "bandwidth",
+    "connections",
+    "translation",
+    "translation-stream",
+    "sockets-latency",
+    "sockets-stream",
+];
 
 /// Figures 3.1 to 3.4: a case from its sizes, beside the values of the text.
 fn sized(results: &Results, id: &str, number: &str, title: &str, case: &str, most: usize) -> Figure {

@@ -6,7 +6,7 @@ use super::{Results, compare, page};
 use crate::schema::Measurement;
 use crate::schema::tests::sample;
 
-const FIGURES: [&str; 13] = [
+const FIGURES: [&str; 15] = [
     "fig-3-1",
     "fig-3-2",
     "fig-3-3",
@@ -20,6 +20,8 @@ const FIGURES: [&str; 13] = [
     "fig-3-10",
     "fig-3-11",
     "fig-7",
+    "sovia-9a",
+    "sovia-9b",
 ];
 
 fn line(case: &str, unit: &str, layer: &str, series: &str, size: usize, p50: f64) -> Measurement {
@@ -67,6 +69,10 @@ fn full() -> Results {
             lines.push(one);
             lines.push(line("translation-stream", "MB/s", "shm", series, size, s / value));
         }
+        for (series, value) in [("via", 0.1), ("SINGLE", 0.2), ("HANDLER", 20.0), ("DACKS-blocking", 0.3)] {
+            lines.push(line("sockets-latency", "us", "shm", series, size, value));
+            lines.push(line("sockets-stream", "MB/s", "shm", series, size, s / value));
+        }
         lines.push(line("blocking", "us", "shm", "poll", size, 0.1));
         for spin in [0.0, 5.0, 100.0] {
             lines.push(on("spin_us", spin, line("blocking", "us", "shm", "spin", size, 20.0 - spin / 10.0)));
@@ -74,6 +80,9 @@ fn full() -> Results {
         for gap in [10.0, 1000.0] {
             lines.push(on("gap_us", gap, line("blocking", "us", "shm", "gap-poll", size, gap / 100.0)));
         }
+    }
+    for (series, value) in [("T_sync", 18.0), ("HANDLER-SINGLE", 19.8)] {
+        lines.push(line("sockets-latency", "us", "shm", series, 4, value));
     }
     for n in [1.0, 16.0, 1024.0] {
         lines.push(on("connections", n, line("connections", "us", "shm", "", 16, 0.1)));
@@ -139,6 +148,8 @@ fn the_papers_values_stand_beside_ours() {
         ("table-3-1", &["33.2", "20.6", "13.7", "Or-interrupt", "4.50"]),
         ("fig-3-11", &["Berkeley VIA, 2000: 4"]),
         ("fig-7", &["roughly 64"]),
+        ("sovia-9a", &["native VIA, 2003", "TCP, 2003", "T_sync, 2003", "19.8"]),
+        ("sovia-9b", &["814 Mbit/s", "TCP, 2003"]),
     ] {
         let section = section(&html, id);
         assert!(words.iter().all(|word| section.contains(word)), "{id}");

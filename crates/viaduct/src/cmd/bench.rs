@@ -37,11 +37,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         "launch" => return bench_launch::run(args),
         _ => {}
     }
-    let case = Case::find(name)?;
+    let cases = Case::find_all(name)?;
     let settings = settings(args)?;
     let mut sink = Sink::open(args)?;
-    let (lines, valid) = measure(case, &settings, &mut sink)?;
-    show(args.format, true, case, &settings, &lines)?;
+    let mut valid = true;
+    for (i, case) in cases.into_iter().enumerate() {
+        let (lines, intact) = measure(case, &settings, &mut sink)?;
+        show(args.format, i == 0, case, &settings, &lines)?;
+        valid &= intact;
+    }
     if !valid {
         writeln!(io::stderr(), "a layer did not deliver its data intact; no number is given for it")?;
     }

@@ -1,0 +1,78 @@
+//! Streams of SOVIA between two processes, measured by the same loops as the kernel's sockets.
+//!
+//! The NIC of the place becomes the library's, and the two meet again at the place's address. How calls wait is the
+//! library's business, so the loops treat the stream as one that blocks.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::{Duration, Instant};
+
+use viaduct_sovia::{Config, Sovia};
+
+use crate::error::{Error, Result};
+use crate::layers::socket::{self, Stream};
+use crate::layers::via::{CONNECT_LIMIT, Meeting, Place};
+use crate::loops::End;
+use crate::plan::{Variant, Wait};
+
+/// One end over a stream with these settings.
+pub(crate) fn end(place: Place, config: Config) -> Result<Box<dyn End>> {
+    let layer = place.variant.layer.name();
+    let variant = Variant { wait: Wait::Block, ..place.variant.clone() };
+    let patience = place.patience.clone();
+    let (nic, meeting) = place.meet_again()?;
+    let failed = |e: io::Error| Error::layer(layer, e.to_string(), "");
+    let sovia = Sovia::open(nic, config).map_err(|e| failed(e.into()))?;
+    let stream = match meeting {
+        Meeting::Answer(name) => {
+            let listener = sovia.listen(&name, 1).map_err(|e| failed(e.into()))?;
+            listener.accept_timeout(CONNECT_LIMIT)
+        }
+        Meeting::Call(name) => call(&sovia, &name),
+    };
+    let stream = stream.map_err(failed)?;
+    socket::end(&variant, patience, |_| {
+        let stream = stream.try_clone().map_err(failed)?;
+        Ok(Sov(stream))
+    })
+}
+
+/// The other end opens its library at the same time, and may not listen yet.
+fn call(sovia: &Sovia, name: &str) -> io::Result<viaduct_sovia::Stream> {
+    let start = Instant::now();
+    loop {
+        let connected = sovia.connect_timeout(name, CONNECT_LIMIT).map_err(io::Error::from);
+        match connected {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused && start.elapsed() < CONNECT_LIMIT => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done => return done,
+        }
+    }
+}
+
+struct Sov(viaduct_sovia::Stream);
+
+impl Read for Sov {
+    #[inline(always)]
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Sov {
+    #[inline(always)]
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.0.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Stream for Sov {
+    /// What was combined goes at the end of a slice, as it would if the program went on to read.
+    fn push_out(&mut self) -> Result<()> {
+        self.0.flush().map_err(Error::os("flushing a stream"))
+    }
+}
