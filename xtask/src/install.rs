@@ -1,9 +1,10 @@
-//! `cargo xtask install --prefix DIR`: the C library with its header, pkg-config file and manual pages.
+//! `cargo xtask install --prefix DIR`: the C libraries with their headers, pkg-config files and manual pages.
 //!
 //! ```text
 //!  lib/libvipl.so.1.VERSION   libvipl.so.1   libvipl.so     include/vipl.h     lib/pkgconfig/vipl.pc
 //!  share/man/man3/VipOpenNic.3 ...   a page for each group; further names of a page are pages that name it
 //!  share/man/man7/vipl.7
+//!  the same for libsovia; share/sovia/sovia_rpc.c: what programs compile themselves
 //! ```
 
 use std::fs;
@@ -15,7 +16,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::progress::say;
 use crate::workspace::{self, Workspace};
 
-const PACKAGE: &str = "viaduct-vipl";
+/// Packages, and the names of their libraries.
+const LIBRARIES: &[(&str, &str)] = &[("viaduct-vipl", "vipl"), ("viaduct-libsovia", "sovia")];
 /// The line of a manual page that lists its further names.
 const ALIASES: &str = ".\\\" also:";
 
@@ -23,40 +25,62 @@ const ALIASES: &str = ".\\\" also:";
 pub(crate) fn run(workspace: &Workspace, prefix: &Path) -> Result<bool> {
     ensure!(prefix.is_absolute(), "--prefix {}: an absolute path is wanted", prefix.display());
     let mut command = workspace::cargo();
-    command.args(["build", "--release", "--package", PACKAGE]);
+    command.args(["build", "--release"]);
+    for (package, _) in LIBRARIES {
+        command.args(["--package", package]);
+    }
     let status = command.status().context("cargo cannot be started")?;
-    ensure!(status.success(), "building {PACKAGE}: {status}");
-    let package = workspace.packages.iter().find(|package| package.name == PACKAGE);
-    let package = package.with_context(|| format!("no package {PACKAGE}"))?;
-    let library = workspace.target_directory.join("release/libvipl.so");
-    for file in install(package.folder(), &library, &package.version, prefix)? {
-        say(format_args!("{}", file.display()));
+    ensure!(status.success(), "building the libraries: {status}");
+    for (name, library) in LIBRARIES {
+        let package = workspace.packages.iter().find(|package| package.name == *name);
+        let package = package.with_context(|| format!("no package {name}"))?;
+        let built = workspace.target_directory.join(format!("release/lib{library}.so"));
+        for file in install(package.folder(), library, &built, &package.version, prefix)? {
+            say(format_args!("{}", file.display()));
+        }
     }
     Ok(true)
 }
 
-/// Installs what was built; gives the files.
-fn install(package: &Path, library: &Path, version: &str, prefix: &Path) -> Result<Vec<PathBuf>> {
+/// Installs a library that was built; gives the files.
+fn install(package: &Path, name: &str, built: &Path, version: &str, prefix: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let lib = prefix.join("lib");
-    let whole = format!("libvipl.so.1.{version}");
-    files.push(put(&fs::read(library).with_context(|| library.display().to_string())?, &lib.join(&whole))?);
+    let (plain, major) = (format!("lib{name}.so"), format!("lib{name}.so.1"));
+    let whole = format!("{major}.{version}");
+    files.push(put(&fs::read(built).with_context(|| built.display().to_string())?, &lib.join(&whole))?);
     fs::set_permissions(lib.join(&whole), fs::Permissions::from_mode(0o755))?;
-    for (link, to) in [("libvipl.so.1", whole.as_str()), ("libvipl.so", "libvipl.so.1")] {
+    for (link, to) in [(&major, &whole), (&plain, &major)] {
         let link = lib.join(link);
         let _ = fs::remove_file(&link);
         symlink(to, &link).with_context(|| link.display().to_string())?;
         files.push(link);
     }
-    files.push(put(&fs::read(package.join("include/vipl.h"))?, &prefix.join("include/vipl.h"))?);
-    let pc = fs::read_to_string(package.join("vipl.pc.in"))?;
+    let pc = fs::read_to_string(package.join(format!("{name}.pc.in")))?;
     let pc = pc.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", version);
-    files.push(put(pc.as_bytes(), &lib.join("pkgconfig/vipl.pc"))?);
+    files.push(put(pc.as_bytes(), &lib.join(format!("pkgconfig/{name}.pc")))?);
+    files.extend(copy_all(&package.join("include"), &prefix.join("include"))?);
+    // Sources that programs compile with their own.
+    if package.join("rpc").is_dir() {
+        files.extend(copy_all(&package.join("rpc"), &prefix.join("share").join(name))?);
+    }
     for page in fs::read_dir(package.join("man"))? {
         files.extend(install_page(&page?.path(), &prefix.join("share/man"))?);
     }
     files.sort();
     Ok(files)
+}
+
+/// Copies the files of a folder.
+fn copy_all(from: &Path, to: &Path) -> Result<Vec<PathBuf>> {
+    let files = fs::read_dir(from).with_context(|| from.display().to_string())?;
+    files
+        .map(|file| file.map(|f| f.path()).map_err(Into::into))
+        .map(|file: Result<PathBuf>| {
+            let file = file?;
+            put(&fs::read(&file)?, &to.join(file.file_name().context("a file with a name")?))
+        })
+        .collect()
 }
 
 fn install_page(page: &Path, man: &Path) -> Result<Vec<PathBuf>> {
@@ -85,35 +109,54 @@ mod tests {
     use super::*;
     use viaduct_kit::tempdir::TempDir;
 
-    #[test]
-    fn everything_is_put_in_its_place() {
-        let (built, prefix) = (TempDir::new("built"), TempDir::new("prefix"));
-        fs::write(built.join("libvipl.so"), "library").unwrap();
-        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/vipl");
-        let files = install(&package, &built.join("libvipl.so"), "9.8.7", prefix.path()).unwrap();
-        assert!(files.iter().all(|file| file.exists()), "{files:?}");
-        assert_eq!(fs::read_to_string(prefix.join("lib/libvipl.so")).unwrap(), "library");
-        assert_eq!(fs::read_link(prefix.join("lib/libvipl.so.1")).unwrap(), Path::new("libvipl.so.1.9.8.7"));
-        let pc = fs::read_to_string(prefix.join("lib/pkgconfig/vipl.pc")).unwrap();
-        assert!(pc.contains("Version: 9.8.7") && pc.contains(&format!("prefix={}", prefix.path().display())));
-        assert!(!pc.contains('@'));
-        // Once more, over the old files.
-        assert_eq!(install(&package, &built.join("libvipl.so"), "9.8.7", prefix.path()).unwrap(), files);
+    fn package(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi").join(name)
+    }
+
+    /// Installs something in the library's place.
+    fn installed(name: &str, prefix: &TempDir) -> Vec<PathBuf> {
+        let built = TempDir::new("built");
+        fs::write(built.join("lib.so"), "library").unwrap();
+        install(&package(name), name, &built.join("lib.so"), "9.8.7", prefix.path()).unwrap()
     }
 
     #[test]
-    fn every_function_of_the_header_has_a_page() {
-        let (built, prefix) = (TempDir::new("built"), TempDir::new("prefix"));
-        fs::write(built.join("libvipl.so"), "library").unwrap();
-        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../capi/vipl");
-        install(&package, &built.join("libvipl.so"), "1", prefix.path()).unwrap();
-        let header = fs::read_to_string(package.join("include/vipl.h")).unwrap();
-        let words = header.split(|c: char| !c.is_ascii_alphanumeric());
-        let functions: Vec<&str> = words.filter(|word| word.starts_with("Vip")).collect();
-        assert!(functions.len() >= 46);
-        for function in functions {
-            let page = prefix.join(format!("share/man/man3/{function}.3"));
-            assert!(page.exists(), "no manual page {function}(3)");
+    fn everything_is_put_in_its_place() {
+        for (_, name) in LIBRARIES {
+            let prefix = TempDir::new("prefix");
+            let files = installed(name, &prefix);
+            assert!(files.iter().all(|file| file.exists()), "{files:?}");
+            assert_eq!(fs::read_to_string(prefix.join(format!("lib/lib{name}.so"))).unwrap(), "library");
+            let link = fs::read_link(prefix.join(format!("lib/lib{name}.so.1"))).unwrap();
+            assert_eq!(link, PathBuf::from(format!("lib{name}.so.1.9.8.7")));
+            assert!(prefix.join(format!("include/{name}.h")).exists());
+            let pc = fs::read_to_string(prefix.join(format!("lib/pkgconfig/{name}.pc"))).unwrap();
+            assert!(pc.contains("Version: 9.8.7"));
+            assert!(pc.contains(&format!("prefix={}", prefix.path().display())) && !pc.contains('@'));
+            // Once more, over the old files.
+            assert_eq!(installed(name, &prefix), files);
+        }
+    }
+
+    #[test]
+    fn every_function_of_the_headers_has_a_page() {
+        for (library, header, start, least) in [
+            ("vipl", "vipl.h", "Vip", 46),
+            ("sovia", "sovia.h", "sov_", 20),
+            ("sovia", "sovia_rpc.h", "sov_", 4),
+        ] {
+            let prefix = TempDir::new("prefix");
+            installed(library, &prefix);
+            let header = fs::read_to_string(package(library).join("include").join(header)).unwrap();
+            // In comments there may be the start of names alone.
+            let words = header.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let functions: Vec<&str> =
+                words.filter(|word| word.starts_with(start) && *word != start).collect();
+            assert!(functions.len() >= least, "{functions:?}");
+            for function in functions {
+                let page = prefix.join(format!("share/man/man3/{function}.3"));
+                assert!(page.exists(), "no manual page {function}(3)");
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 //!  suites         the table of suites, one line each          /
 //!  ordinary       the built tests again as an ordinary user
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
-//!  install        the C library with its header, pkg-config file and manual pages
+//!  install        the C libraries with their headers, pkg-config files and manual pages
 //!  cluster        hosts with sshds on this machine, for a command
 //!  step           runs one command, passes its output on, counts (tally), ends it if it hangs
 //!  house/         the checks that no compiler makes: layers, sizes, unsafe, words, manifests
@@ -77,7 +77,7 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<String>,
     },
-    /// Build the C library and install it with its header, pkg-config file and manual pages
+    /// Build the C libraries and install them with their headers, pkg-config files and manual pages
     Install {
         /// Where to
         #[arg(long, default_value = "/usr/local")]

@@ -41,6 +41,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "libfabric-bin", sign: Sign::Program("fi_pingpong") },
     Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h") },
     Package { name: "libmpich-dev", sign: Sign::Program("mpicc.mpich") },
+    Package { name: "libtirpc-dev", sign: Sign::File("/usr/include/tirpc/rpc/rpc.h") },
     Package { name: "mpich", sign: Sign::Program("mpiexec.hydra") },
     Package { name: "munge", sign: Sign::Program("munged") },
     Package { name: "nftables", sign: Sign::Program("nft") },

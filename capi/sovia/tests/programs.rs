@@ -1,0 +1,112 @@
+//! The C programs of `tests/c`, compiled against the header, linked with the library, and run.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::{env, fs};
+
+use viaduct_kit::cc::{Compiled, compile_as_cpp, compile_c_file};
+use viaduct_kit::packages::{need_program, skip};
+use viaduct_kit::tempdir::TempDir;
+
+/// The library in a folder with the names that the linker and the loader look for.
+struct Library(TempDir);
+
+impl Library {
+    /// The one beside this test.
+    fn find() -> Library {
+        let built = env::current_exe().unwrap().with_file_name("libsovia.so");
+        assert!(built.exists(), "{built:?} is not there");
+        let folder = TempDir::new("sovia-c");
+        folder.open_to_all();
+        for name in ["libsovia.so", "libsovia.so.1"] {
+            symlink(&built, folder.join(name)).unwrap();
+        }
+        Library(folder)
+    }
+
+    fn flags(&self, more: &[String]) -> Vec<String> {
+        let folder = self.0.path().display();
+        let mut flags = vec![format!("-I{}", package("include").display())];
+        flags.extend_from_slice(more);
+        flags.extend([format!("-L{folder}"), "-lsovia".into(), format!("-Wl,-rpath,{folder}"), "-O1".into()]);
+        flags
+    }
+
+    fn compile(&self, name: &str, more: &[String]) -> Option<Compiled> {
+        let flags = self.flags(more);
+        compile_c_file(package("tests/c").join(name), &flags.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}
+
+fn package(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
+}
+
+/// Runs a program to its good end, in a run-time folder of its own.
+fn run(mut command: Command, arguments: &[&str]) -> Output {
+    let folder = TempDir::new("sovia-run");
+    command.args(arguments).env("VIADUCT_RUNTIME_DIR", folder.path()).env("VIADUCT_PROVIDER", "shm");
+    let output = command.output().unwrap();
+    let both = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{command:?}: {}\n{both}", output.status);
+    output
+}
+
+#[test]
+fn one_program_has_sockets_of_both_kinds() {
+    let library = Library::find();
+    let Some(program) = library.compile("both.c", &[]) else { return };
+    run(program.command(), &[]);
+}
+
+#[test]
+fn the_header_is_cpp_too() {
+    let library = Library::find();
+    let flags = library.flags(&[]);
+    let folder = TempDir::new("sovia-cpp");
+    let source = folder.join("header.c");
+    let text = "#include <sovia.h>\nint main(void) { return sov_close(sov_socket(AF_INET, SOCK_VIA, 0)); }\n";
+    fs::write(&source, text).unwrap();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(program) = compile_as_cpp(source, &flags) else { return };
+    run(program.command(), &[]);
+}
+
+#[test]
+fn sunrpc_gives_the_same_over_via_as_over_tcp() {
+    if !Path::new("/usr/include/tirpc/rpc/rpc.h").exists() {
+        return skip("needs libtirpc-dev");
+    }
+    let library = Library::find();
+    let more = [
+        package("rpc/sovia_rpc.c").display().to_string(),
+        // Its own headers are not as strict as we are.
+        "-isystem".into(),
+        "/usr/include/tirpc".into(),
+        "-Wno-cast-function-type".into(),
+        "-ltirpc".into(),
+    ];
+    let Some(program) = library.compile("rpc.c", &more) else { return };
+    let [tcp, via] = ["tcp", "via"].map(|name| run(program.command(), &[name]).stdout);
+    assert_eq!(String::from_utf8_lossy(&tcp), String::from_utf8_lossy(&via));
+    assert!(String::from_utf8_lossy(&via).contains("add: 42"));
+}
+
+/// Every function of the header is in the library, and nothing else with such a name.
+#[test]
+fn the_library_exports_what_the_header_declares() {
+    let Some(nm) = need_program("nm", "binutils") else { return };
+    let library = Library::find();
+    let listed = Command::new(nm).args(["-D", "--defined-only"]).arg(library.0.join("libsovia.so")).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let mut exported: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    exported.retain(|name| name.starts_with("sov_"));
+    exported.sort_unstable();
+    let header = fs::read_to_string(package("include/sovia.h")).unwrap();
+    let words = header.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let mut declared: Vec<&str> = words.filter(|word| word.starts_with("sov_") && word.len() > 4).collect();
+    declared.sort_unstable();
+    declared.dedup();
+    assert_eq!(exported, declared);
+}
