@@ -123,11 +123,12 @@ pub(crate) fn library() -> io::Result<Sovia> {
     }
     let variable = |name: &str| std::env::var(name).ok();
     let provider = variable("VIADUCT_PROVIDER").filter(|name| !name.is_empty());
+    let streams = Config::from_variables(variable)?;
     let config = viaduct_providers::Config::from_variables(variable)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
     let opened = viaduct_providers::open(provider.as_deref().unwrap_or("auto"), &config).and_then(Nic::open);
     let nic = opened.map_err(|e| io::Error::from(viaduct_sovia::Error::from(e)))?;
-    let open = Sovia::open(nic, Config::default())?;
+    let open = Sovia::open(nic, streams)?;
     // SAFETY: a function that may run at exit: it takes locks that no thread holds for ever.
     unsafe { libc::atexit(at_exit) };
     Ok(library.insert(open).clone())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-use viaduct_kit::cc::{Compiled, compile_as_cpp, compile_c_file};
+use viaduct_kit::cc::{Compiled, compile_as_cpp, compile_c, compile_c_file};
 use viaduct_kit::packages::{need_program, skip};
 use viaduct_kit::tempdir::TempDir;
 
@@ -109,4 +109,16 @@ fn the_library_exports_what_the_header_declares() {
     declared.sort_unstable();
     declared.dedup();
     assert_eq!(exported, declared);
+}
+
+/// The program of the book, as it stands there.
+#[test]
+fn the_program_of_the_book_works() {
+    let chapter = fs::read_to_string(package("../../docs/book/src/sockets.md")).unwrap();
+    let program = chapter.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let library = Library::find();
+    let flags = library.flags(&[]);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let Some(program) = compile_c(program, &flags) else { return };
+    assert_eq!(run(program.command(), &[]).stdout, b"hello over VIA\n");
 }

@@ -46,6 +46,7 @@ pub mod config;
 mod ending;
 mod engine;
 mod error;
+pub mod knobs;
 mod library;
 mod listener;
 mod outbound;

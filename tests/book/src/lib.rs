@@ -81,5 +81,9 @@ pub mod when_things_break {}
 pub mod benchmarks {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/sockets.md")]
+pub mod sockets {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/several-hosts.md")]
 pub mod several_hosts {}

@@ -4,7 +4,7 @@
 //! more and yielding comes by itself.
 
 use super::crowded;
-use super::learn::SpinLearner;
+use super::learn::{MAX_NS, SpinLearner};
 use crate::{clock, cpu};
 
 /// Looks of one waiting object, and what was learnt from them.
@@ -18,8 +18,8 @@ pub struct Looks {
 enum State {
     /// Not waiting.
     Idle,
-    /// Looking since then, for so long at most.
-    Looking(u64, u64),
+    /// Looking since then, for so long at most; the last look was then.
+    Looking(u64, u64, u64),
     /// Asleep since then, after looking for so long.
     Asleep(u64, u64),
 }
@@ -41,12 +41,18 @@ impl Looks {
                     self.state = State::Asleep(now, 0);
                     return false;
                 }
-                self.state = State::Looking(now, budget);
+                self.state = State::Looking(now, budget, now);
                 true
             }
-            State::Looking(since, budget) => {
+            State::Looking(since, budget, last) => {
                 let now = clock::now_ns();
+                if now - last > MAX_NS {
+                    // Nobody looked meanwhile, so nothing can be learnt from it.
+                    self.state = State::Idle;
+                    return self.again();
+                }
                 if now - since < budget {
+                    self.state = State::Looking(since, budget, now);
                     return true;
                 }
                 self.learner.miss();
@@ -58,12 +64,18 @@ impl Looks {
         }
     }
 
+    /// Something was done that brings an answer soon: what was waited for before it says nothing about that one.
+    #[inline]
+    pub fn restart(&mut self) {
+        self.state = State::Idle;
+    }
+
     /// Something was there.
     #[inline]
     pub fn found(&mut self) {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {}
-            State::Looking(since, _) => self.learner.hit(clock::now_ns() - since),
+            State::Looking(since, ..) => self.learner.hit(clock::now_ns() - since),
             State::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
         }
     }
@@ -88,6 +100,21 @@ mod tests {
         assert!(!looks.again(), "a useless wake-up starts no new search");
         looks.found();
         assert!(matches!(looks.state, State::Idle));
+    }
+
+    #[test]
+    fn a_pause_between_looks_is_no_search() {
+        let mut looks = Looks::new();
+        for _ in 0..1000 {
+            looks.again();
+            if let State::Looking(since, _, last) = &mut looks.state {
+                (*since, *last) = (*since - 1_000_000, *last - 1_000_000);
+            }
+            assert!(!matches!(looks.state, State::Asleep(_, spun) if spun > MAX_NS * 4));
+            looks.again();
+            looks.restart();
+            assert!(matches!(looks.state, State::Idle));
+        }
     }
 
     #[test]

@@ -20,6 +20,13 @@ use crate::watch::Watch;
 /// Where one who waits leaves its waker: one direction of a stream, or a listener.
 pub(super) struct Place(Mutex<Waiting>);
 
+impl Place {
+    /// An answer may be near: worth looking for.
+    pub(super) fn expect(&self) {
+        lock(&self.0).looks.restart();
+    }
+}
+
 #[derive(Default)]
 struct Waiting {
     waker: Option<Waker>,

@@ -25,6 +25,15 @@ impl Stream {
         Ok(Stream { inner, reading: driver.place(), writing: driver.place(), driver })
     }
 
+    /// Sends, or waits for room. Who has asked something soon reads the answer.
+    fn sent(&self, cx: &mut Context<'_>, send: impl Fn() -> io::Result<usize>) -> Poll<io::Result<usize>> {
+        let sent = self.driver.poll(&self.writing, cx, || unless_blocked(send()))?;
+        if sent.is_ready() {
+            self.reading.expect();
+        }
+        sent
+    }
+
     /// Copies out what the next read would bring, and leaves it there.
     pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         std::future::poll_fn(|cx| {
@@ -80,8 +89,7 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let attempt = || unless_blocked((&self.inner).write(bytes));
-        self.driver.poll(&self.writing, cx, attempt)?
+        self.sent(cx, || (&self.inner).write(bytes))
     }
 
     fn poll_write_vectored(
@@ -89,8 +97,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let attempt = || unless_blocked((&self.inner).write_vectored(parts));
-        self.driver.poll(&self.writing, cx, attempt)?
+        self.sent(cx, || (&self.inner).write_vectored(parts))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -98,6 +105,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.reading.expect();
         Poll::Ready((&self.inner).flush())
     }
 

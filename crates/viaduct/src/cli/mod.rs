@@ -304,7 +304,7 @@ pub(crate) enum RepostArg {
 
 fn case_names() -> PossibleValuesParser {
     PossibleValuesParser::new(
-        cases::ALL.iter().map(|case| case.name).chain(["all", "rivals", "launch", "list"]),
+        cases::ALL.iter().map(|case| case.name).chain(["sockets", "all", "rivals", "launch", "list"]),
     )
 }
 

@@ -14,12 +14,27 @@ pub(crate) fn run(args: &FormatArgs) -> Result<ExitCode> {
     let (config, defaults) = (knobs::from_environment()?, Config::default());
     let mut rows = vec![provider_row()];
     for knob in KNOBS {
-        let origin = if std::env::var_os(knob.env).is_some() { "environment" } else { "default" };
+        let origin = origin(knob.env);
         let (value, default) = ((knob.show)(&config), (knob.show)(&defaults));
+        rows.push([knob.name.into(), value, default, origin.into(), knob.env.into(), knob.help.into()]);
+    }
+    let (streams, defaults) =
+        (viaduct_sovia::Config::from_variables(variable)?, viaduct_sovia::Config::default());
+    for knob in viaduct_sovia::knobs::KNOBS {
+        let origin = origin(knob.env);
+        let (value, default) = ((knob.show)(&streams), (knob.show)(&defaults));
         rows.push([knob.name.into(), value, default, origin.into(), knob.env.into(), knob.help.into()]);
     }
     table::print(args.format, ["knob", "value", "default", "origin", "variable", "what it does"], rows)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
+}
+
+fn origin(name: &str) -> &'static str {
+    if std::env::var_os(name).is_some() { "environment" } else { "default" }
 }
 
 /// The one knob that belongs to the tools and not to a provider.
