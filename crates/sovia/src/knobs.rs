@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::config::{Config, Handling, Waiting};
+use crate::config::{Config, Handling, Path, Waiting};
 use crate::error::Error;
 
 /// One setting that can be changed from outside.
@@ -66,6 +66,27 @@ pub const KNOBS: &[Knob] = &[
         help: "longest that a combined packet waits, in milliseconds",
         show: |c| c.timer.as_millis().to_string(),
         set: |c, text| number(text).map(|n| c.timer = Duration::from_millis(n as u64)),
+    },
+    Knob {
+        name: "sovia.path",
+        env: "VIADUCT_SOVIA_PATH",
+        help: "how bytes travel: auto, messages, or ring (written into memory of the receiver)",
+        show: |c| match c.path {
+            Path::Auto => "auto".into(),
+            Path::Messages => "messages".into(),
+            Path::Ring => "ring".into(),
+        },
+        set: |c, text| {
+            let all = [("auto", Path::Auto), ("messages", Path::Messages), ("ring", Path::Ring)];
+            choose(text, &all, "auto, messages or ring").map(|path| c.path = path)
+        },
+    },
+    Knob {
+        name: "sovia.ring",
+        env: "VIADUCT_SOVIA_RING",
+        help: "bytes of a receiver's ring",
+        show: |c| c.ring.to_string(),
+        set: |c, text| number(text).map(|n| c.ring = n),
     },
     Knob {
         name: "sovia.handling",

@@ -106,6 +106,16 @@ impl Stream {
         set(&self.0.write_timeout, limit)
     }
 
+    /// How long a read waits.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(got(&self.0.read_timeout))
+    }
+
+    /// How long a write waits.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(got(&self.0.write_timeout))
+    }
+
     /// Whether calls return at once instead of waiting.
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         self.0.nonblocking.store(on, Ordering::Relaxed);
@@ -134,6 +144,11 @@ impl Stream {
     pub fn set_linger(&self, limit: Option<Duration>) -> io::Result<()> {
         self.0.linger.store(limit.map_or(0, |l| nanos(l).saturating_add(1)), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// What closing does.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.linger.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos))
     }
 
     /// Who is at the other end.
@@ -334,12 +349,14 @@ impl Write for &Stream {
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut done = 0;
         for part in parts.iter().filter(|p| !p.is_empty()) {
-            match self.0.transmit(part) {
-                Ok(n) => done += n,
+            let n = match self.0.transmit(part) {
+                Ok(n) => n,
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
-            }
-            if self.0.nonblocking.load(Ordering::Relaxed) && done < part.len() {
+            };
+            done += n;
+            // What follows must not overtake the rest of this one.
+            if n < part.len() {
                 break;
             }
         }
@@ -392,4 +409,8 @@ fn set(timeout: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
     }
     timeout.store(limit.map_or(0, nanos), Ordering::Relaxed);
     Ok(())
+}
+
+fn got(timeout: &AtomicU64) -> Option<Duration> {
+    Some(timeout.load(Ordering::Relaxed)).filter(|limit| *limit > 0).map(Duration::from_nanos)
 }

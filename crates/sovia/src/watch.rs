@@ -110,11 +110,11 @@ impl Listener {
     }
 }
 
-pub(crate) fn readiness(engine: &mut Engine, id: SocketId) -> Readiness {
+fn readiness(engine: &mut Engine, id: SocketId) -> Readiness {
+    let read = engine.read(id, &mut [0], true) != Outcome::Wait;
     let Some(socket) = engine.sockets.get_mut(id) else {
         return Readiness { read: true, write: true, ended: true };
     };
-    let read = socket.read(&mut engine.nic, &mut [0], true) != Outcome::Wait;
     let write = socket.ended || socket.conn.as_ref().is_none_or(|conn| conn.has_room());
     Readiness { read, write, ended: socket.ended }
 }

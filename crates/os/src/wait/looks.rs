@@ -1,11 +1,16 @@
 //! The same policy for those who cannot loop: a task of an executor looks, lets others have their turn, and looks again.
 //!
-//! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run, so a look costs
-//! more and yielding comes by itself.
+//! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run; in a crowd other
+//! threads, too.
+
+use rustix::thread::sched_yield;
 
 use super::crowded;
 use super::learn::{MAX_NS, SpinLearner};
 use crate::{clock, cpu};
+
+/// Looks in a crowd. A yield costs little if nobody else wants the CPU, and is what a sleep would have been if somebody does.
+const POLITE: u32 = 24;
 
 /// Looks of one waiting object, and what was learnt from them.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ enum State {
     Idle,
     /// Looking since then, for so long at most; the last look was then.
     Looking(u64, u64, u64),
+    /// Looking since then in a crowd, so many times more: before each look others may run.
+    Polite(u64, u32),
     /// Asleep since then, after looking for so long.
     Asleep(u64, u64),
 }
@@ -37,11 +44,23 @@ impl Looks {
                 let now = clock::now_ns();
                 // With one CPU nothing of another process can change while we have it.
                 let budget = if cpu::machine() == 1 { 0 } else { self.learner.budget() };
-                if budget == 0 || crowded() {
+                if budget == 0 {
                     self.state = State::Asleep(now, 0);
                     return false;
                 }
-                self.state = State::Looking(now, budget, now);
+                self.state =
+                    if crowded() { State::Polite(now, POLITE) } else { State::Looking(now, budget, now) };
+                true
+            }
+            State::Polite(since, 0) => {
+                self.learner.miss();
+                // What others took of the time is no search.
+                self.state = State::Asleep(clock::now_ns().max(since), 0);
+                false
+            }
+            State::Polite(since, left) => {
+                sched_yield();
+                self.state = State::Polite(since, left - 1);
                 true
             }
             State::Looking(since, budget, last) => {
@@ -75,7 +94,9 @@ impl Looks {
     pub fn found(&mut self) {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {}
-            State::Looking(since, ..) => self.learner.hit(clock::now_ns() - since),
+            State::Looking(since, ..) | State::Polite(since, _) => {
+                self.learner.hit(clock::now_ns() - since);
+            }
             State::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
         }
     }

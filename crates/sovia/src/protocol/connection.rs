@@ -192,7 +192,7 @@ impl Connection {
 
     /// Whether a write would not have to wait for the window: there is room, or it fails at once.
     pub fn has_room(&self) -> bool {
-        self.credits.left() > 0 || !self.can_write()
+        !self.can_write() || self.fits(self.combine.held().max(1))
     }
 
     /// Whether small requests are combined.
