@@ -105,7 +105,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.reading.expect();
+        // Said again and again by some, so it is no sign of an answer to come: writing was.
         Poll::Ready((&self.inner).flush())
     }
 
