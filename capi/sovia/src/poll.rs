@@ -62,12 +62,9 @@ pub unsafe extern "C" fn sov_select(
         }
     }
     // SAFETY: the caller's word.
-    let limit = match unsafe { timeout.as_ref() } {
-        None => None,
-        Some(t) => {
-            Some(Duration::from_secs(t.tv_sec.max(0) as u64) + Duration::from_micros(t.tv_usec.max(0) as u64))
-        }
-    };
+    let limit = unsafe { timeout.as_ref() }.map(|t| {
+        Duration::from_secs(t.tv_sec.max(0) as u64) + Duration::from_micros(t.tv_usec.max(0) as u64)
+    });
     let waited = Wait::new(&wanted).run(&mut wanted, limit);
     if waited.is_err() {
         return answer(waited);
