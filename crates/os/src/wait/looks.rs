@@ -12,11 +12,25 @@ use crate::{clock, cpu};
 /// Looks in a crowd. A yield costs little if nobody else wants the CPU, and is what a sleep would have been if somebody does.
 const POLITE: u32 = 24;
 
+/// How long to look for an answer: time for a peer that sleeps to be woken and to answer, so that one of two who both sleep
+/// can begin. Where answers do come, they come much sooner.
+const ANSWER_NS: u64 = 4 * MAX_NS;
+
+/// Answers in a row that did not come in time before searches are left out, and how many then.
+const PATIENCE: u32 = 4;
+const LAST_BACKOFF: u32 = 1024;
+
 /// Looks of one waiting object, and what was learnt from them.
 #[derive(Debug)]
 pub struct Looks {
     learner: SpinLearner,
     state: State,
+    /// An answer is waited for.
+    expecting: bool,
+    misses: u32,
+    /// Answers that are not looked for, and how many it will be after the next failure.
+    skip: u32,
+    backoff: u32,
 }
 
 #[derive(Debug)]
@@ -34,7 +48,8 @@ enum State {
 impl Looks {
     /// Looks that know nothing yet.
     pub fn new() -> Looks {
-        Looks { learner: SpinLearner::new(), state: State::Idle }
+        let learner = SpinLearner::new();
+        Looks { learner, state: State::Idle, expecting: false, misses: 0, skip: 0, backoff: PATIENCE }
     }
 
     /// Nothing was there. Whether it pays to look again soon; if not, the caller goes to sleep.
@@ -42,20 +57,18 @@ impl Looks {
         match self.state {
             State::Idle => {
                 let now = clock::now_ns();
-                // With one CPU nothing of another process can change while we have it.
-                let budget = if cpu::machine() == 1 { 0 } else { self.learner.budget() };
-                if budget == 0 {
-                    self.state = State::Asleep(now, 0);
-                    return false;
-                }
-                self.state =
-                    if crowded() { State::Polite(now, POLITE) } else { State::Looking(now, budget, now) };
-                true
+                let budget = self.budget();
+                self.state = match budget {
+                    0 => State::Asleep(now, 0),
+                    _ if crowded() => State::Polite(now, POLITE),
+                    _ => State::Looking(now, budget, now),
+                };
+                budget > 0
             }
-            State::Polite(since, 0) => {
-                self.learner.miss();
+            State::Polite(_, 0) => {
+                self.miss();
                 // What others took of the time is no search.
-                self.state = State::Asleep(clock::now_ns().max(since), 0);
+                self.state = State::Asleep(clock::now_ns(), 0);
                 false
             }
             State::Polite(since, left) => {
@@ -74,7 +87,7 @@ impl Looks {
                     self.state = State::Looking(since, budget, now);
                     return true;
                 }
-                self.learner.miss();
+                self.miss();
                 self.state = State::Asleep(now, now - since);
                 false
             }
@@ -83,10 +96,10 @@ impl Looks {
         }
     }
 
-    /// Something was done that brings an answer soon: what was waited for before it says nothing about that one.
+    /// Something was sent that may bring an answer soon: what was learnt from idling says nothing about that one.
     #[inline]
     pub fn restart(&mut self) {
-        self.state = State::Idle;
+        (self.state, self.expecting) = (State::Idle, true);
     }
 
     /// Something was there.
@@ -94,10 +107,39 @@ impl Looks {
     pub fn found(&mut self) {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {}
-            State::Looking(since, ..) | State::Polite(since, _) => {
+            State::Looking(since, ..) | State::Polite(since, _) if !self.expecting => {
                 self.learner.hit(clock::now_ns() - since);
             }
+            State::Looking(..) | State::Polite(..) => (self.misses, self.backoff) = (0, PATIENCE),
+            State::Asleep(..) if self.expecting => {}
             State::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
+        }
+        self.expecting = false;
+    }
+
+    fn budget(&mut self) -> u64 {
+        // With one CPU nothing of another process can change while we have it.
+        if cpu::machine() == 1 {
+            return 0;
+        }
+        if !self.expecting {
+            return self.learner.budget();
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return 0;
+        }
+        ANSWER_NS
+    }
+
+    fn miss(&mut self) {
+        if !self.expecting {
+            return self.learner.miss();
+        }
+        self.misses += 1;
+        if self.misses >= PATIENCE {
+            self.skip = self.backoff;
+            self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
         }
     }
 }
@@ -126,12 +168,12 @@ mod tests {
     #[test]
     fn a_pause_between_looks_is_no_search() {
         let mut looks = Looks::new();
-        for _ in 0..1000 {
+        for _ in 0..100 {
             looks.again();
             if let State::Looking(since, _, last) = &mut looks.state {
                 (*since, *last) = (*since - 1_000_000, *last - 1_000_000);
             }
-            assert!(!matches!(looks.state, State::Asleep(_, spun) if spun > MAX_NS * 4));
+            assert!(!matches!(looks.state, State::Asleep(_, spun) if spun > 4 * ANSWER_NS));
             looks.again();
             looks.restart();
             assert!(matches!(looks.state, State::Idle));
@@ -155,5 +197,28 @@ mod tests {
             looks.found();
         }
         assert!(searched < 500, "{searched} of 2000 waits began with a search in vain");
+    }
+
+    #[test]
+    fn answers_that_never_come_in_time_are_looked_for_ever_more_rarely() {
+        let mut looks = Looks::new();
+        let mut searched = 0;
+        for _ in 0..600 {
+            looks.restart();
+            let mut looked = false;
+            while looks.again() {
+                looked = true;
+            }
+            searched += u32::from(looked);
+            looks.found();
+        }
+        assert!(searched < 100, "{searched} of 600");
+        // One that is found is enough to try each time again.
+        looks.skip = 0;
+        looks.restart();
+        if looks.again() {
+            looks.found();
+            assert_eq!((looks.misses, looks.skip), (0, 0));
+        }
     }
 }
