@@ -34,6 +34,7 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Not,
     via: build,
+    ofi: None,
     derive: handler_cost,
 };
 

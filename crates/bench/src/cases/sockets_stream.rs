@@ -22,5 +22,6 @@ pub(super) const CASE: Case = Case {
     references: true,
     logp: Apart::Not,
     via: build,
+    ofi: None,
     derive: nothing,
 };
