@@ -1,16 +1,11 @@
 //! The same policy for those who cannot loop: a task of an executor looks, lets others have their turn, and looks again.
 //!
-//! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run; in a crowd other
-//! threads, too.
-
-use rustix::thread::sched_yield;
+//! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run; in
+//! a crowd of threads there are none.
 
 use super::crowded;
 use super::learn::{MAX_NS, SpinLearner};
 use crate::{clock, cpu};
-
-/// Looks in a crowd. A yield costs little if nobody else wants the CPU, and is what a sleep would have been if somebody does.
-const POLITE: u32 = 24;
 
 /// How long to look for an answer: time for a peer that sleeps to be woken and to answer, so that one of two who both sleep
 /// can begin. Where answers do come, they come much sooner.
@@ -39,8 +34,6 @@ enum State {
     Idle,
     /// Looking since then, for so long at most; the last look was then.
     Looking(u64, u64, u64),
-    /// Looking since then in a crowd, so many times more: before each look others may run.
-    Polite(u64, u32),
     /// Asleep since then, after looking for so long.
     Asleep(u64, u64),
 }
@@ -57,24 +50,12 @@ impl Looks {
         match self.state {
             State::Idle => {
                 let now = clock::now_ns();
-                let budget = self.budget();
+                let budget = if crowded() { 0 } else { self.budget() };
                 self.state = match budget {
                     0 => State::Asleep(now, 0),
-                    _ if crowded() => State::Polite(now, POLITE),
                     _ => State::Looking(now, budget, now),
                 };
                 budget > 0
-            }
-            State::Polite(_, 0) => {
-                self.miss();
-                // What others took of the time is no search.
-                self.state = State::Asleep(clock::now_ns(), 0);
-                false
-            }
-            State::Polite(since, left) => {
-                sched_yield();
-                self.state = State::Polite(since, left - 1);
-                true
             }
             State::Looking(since, budget, last) => {
                 let now = clock::now_ns();
@@ -107,10 +88,10 @@ impl Looks {
     pub fn found(&mut self) {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => {}
-            State::Looking(since, ..) | State::Polite(since, _) if !self.expecting => {
+            State::Looking(since, ..) if !self.expecting => {
                 self.learner.hit(clock::now_ns() - since);
             }
-            State::Looking(..) | State::Polite(..) => (self.misses, self.backoff) = (0, PATIENCE),
+            State::Looking(..) => (self.misses, self.backoff) = (0, PATIENCE),
             State::Asleep(..) if self.expecting => {}
             State::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
         }
