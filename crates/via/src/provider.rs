@@ -50,13 +50,37 @@ pub enum Submit {
     Failed(crate::Status),
 }
 
-/// A message that was taken by [`Endpoint::take_small`].
+/// A message that was taken by [`Endpoint::take_small`]: its length, and what came along. One word, so that it is handed over in
+/// registers.
+///
+/// ```text
+///   63          32 31          30         0
+///   immediate data there is    length
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Small {
+pub struct Small(u64);
+
+const HAS_IMMEDIATE: u64 = 1 << 31;
+
+impl Small {
+    /// So many bytes, less than 2 GiB, and immediate data.
+    #[inline(always)]
+    pub fn new(length: u32, immediate: Option<u32>) -> Small {
+        let along = immediate.map_or(0, |immediate| u64::from(immediate) << 32 | HAS_IMMEDIATE);
+        Small(along | u64::from(length) & (HAS_IMMEDIATE - 1))
+    }
+
     /// Bytes.
-    pub length: u32,
+    #[inline(always)]
+    pub fn length(self) -> u32 {
+        (self.0 & (HAS_IMMEDIATE - 1)) as u32
+    }
+
     /// What came along.
-    pub immediate: Option<u32>,
+    #[inline(always)]
+    pub fn immediate(self) -> Option<u32> {
+        (self.0 & HAS_IMMEDIATE != 0).then_some((self.0 >> 32) as u32)
+    }
 }
 
 /// What a VI's connection asks of the transport.

@@ -9,7 +9,7 @@ use crate::attributes::{RemoteAttributes, ViAttributes};
 use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
 use crate::handle::{Cq, Table};
-use crate::provider::{Endpoint, Small, Submit};
+use crate::provider::{Endpoint, Submit};
 use crate::queue::{Outcome, WorkQueue};
 use crate::queues::{Fault, Queues};
 use crate::raw::Watch;
@@ -365,8 +365,9 @@ impl ViCore {
         let (Some(endpoint), Some(work)) = (self.endpoint.as_mut(), self.recv.at_cursor()) else {
             return None;
         };
-        let Small { length, immediate } = endpoint.take_small(work)?;
+        let small = endpoint.take_small(work)?;
         self.watch.moved();
+        let (length, immediate) = (small.length(), small.immediate());
         let outcome = Outcome { op: Op::Receive, status: Status::Success, length, immediate };
         Some((self.recv.pop_fresh()?, outcome))
     }

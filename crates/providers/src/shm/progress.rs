@@ -120,7 +120,7 @@ impl ShmVi {
         let word = self.rx.word();
         // SAFETY: the segment is valid while posted and holds eight bytes.
         unsafe { store_word(only.addr, word) };
-        self.took(1, Small { length: 8, immediate: None }, burst)
+        self.took(1, Small::new(8, None), burst)
     }
 
     /// The same for what is shorter or longer than a word and still inside the ring, or has immediate data.
@@ -147,7 +147,7 @@ impl ShmVi {
             // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
             unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
         }
-        self.took(used, Small { length: head.len, immediate }, head.flags & BURSTING != 0)
+        self.took(used, Small::new(head.len, immediate), head.flags & BURSTING != 0)
     }
 
     /// A message of `words` words is in its buffer: what it was.
