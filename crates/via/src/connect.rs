@@ -113,6 +113,8 @@ impl Nic {
             let _ = self.reject(request);
         }
         self.provider.unlisten(l.id);
+        // Who came in between is turned away.
+        self.process_events();
         Ok(())
     }
 

@@ -21,11 +21,11 @@ pub(super) fn run(core: &Arc<Core>) {
             // Last: the queue has to be empty when its descriptor is slept on.
             let all = engine.progress(core);
             let calls = std::mem::take(&mut engine.calls);
-            let timeout = match all && engine.fabric.may_sleep() {
+            let may_sleep = all && engine.fabric.may_sleep();
+            let timeout = match watch.begin(&mut engine, core) && may_sleep {
                 true => engine.sleep_ns(core).map(Duration::from_nanos),
                 false => Some(Duration::ZERO),
             };
-            watch.begin(&mut engine, core);
             (calls, timeout)
         };
         if calls.is_empty() {
@@ -68,8 +68,8 @@ pub(super) fn finish(core: &Arc<Core>) {
             engine.forget_half_connected();
             return;
         }
-        let sleep = engine.fabric.may_sleep();
-        watch.begin(&mut engine, core);
+        let may_sleep = engine.fabric.may_sleep();
+        let sleep = watch.begin(&mut engine, core) && may_sleep;
         drop(engine);
         if sleep {
             watch.sleep(core, Some(Duration::from_millis(20)));

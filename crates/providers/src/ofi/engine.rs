@@ -120,9 +120,11 @@ impl Engine {
         }
     }
 
-    /// Whether the control thread sleeps on other descriptors than there are now.
+    /// Whether the control thread sleeps on other descriptors than there are now, or what it waits for has left them.
     pub(super) fn is_list_stale(&mut self) -> bool {
-        self.fabric.list(&mut self.scratch);
+        if !self.fabric.list(&mut self.scratch) {
+            return true;
+        }
         let same = |(a, b): (&Watched, &Watched)| a.fd == b.fd && a.events == b.events;
         self.scratch.len() != self.watched.len() || !self.scratch.iter().zip(&self.watched).all(same)
     }

@@ -136,14 +136,16 @@ impl Fabric {
         self.listed.is_some()
     }
 
-    /// The completion queue's descriptors, as they are now.
-    pub(crate) fn list(&self, into: &mut Vec<Watched>) {
-        self.settle();
+    /// The completion queue's descriptors, as they are now. False if there is something in the queue: it need not be in
+    /// one of them any more, so nobody may sleep.
+    pub(crate) fn list(&self, into: &mut Vec<Watched>) -> bool {
+        let empty = self.settle();
         // Without any, nobody would be woken: then somebody looks a few times a second, for signs of life.
         let _ = self.fill_list(into);
         if let Some(stuck) = &self.listed {
             into.retain(|w| !stuck.contains(&w.fd));
         }
+        empty
     }
 
     fn fill_list(&self, into: &mut Vec<Watched>) -> Result<(), c_int> {
@@ -159,17 +161,21 @@ impl Fabric {
         }
     }
 
-    /// The provider puts off changes of its list until it next looks at it: it does so now.
-    fn settle(&self) {
+    /// The provider puts off changes of its list until it next looks at it: it does so now, and may find something to do.
+    /// Whether there is nothing in the queue afterwards.
+    fn settle(&self) -> bool {
         let mut nothing = CqMsgEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
         // SAFETY: an open queue; nothing is fetched from it.
-        unsafe { ((*(*self.cq).ops).read)(self.cq, (&raw mut nothing).cast(), 0) };
+        let n = unsafe { ((*(*self.cq).ops).read)(self.cq, (&raw mut nothing).cast(), 0) };
+        n == -(FI_EAGAIN as isize)
     }
 
     /// Descriptors that are ready although there is nothing in the fresh queue: in 1.17 the provider `tcp` has one by which it
-    /// wakes itself, and never reads it. `None` if there is no list.
+    /// wakes itself, and never reads it. `None` if there is no list, or no telling whether the queue is empty.
     fn find_stuck(&self) -> Option<Vec<RawFd>> {
-        self.settle();
+        if !self.settle() {
+            return None;
+        }
         let mut list = Vec::new();
         self.fill_list(&mut list).ok()?;
         poll::wait(&mut list, Some(Duration::ZERO)).ok()?;

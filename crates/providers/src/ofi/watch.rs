@@ -3,8 +3,9 @@
 //! A queue with one descriptor is an epoll set: the kernel then does something for it with each packet, whether anybody
 //! sleeps or not. Where libfabric gives the list of its descriptors instead, nothing is watched while the owner polls,
 //! and latency is that of plain `poll` (ADR 0014). But the list that somebody sleeps on becomes stale when a connection
-//! comes, goes, or has something to write. So it is noted when somebody sleeps on a list, and whoever uses the engine
-//! meanwhile looks whether it is still the same before it gives up the lock ([`Held`]).
+//! comes, goes, or has something to write, and it is of no use when what came was read from a socket into the queue. So it
+//! is noted when somebody sleeps on a list, and whoever uses the engine meanwhile looks whether it is still the same, and
+//! the queue empty, before it gives up the lock ([`Held`]).
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,14 +26,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Takes the list, under the engine's lock; from here on changes of it wake us.
-    pub(super) fn begin(&mut self, engine: &mut Engine, core: &Core) {
+    /// Takes the list, under the engine's lock; from here on changes of it wake us. False if there is something to do first.
+    pub(super) fn begin(&mut self, engine: &mut Engine, core: &Core) -> bool {
         if !engine.fabric.has_list() {
-            return;
+            return true;
         }
-        engine.fabric.list(&mut self.list);
+        let empty = engine.fabric.list(&mut self.list);
         engine.watched.clone_from(&self.list);
         core.pace.listed.store(true, Ordering::Relaxed);
+        empty
     }
 
     /// Sleeps. Whether messages came, and nothing else.

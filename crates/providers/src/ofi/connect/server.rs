@@ -113,6 +113,19 @@ impl Engine {
             }
         }
         self.drop_unused_names();
+        // Those the owner has seen are its own to answer.
+        let unseen = |e: &Event| match e {
+            Event::Incoming { listener, request, .. } if *listener == id => Some(*request),
+            _ => None,
+        };
+        let waiting: Vec<RequestId> = self.events.iter().filter_map(unseen).collect();
+        self.events.retain(|e| unseen(e).is_none());
+        for request in waiting {
+            if let Some((lane, _)) = self.take_asked(request) {
+                self.last_word(core, lane, &Hello::new(step::NO_MATCH));
+            }
+        }
+        self.after(core);
     }
 
     /// Names that nobody waits at are free again.
