@@ -14,6 +14,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(super) fn run(core: &Arc<Core>) {
     let (mut watch, mut seen) = (Watch::default(), 0);
     while !core.stop.load(Ordering::Acquire) {
+        core.pace.comes();
         let (calls, timeout) = {
             let mut engine = lock(&core.engine);
             engine.events(core);
@@ -30,10 +31,10 @@ pub(super) fn run(core: &Arc<Core>) {
         };
         if calls.is_empty() {
             // Messages may be the owner's to take; connections that come and go are not.
-            if watch.sleep(core, timeout) {
+            let messages = watch.sleep(core, timeout);
+            if core.pace.leaves_it_to_the_owner(messages) {
                 core.pace.step_aside(&mut seen);
             }
-            core.pace.wake.drain();
             continue;
         }
         watch.end(core);

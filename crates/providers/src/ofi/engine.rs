@@ -27,8 +27,8 @@ use super::wire::{Head, Hello, Kind};
 const BATCHES: usize = 8;
 /// Bytes of a buffer that frames are copied into when they cannot leave straight from their memory.
 const COPIED: usize = 16 << 10;
-/// How often the owner looks at the queue of events, which mostly is the control thread's business.
-const EVENTS_EVERY: u32 = 64;
+/// How often the owner looks at the queue of events and at the clock: in a tight loop nobody else does.
+const DUTIES_EVERY: u32 = 64;
 
 pub(super) struct Engine {
     pub(super) lanes: HashMap<u32, Lane>,
@@ -47,6 +47,8 @@ pub(super) struct Engine {
     pub(super) wants: Vec<Call>,
     /// When peers that were not there are tried again.
     pub(super) retry: Option<u64>,
+    /// When somebody looks at the clock again, if not the control thread before.
+    pub(super) look_next: u64,
     pub(super) next: u64,
     next_lane: u32,
     polls: u32,
@@ -85,6 +87,7 @@ impl Engine {
             calls: Vec::new(),
             wants: Vec::new(),
             retry: None,
+            look_next: 0,
             next: 0,
             next_lane: 0,
             polls: 0,
@@ -115,8 +118,11 @@ impl Engine {
         core.pace.polled();
         self.progress(core);
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(EVENTS_EVERY) {
+        if self.polls.is_multiple_of(DUTIES_EVERY) {
             self.events(core);
+            if clock::now_ns() >= self.look_next {
+                self.look_at_the_clock(core);
+            }
         }
     }
 

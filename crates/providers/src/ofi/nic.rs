@@ -313,7 +313,7 @@ impl Drop for Ofi {
             return;
         }
         self.core.stop.store(true, Ordering::Release);
-        self.core.pace.wake.signal();
+        self.core.pace.call();
         if let Some(thread) = self.thread.take() {
             // A control thread that panicked has nothing left to say.
             let _ = thread.join();

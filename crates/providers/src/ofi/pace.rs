@@ -21,8 +21,12 @@ const ASIDE: Duration = Duration::from_millis(1);
 const LONGEST_ASIDE: Duration = Duration::from_millis(8);
 /// Looks in a millisecond that only a tight loop makes.
 const TIGHT: u64 = 100;
-/// How long in a row: its other duties do not wait for ever.
-const ALL_ASIDE: Duration = Duration::from_millis(50);
+/// How long in a row if the loop is not tight: who looks now and then moves little on. In a tight loop the owner has all
+/// the duties, and keeps the lock nearly all of the time: to fight for it would cost both more than it is worth.
+const SLOW_ASIDE: Duration = Duration::from_millis(50);
+
+/// Looks in a row that are a loop: more than a waiter makes before it goes to sleep.
+const LOOP: u32 = 32;
 
 /// A thread sleeps on the bell, or in poll or epoll.
 const PARKED: u32 = 1;
@@ -34,8 +38,14 @@ pub(super) struct Pace {
     asleep: AtomicU32,
     /// The control thread stays away.
     aside: AtomicBool,
-    /// It sleeps on a list of descriptors. Written under the engine's lock when it begins to.
+    /// There is something that nobody else does.
+    called: AtomicBool,
+    /// It sleeps on a list of descriptors, and does not know yet that it has changed. Written under the engine's lock, but
+    /// for its end.
     pub(super) listed: AtomicBool,
+    /// Looks of the owner since it does, under the engine's lock; and that there were enough of them for a loop.
+    looks: AtomicU32,
+    looping: AtomicBool,
     /// Wakes the control thread, wherever it sleeps.
     pub(super) wake: EventFd,
     /// Nothing but that.
@@ -50,7 +60,10 @@ impl Pace {
             polls: AtomicU64::new(0),
             asleep: AtomicU32::new(0),
             aside: AtomicBool::new(false),
+            called: AtomicBool::new(false),
             listed: AtomicBool::new(false),
+            looks: AtomicU32::new(0),
+            looping: AtomicBool::new(false),
             wake,
             only_wake,
         })
@@ -60,22 +73,65 @@ impl Pace {
     pub(super) fn polled(&self) {
         // Only ever written under the engine's lock.
         self.polls.store(self.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if !self.listed.load(Ordering::Relaxed) {
+            return;
+        }
+        // Whoever looks while the control thread sleeps on a list has to compare the list each time. An owner in a loop does
+        // not: it sends the control thread aside. That may not get to run for milliseconds on the same core.
+        let looks = self.looks.load(Ordering::Relaxed) + 1;
+        self.looks.store(looks, Ordering::Relaxed);
+        if looks > LOOP {
+            self.looping.store(true, Ordering::Relaxed);
+            self.unlist();
+        }
+    }
+
+    /// The control thread begins to sleep on a list.
+    pub(super) fn list(&self) {
+        self.looks.store(0, Ordering::Relaxed);
+        self.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// The list is not worth sleeping on any more.
+    pub(super) fn unlist(&self) {
+        self.listed.store(false, Ordering::Relaxed);
+        self.wake.signal();
+    }
+
+    /// Calls the control thread for something that nobody else does.
+    pub(super) fn call(&self) {
+        self.called.store(true, Ordering::SeqCst);
+        self.wake.signal();
+    }
+
+    /// The control thread comes: what it was called for, it will see under the lock.
+    pub(super) fn comes(&self) {
+        self.called.store(false, Ordering::SeqCst);
+    }
+
+    /// The control thread is awake. Whether it stays away, if `messages` were all that woke it.
+    pub(super) fn leaves_it_to_the_owner(&self, messages: bool) -> bool {
+        // Before the look at what it was called for, which is in `step_aside`.
+        self.wake.drain();
+        self.looping.swap(false, Ordering::Relaxed) || messages
     }
 
     /// The control thread: stays away as long as the owner polls. `seen` is what it saw the last time.
     pub(super) fn step_aside(&self, seen: &mut u64) {
-        let (mut aside, mut all) = (ASIDE, Duration::ZERO);
-        while all < ALL_ASIDE {
+        let (mut aside, mut slow) = (Duration::ZERO, Duration::ZERO);
+        while slow < SLOW_ASIDE && !self.called.load(Ordering::SeqCst) {
             let polls = self.polls.load(Ordering::Relaxed);
             let before = std::mem::replace(seen, polls);
             if before == polls {
                 return;
             }
-            if all > Duration::ZERO {
-                let tight = polls.wrapping_sub(before) > TIGHT * aside.as_millis() as u64;
-                aside = if tight { (2 * aside).min(LONGEST_ASIDE) } else { ASIDE };
+            let tight = !aside.is_zero() && polls.wrapping_sub(before) > TIGHT * aside.as_millis() as u64;
+            if tight {
+                aside = (2 * aside).min(LONGEST_ASIDE);
+            } else {
+                aside = ASIDE;
+                slow += ASIDE;
             }
-            all += aside;
             // Said before the look, as the owner says that it sleeps before it looks at this: one sees the other.
             self.aside.store(true, Ordering::SeqCst);
             let called = self.asleep.load(Ordering::SeqCst) != 0
@@ -183,6 +239,42 @@ mod tests {
         pace.step_aside(&mut seen);
         assert_eq!(seen, 2);
         assert!(!pace.aside.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs epoll")]
+    fn an_owner_in_a_loop_sends_it_away_but_not_from_what_it_was_called_for() {
+        let pace = Pace::new().unwrap();
+        pace.list();
+        for _ in 0..LOOP {
+            pace.polled();
+        }
+        assert!(pace.listed.load(Ordering::Relaxed) && !pace.leaves_it_to_the_owner(false));
+        pace.polled();
+        assert!(!pace.listed.load(Ordering::Relaxed), "the list is compared no more");
+        assert_eq!(pace.only_wake.wait(&mut Vec::new(), None).unwrap(), 1, "and it is woken");
+        assert!(pace.leaves_it_to_the_owner(false) && !pace.leaves_it_to_the_owner(false));
+        let (done, mut seen) = (AtomicBool::new(false), 0);
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| {
+                for n in 0.. {
+                    pace.polled();
+                    if n == 100_000 {
+                        pace.call();
+                    }
+                    if done.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+            while !pace.called.load(Ordering::SeqCst) {
+                pace.step_aside(&mut seen);
+                assert!(!busy.is_finished(), "it comes back although somebody polls");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        pace.comes();
+        assert!(!pace.called.load(Ordering::SeqCst));
     }
 
     #[test]

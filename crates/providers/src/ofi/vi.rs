@@ -110,7 +110,7 @@ impl Endpoint for OfiVi {
         if lane.end == Some(Fault::Lost) || ended && !lane.closed_due && lane.all_sent() {
             engine.remove(self.lane);
         }
-        self.core.pace.wake.signal();
+        self.core.pace.call();
     }
 
     fn provider(&self) -> &'static str {

@@ -22,25 +22,27 @@ use super::nic::{Core, MESSAGES, lock};
 #[derive(Default)]
 pub(super) struct Watch {
     list: Vec<Watched>,
+    on_list: bool,
     events: Vec<viaduct_os::epoll::Event>,
 }
 
 impl Watch {
     /// Takes the list, under the engine's lock; from here on changes of it wake us. False if there is something to do first.
     pub(super) fn begin(&mut self, engine: &mut Engine, core: &Core) -> bool {
-        if !engine.fabric.has_list() {
+        self.on_list = engine.fabric.has_list();
+        if !self.on_list {
             return true;
         }
         let empty = engine.fabric.list(&mut self.list);
         engine.watched.clone_from(&self.list);
-        core.pace.listed.store(true, Ordering::Relaxed);
+        core.pace.list();
         empty
     }
 
     /// Sleeps. Whether messages came, and nothing else.
     pub(super) fn sleep(&mut self, core: &Core, timeout: Option<Duration>) -> bool {
         self.events.clear();
-        if !core.pace.listed.load(Ordering::Relaxed) {
+        if !self.on_list {
             // A failure here (a signal) is a wake-up like any other.
             let _ = core.epoll.wait(&mut self.events, timeout);
             return !self.events.is_empty() && self.events.iter().all(|e| e.token == MESSAGES);
@@ -75,7 +77,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // Said under the lock, so we see it if the list was taken before.
         if self.core.pace.listed.load(Ordering::Relaxed) && self.engine.is_list_stale() {
-            self.core.pace.wake.signal();
+            self.core.pace.unlist();
         }
     }
 }

@@ -43,7 +43,7 @@ impl Engine {
     pub(in crate::ofi) fn start(&mut self, core: &Arc<Core>, call: Call) {
         if !place::is_plain(&call.remote) {
             self.calls.push(call);
-            core.pace.wake.signal();
+            core.pace.call();
             return;
         }
         let places = core.names.places(&call.remote);
@@ -88,7 +88,7 @@ impl Engine {
             self.remove(id);
             self.not_there(core, call, errno);
         }
-        core.pace.wake.signal();
+        core.pace.call();
     }
 
     /// Nobody answered at a place.
@@ -115,7 +115,7 @@ impl Engine {
     fn failed(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
         if call.peer && matches!(error, Error::NoMatch(_) | Error::NotReachable(_)) {
             self.peer_not_there(call);
-            core.pace.wake.signal();
+            core.pace.call();
         } else {
             self.refused(core, call, error);
         }

@@ -40,7 +40,7 @@ impl Engine {
         let call = self.ask(vi, local.clone(), remote, ours, true);
         self.wants.push(call);
         self.retry = Some(clock::now_ns());
-        core.pace.wake.signal();
+        core.pace.call();
         Ok(())
     }
 
