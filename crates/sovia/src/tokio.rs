@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A look is cheap and a sleep is not, so a task whose answer is near is polled again instead of put to sleep (`os`'
-//! learnt budget, 50 µs at most, and 200 µs after a write, whose answer may have to be woken). Idle costs nothing.
+//! learnt budget, 10 to 50 µs, and 200 µs after a write, whose answer may have to be woken). Idle costs nothing.
 //!
 //! ```
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};

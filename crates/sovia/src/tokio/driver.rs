@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -18,12 +19,38 @@ use crate::library::Sovia;
 use crate::watch::Watch;
 
 /// Where one who waits leaves its waker: one direction of a stream, or a listener.
-pub(super) struct Place(Mutex<Waiting>);
+pub(super) struct Place {
+    waiting: Mutex<Waiting>,
+    /// How many places have a waker.
+    asleep: Arc<AtomicUsize>,
+}
 
 impl Place {
-    /// An answer may be near: worth looking for.
-    pub(super) fn expect(&self) {
-        lock(&self.0).looks.restart();
+    /// Takes the waker out.
+    fn take(&self, waiting: &mut Waiting) -> Option<Waker> {
+        let waker = waiting.waker.take();
+        if waker.is_some() {
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        }
+        waker
+    }
+
+    /// Leaves a waker.
+    fn leave(&self, waiting: &mut Waiting, waker: &Waker) {
+        match &mut waiting.waker {
+            Some(old) => old.clone_from(waker),
+            none => {
+                *none = Some(waker.clone());
+                self.asleep.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let left = self.waiting.get_mut().is_ok_and(|waiting| waiting.waker.is_some());
+        self.asleep.fetch_sub(usize::from(left), Ordering::SeqCst);
     }
 }
 
@@ -36,6 +63,7 @@ struct Waiting {
 pub(super) struct Driver {
     sovia: Sovia,
     state: Mutex<State>,
+    asleep: Arc<AtomicUsize>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -53,8 +81,12 @@ impl Driver {
         // Deprecated for objects that could change their descriptor; this one cannot, and its successor is `unsafe`.
         #[allow(deprecated)]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
-        let driver =
-            Arc::new(Driver { sovia: sovia.clone(), state: Mutex::default(), task: Mutex::default() });
+        let driver = Arc::new(Driver {
+            sovia: sovia.clone(),
+            state: Mutex::default(),
+            asleep: Arc::default(),
+            task: Mutex::default(),
+        });
         let task = ::tokio::spawn(drive(fd, Arc::downgrade(&driver)));
         *lock(&driver.task) = Some(task);
         Ok(driver)
@@ -62,7 +94,7 @@ impl Driver {
 
     /// A new place to wait at.
     pub(super) fn place(&self) -> Arc<Place> {
-        let place = Arc::new(Place(Mutex::default()));
+        let place = Arc::new(Place { waiting: Mutex::default(), asleep: self.asleep.clone() });
         let mut state = lock(&self.state);
         // Those that are gone make room when the list would have to grow.
         if state.places.len() == state.places.capacity() {
@@ -81,26 +113,47 @@ impl Driver {
         mut attempt: impl FnMut() -> Option<T>,
     ) -> Poll<io::Result<T>> {
         let mut found = attempt();
-        let mut waiting = lock(&place.0);
+        let mut waiting = lock(&place.waiting);
         if found.is_none() {
             if waiting.looks.again() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            match &mut waiting.waker {
-                Some(waker) => waker.clone_from(cx.waker()),
-                none => *none = Some(cx.waker().clone()),
-            }
+            place.leave(&mut waiting, cx.waker());
             self.arm()?;
             found = attempt();
         }
         match found {
             Some(found) => {
                 waiting.looks.found();
-                waiting.waker = None;
+                place.take(&mut waiting);
                 Poll::Ready(Ok(found))
             }
             None => Poll::Pending,
+        }
+    }
+
+    /// Something was sent whose answer may be near. Many leave their waker before they send and do not look again by
+    /// themselves: such a one is woken to do so.
+    pub(super) fn expect(&self, place: &Place) {
+        let mut waiting = lock(&place.waiting);
+        if waiting.waker.is_none() {
+            return waiting.looks.restart();
+        }
+        if !waiting.looks.search() {
+            return;
+        }
+        let waker = place.take(&mut waiting);
+        drop(waiting);
+        {
+            // While somebody looks the peer need not ring, unless others sleep: who begins to has said so before it arms.
+            let mut state = lock(&self.state);
+            if self.asleep.load(Ordering::SeqCst) == 0 {
+                state.watch = None;
+            }
+        }
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 
@@ -123,7 +176,7 @@ impl Driver {
         };
         self.sovia.progress();
         for place in places.iter().filter_map(Weak::upgrade) {
-            let waker = lock(&place.0).waker.take();
+            let waker = place.take(&mut lock(&place.waiting));
             if let Some(waker) = waker {
                 waker.wake();
             }

@@ -29,7 +29,7 @@ impl Stream {
     fn sent(&self, cx: &mut Context<'_>, send: impl Fn() -> io::Result<usize>) -> Poll<io::Result<usize>> {
         let sent = self.driver.poll(&self.writing, cx, || unless_blocked(send()))?;
         if sent.is_ready() {
-            self.reading.expect();
+            self.driver.expect(&self.reading);
         }
         sent
     }
