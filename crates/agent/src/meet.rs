@@ -1,14 +1,29 @@
 //! Where agents of different users on one host meet: an abstract socket with the owner's number in its name.
 //!
 //! Anybody can take such a name, so the name proves nothing: whoever connects asks the kernel who answers, and whoever
-//! answers asks who called. Roles that need it (claiming sockets between users) decide what to do with a stranger.
+//! answers asks who called. An agent tells a stranger who it is and whom it takes the stranger for, and nothing else: no
+//! role is open to strangers yet.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use viaduct_os::fdpass::{Channel, PeerCred};
 use viaduct_os::process;
+
+/// How long an agent may take to say who it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What two agents know of each other when they have met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Met {
+    /// The process of the agent.
+    pub pid: u32,
+    /// Whom the agent takes its caller for.
+    pub caller: u32,
+}
 
 fn address(uid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("viaduct-agent-{uid}"))
@@ -19,7 +34,32 @@ fn address(uid: u32) -> io::Result<SocketAddr> {
 /// # Errors
 /// If somebody has taken the name.
 pub fn listen() -> io::Result<UnixListener> {
-    UnixListener::bind_addr(&address(process::effective_uid())?)
+    let listener = UnixListener::bind_addr(&address(process::effective_uid())?)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Tells everybody who has come who we are. A few bytes always fit into a fresh socket, so nobody makes us wait.
+pub(crate) fn greet_all(listener: &UnixListener) {
+    while let Ok((mut stream, _)) = listener.accept() {
+        let Ok(caller) = peer(&stream) else { continue };
+        let met = Met { pid: std::process::id(), caller: caller.uid };
+        if let Ok(bytes) = postcard::to_stdvec(&met) {
+            let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&bytes));
+        }
+    }
+}
+
+/// Meets the agent of another user.
+///
+/// # Errors
+/// If there is none, somebody else answers in its place, or it says nothing in time.
+pub fn visit(uid: u32) -> io::Result<Met> {
+    let stream = connect(uid)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut said = Vec::new();
+    stream.take(64).read_to_end(&mut said)?;
+    postcard::from_bytes(&said).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is no agent"))
 }
 
 /// Connects to the agent of another user, if it is that user's.
@@ -53,12 +93,14 @@ mod tests {
 
     #[test]
     fn agents_meet_and_know_whom_they_met() {
-        // Another test run of the same user may have the name.
+        // An agent of the same user may have the name.
         let Ok(listener) = listen() else { return };
         let uid = process::effective_uid();
-        let ours = connect(uid).unwrap();
-        let (theirs, _) = listener.accept().unwrap();
-        assert_eq!((peer(&ours).unwrap().uid, peer(&theirs).unwrap().uid), (uid, uid));
-        assert!(connect(uid.wrapping_add(77)).is_err(), "nobody is there");
+        let visitor = std::thread::spawn(move || visit(uid).unwrap());
+        while !visitor.is_finished() {
+            greet_all(&listener);
+        }
+        assert_eq!(visitor.join().unwrap(), Met { pid: std::process::id(), caller: uid });
+        assert!(visit(uid.wrapping_add(77)).is_err(), "nobody is there");
     }
 }

@@ -1,9 +1,10 @@
-//! The agent's life: two doors, a worker for each conversation, and an end when nothing happens.
+//! The agent's life: its doors, a worker for each conversation, and an end when nothing happens.
 //!
 //! The agent itself does little, so that little can break it: it looks who knocks, and forks. A worker is guarded: it is
 //! told when the agent dies, and what it leaves behind when *it* dies the agent kills.
 
 use std::net::{Ipv6Addr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use viaduct_os::signals::{SignalFd, number};
 use crate::error::Error;
 use crate::identity::{Identity, PublicKey};
 use crate::link::Link;
+use crate::meet;
 use crate::ticket::Ticket;
 
 /// The name of the agent's socket in the run-time folder.
@@ -30,6 +32,7 @@ const MOST_KEYS: usize = 1024;
 const UNIX: u64 = 0;
 const TCP: u64 = 1;
 const SIGNALS: u64 = 2;
+const MEETING: u64 = 3;
 const CALLER: u64 = 16;
 
 /// Something that an agent can do.
@@ -147,6 +150,8 @@ struct Agent<'a> {
     guests: Vec<Channel>,
     tcp: TcpListener,
     port: u16,
+    /// Where agents of other users come, unless somebody has taken the name: then they do without us.
+    meeting: Option<UnixListener>,
     strangers: Vec<Option<(Link, Instant)>>,
     signals: SignalFd,
     epoll: Epoll,
@@ -171,6 +176,10 @@ impl<'a> Agent<'a> {
         epoll.add(&unix, UNIX, Interest::Read).map_err(|e| failed(&e))?;
         epoll.add(&tcp, TCP, Interest::Read).map_err(|e| failed(&e))?;
         epoll.add(&signals, SIGNALS, Interest::Read).map_err(|e| failed(&e))?;
+        let meeting = meet::listen().ok();
+        if let Some(meeting) = &meeting {
+            epoll.add(meeting, MEETING, Interest::Read).map_err(|e| failed(&e))?;
+        }
         Ok(Agent {
             settings,
             roles,
@@ -180,6 +189,7 @@ impl<'a> Agent<'a> {
             guests: Vec::new(),
             tcp,
             port,
+            meeting,
             strangers: Vec::new(),
             signals,
             epoll,
@@ -203,6 +213,7 @@ impl<'a> Agent<'a> {
                 UNIX => {}
                 TCP => self.accept(),
                 SIGNALS => self.signals(),
+                MEETING => self.meeting.iter().for_each(meet::greet_all),
                 token => self.caller((token - CALLER) as usize),
             }
         }

@@ -192,6 +192,11 @@ impl Engine {
     #[inline]
     pub(crate) fn read_next(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
         let mut outcome = self.read(id, into, peek);
+        if outcome == Outcome::Wait
+            && let Some(socket) = self.sockets.get_mut(id)
+        {
+            socket.post_the_rest(&mut self.nic);
+        }
         let mut looks = 0;
         while outcome == Outcome::Wait && looks < LOOKS {
             let Ok(Some(mut completion)) = self.nic.poll_cq(self.cq) else {
@@ -245,6 +250,7 @@ impl Engine {
             }
         }
         let (outcome, timer) = socket.write(&mut self.nic, bytes);
+        socket.post_the_rest(&mut self.nic);
         if socket.out.stuck {
             self.note_stuck(id);
         }

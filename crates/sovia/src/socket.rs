@@ -47,6 +47,8 @@ pub(crate) struct Socket {
     /// What came before that.
     pub(crate) early: Vec<Completion>,
     recvq: VecDeque<Incoming>,
+    /// A receive that was read and is posted when its reader has said what it has to say, or reads again.
+    unposted: Option<Descriptor>,
     /// Where peers write what is not small, once one has asked for it.
     ring: Option<Buffer>,
     pub(crate) out: Outbound,
@@ -82,6 +84,7 @@ impl Socket {
             conn: None,
             early: Vec::new(),
             recvq: VecDeque::new(),
+            unposted: None,
             ring: None,
             out: Outbound::new(config, nic),
             peer,
@@ -176,9 +179,22 @@ impl Socket {
         if !conn.plain(packet, len) {
             return Err(completion);
         }
+        let later = conn.may_post_later() && self.unposted.is_none();
         completion.descriptor.buffers()[0].read(0, &mut into[..len]);
-        self.repost(nic, completion.descriptor, Some(0));
+        if later {
+            self.unposted = Some(completion.descriptor);
+        } else {
+            self.repost(nic, completion.descriptor, Some(0));
+        }
         Ok(len)
+    }
+
+    /// Posts what was left for later, now that an answer is on its way.
+    #[inline]
+    pub(crate) fn post_the_rest(&mut self, nic: &mut Nic) {
+        if let Some(descriptor) = self.unposted.take() {
+            self.repost(nic, descriptor, Some(0));
+        }
     }
 
     /// The peer says where its ring is.
@@ -348,7 +364,8 @@ impl Socket {
     pub(crate) fn give_back(self: Box<Self>, pool: &mut Pool) {
         pool.dropped_ring(self.ring.as_ref().map_or(0, Buffer::len));
         let early = self.early.into_iter().map(|c| c.descriptor);
-        self.recvq.into_iter().map(|packet| packet.descriptor).chain(early).for_each(|d| pool.give(d));
+        let unread = self.recvq.into_iter().map(|packet| packet.descriptor);
+        unread.chain(early).chain(self.unposted).for_each(|d| pool.give(d));
     }
 
     /// What came and what will come is dropped.

@@ -388,6 +388,12 @@ impl Connection {
         actions
     }
 
+    /// Whether the descriptor of the packet that came last may be posted a little later: the peer would not hear of it yet.
+    #[inline]
+    pub fn may_post_later(&self) -> bool {
+        self.owed.is_calm()
+    }
+
     /// The descriptor of a WAKEUP or DATA packet was posted again, and `room` of the ring is free again: the peer may send
     /// one more. An ACK may be due for it.
     #[inline]

@@ -96,6 +96,12 @@ impl Owed {
         true
     }
 
+    /// Whether nobody hears of it if the next descriptor is posted a little later.
+    #[inline]
+    pub(super) fn is_calm(&self) -> bool {
+        self.delayed < self.threshold
+    }
+
     /// Its descriptor was posted again, and its room in the ring is free. Whether an ACK has to go out for it and those
     /// before it.
     pub(super) fn posted(&mut self, room: usize) -> bool {
@@ -141,6 +147,17 @@ mod tests {
         assert!(!credits.give(1), "nothing was sent");
         credits.take();
         assert!(credits.give(1) && !credits.give(1));
+    }
+
+    #[test]
+    fn a_descriptor_may_wait_while_no_ack_is_due_for_it() {
+        let mut owed = Owed::new(4, 4, 2);
+        for calm in [true, true, false] {
+            assert!(owed.came());
+            assert_eq!(owed.is_calm(), calm);
+            assert_eq!(owed.posted(0), !calm);
+        }
+        assert!(!Owed::new(1, 1, 0).is_calm(), "with the smallest window the peer waits for each");
     }
 
     #[test]

@@ -165,6 +165,11 @@ pub(crate) enum AgentVerb {
     Leave,
     /// The agents that are known here
     List(super::FormatArgs),
+    /// Meet the agent of another user of this host, and say who it is
+    Meet {
+        /// The user, by name or number
+        user: String,
+    },
 }
 
 /// When something is shown.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use viaduct_agent::serve::{self, Place, Settings};
-use viaduct_agent::{PublicKey, bootstrap, known};
+use viaduct_agent::{PublicKey, bootstrap, known, meet};
 use viaduct_catapult::role::{JobsRole, LaunchRole};
 use viaduct_catapult::stage;
 use viaduct_os::{children, process};
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         AgentVerb::List(args) => list(args),
+        AgentVerb::Meet { user } => meet(user),
     }
 }
 
@@ -92,5 +93,13 @@ fn list(args: &FormatArgs) -> Result<ExitCode> {
     let row = |known: known::Known| [known.host, known.address, known.key.to_string()];
     let rows = known::all(&folder()?).into_iter().map(row).collect();
     table::print(args.format, ["host", "address", "key"], rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn meet(user: &str) -> Result<ExitCode> {
+    let number = user.parse().ok().or_else(|| process::user_number(user));
+    let Some(number) = number else { bail!("no user is called {user} here") };
+    let met = meet::visit(number).with_context(|| format!("the agent of user {user} on this host"))?;
+    writeln!(io::stdout(), "process {}, which takes us for user {}", met.pid, met.caller)?;
     Ok(ExitCode::SUCCESS)
 }
