@@ -305,6 +305,9 @@ impl Socket {
     #[inline]
     pub(crate) fn read(&mut self, nic: &mut Nic, pool: &mut Pool, into: &mut [u8], peek: bool) -> Outcome {
         self.flush(nic, pool);
+        if let Some(conn) = self.conn.as_mut() {
+            conn.reads();
+        }
         let mut done = 0;
         if peek {
             for packet in &self.recvq {

@@ -218,6 +218,11 @@ impl Connection {
         if !self.can_write() {
             return WriteStep::Shut;
         }
+        if self.combine.is_lone(len) && self.fits(len) && !self.would_ask(len) {
+            self.combine.went();
+            let (packet, way) = self.data(len);
+            return WriteStep::Send(packet, len, way);
+        }
         match self.combine.ask(len) {
             Verdict::Hold => WriteStep::Hold { start_timer: self.combine.hold(len) },
             // Small pieces go as messages until the ring is there.
@@ -238,6 +243,12 @@ impl Connection {
                 WriteStep::Wait
             }
         }
+    }
+
+    /// The application reads.
+    #[inline]
+    pub fn reads(&mut self) {
+        self.combine.read();
     }
 
     /// The application reads, the timer expired, or somebody asked: what is held goes, at once or as soon as it can.
