@@ -147,7 +147,7 @@ impl Nic {
                 // A small message on one of its hot VIs, or nothing anywhere.
                 for vi in &core.hot {
                     let Some(found) = self.vis.get_mut(vi.0) else { return self.poll_cq_fully(cq) };
-                    if found.attributes.recv_cq != Some(cq) || !found.own_receives {
+                    if !found.one_cq {
                         return self.poll_cq_fully(cq);
                     }
                     let taken = match found.receive_straight() {

@@ -79,6 +79,8 @@ pub(crate) struct ViCore {
     pub(crate) bound: bool,
     /// Whether receives are not drawn from a shared receive queue.
     pub(crate) own_receives: bool,
+    /// The same, and one completion queue has both of its queues, or its receives alone.
+    pub(crate) one_cq: bool,
     /// Whether neither completion queues nor a shared receive queue have a part in it.
     pub(crate) plain: bool,
     /// The transport wants to be told of receives of this many bytes and more.
@@ -144,6 +146,9 @@ impl ViCore {
             max_inline: 0,
             bound: attributes.send_cq.is_some() || attributes.recv_cq.is_some(),
             own_receives: attributes.srq.is_none(),
+            one_cq: attributes.srq.is_none()
+                && attributes.recv_cq.is_some()
+                && attributes.send_cq.is_none_or(|cq| attributes.recv_cq == Some(cq)),
             plain: attributes.send_cq.is_none() && attributes.recv_cq.is_none() && attributes.srq.is_none(),
             tell_from: u32::MAX,
             first_receive: 0,
