@@ -120,6 +120,7 @@ impl ShmVi {
     }
 
     /// The region, if the operation is allowed; None while the directory is on its way.
+    #[inline(always)]
     fn allowed(&self, aim: Aim) -> Result<Option<Found>, Status> {
         let found = match self.pair.find(aim.remote.handle) {
             Directed::Found(found) => found,
