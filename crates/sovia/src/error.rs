@@ -52,6 +52,8 @@ impl From<Error> for io::Error {
             Error::Via(e) => match e {
                 Via::NoMatch(_) | Via::Rejected(_) | Via::NotOfThisJob(_) => ErrorKind::ConnectionRefused,
                 Via::Timeout => ErrorKind::TimedOut,
+                // It stood, and broke before anybody looked.
+                Via::InvalidState { found: viaduct_via::ViState::Error, .. } => ErrorKind::ConnectionReset,
                 Via::AddressInUse(_) => ErrorKind::AddrInUse,
                 Via::NotReachable(_) => ErrorKind::HostUnreachable,
                 Via::InvalidParameter(_) => ErrorKind::InvalidInput,
