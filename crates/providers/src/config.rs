@@ -125,7 +125,9 @@ impl FromStr for OtherUsers {
 
     fn from_str(text: &str) -> Result<OtherUsers, String> {
         let number = |user: &str| {
-            let known = user.parse().ok().or_else(|| viaduct_os::process::user_number(user));
+            // Nobody has an empty name: the system need not be asked.
+            let by_name = || (!user.is_empty()).then(|| viaduct_os::process::user_number(user))?;
+            let known = user.parse().ok().or_else(by_name);
             known.ok_or_else(|| format!("off, all, or users by name or number with commas; who is `{user}`?"))
         };
         match text {
