@@ -16,6 +16,9 @@ use viaduct_os::process;
 /// How long an agent may take to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Callers that are answered before others of the agent have their turn.
+const MOST_CALLERS: usize = 64;
+
 /// What two agents know of each other when they have met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Met {
@@ -39,9 +42,10 @@ pub fn listen() -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Tells everybody who has come who we are. A few bytes always fit into a fresh socket, so nobody makes us wait.
-pub(crate) fn greet_all(listener: &UnixListener) {
-    while let Ok((mut stream, _)) = listener.accept() {
+/// Tells those who have come who we are, so many in one turn. A few bytes always fit into a fresh socket, so nobody makes us
+/// wait.
+pub(crate) fn greet(listener: &UnixListener) {
+    for (mut stream, _) in (0..MOST_CALLERS).map_while(|_| listener.accept().ok()) {
         let Ok(caller) = peer(&stream) else { continue };
         let met = Met { pid: std::process::id(), caller: caller.uid };
         if let Ok(bytes) = postcard::to_stdvec(&met) {
@@ -55,11 +59,13 @@ pub(crate) fn greet_all(listener: &UnixListener) {
 /// # Errors
 /// If there is none, somebody else answers in its place, or it says nothing in time.
 pub fn visit(uid: u32) -> io::Result<Met> {
-    let stream = connect(uid)?;
+    let mut stream = connect(uid)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut said = Vec::new();
-    stream.take(64).read_to_end(&mut said)?;
-    postcard::from_bytes(&said).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is no agent"))
+    let mut said = [0; 64];
+    // One look: it says all of it at once, and nobody makes us wait by saying it bit by bit.
+    let len = stream.read(&mut said)?;
+    postcard::from_bytes(&said[..len])
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is no agent"))
 }
 
 /// Connects to the agent of another user, if it is that user's.
@@ -98,7 +104,7 @@ mod tests {
         let uid = process::effective_uid();
         let visitor = std::thread::spawn(move || visit(uid).unwrap());
         while !visitor.is_finished() {
-            greet_all(&listener);
+            greet(&listener);
         }
         assert_eq!(visitor.join().unwrap(), Met { pid: std::process::id(), caller: uid });
         assert!(visit(uid.wrapping_add(77)).is_err(), "nobody is there");

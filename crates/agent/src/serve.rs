@@ -213,7 +213,7 @@ impl<'a> Agent<'a> {
                 UNIX => {}
                 TCP => self.accept(),
                 SIGNALS => self.signals(),
-                MEETING => self.meeting.iter().for_each(meet::greet_all),
+                MEETING => self.meeting.iter().for_each(meet::greet),
                 token => self.caller((token - CALLER) as usize),
             }
         }

@@ -130,8 +130,15 @@ pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The number of the user with this name, if there is one.
-pub fn user_number(name: &str) -> Option<u32> {
+/// The number of a user, given by that or by its name, if there is one.
+pub fn user_number(user: &str) -> Option<u32> {
+    if user.is_empty() {
+        return None; // nobody's name: the system need not be asked
+    }
+    user.parse().ok().or_else(|| named_user(user))
+}
+
+fn named_user(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
     // SAFETY: zero is a value of every field.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };

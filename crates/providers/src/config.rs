@@ -125,9 +125,7 @@ impl FromStr for OtherUsers {
 
     fn from_str(text: &str) -> Result<OtherUsers, String> {
         let number = |user: &str| {
-            // Nobody has an empty name: the system need not be asked.
-            let by_name = || (!user.is_empty()).then(|| viaduct_os::process::user_number(user))?;
-            let known = user.parse().ok().or_else(by_name);
+            let known = viaduct_os::process::user_number(user);
             known.ok_or_else(|| format!("off, all, or users by name or number with commas; who is `{user}`?"))
         };
         match text {

@@ -28,7 +28,9 @@ pub mod ofi;
 mod parties;
 pub mod shm;
 
-use viaduct_via::provider::Provider;
+use std::collections::VecDeque;
+
+use viaduct_via::provider::{Event, ListenId, Provider, RequestId};
 use viaduct_via::{Error, RemoteAttributes};
 
 pub use config::Config;
@@ -67,6 +69,18 @@ pub(crate) fn local(config: &Config) -> Result<ShmConfig, Error> {
         local.token = Some(ofi::job_token(&config.ofi)?);
     }
     Ok(local)
+}
+
+/// Takes the requests at a listener that goes out of what its owner has not seen yet. Those it has seen are its own to
+/// answer.
+pub(crate) fn unseen_requests(events: &mut VecDeque<Event>, at: ListenId) -> Vec<RequestId> {
+    let request = |event: &Event| match event {
+        Event::Incoming { listener, request, .. } if *listener == at => Some(*request),
+        _ => None,
+    };
+    let unseen = events.iter().filter_map(request).collect();
+    events.retain(|event| request(event).is_none());
+    unseen
 }
 
 /// What both sides of a peer connection are told when they ask for different things.

@@ -192,11 +192,6 @@ impl Engine {
     #[inline]
     pub(crate) fn read_next(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
         let mut outcome = self.read(id, into, peek);
-        if outcome == Outcome::Wait
-            && let Some(socket) = self.sockets.get_mut(id)
-        {
-            socket.post_the_rest(&mut self.nic);
-        }
         let mut looks = 0;
         while outcome == Outcome::Wait && looks < LOOKS {
             let Ok(Some(mut completion)) = self.nic.poll_cq(self.cq) else {

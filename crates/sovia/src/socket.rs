@@ -335,7 +335,10 @@ impl Socket {
             _ if self.eof || self.read_shut => Outcome::Done(0),
             Some(kind) => Outcome::Failed(kind),
             None if self.ended => Outcome::Done(0),
-            None => Outcome::Wait,
+            None => {
+                self.post_the_rest(nic);
+                Outcome::Wait
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use viaduct_kit::child::say;
+use viaduct_kit::child::{Program, say};
 use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::leaks::LeakCheck;
 use viaduct_kit::watchdog::Watchdog;
@@ -94,6 +94,12 @@ fn serve(sovia: &Sovia, over: &AtomicBool) {
     }
 }
 
+fn talk_until(sovia: &Sovia, over: &AtomicBool) {
+    for how in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
+        expected(talk(sovia, how));
+    }
+}
+
 /// Whoever loses its peer hears one of these.
 fn expected(result: io::Result<()>) {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotConnected};
@@ -116,9 +122,7 @@ fn expected(result: io::Result<()>) {
 viaduct_kit::child!(TALKER, |args| {
     let sovia = World::at("shm", args[0].as_ref()).open(&hasty(&Config::default()));
     say("up");
-    for how in 0.. {
-        expected(talk(&sovia, how));
-    }
+    talk_until(&sovia, &AtomicBool::new(false));
 });
 
 viaduct_kit::child!(SERVER, |args| {
@@ -132,9 +136,9 @@ fn moment(round: u64) -> Duration {
     Duration::from_micros(round.wrapping_mul(7_919) % 12_000)
 }
 
-#[test]
-fn who_asks_dies_whenever_it_likes() {
-    let _watchdog = Watchdog::arm(LIMIT, "deaths of clients");
+/// Kills `child` again and again, each time at another moment, while `survivor` talks with it until it is told to end.
+fn survive(who: &str, child: &Program, survivor: fn(&Sovia, &AtomicBool)) {
+    let _watchdog = Watchdog::arm(LIMIT, &format!("deaths of {who}"));
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let world = World::new("shm");
     // What a process has once and for all.
@@ -142,57 +146,33 @@ fn who_asks_dies_whenever_it_likes() {
     let leaks = LeakCheck::start_with_folders([world.folder()]);
     for round in 0..rounds(20, 400) {
         let (sovia, over) = (world.open(&hasty(&Config::default())), AtomicBool::new(false));
-        let (ended, end) = mpsc::channel();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                serve(&sovia, &over);
-                ended.send(()).unwrap();
-            });
-            let mut child = TALKER.spawn(&[world.folder()]);
-            child.expect_line("up", scaled(START));
-            thread::sleep(moment(round));
-            child.kill();
-            over.store(true, Ordering::Relaxed);
-            let noticed = end.recv_timeout(scaled(NOTICE));
-            assert!(noticed.is_ok(), "round {round}: the server waits for a client that is dead");
-        });
-        assert_eq!(sovia.activity().open, 0, "round {round}");
-    }
-    leaks.settle(scaled(START)).finish();
-}
-
-#[test]
-fn who_answers_dies_whenever_it_likes() {
-    let _watchdog = Watchdog::arm(LIMIT, "deaths of servers");
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let world = World::new("shm");
-    // What a process has once and for all.
-    drop(world.pair(&hasty(&Config::default())));
-    let leaks = LeakCheck::start_with_folders([world.folder()]);
-    for round in 0..rounds(20, 400) {
-        let (sovia, over) = (world.open(&hasty(&Config::default())), AtomicBool::new(false));
-        let mut child = SERVER.spawn(&[world.folder()]);
+        let mut child = child.spawn(&[world.folder()]);
         child.expect_line("up", scaled(START));
         let (ended, end) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(|| {
-                for how in 0.. {
-                    if over.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    expected(talk(&sovia, how));
-                }
+                survivor(&sovia, &over);
                 ended.send(()).unwrap();
             });
             thread::sleep(moment(round));
             child.kill();
             over.store(true, Ordering::Relaxed);
             let noticed = end.recv_timeout(scaled(NOTICE));
-            assert!(noticed.is_ok(), "round {round}: the client waits for a server that is dead");
+            assert!(noticed.is_ok(), "round {round}: waits for one of the {who}, which is dead");
         });
         assert_eq!(sovia.activity().open, 0, "round {round}");
     }
     // What a dead process left of its name goes with the next who takes it.
     drop(world.open(&hasty(&Config::default())).listen("deaths", 1).unwrap());
     leaks.settle(scaled(START)).finish();
+}
+
+#[test]
+fn who_asks_dies_whenever_it_likes() {
+    survive("clients", &TALKER, serve);
+}
+
+#[test]
+fn who_answers_dies_whenever_it_likes() {
+    survive("servers", &SERVER, talk_until);
 }

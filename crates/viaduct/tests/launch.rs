@@ -140,7 +140,8 @@ fn three_interrupts_go_from_asking_to_killing() {
         "trap 'echo INT' INT; trap 'echo TERM' TERM; : > {}; while :; do sleep 0.01; done",
         ready.display()
     );
-    let mut command = launching::command(&folder, &["sh", "-c", &script]);
+    // A shell cannot trap what was ignored when it began, as in a job of another shell's background.
+    let mut command = launching::command(&folder, &["env", "--default-signal=INT", "sh", "-c", &script]);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     wait_for("the rank", || ready.exists());

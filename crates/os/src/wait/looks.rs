@@ -90,12 +90,7 @@ impl Looks {
     /// The same for one that went to sleep before it was sent. Whether it is worth waking, to look.
     pub fn search(&mut self) -> bool {
         self.restart();
-        if self.skip > 0 || crowded() || cpu::machine() == 1 {
-            self.skip = self.skip.saturating_sub(1);
-            self.state = State::Asleep(clock::now_ns(), 0);
-            return false;
-        }
-        true
+        self.again()
     }
 
     /// Something was there.

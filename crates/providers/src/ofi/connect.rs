@@ -240,8 +240,8 @@ impl Engine {
             self.retry = None;
             self.retry_peers(core);
         }
-        let next = now + (heartbeat / 2).max(1_000_000);
-        self.look_next = self.retry.map_or(next, |at| next.min(at.max(now + 1_000_000)));
+        // Whoever connects meanwhile is looked after, too.
+        self.look_next = now + self.sleep_ns(core).unwrap_or(heartbeat / 2);
         self.after(core);
     }
 

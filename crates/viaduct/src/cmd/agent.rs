@@ -97,8 +97,7 @@ fn list(args: &FormatArgs) -> Result<ExitCode> {
 }
 
 fn meet(user: &str) -> Result<ExitCode> {
-    let number = user.parse().ok().or_else(|| process::user_number(user));
-    let Some(number) = number else { bail!("no user is called {user} here") };
+    let Some(number) = process::user_number(user) else { bail!("no user is called `{user}` here") };
     let met = meet::visit(number).with_context(|| format!("the agent of user {user} on this host"))?;
     writeln!(io::stdout(), "process {}, which takes us for user {}", met.pid, met.caller)?;
     Ok(ExitCode::SUCCESS)

@@ -16,6 +16,7 @@ use crate::ofi::nic::Core;
 use crate::ofi::place::Place;
 use crate::ofi::vi::OfiVi;
 use crate::ofi::wire::{Hello, step};
+use crate::unseen_requests;
 
 /// Connections at once that have not proved to be of this job.
 const MOST_STRANGERS: usize = 128;
@@ -113,14 +114,7 @@ impl Engine {
             }
         }
         self.drop_unused_names();
-        // Those the owner has seen are its own to answer.
-        let unseen = |e: &Event| match e {
-            Event::Incoming { listener, request, .. } if *listener == id => Some(*request),
-            _ => None,
-        };
-        let waiting: Vec<RequestId> = self.events.iter().filter_map(unseen).collect();
-        self.events.retain(|e| unseen(e).is_none());
-        for request in waiting {
+        for request in unseen_requests(&mut self.events, id) {
             if let Some((lane, _)) = self.take_asked(request) {
                 self.last_word(core, lane, &Hello::new(step::NO_MATCH));
             }

@@ -7,13 +7,14 @@ use viaduct_os::epoll::Interest;
 use viaduct_os::error::OsError;
 use viaduct_os::fdpass::Listener;
 use viaduct_os::point::point;
-use viaduct_via::provider::{Event, ListenId, RequestId};
+use viaduct_via::provider::{ListenId, RequestId};
 use viaduct_via::{Error, NetAddress};
 
 use crate::shm::control::{Control, Listen, MEETING, SOCKET, Socket, token};
 use crate::shm::nic::Core;
 use crate::shm::pair::lock;
 use crate::shm::wire::hello;
+use crate::unseen_requests;
 
 impl Core {
     pub(crate) fn listen(&self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
@@ -73,14 +74,7 @@ impl Core {
                 socket.listen = None;
             }
             self.drop_unused_sockets(&mut control);
-            // Those the owner has seen are its own to answer.
-            let unseen = |e: &Event| match e {
-                Event::Incoming { listener: l, request, .. } if *l == listener => Some(*request),
-                _ => None,
-            };
-            let unseen: Vec<RequestId> = control.events.iter().filter_map(unseen).collect();
-            control.events.retain(|e| !matches!(e, Event::Incoming { listener: l, .. } if *l == listener));
-            unseen
+            unseen_requests(&mut control.events, listener)
         };
         point("unlisten");
         for request in waiting {
