@@ -15,11 +15,17 @@ use crate::handle::{RawHandle, Table, Vi};
 use crate::provider::Signal;
 use crate::vi::{Queue, ViCore};
 
-/// Most VIs polled without being asked, unless their sends are under way or an arrival could not be taken yet.
-const HOT_MAX: usize = 4;
+/// Members of a queue that are so few that all are polled, whether something came or not.
+const FEW: usize = 4;
+/// Most VIs polled without being asked, unless their sends are under way or an arrival could not be taken yet. Those that
+/// bring nothing cool, so that it is only as many as really have something.
+const HOT_MAX: usize = 64;
 /// Full looks without an arrival after which a hot VI cools when the queue has more VIs than fit. While nothing else
 /// is under way only one poll in [`SCRUB_EVERY`] is a full look.
 const COOL_AFTER: u32 = 4;
+/// Messages taken past the list from one VI or another before all are asked: who always has one does not keep the rest
+/// from being heard.
+const MOST_STRAIGHT: u32 = 64;
 /// One cold VI is looked at every so many polls.
 const SCRUB_EVERY: u32 = 256;
 
@@ -53,10 +59,16 @@ pub(crate) struct CqCore {
     reserved: usize,
     members: Vec<Vi>,
     pub(crate) hot: Vec<Vi>,
+    /// Where among the hot ones the next message is looked for first: a guess, good or not.
+    pub(crate) start: usize,
+    /// Who brought the last one that was taken past the list.
+    last: Option<Vi>,
     /// With the number of barriers begun when the flag of the VI went up.
     cooling: Vec<(Vi, u64)>,
     polls: u32,
     scrub: usize,
+    /// Messages taken past the list since all were asked.
+    straight: u32,
 }
 
 impl CqCore {
@@ -67,9 +79,12 @@ impl CqCore {
             reserved: 0,
             members: Vec::new(),
             hot: Vec::new(),
+            start: 0,
+            last: None,
             cooling: Vec::new(),
             polls: 0,
             scrub: 0,
+            straight: 0,
         }
     }
 
@@ -106,6 +121,42 @@ impl CqCore {
         self.reserved = self.reserved.saturating_sub(1);
     }
 
+    /// The same for a receive of the hot VI at this place, which was taken past the list. Who brings two in a row brings
+    /// the next; where several take turns, it is the turn of the one behind it.
+    #[inline]
+    pub(crate) fn release_straight(&mut self, at: usize, vi: Vi) {
+        self.release();
+        self.straight += 1;
+        if self.last == Some(vi) {
+            self.start = at;
+        } else {
+            self.last = Some(vi);
+            self.start = if at + 1 < self.hot.len() { at + 1 } else { 0 };
+        }
+    }
+
+    /// The VI that is most likely to have a message.
+    #[inline]
+    pub(crate) fn likely(&self) -> Option<Vi> {
+        self.hot.get(self.start).copied()
+    }
+
+    /// Whether so many messages were taken past the list that the other VIs come first.
+    #[inline]
+    pub(crate) fn others_are_due(&self) -> bool {
+        self.straight >= MOST_STRAIGHT
+    }
+
+    /// The same, and it is done now.
+    #[inline]
+    pub(crate) fn asks_the_others(&mut self) -> bool {
+        let due = self.others_are_due();
+        if due {
+            self.straight = 0;
+        }
+        due
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, vi: Vi, queue: Queue) {
         self.entries.push_back(Entry::new(vi, queue));
@@ -116,8 +167,15 @@ impl CqCore {
         self.entries.pop_front().map(|entry| (entry.vi(), entry.queue()))
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether there is only one VI to look at.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.members.len() == 1
     }
 
     /// Removes the oldest entry of this queue, because its completion was taken directly.
@@ -131,7 +189,7 @@ impl CqCore {
         // A VI joins when it is made, with one queue or both.
         if self.members.last() != Some(&vi) {
             self.members.push(vi);
-            self.hot.reserve(HOT_MAX + 1);
+            self.hot.reserve((HOT_MAX + 1).min(self.members.len()).saturating_sub(self.hot.len()));
             self.cooling.reserve((2 * self.members.len() + 1).saturating_sub(self.cooling.len()));
         }
     }
@@ -146,7 +204,7 @@ impl CqCore {
 
     /// Whether a VI that connects now is polled directly from the start.
     pub(crate) fn few(&self) -> bool {
-        self.members.len() <= HOT_MAX
+        self.members.len() <= FEW
     }
 
     /// Makes a VI hot; another one may have to cool for it.

@@ -49,7 +49,7 @@ impl Completion {
 
 impl Nic {
     /// The next completion of the send queue, if it is there.
-    #[inline]
+    #[inline(always)]
     pub fn poll_send(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
             && let Some(core) = self.vis.get_mut(vi.0)
@@ -66,7 +66,7 @@ impl Nic {
     }
 
     /// The next completion of the receive queue, if it is there.
-    #[inline]
+    #[inline(always)]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
             && self.signal.is_calm()
@@ -132,44 +132,90 @@ impl Nic {
     }
 
     /// The next completion of any queue bound to a completion queue, if there is one.
-    #[inline]
+    // Always inside its caller: what a call hands back through memory, written in parts and copied as a whole, is waited
+    // for until the parts have left the store buffer, and that is as long as half of the rest.
+    #[inline(always)]
     pub fn poll_cq(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
             && let Some(core) = self.cqs.get_mut(cq.0)
         {
-            if let Some((vi, queue)) = core.pop() {
-                if let Some(found) = self.vis.get_mut(vi.0)
-                    && let Some(taken) = take_entry(found, core, queue)
-                {
-                    return Ok(Some(Completion::new(vi, queue, taken)));
-                }
-            } else if self.signal.is_calm() {
-                // A small message on one of its hot VIs, or nothing anywhere.
-                for vi in &core.hot {
-                    let Some(found) = self.vis.get_mut(vi.0) else { return self.poll_cq_fully(cq) };
-                    if !found.one_cq {
-                        return self.poll_cq_fully(cq);
+            if !core.is_empty() {
+                return self.poll_cq_listed(cq);
+            }
+            let mut looked = 0;
+            if self.signal.is_calm()
+                && !core.others_are_due()
+                && let Some(vi) = core.likely()
+                && let Some(found) = self.vis.get_mut(vi.0)
+                && found.receives_into(cq)
+            {
+                match found.receive_straight() {
+                    Straight::Taken(taken) => {
+                        found.idle_polls = 0;
+                        core.release_straight(core.start, vi);
+                        self.count_receives(1, u64::from(taken.1.length));
+                        return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
                     }
-                    let taken = match found.receive_straight() {
-                        Straight::Taken(taken) => taken,
-                        Straight::Nothing => continue,
-                        Straight::No => return self.poll_cq_fully(cq),
-                    };
-                    found.idle_polls = 0;
-                    let vi = *vi;
-                    core.release();
-                    self.count_receives(1, u64::from(taken.1.length));
-                    return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
+                    Straight::Nothing if core.is_alone() => return Ok(None),
+                    Straight::Nothing => looked = 1,
+                    Straight::No => {}
                 }
-                if !core.has_cold() {
+            }
+            return self.poll_cq_unlisted(cq, looked);
+        }
+        self.poll_cq_fully(cq)
+    }
+
+    /// The completion of the oldest entry.
+    #[inline(never)]
+    fn poll_cq_listed(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
+        if let Some(core) = self.cqs.get_mut(cq.0)
+            && let Some((vi, queue)) = core.pop()
+            && let Some(found) = self.vis.get_mut(vi.0)
+            && let Some(taken) = take_entry(found, core, queue)
+        {
+            return Ok(Some(Completion::new(vi, queue, taken)));
+        }
+        self.poll_cq_fully(cq)
+    }
+
+    /// With nothing listed: a small message on one of the hot VIs, of which so many were looked at, or nothing anywhere,
+    /// or a full look.
+    #[inline(never)]
+    fn poll_cq_unlisted(&mut self, cq: Cq, looked: usize) -> Result<Option<Completion>, Error> {
+        if self.signal.is_calm()
+            && let Some(core) = self.cqs.get_mut(cq.0)
+            && !core.asks_the_others()
+        {
+            let mut at = core.start + looked;
+            for _ in looked..core.hot.len() {
+                at = if at < core.hot.len() { at } else { 0 };
+                let vi = core.hot[at];
+                let Some(found) = self.vis.get_mut(vi.0) else { return self.poll_cq_fully(cq) };
+                if !found.receives_into(cq) {
+                    return self.poll_cq_fully(cq);
+                }
+                let taken = match found.receive_straight() {
+                    Straight::Taken(taken) => taken,
+                    Straight::Nothing => {
+                        at += 1;
+                        continue;
+                    }
+                    Straight::No => return self.poll_cq_fully(cq),
+                };
+                found.idle_polls = 0;
+                core.release_straight(at, vi);
+                self.count_receives(1, u64::from(taken.1.length));
+                return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
+            }
+            if !core.has_cold() {
+                return Ok(None);
+            }
+            // Now and then the full look, which also lets VIs cool; else the doorbells of the cold ones.
+            if !core.is_scrub_due() {
+                self.provider.ready(&mut self.ready);
+                if self.ready.is_empty() {
                     return Ok(None);
-                }
-                // Now and then the full look, which also lets VIs cool; else the doorbells of the cold ones.
-                if !core.is_scrub_due() {
-                    self.provider.ready(&mut self.ready);
-                    if self.ready.is_empty() {
-                        return Ok(None);
-                    }
                 }
             }
         }

@@ -33,14 +33,36 @@ pub(crate) struct Outcome {
     pub(crate) immediate: Option<u32>,
 }
 
+/// The outcome lies in fields that are read as they were written: what is written in parts and read as a whole has to
+/// leave the store buffer first, which the message before it in there may keep from it for as long as a line travels.
 #[derive(Debug)]
 struct Entry {
     descriptor: Option<Descriptor>,
-    outcome: Outcome,
+    length: u32,
+    immediate: u32,
+    has_immediate: bool,
+    op: Op,
+    status: Status,
     done: bool,
 }
 
 impl Entry {
+    #[inline(always)]
+    fn finish(&mut self, Outcome { op, status, length, immediate }: Outcome) {
+        (self.op, self.status, self.length) = (op, status, length);
+        self.has_immediate = immediate.is_some();
+        if let Some(immediate) = immediate {
+            self.immediate = immediate;
+        }
+        self.done = true;
+    }
+
+    #[inline(always)]
+    fn outcome(&self) -> Outcome {
+        let immediate = self.has_immediate.then_some(self.immediate);
+        Outcome { op: self.op, status: self.status, length: self.length, immediate }
+    }
+
     #[inline(always)]
     fn put(&mut self, descriptor: Descriptor) {
         let old = self.descriptor.replace(descriptor);
@@ -52,8 +74,15 @@ impl Entry {
 
 impl WorkQueue {
     pub(crate) fn new(depth: usize) -> WorkQueue {
-        let outcome = Outcome { op: Op::Send, status: Status::Success, length: 0, immediate: None };
-        let entries = Places::new(depth, || Entry { descriptor: None, outcome, done: false });
+        let entries = Places::new(depth, || Entry {
+            descriptor: None,
+            length: 0,
+            immediate: 0,
+            has_immediate: false,
+            op: Op::Send,
+            status: Status::Success,
+            done: false,
+        });
         WorkQueue { entries, head: 0, settled: 0, cursor: 0, tail: 0, depth: depth as u32 }
     }
 
@@ -96,9 +125,8 @@ impl WorkQueue {
         let index = self.tail;
         let slot = self.slot_mut(index);
         let work = descriptor.work();
-        slot.outcome = Outcome { op: work.op, status: Status::Success, length: work.total, immediate: None };
+        slot.finish(Outcome { op: work.op, status: Status::Success, length: work.total, immediate: None });
         slot.put(descriptor);
-        slot.done = true;
         self.tail = index.wrapping_add(1);
         self.cursor = self.tail;
     }
@@ -117,9 +145,7 @@ impl WorkQueue {
         }
         let cursor = self.cursor;
         self.cursor = cursor.wrapping_add(1);
-        let slot = self.slot_mut(cursor);
-        slot.outcome = outcome;
-        slot.done = true;
+        self.slot_mut(cursor).finish(outcome);
     }
 
     /// Whether nothing in the ledger was handed to the transport or done: what comes next is for the oldest descriptor.
@@ -180,8 +206,8 @@ impl WorkQueue {
             return false;
         }
         let Some(descriptor) = slot.descriptor.as_ref() else { return false };
-        slot.outcome = Outcome { op: descriptor.work().op, status, length, immediate: None };
-        slot.done = true;
+        let op = descriptor.work().op;
+        slot.finish(Outcome { op, status, length, immediate: None });
         true
     }
 
@@ -216,7 +242,7 @@ impl WorkQueue {
             return None;
         }
         let work = slot.descriptor.as_ref()?.work();
-        let wanted = !(work.unsignalled && slot.outcome.status.is_success());
+        let wanted = !(work.unsignalled && slot.status.is_success());
         self.settled = settled.wrapping_add(1);
         Some(wanted)
     }
@@ -234,7 +260,7 @@ impl WorkQueue {
             return None;
         }
         let work = slot.descriptor.as_ref()?.work();
-        let wanted = !(work.unsignalled && slot.outcome.status.is_success());
+        let wanted = !(work.unsignalled && slot.status.is_success());
         self.settled = self.tail;
         Some(wanted)
     }
@@ -250,7 +276,7 @@ impl WorkQueue {
         if !slot.done {
             return None;
         }
-        let taken = slot.descriptor.take().map(|descriptor| (descriptor, slot.outcome));
+        let taken = slot.descriptor.take().map(|descriptor| (descriptor, slot.outcome()));
         slot.done = false;
         self.head = head.wrapping_add(1);
         taken

@@ -337,6 +337,13 @@ impl ViCore {
         }
     }
 
+    /// Whether one of its completion queues has its receives, which are its own.
+    #[inline(always)]
+    pub(crate) fn receives_into(&self, cq: Cq) -> bool {
+        // Mostly there is but one, which need not be asked for by name.
+        self.one_cq || self.own_receives && self.attributes.recv_cq == Some(cq)
+    }
+
     /// The straight way to the next receive, for a VI whose receives are its own, while nothing but arrivals is to be
     /// seen.
     #[inline(always)]

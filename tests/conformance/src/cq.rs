@@ -310,3 +310,37 @@ pub fn no_message_is_slept_over(mut w: World) {
         }
     });
 }
+
+/// Who always has a message waiting does not keep the others from being heard, be they many or few.
+pub fn nobody_is_drowned_out(mut w: World) {
+    for count in [2, 9] {
+        let (cq, pairs) = star(&mut w, ReliableDelivery, count, 256);
+        for (_, vb) in &pairs {
+            w.b.post_recvs(*vb, 4, 8);
+        }
+        let (loud, quiet) = pairs.split_first().expect("more than one");
+        let mut taken = 0;
+        let mut talk_on = |w: &mut World| {
+            let done = next(w, cq);
+            w.b.post_recv(done.vi, done.descriptor).unwrap();
+            if done.vi == loud.1 {
+                w.a.send(loud.0, b"more");
+                drop(w.a.drain(loud.0, Queue::Send));
+            }
+            taken += 1;
+            assert!(taken < 20_000, "{count} VIs: somebody was never heard");
+            done.vi
+        };
+        (0..3).for_each(|_| w.a.send(loud.0, b"more"));
+        (0..200).for_each(|_| drop(talk_on(&mut w)));
+        for (va, vb) in quiet {
+            w.a.send(*va, b"one");
+            while talk_on(&mut w) != *vb {}
+        }
+        for (va, vb) in pairs {
+            w.a.retire(va);
+            w.b.retire(vb);
+        }
+        w.b.destroy_cq(cq).unwrap();
+    }
+}

@@ -108,7 +108,7 @@ macro_rules! suite {
                 one_queue_for_many the_two_queues_may_part entries_are_reserved resizing_while_in_use
                 entries_go_with_their_vi direct_takers_and_the_queue_agree a_batch_is_no_larger_than_asked_for
                 waiting_on_many two_queues_over_many_do_not_lose_each_other from_one_to_many
-                no_message_is_slept_over
+                no_message_is_slept_over nobody_is_drowned_out
             }
         }
     };
