@@ -2,7 +2,9 @@
 //! `SOCK_VIA` goes over Viaduct, any other one is the kernel's.
 //!
 //! ```text
-//!   C program ── sovia.h ──▶ sockets transfer options poll      one file a group of functions, under the names of C
+//!   C program ── sovia.h ──▶ export                             names and versions
+//!                              │
+//!                            sockets transfer options poll      one file a group of functions
 //!                              │                                arguments checked and converted, nothing more
 //!                            table                              a number becomes a socket (sockdes[] of figure 6)
 //!                            address code                       what C sees, and what it stands for
@@ -17,8 +19,13 @@
 //! The library opens with the first such socket, on the provider that `VIADUCT_PROVIDER` names (`auto` if none does), and
 //! closes at exit.
 
+#[macro_use]
+#[path = "../../versions.rs"]
+mod versions;
+
 pub mod address;
 mod code;
+pub mod export;
 pub mod options;
 pub mod poll;
 pub mod sockets;

@@ -16,7 +16,6 @@ use crate::table::{self, Socket, State};
 ///
 /// # Safety
 /// As `setsockopt`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_setsockopt(
     s: c_int,
     level: c_int,
@@ -66,7 +65,6 @@ pub unsafe extern "C" fn sov_setsockopt(
 ///
 /// # Safety
 /// As `getsockopt`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_getsockopt(
     s: c_int,
     level: c_int,
@@ -108,7 +106,6 @@ pub unsafe extern "C" fn sov_getsockopt(
 ///
 /// # Safety
 /// As `fcntl`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_fcntl(s: c_int, command: c_int, argument: c_long) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.

@@ -24,7 +24,6 @@ thread_local! {
 ///
 /// # Safety
 /// As `poll`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     let ours = match (fds.is_null(), count) {
         (_, 0) => &mut [],
@@ -40,7 +39,6 @@ pub unsafe extern "C" fn sov_poll(fds: *mut pollfd, count: nfds_t, timeout: c_in
 ///
 /// # Safety
 /// As `select`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_select(
     count: c_int,
     read: *mut fd_set,

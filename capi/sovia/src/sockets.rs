@@ -22,7 +22,6 @@ const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 const EPHEMERAL: std::ops::Range<u16> = 49152..65535;
 
 /// `sov_socket`
-#[unsafe(no_mangle)]
 pub extern "C" fn sov_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     if kind & !FLAGS != SOCK_VIA {
         // SAFETY: the kernel's own call, with numbers only.
@@ -44,7 +43,6 @@ pub extern "C" fn sov_socket(domain: c_int, kind: c_int, protocol: c_int) -> c_i
 ///
 /// # Safety
 /// As `bind`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_bind(s: c_int, name: *const sockaddr, len: socklen_t) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -61,7 +59,6 @@ pub unsafe extern "C" fn sov_bind(s: c_int, name: *const sockaddr, len: socklen_
 }
 
 /// `sov_listen`
-#[unsafe(no_mangle)]
 pub extern "C" fn sov_listen(s: c_int, backlog: c_int) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the kernel's own call, with numbers only.
@@ -103,7 +100,6 @@ fn listen(wanted: SocketAddr, backlog: usize) -> io::Result<(Listener, SocketAdd
 ///
 /// # Safety
 /// As `accept`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_accept(s: c_int, peer: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -121,7 +117,6 @@ pub unsafe extern "C" fn sov_accept(s: c_int, peer: *mut sockaddr, len: *mut soc
 ///
 /// # Safety
 /// As `connect`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_connect(s: c_int, peer: *const sockaddr, len: socklen_t) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -142,7 +137,6 @@ pub unsafe extern "C" fn sov_connect(s: c_int, peer: *const sockaddr, len: sockl
 }
 
 /// `sov_shutdown`
-#[unsafe(no_mangle)]
 pub extern "C" fn sov_shutdown(s: c_int, how: c_int) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the kernel's own call, with numbers only.
@@ -158,7 +152,6 @@ pub extern "C" fn sov_shutdown(s: c_int, how: c_int) -> c_int {
 }
 
 /// `sov_close`
-#[unsafe(no_mangle)]
 pub extern "C" fn sov_close(s: c_int) -> c_int {
     match table::remove(s) {
         // Whoever is in the middle of a call on it keeps it until that returns.
@@ -184,7 +177,6 @@ fn end(socket: Arc<Socket>) -> io::Result<()> {
 ///
 /// # Safety
 /// As `getsockname`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_getsockname(s: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -204,7 +196,6 @@ pub unsafe extern "C" fn sov_getsockname(s: c_int, name: *mut sockaddr, len: *mu
 ///
 /// # Safety
 /// As `getpeername`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_getpeername(s: c_int, name: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.

@@ -18,7 +18,6 @@ const SEND: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
 ///
 /// # Safety
 /// As `send`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_send(s: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -33,7 +32,6 @@ pub unsafe extern "C" fn sov_send(s: c_int, buffer: *const c_void, len: size_t, 
 ///
 /// # Safety
 /// As `recv`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_recv(s: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -48,7 +46,6 @@ pub unsafe extern "C" fn sov_recv(s: c_int, buffer: *mut c_void, len: size_t, fl
 ///
 /// # Safety
 /// As `write`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_write(s: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     match table::find(s) {
         // SAFETY: the caller's word.
@@ -62,7 +59,6 @@ pub unsafe extern "C" fn sov_write(s: c_int, buffer: *const c_void, len: size_t)
 ///
 /// # Safety
 /// As `read`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_read(s: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     match table::find(s) {
         // SAFETY: the caller's word.
@@ -76,7 +72,6 @@ pub unsafe extern "C" fn sov_read(s: c_int, buffer: *mut c_void, len: size_t) ->
 ///
 /// # Safety
 /// As `writev`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_writev(s: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.
@@ -103,7 +98,6 @@ pub unsafe extern "C" fn sov_writev(s: c_int, parts: *const iovec, count: c_int)
 ///
 /// # Safety
 /// As `readv`.
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sov_readv(s: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let Some(socket) = table::find(s) else {
         // SAFETY: the caller's word, and the kernel checks it.

@@ -1,49 +1,7 @@
-//! The names by which C programs know the functions, with their version.
-//!
-//! Cargo exports Rust's names without versions, and has the linker hide every other. A versioned symbol is therefore made
-//! here, by the assembler: a jump to the function, under the name and version that the linker is told (`vipl.map` declares
-//! the version).
-
-#[cfg(target_arch = "x86_64")]
-macro_rules! jump {
-    () => {
-        "jmp {function}"
-    };
-}
-#[cfg(target_arch = "aarch64")]
-macro_rules! jump {
-    () => {
-        "b {function}"
-    };
-}
-#[cfg(target_arch = "riscv64")]
-macro_rules! jump {
-    () => {
-        "tail {function}"
-    };
-}
-
-macro_rules! export {
-    ($($name:ident = $function:path;)*) => {
-        $(std::arch::global_asm!(
-            concat!(".pushsection .text.", stringify!($name), ",\"ax\",%progbits"),
-            ".p2align 4",
-            concat!(".globl viaduct_", stringify!($name)),
-            concat!(".type viaduct_", stringify!($name), ",%function"),
-            concat!("viaduct_", stringify!($name), ":"),
-            jump!(),
-            concat!(".size viaduct_", stringify!($name), ", .-viaduct_", stringify!($name)),
-            concat!(".symver viaduct_", stringify!($name), ",", stringify!($name), "@@VIPL_1.0"),
-            ".popsection",
-            function = sym $function,
-        );)*
-
-        /// Every function that is exported.
-        pub const NAMES: &[&str] = &[$(stringify!($name)),*];
-    };
-}
+//! The names by which C programs know the functions, with their version (`../../versions.rs` says how).
 
 export! {
+    "VIPL_1.0":
     VipOpenNic = crate::nic::vip_open_nic;
     VipCloseNic = crate::nic::vip_close_nic;
     VipQueryNic = crate::nic::vip_query_nic;

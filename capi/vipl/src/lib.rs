@@ -31,6 +31,10 @@
 //! assert_eq!(vipl::nic::vip_close_nic(nic), Return::InvalidParameter);
 //! ```
 
+#[macro_use]
+#[path = "../../versions.rs"]
+mod versions;
+
 pub mod abi;
 mod address;
 pub mod clan;
