@@ -18,7 +18,8 @@ pub struct Config {
     pub window: u32,
     /// Acknowledgements held back: one more than these, and an ACK packet goes out (t). Below the window.
     pub threshold: u32,
-    /// Longest request that is copied together with others.
+    /// Longest request that is copied, with others or alone. Longer ones leave from where they lie, if the call may wait
+    /// until they are out.
     pub copy_max: usize,
     /// Whether small requests are combined. A stream can say otherwise for itself.
     pub combining: bool,

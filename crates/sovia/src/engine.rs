@@ -26,6 +26,9 @@ const BATCH: usize = 64;
 /// Looks for a packet by one call before the lock is let go of: a look costs less than the lock.
 const LOOKS: usize = 16;
 
+/// The same by a read, whose answer may be on its way: less than a microsecond.
+const LONG_LOOKS: usize = 64;
+
 /// What is held goes after one tick at least and two at most.
 const TICKS: u32 = 2;
 
@@ -76,6 +79,8 @@ pub(crate) struct Engine {
     held: bool,
     /// Packets taken in.
     pub(crate) handled: u64,
+    /// Packets that left from lent memory, of sockets that are gone.
+    lent: u64,
     /// The NIC's descriptor, once somebody has asked for it (`watch.rs`).
     pub(crate) pollable: Option<Arc<OwnedFd>>,
 }
@@ -109,6 +114,7 @@ impl Engine {
             holding: Vec::new(),
             held: false,
             handled: 0,
+            lent: 0,
             nic,
             config,
             pollable: None,
@@ -193,7 +199,7 @@ impl Engine {
     pub(crate) fn read_next(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
         let mut outcome = self.read(id, into, peek);
         let mut looks = 0;
-        while outcome == Outcome::Wait && looks < LOOKS {
+        while outcome == Outcome::Wait && looks < LONG_LOOKS {
             let Ok(Some(mut completion)) = self.nic.poll_cq(self.cq) else {
                 looks += 1;
                 continue;
@@ -206,7 +212,6 @@ impl Engine {
                 match socket.take_straight(&mut self.nic, completion, into) {
                     Ok(len) => {
                         self.handled += 1;
-                        self.news = true;
                         return Outcome::Done(len);
                     }
                     Err(other) => completion = other,
@@ -236,6 +241,13 @@ impl Engine {
         if socket.hold_more(bytes) {
             return (Outcome::Done(bytes.len()), false);
         }
+        if socket.send_alone(&mut self.nic, bytes) {
+            socket.post_the_rest(&mut self.nic);
+            if socket.out.stuck {
+                self.note_stuck(id);
+            }
+            return (Outcome::Done(bytes.len()), false);
+        }
         if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
             // Where its ring is, the peer usually says unasked.
             self.handle();
@@ -257,6 +269,11 @@ impl Engine {
     pub(crate) fn take_news(&mut self) -> News {
         let wake = std::mem::take(&mut self.news) || self.nic.leaves_doubts(self.cq);
         News { wake, poke: std::mem::take(&mut self.poke) }
+    }
+
+    /// Packets that left from memory of the application's, lent for the time.
+    pub(crate) fn lent(&mut self) -> u64 {
+        self.lent + self.sockets.iter_mut().map(|(_, socket)| socket.out.lent).sum::<u64>()
     }
 
     /// Makes a socket with its receives posted, and a VI that is not connected.
@@ -484,7 +501,7 @@ impl Engine {
     }
 
     /// A connection that has ended is disconnected; if the application has closed it too, the socket goes.
-    fn finish(&mut self, id: SocketId) {
+    pub(crate) fn finish(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get_mut(id) else { return };
         if !socket.ended {
             return;
@@ -503,6 +520,7 @@ impl Engine {
         let Some(socket) = self.sockets.remove(id) else { return };
         let _ = self.nic.disconnect(socket.vi);
         let (vi, tag) = (socket.vi, socket.tag);
+        self.lent += socket.out.lent;
         socket.give_back(&mut self.pool);
         self.discard(vi, tag);
     }

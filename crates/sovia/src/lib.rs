@@ -47,6 +47,7 @@ mod ending;
 mod engine;
 mod error;
 pub mod knobs;
+mod lending;
 mod library;
 mod listener;
 mod outbound;

@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) watchers: AtomicU32,
     pub(crate) handling: Handling,
     pub(crate) wait: WaitConfig,
+    /// Longest request that is always copied.
+    pub(crate) copy_max: usize,
     pub(crate) service: OnceLock<Thread>,
     pub(crate) exiting: AtomicBool,
     pub(crate) close_rounds: AtomicU32,
@@ -67,6 +69,7 @@ impl Sovia {
             sleepers: nic.sleepers(),
             handling: config.handling,
             wait: WaitConfig { spin },
+            copy_max: config.copy_max,
             engine: Turn::new(Engine::new(nic, config)?),
             changes: Mutex::new(0),
             changed: Condvar::new(),
@@ -134,9 +137,10 @@ impl Sovia {
 
     /// What the library has done and has to do.
     pub fn activity(&self) -> Activity {
-        let engine = self.0.shared.lock();
+        let mut engine = self.0.shared.lock();
         Activity {
             packets: engine.handled,
+            lent: engine.lent(),
             open: engine.open,
             closing: engine.closing,
             close_rounds: self.0.shared.close_rounds.load(Ordering::Relaxed),
@@ -149,6 +153,8 @@ impl Sovia {
 pub struct Activity {
     /// Packets taken in.
     pub packets: u64,
+    /// Packets that left straight from the application's memory because they were long, lent to the NIC for the time.
+    pub lent: u64,
     /// Sockets that the application has open, or has not accepted yet.
     pub open: usize,
     /// Sockets that are closed, and whose peers have not answered yet.

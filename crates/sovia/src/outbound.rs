@@ -1,14 +1,15 @@
 //! How packets go out: by value, written into the peer's ring, or from buffers registered beforehand.
 //!
 //! SOVIA, section 3.1.3. What fits into a ring entry of the provider is sent by value. Longer packets for a ring are
-//! written there straight from the application's memory, where the provider can do that at once. Anything else is copied
-//! into a registered buffer.
+//! written there straight from the application's memory, where the provider can do that at once. What is above the paper's
+//! threshold leaves from memory that was lent (`lending.rs`). Anything else is copied into a registered buffer.
 
 use viaduct_via::{
-    Descriptor, Error as ViaError, MemAttributes, MemHandle, Nic, Op, ProtectionTag, RemoteAddress,
+    Buffer, Descriptor, Error as ViaError, MemAttributes, MemHandle, Nic, Op, ProtectionTag, RemoteAddress,
 };
 
 use crate::config::Config;
+use crate::lending::Loan;
 use crate::protocol::Way;
 use crate::socket::Socket;
 use crate::wire::Packet;
@@ -24,6 +25,11 @@ pub(crate) fn send_depth(config: &Config) -> usize {
 /// What a socket has for sending.
 pub(crate) struct Outbound {
     mtu: usize,
+    /// Longest request that is copied where it could be lent.
+    copy_max: usize,
+    /// The request that is lent, and packets that left from such memory.
+    pub(crate) loan: Option<Loan>,
+    pub(crate) lent: u64,
     /// Longest packet that goes by value.
     inline: usize,
     /// Whether messages may be longer than what goes by value, so that they need registered memory.
@@ -46,6 +52,9 @@ impl Outbound {
     pub(crate) fn new(config: &Config, nic: &Nic) -> Outbound {
         Outbound {
             mtu: config.mtu,
+            copy_max: config.copy_max,
+            loan: None,
+            lent: 0,
             inline: nic.attributes().max_inline.min(config.mtu),
             buffered: true,
             ring: RemoteAddress { addr: 0, handle: MemHandle::NONE },
@@ -62,6 +71,12 @@ impl Outbound {
     /// The longest message that the peer takes is known; what is longer is written into its ring.
     pub(crate) fn set_longest_message(&mut self, small: usize) {
         self.buffered = small > self.inline;
+    }
+
+    /// Whether a packet of `len` bytes goes by value, if nothing is in its way.
+    #[inline]
+    pub(crate) fn goes_by_value(&self, len: usize) -> bool {
+        len <= self.inline
     }
 
     /// Whether a request of `len` bytes may need a buffer.
@@ -111,9 +126,25 @@ impl Outbound {
 
     /// A descriptor is done.
     pub(crate) fn came_back(&mut self, descriptor: Descriptor) {
-        if !descriptor.buffers().is_empty() && descriptor.work().op == Op::Send {
-            self.free.push(descriptor);
+        if Loan::is_of_one(&descriptor) {
+            if let Some(loan) = self.loan.as_mut() {
+                loan.under_way -= 1;
+            }
+        } else if !descriptor.buffers().is_empty() {
+            let context = descriptor.work().context;
+            self.free.push(match descriptor.work().op {
+                Op::Send => descriptor,
+                _ => Descriptor::send(descriptor.into_buffer()).context(context),
+            });
         }
+    }
+
+    /// These bytes where they lie, if they are long enough and lent.
+    fn lent(&mut self, bytes: &[u8]) -> Option<Buffer> {
+        let loan = self.loan.as_mut().filter(|_| bytes.len() > self.copy_max)?;
+        let part = loan.part(bytes)?;
+        self.lent += 1;
+        Some(part)
     }
 
     fn make(&mut self, nic: &mut Nic, tag: ProtectionTag, context: u64) -> Option<Descriptor> {
@@ -163,18 +194,25 @@ impl Socket {
         }
         self.reap(nic);
         // By a descriptor, which keeps its turn.
-        let Ok(mut buffer) = nic.alloc(bytes.len(), MemAttributes::local(self.tag)) else {
-            return self.broke();
-        };
-        buffer.write(0, bytes);
-        let write = Descriptor::rdma_write(buffer, to).immediate(packet.encode()).context(self.id.0);
-        self.hand_over(nic, write);
+        if let Some(buffer) = self.out.lent(bytes) {
+            let write = Descriptor::rdma_write(buffer, to).context(self.id.0);
+            return self.post(nic, packet, write, bytes.len());
+        }
+        let Some(free) = self.free_buffer(nic) else { return self.broke() };
+        let mut write = Descriptor::rdma_write(free.into_buffer(), to).context(self.id.0);
+        write.write(0, 0, bytes);
+        self.post(nic, packet, write, bytes.len());
+    }
+
+    /// A descriptor to copy into. The window may let more packets go than there are buffers: then one more is made.
+    fn free_buffer(&mut self, nic: &mut Nic) -> Option<Descriptor> {
+        self.out.free.pop().or_else(|| self.out.make(nic, self.tag, self.id.0))
     }
 
     /// Sends bytes in a message: by value if they are few and nothing is in the way, else from a buffer.
     #[inline]
     pub(crate) fn send(&mut self, nic: &mut Nic, packet: Packet, bytes: &[u8]) {
-        if bytes.len() <= self.out.inline {
+        if self.out.goes_by_value(bytes.len()) {
             match nic.send_inline(self.vi, bytes, Some(packet.encode())) {
                 Ok(()) => return,
                 Err(ViaError::Busy) => {}
@@ -182,11 +220,11 @@ impl Socket {
             }
         }
         self.reap(nic);
-        // Bytes by value may find the way shut and all buffers used: one more is made for them.
-        let free = self.out.free.pop().or_else(|| self.out.make(nic, self.tag, self.id.0));
-        let Some(mut descriptor) = free else {
-            return self.broke();
-        };
+        if let Some(buffer) = self.out.lent(bytes) {
+            let send = Descriptor::send(buffer).context(self.id.0);
+            return self.post(nic, packet, send, bytes.len());
+        }
+        let Some(mut descriptor) = self.free_buffer(nic) else { return self.broke() };
         descriptor.write(0, 0, bytes);
         self.post(nic, packet, descriptor, bytes.len());
     }

@@ -232,10 +232,10 @@ impl Socket {
 
     /// A send is done: its buffer is free again.
     pub(crate) fn sent(&mut self, completion: Completion) {
-        if !completion.status.is_success() {
-            return self.broke();
-        }
         self.out.came_back(completion.descriptor);
+        if !completion.status.is_success() {
+            self.broke();
+        }
     }
 
     /// The connection is gone or no good. What came before can still be read.
@@ -282,6 +282,19 @@ impl Socket {
             }
         }
         (if done > 0 || bytes.is_empty() { Outcome::Done(done) } else { Outcome::Wait }, timer)
+    }
+
+    /// A request that is combined with nothing and goes by value, at once. False if it is not that; then nothing was done.
+    #[inline]
+    pub(crate) fn send_alone(&mut self, nic: &mut Nic, bytes: &[u8]) -> bool {
+        if self.ended || !self.out.goes_by_value(bytes.len()) {
+            return false;
+        }
+        let Some(packet) = self.conn.as_mut().and_then(|conn| conn.send_alone(bytes.len())) else {
+            return false;
+        };
+        self.send(nic, packet, bytes);
+        true
     }
 
     /// A small request beside others that are held.

@@ -20,20 +20,19 @@ use crate::library::{Owner, Shared};
 use crate::socket::Outcome;
 use crate::table::SocketId;
 
-/// Rounds of looks before a wait is a wait: about a microsecond.
-const FIRST_LOOKS: usize = 4;
-
 /// A connected stream.
 pub struct Stream(Arc<Handle>);
 
-struct Handle {
-    owner: Arc<Owner>,
-    id: SocketId,
+pub(crate) struct Handle {
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) id: SocketId,
     peer: NetAddress,
-    nonblocking: AtomicBool,
+    /// Longer requests than this are lent.
+    lend_from: usize,
+    pub(crate) nonblocking: AtomicBool,
     /// In nanoseconds; 0 is none.
     read_timeout: AtomicU64,
-    write_timeout: AtomicU64,
+    pub(crate) write_timeout: AtomicU64,
     /// In nanoseconds, and one more; 0 is none.
     linger: AtomicU64,
     reading: Mutex<WaitPolicy>,
@@ -44,10 +43,13 @@ struct Handle {
 impl Stream {
     pub(crate) fn new(owner: Arc<Owner>, id: SocketId, peer: NetAddress) -> Stream {
         let wait = owner.shared.wait;
+        let lends = owner.shared.with(|engine| engine.lends(id));
+        let lend_from = if lends { owner.shared.copy_max } else { usize::MAX };
         Stream(Arc::new(Handle {
             owner,
             id,
             peer,
+            lend_from,
             nonblocking: AtomicBool::new(false),
             read_timeout: AtomicU64::new(0),
             write_timeout: AtomicU64::new(0),
@@ -167,7 +169,7 @@ impl Stream {
 
 impl Handle {
     #[inline]
-    fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
         self.owner.shared.with(|engine| work(engine, self.id))
     }
 
@@ -175,12 +177,10 @@ impl Handle {
     fn receive(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
         if self.owner.shared.handling == Handling::Single {
             // An answer that is on its way comes before the machinery of waiting is set up.
-            for _ in 0..FIRST_LOOKS {
-                match self.owner.shared.with(|engine| engine.read_next(self.id, into, peek)) {
-                    Outcome::Done(n) => return Ok(n),
-                    Outcome::Failed(kind) => return Err(kind.into()),
-                    Outcome::Wait => {}
-                }
+            match self.owner.shared.with(|engine| engine.read_next(self.id, into, peek)) {
+                Outcome::Done(n) => return Ok(n),
+                Outcome::Failed(kind) => return Err(kind.into()),
+                Outcome::Wait => {}
             }
         }
         self.wait(&self.reading, &self.read_timeout, |engine| engine.read(self.id, into, peek))
@@ -189,6 +189,12 @@ impl Handle {
     /// Takes all of `bytes`, unless time or the stream ends before.
     #[inline]
     fn transmit(&self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.lend_from { self.transmit_lent(bytes) } else { self.transmit_copied(bytes) }
+    }
+
+    /// The same for bytes that may change afterwards.
+    #[inline]
+    pub(crate) fn transmit_copied(&self, bytes: &[u8]) -> io::Result<usize> {
         let (outcome, timer) = self.owner.shared.with(|engine| engine.write(self.id, bytes));
         match outcome {
             Outcome::Done(n) if n == bytes.len() && !timer => Ok(n),

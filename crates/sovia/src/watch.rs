@@ -115,7 +115,7 @@ fn readiness(engine: &mut Engine, id: SocketId) -> Readiness {
     let Some(socket) = engine.sockets.get_mut(id) else {
         return Readiness { read: true, write: true, ended: true };
     };
-    let write = socket.ended || socket.conn.as_ref().is_none_or(|conn| conn.has_room());
+    let write = socket.ended || socket.conn.as_mut().is_none_or(|conn| conn.has_room());
     Readiness { read, write, ended: socket.ended }
 }
 

@@ -98,6 +98,7 @@ fn scene(provider: &str) -> Option<Scene> {
         assert!(back == bytes, "other bytes came back");
     });
     drop(writer);
+    assert!(sovia.activity().lent > 0, "long requests leave from where they lie");
     Some(Scene { stream, sovia, server, hosts, _folder: folder })
 }
 
@@ -121,6 +122,41 @@ fn a_killed_peer_on_another_host_is_noticed() {
     assert_eq!(scene.stream.write(&[0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     drop(scene.stream);
     assert_eq!(scene.sovia.activity().open, 0);
+}
+
+/// A writer whose request is lent and does not get on is not kept, and its memory is its own again.
+#[test]
+fn a_loan_comes_back_from_a_peer_that_is_gone() {
+    for (provider, cut) in [("ofi:tcp", false), ("auto", false), ("ofi:tcp", true)] {
+        let _watchdog = Watchdog::arm(LIMIT, "a loan");
+        let Some(mut scene) = scene(provider) else { return };
+        let lent = scene.sovia.activity().lent;
+        scene.server.stop();
+        std::thread::scope(|scope| {
+            let (writer, sovia) = (&scene.stream, &scene.sovia);
+            let writing = scope.spawn(move || {
+                let mut writer = writer;
+                let mut bytes = vec![7; 8 << 20];
+                // More than the ways there can hold.
+                let error = (0..8).find_map(|_| writer.write_all(&bytes).err());
+                bytes.fill(8);
+                error.map(|e| e.kind())
+            });
+            while sovia.activity().lent < lent + 8 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(!writing.is_finished(), "nobody reads, and all was taken");
+            if cut {
+                scene.hosts.cut(0);
+            } else {
+                scene.server.kill();
+            }
+            let kind = writing.join().unwrap();
+            assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{provider}, cut: {cut}");
+        });
+        drop(scene.stream);
+        assert_eq!(scene.sovia.activity().open, 0);
+    }
 }
 
 #[test]

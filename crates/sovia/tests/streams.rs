@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use viaduct_kit::effort::scaled;
 use viaduct_kit::watchdog::Watchdog;
-use viaduct_sovia::{Config, Handling, Step, Stream, Waiting};
+use viaduct_sovia::{Config, Handling, Path, Step, Stream, Waiting};
 use world::{WORLDS, World, hasty, patient};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -334,5 +334,43 @@ fn the_network_carries_streams_by_the_same_code() {
         b.write_all(b"thanks").unwrap();
         drop(b);
         assert_eq!(writer.join().unwrap(), b"thanks");
+    }
+}
+
+/// What is above the threshold leaves from where it lies, unless the call may not wait for that; on this host nothing does.
+#[test]
+fn long_requests_are_lent_and_short_ones_copied() {
+    let network = viaduct_providers::open("ofi:tcp", &Default::default()).is_ok();
+    let worlds = ["loopback", "ofi:tcp", "shm"].into_iter().filter(|name| network || *name != "ofi:tcp");
+    for (name, path) in worlds.flat_map(|name| [(name, Path::Messages), (name, Path::Ring)]) {
+        let _watchdog = Watchdog::arm(LIMIT, name);
+        let world = World::new(name);
+        let config = patient(&Config { path, ..Config::default() });
+        let (server, client) = (world.open(&config), world.open(&config));
+        let listener = server.listen("lending", 1).unwrap();
+        let mut a = client.connect("lending").unwrap();
+        let mut b = listener.accept().unwrap();
+        let mut send = |bytes: &[u8], a: &mut Stream| {
+            let before = client.activity().lent;
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    a.write_all(bytes).unwrap();
+                    a.flush().unwrap();
+                });
+                let mut got = vec![0; bytes.len()];
+                b.read_exact(&mut got).unwrap();
+                assert!(got == bytes, "{name}: other bytes came");
+            });
+            client.activity().lent - before
+        };
+        let lends = u64::from(name != "shm");
+        for _ in 0..3 {
+            assert_eq!(send(&pattern(2048), &mut a), 0, "{name}");
+            assert_eq!(send(&pattern(2049), &mut a), lends, "{name}");
+            // Packets of the MTU, and the rest, which is short and held.
+            assert_eq!(send(&pattern(8 * 32_768 + 100), &mut a), 8 * lends, "{name}");
+        }
+        a.set_write_timeout(Some(scaled(LIMIT))).unwrap();
+        assert_eq!(send(&pattern(100_000), &mut a), 0, "{name}: it would have to be given up in time");
     }
 }

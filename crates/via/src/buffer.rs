@@ -54,6 +54,16 @@ impl Buffer {
         Buffer { region: Arc::new(region), start: 0, len }
     }
 
+    /// Memory that is registered on demand.
+    pub(crate) fn unregistered(memory: RawMemory) -> Buffer {
+        Buffer::new(Region { memory: Some(memory), handle: MemHandle::NONE, retired: None })
+    }
+
+    /// Whether it is a part of what somebody has [lent](crate::raw::lend): it can be sent and not written to.
+    pub fn is_lent(&self) -> bool {
+        self.region.memory().is_lent()
+    }
+
     /// Bytes.
     #[inline]
     pub fn len(&self) -> usize {
@@ -146,9 +156,7 @@ impl Buffer {
             Err(region) => return Err(Buffer { region, start, len }),
         };
         let memory = region.memory.take().expect("memory is there until taken here");
-        memory
-            .into_heap()
-            .map_err(|m| Buffer::new(Region { memory: Some(m), handle: MemHandle::NONE, retired: None }))
+        memory.into_heap().map_err(Buffer::unregistered)
     }
 
     /// The memory of the whole region and where this buffer lies in it.
@@ -189,11 +197,7 @@ impl Buffer {
 /// Heap memory for implicit registration: send and receive anywhere, without telling the NIC first.
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Buffer {
-        Buffer::new(Region {
-            memory: Some(RawMemory::from_heap(bytes)),
-            handle: MemHandle::NONE,
-            retired: None,
-        })
+        Buffer::unregistered(RawMemory::from_heap(bytes))
     }
 }
 

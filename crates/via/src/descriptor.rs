@@ -253,8 +253,11 @@ impl Descriptor {
     /// Adds a range of a buffer as the next segment.
     ///
     /// # Panics
-    /// If the range lies outside the buffer, or the descriptor would pass 4 GiB.
+    /// If the range lies outside the buffer, the descriptor would pass 4 GiB, or [lent](crate::raw::lend) memory would be
+    /// written to.
     pub fn segment_range(mut self, buffer: Buffer, range: Range<usize>) -> Descriptor {
+        let reads = matches!(self.0.work.op, Op::Send | Op::RdmaWrite);
+        assert!(reads || !buffer.is_lent(), "lent memory is only read");
         let segment = buffer.raw_segment(range);
         self.push(segment);
         self.0.buffers.push(buffer);

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use viaduct_os::segment::Segment;
 
@@ -55,6 +56,8 @@ enum Owner {
     Shared(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
     /// The caller of an unsafe function promised that it outlives us.
     Borrowed,
+    /// A slice of somebody's who waits until this is dropped, and which nobody may write to.
+    Lent(#[allow(dead_code)] Arc<()>),
 }
 
 // SAFETY: the memory is plain bytes, reached only through copies and atomics; the owner is Send and Sync.
@@ -85,6 +88,11 @@ impl RawMemory {
     /// `ptr..ptr+len` stays mapped, readable and writable until the value and everything posted from it is gone.
     pub unsafe fn borrowed(ptr: *mut u8, len: usize) -> RawMemory {
         RawMemory { ptr, len, owner: Owner::Borrowed }
+    }
+
+    /// Whether it is a slice of somebody's that can only be read.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.owner, Owner::Lent(_))
     }
 
     /// First address.
@@ -133,12 +141,14 @@ impl RawMemory {
     #[inline]
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: destination range checked; the source is a valid slice of the same length.
+        self.check_writable();
+        // SAFETY: destination range checked, and not lent; the source is a valid slice of the same length.
         unsafe { viaduct_os::copy::copy(self.ptr.add(offset), from.as_ptr(), from.len()) }
     }
 
     /// The memory as atomic bytes.
     pub fn atomics(&self) -> &[AtomicU8] {
+        self.check_writable();
         // SAFETY: valid for len bytes while self lives; AtomicU8 has the layout of u8 and allows outside writers.
         unsafe { std::slice::from_raw_parts(self.ptr.cast::<AtomicU8>(), self.len) }
     }
@@ -150,6 +160,7 @@ impl RawMemory {
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
+        self.check_writable();
         let p = self.ptr.wrapping_add(offset);
         assert!((p as usize).is_multiple_of(8), "word not aligned to 8 bytes");
         // SAFETY: in range and aligned as just checked.
@@ -173,6 +184,7 @@ impl RawMemory {
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
         self.check(offset, len);
+        self.check_writable();
         // SAFETY: in range; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(offset), len) }
     }
@@ -180,6 +192,42 @@ impl RawMemory {
     #[inline]
     fn check(&self, offset: usize, len: usize) {
         assert!(offset <= self.len && len <= self.len - offset, "range outside the memory");
+    }
+
+    #[inline]
+    fn check_writable(&self) {
+        assert!(!self.is_lent(), "lent memory is only read");
+    }
+}
+
+/// Lends bytes to whoever sends from them while `work` runs, as a buffer that need not be registered, and returns once
+/// all of it was given back: by a `work` that waits for its sends, that is at once. What still has a part of the buffer then,
+/// or keeps it for ever, is waited for; a panic of `work` waits as well.
+///
+/// The buffer can be sent and written to remote memory. It can be neither received into nor written to.
+pub fn lend<R>(bytes: &[u8], work: impl FnOnce(Buffer) -> R) -> R {
+    let back = Back(Arc::new(()));
+    let (ptr, owner) = (bytes.as_ptr().cast_mut(), Owner::Lent(back.0.clone()));
+    let memory = RawMemory { ptr, len: bytes.len(), owner };
+    work(Buffer::unregistered(memory))
+}
+
+/// Waits until whatever was lent is given back.
+struct Back(Arc<()>);
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        let mut turns = 0u32;
+        while Arc::strong_count(&self.0) > 1 {
+            turns += 1;
+            match turns {
+                0..100 => std::hint::spin_loop(),
+                100..200 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+        // Whoever gave it back on another thread was through with it.
+        std::sync::atomic::fence(Ordering::Acquire);
     }
 }
 
@@ -492,6 +540,44 @@ mod tests {
         assert_eq!(Arc::strong_count(&owner), 2);
         assert!(shared.into_heap().is_err());
         assert_eq!(Arc::strong_count(&owner), 1);
+    }
+
+    #[test]
+    fn lent_memory_is_waited_for_and_only_read() {
+        let bytes: Vec<u8> = (0..64).collect();
+        let kept = std::sync::Mutex::new(None);
+        let (taken, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while taken.load(Ordering::Acquire) == 0 {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(5));
+                let buffer: Buffer = kept.lock().unwrap().take().unwrap();
+                assert_eq!(buffer.to_vec(3), [8, 9, 10]);
+                done.store(1, Ordering::Release);
+                drop(buffer);
+            });
+            lend(&bytes, |buffer| {
+                assert!(buffer.is_lent());
+                *kept.lock().unwrap() = Some(buffer.split_at(8).1);
+                taken.store(1, Ordering::Release);
+            });
+            assert_eq!(done.load(Ordering::Acquire), 1, "came back before it was given back");
+        });
+        type Use = fn(Buffer);
+        let uses: [Use; 5] = [
+            |mut b| b.write(0, &[1]),
+            |b| _ = b.atomics(),
+            |b| _ = b.word(0),
+            |b| drop(Descriptor::recv(b)),
+            |b| drop(Descriptor::new(crate::Op::RdmaRead).segment(b)),
+        ];
+        for (n, wrong) in uses.into_iter().enumerate() {
+            let caught = std::panic::catch_unwind(|| lend(&bytes, wrong));
+            assert!(caught.is_err(), "{n}: lent memory was taken to be written to");
+        }
+        assert!(lend(&bytes, |b| Descriptor::send(b).into_buffer().into_vec().is_err()));
     }
 
     #[test]

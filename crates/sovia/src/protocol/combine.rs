@@ -69,6 +69,12 @@ impl Combine {
         self.on && self.lone >= LONE && self.requests == 0 && self.held == 0 && len <= self.copy_max
     }
 
+    /// Whether a request is combined with nothing: it is alone, or nothing is combined.
+    #[inline]
+    pub(super) fn goes_alone(&self, len: usize) -> bool {
+        self.is_lone(len) || !self.on && self.held == 0 && len <= self.mtu
+    }
+
     /// A request went without having been held.
     #[inline]
     pub(super) fn went(&mut self) {

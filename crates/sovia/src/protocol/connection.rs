@@ -138,6 +138,8 @@ pub struct Connection {
     deaf: bool,
     /// The peer reads no more.
     peer_deaf: bool,
+    /// Somebody was told to wait with writing and has not heard of an acknowledgement since.
+    blocked: bool,
 }
 
 impl Connection {
@@ -165,6 +167,7 @@ impl Connection {
             fin_wanted: false,
             deaf: false,
             peer_deaf: false,
+            blocked: false,
         };
         connection.credits.take();
         (connection, Packet::new(Kind::Wakeup, 0))
@@ -191,8 +194,10 @@ impl Connection {
     }
 
     /// Whether a write would not have to wait for the window: there is room, or it fails at once.
-    pub fn has_room(&self) -> bool {
-        !self.can_write() || self.fits(self.combine.held().max(1))
+    pub fn has_room(&mut self) -> bool {
+        let room = !self.can_write() || self.fits(self.combine.held().max(1));
+        self.blocked |= !room;
+        room
     }
 
     /// Whether small requests are combined.
@@ -211,6 +216,22 @@ impl Connection {
     #[inline]
     pub fn hold_more(&mut self, len: usize) -> bool {
         self.can_write() && self.combine.hold_more(len)
+    }
+
+    /// The shortest way for a request that is combined with nothing: its packet, which is a message and goes now. None if it
+    /// is not that simple; then nothing was done.
+    #[inline]
+    pub fn send_alone(&mut self, len: usize) -> Option<Packet> {
+        let simple = self.can_write() && self.combine.goes_alone(len);
+        if !simple || len == 0 || len > self.small || self.credits.left() == 0 {
+            return None;
+        }
+        self.combine.went();
+        self.credits.take();
+        if let Some(ring) = self.out.as_mut() {
+            ring.pass();
+        }
+        Some(self.control(Kind::Data))
     }
 
     /// The application writes `len` bytes. Asked again for the rest.
@@ -240,6 +261,7 @@ impl Connection {
             }
             _ => {
                 self.combine.hurry();
+                self.blocked = true;
                 WriteStep::Wait
             }
         }
@@ -265,14 +287,14 @@ impl Connection {
         goes.then(|| self.release())
     }
 
-    /// The shortest way for what comes most: a message with bytes, for which nothing has to be done. False if it is not
-    /// that; then nothing was done.
+    /// The shortest way for what comes most: a message with bytes, for which nothing has to be done and of which nobody has
+    /// to hear but its reader. False if it is not that; then nothing was done.
     #[inline]
     pub fn plain(&mut self, packet: Packet, len: usize) -> bool {
         let calm = self.state == State::Normal && self.awake && !self.fin_wanted && !self.combine.is_urgent();
         let plain = packet.kind == Kind::Data && !packet.deaf && len > 0 && len <= self.our_mtu;
-        if !calm || !plain || self.owed.shut() > 0 || !self.owed.has_room() || !self.credits.give(packet.acks)
-        {
+        let simple = calm && plain && !self.blocked && self.owed.shut() == 0 && self.owed.has_room();
+        if !simple || !self.credits.give(packet.acks) {
             return false;
         }
         if let Some(out) = self.out.as_mut() {
@@ -290,6 +312,7 @@ impl Connection {
         if self.state == State::Closed {
             return Err(Violation("a packet after the end"));
         }
+        self.blocked = false;
         if self.awake == (packet.kind == Kind::Wakeup) {
             return Err(Violation("WAKEUP is the first packet, and comes once"));
         }

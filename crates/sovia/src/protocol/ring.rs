@@ -43,16 +43,18 @@ impl Place {
 pub(super) struct Outgoing {
     place: Place,
     free: usize,
-    /// Room of each packet under way; none for those that are messages.
-    spans: VecDeque<usize>,
+    /// Packets that went out and those that were acknowledged, round the clock.
+    sent: u32,
+    acknowledged: u32,
+    /// Those of them that are under way and lie in the ring: which one, and its room.
+    spans: VecDeque<(u32, usize)>,
 }
 
 impl Outgoing {
     /// A ring was offered, while so many packets of a window of `window` are under way.
     pub(super) fn new(size: usize, window: u32, under_way: u32) -> Outgoing {
-        let mut spans = VecDeque::with_capacity(window as usize);
-        spans.resize(under_way as usize, 0);
-        Outgoing { place: Place { size, next: 0 }, free: size, spans }
+        let spans = VecDeque::with_capacity(window as usize);
+        Outgoing { place: Place { size, next: 0 }, free: size, sent: under_way, acknowledged: 0, spans }
     }
 
     /// Whether a packet of `len` bytes has room.
@@ -66,19 +68,26 @@ impl Outgoing {
         debug_assert!(room <= self.free, "written over what was not read");
         self.place.take(offset, len);
         self.free -= room;
-        self.spans.push_back(room);
+        self.spans.push_back((self.sent, room));
+        self.pass();
         offset
     }
 
     /// A packet goes out as a message.
+    #[inline]
     pub(super) fn pass(&mut self) {
-        self.spans.push_back(0);
+        self.sent = self.sent.wrapping_add(1);
     }
 
     /// The oldest packets were acknowledged.
+    #[inline]
     pub(super) fn acknowledged(&mut self, packets: u32) {
-        for _ in 0..packets {
-            self.free += self.spans.pop_front().unwrap_or(0);
+        self.acknowledged = self.acknowledged.wrapping_add(packets);
+        while let Some((which, room)) = self.spans.front()
+            && (self.acknowledged.wrapping_sub(*which) as i32) > 0
+        {
+            self.free += room;
+            self.spans.pop_front();
         }
     }
 }
