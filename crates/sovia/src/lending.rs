@@ -3,7 +3,8 @@
 //! SOVIA, section 3.1.3: what is short is copied, what is longer than a threshold is registered and sent from where it
 //! lies. A call that lends returns when its memory is free again, so it is one that may wait for as long as it takes:
 //! blocking, and without a time limit. Between processes of one host nothing is lent: there the bytes are written into the
-//! peer's ring from where they lie, and a message would need the peer's help to leave. docs/adr/0018.
+//! peer's ring from where they lie, and a message would need the peer's help to leave. Nor is what goes by RDMA into a ring
+//! elsewhere, which is done when the peer has said so. docs/adr/0018.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -81,6 +82,8 @@ impl Engine {
             self.handle();
         }
         let Some(socket) = self.sockets.get_mut(id) else { return Some(()) };
+        // Of a send that is done at once nobody rings, and a handler thread may sleep.
+        socket.reap(&mut self.nic);
         if socket.out.loan.as_ref().is_some_and(|loan| loan.under_way > 0) {
             return None;
         }

@@ -193,11 +193,8 @@ impl Socket {
             Err(_) => return self.broke(),
         }
         self.reap(nic);
-        // By a descriptor, which keeps its turn.
-        if let Some(buffer) = self.out.lent(bytes) {
-            let write = Descriptor::rdma_write(buffer, to).context(self.id.0);
-            return self.post(nic, packet, write, bytes.len());
-        }
+        // By a descriptor, which keeps its turn. Out of a buffer: an RDMA write is done when the peer has said so, and
+        // whoever lends would wait for that.
         let Some(free) = self.free_buffer(nic) else { return self.broke() };
         let mut write = Descriptor::rdma_write(free.into_buffer(), to).context(self.id.0);
         write.write(0, 0, bytes);
@@ -276,7 +273,7 @@ impl Socket {
     }
 
     /// Fetches sends that are done.
-    fn reap(&mut self, nic: &mut Nic) {
+    pub(crate) fn reap(&mut self, nic: &mut Nic) {
         while let Ok(Some(completion)) = nic.poll_send(self.vi) {
             self.sent(completion);
         }

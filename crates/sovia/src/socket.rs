@@ -300,7 +300,7 @@ impl Socket {
     /// A small request beside others that are held.
     #[inline]
     pub(crate) fn hold_more(&mut self, bytes: &[u8]) -> bool {
-        let simple = !self.ended && self.out.has_space(bytes.len());
+        let simple = self.out.held > 0 && !self.ended && self.out.has_space(bytes.len());
         let held = simple && self.conn.as_mut().is_some_and(|conn| conn.hold_more(bytes.len()));
         if held {
             self.out.hold(bytes);

@@ -352,6 +352,19 @@ impl Write for &Stream {
         self.0.transmit(bytes)
     }
 
+    /// What std's loop does, for a write that takes nearly always all.
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        loop {
+            match self.0.transmit(rest)? {
+                n if n == rest.len() => return Ok(()),
+                0 => return Err(ErrorKind::WriteZero.into()),
+                n => rest = &rest[n..],
+            }
+        }
+    }
+
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut done = 0;
         for part in parts.iter().filter(|p| !p.is_empty()) {
@@ -394,6 +407,11 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         (&*self).write(bytes)
+    }
+
+    #[inline]
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        (&*self).write_all(bytes)
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -98,7 +98,8 @@ fn scene(provider: &str) -> Option<Scene> {
         assert!(back == bytes, "other bytes came back");
     });
     drop(writer);
-    assert!(sovia.activity().lent > 0, "long requests leave from where they lie");
+    let lends = provider != "auto"; // which has a ring
+    assert_eq!(sovia.activity().lent > 0, lends, "long requests leave from where they lie");
     Some(Scene { stream, sovia, server, hosts, _folder: folder })
 }
 
@@ -127,9 +128,9 @@ fn a_killed_peer_on_another_host_is_noticed() {
 /// A writer whose request is lent and does not get on is not kept, and its memory is its own again.
 #[test]
 fn a_loan_comes_back_from_a_peer_that_is_gone() {
-    for (provider, cut) in [("ofi:tcp", false), ("auto", false), ("ofi:tcp", true)] {
+    for cut in [false, true] {
         let _watchdog = Watchdog::arm(LIMIT, "a loan");
-        let Some(mut scene) = scene(provider) else { return };
+        let Some(mut scene) = scene("ofi:tcp") else { return };
         let lent = scene.sovia.activity().lent;
         scene.server.stop();
         std::thread::scope(|scope| {
@@ -152,7 +153,7 @@ fn a_loan_comes_back_from_a_peer_that_is_gone() {
                 scene.server.kill();
             }
             let kind = writing.join().unwrap();
-            assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{provider}, cut: {cut}");
+            assert_eq!(kind, Some(ErrorKind::ConnectionReset), "cut: {cut}");
         });
         drop(scene.stream);
         assert_eq!(scene.sovia.activity().open, 0);

@@ -39,6 +39,8 @@ pub(super) struct Engine {
     pub(super) regions: Regions,
     pub(super) events: VecDeque<Event>,
     pub(super) ready: Vec<Vi>,
+    /// Whether a VI was polled since somebody asked who is ready: then what came was fetched for all.
+    pub(super) looked: bool,
     /// Our requests that have neither been answered nor given up, by VI, with the number of the request.
     pub(super) asked: HashMap<Vi, u64>,
     /// Requests that have to be looked up by name, and peers that are tried again.
@@ -83,6 +85,7 @@ impl Engine {
             regions: Regions::default(),
             events: VecDeque::new(),
             ready: Vec::new(),
+            looked: false,
             asked: HashMap::new(),
             calls: Vec::new(),
             wants: Vec::new(),

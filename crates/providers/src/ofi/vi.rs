@@ -53,6 +53,7 @@ impl Endpoint for OfiVi {
     fn poll(&mut self, queues: &mut Queues<'_>) {
         let mut engine = self.core.hold();
         engine.poll(&self.core);
+        engine.looked = true;
         let engine = &mut *engine;
         let Some(lane) = engine.lanes.get_mut(&self.lane) else {
             queues.broken(Fault::Lost);

@@ -11,7 +11,9 @@ use viaduct_via::raw::Watch;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
 use super::map::Why;
-use super::ring::{BURSTING, CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS};
+use super::ring::{
+    BURSTING, CONTINUES, Extras, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS,
+};
 use super::shared::RECVS;
 use super::sync::Ordering;
 use super::vi::{Offered, ShmVi};
@@ -100,19 +102,17 @@ impl ShmVi {
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return false;
         }
-        let Some(burst) = self.rx.full_word() else { return false };
+        let Some(extras) = self.rx.full_word() else { return false };
         let Some(work) = queues.next_recv() else { return false };
-        if self.take_word(work, burst).is_none() {
-            return false;
-        }
-        queues.complete_recv(Op::Receive, Status::Success, 8, None);
+        let Some(small) = self.take_word(work, extras) else { return false };
+        queues.complete_recv(Op::Receive, Status::Success, small.length(), small.immediate());
         true
     }
 
-    /// Takes a message of one word, one of a burst or not, into the only segment of a descriptor: its length. None if
-    /// the descriptor is another; then nothing was done.
+    /// Takes a message of one word into the only segment of a descriptor: what it was. None if the descriptor is another;
+    /// then nothing was done.
     #[inline(always)]
-    pub(crate) fn take_word(&mut self, work: &Work, burst: bool) -> Option<Small> {
+    pub(crate) fn take_word(&mut self, work: &Work, extras: Extras) -> Option<Small> {
         let [only] = work.segments.as_slice() else { return None };
         if work.verdict != Status::Success || work.total < 8 {
             return None;
@@ -120,10 +120,11 @@ impl ShmVi {
         let word = self.rx.word();
         // SAFETY: the segment is valid while posted and holds eight bytes.
         unsafe { store_word(only.addr, word) };
-        self.took(1, Small::new(8, None), burst)
+        let immediate = extras.has_immediate().then(|| self.rx.numbers().0);
+        self.took(1, Small::new(8, immediate), extras.in_burst())
     }
 
-    /// The same for what is shorter or longer than a word and still inside the ring, or has immediate data.
+    /// The same for what is shorter or longer than a word and still inside the ring.
     #[inline(never)]
     pub(crate) fn take_words(&mut self, work: &Work) -> Option<Small> {
         let head = self.rx.peek().ok()??;
@@ -138,15 +139,10 @@ impl ShmVi {
         }
         let immediate = (head.flags & HAS_IMMEDIATE != 0).then(|| self.rx.numbers().0);
         let used = (head.len as usize).div_ceil(8);
-        if head.len == 8 {
-            // SAFETY: the segment is valid while posted and holds eight bytes.
-            unsafe { store_word(only.addr, self.rx.word()) };
-        } else {
-            let mut words = [0u64; INLINE_WORDS];
-            self.rx.words(&mut words[..used]);
-            // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
-            unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
-        }
+        let mut words = [0u64; INLINE_WORDS];
+        self.rx.words(&mut words[..used]);
+        // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
+        unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
         self.took(used, Small::new(head.len, immediate), head.flags & BURSTING != 0)
     }
 

@@ -123,6 +123,8 @@ pub(crate) fn entries_for(words: usize) -> u64 {
 
 /// [`BURSTING`] in the first word of an entry.
 const IN_BURST: u64 = (BURSTING as u64) << 40;
+/// [`HAS_IMMEDIATE`] in the first word of an entry.
+const WITH_IMMEDIATE: u64 = (HAS_IMMEDIATE as u64) << 40;
 /// Messages in a row that make a burst.
 const BURST: u32 = 4;
 /// Lines the consumer asks for behind the last entry of a burst.
@@ -259,6 +261,24 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
     }
 }
 
+/// What a message of one word may be beside that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extras(u64);
+
+impl Extras {
+    /// One of a burst.
+    #[inline(always)]
+    pub(crate) fn in_burst(self) -> bool {
+        self.0 & IN_BURST != 0
+    }
+
+    /// With immediate data.
+    #[inline(always)]
+    pub(crate) fn has_immediate(self) -> bool {
+        self.0 & WITH_IMMEDIATE != 0
+    }
+}
+
 /// The reading end.
 pub(crate) struct Consumer<S> {
     slots: S,
@@ -335,13 +355,13 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
         (&self.slot(0).head, self.shape.lap(self.next))
     }
 
-    /// Whether the next message is there and is just a word of payload; if so, whether it is one of a burst.
+    /// Whether the next message is there and has just a word of payload; if so, what its first word says beside that.
     #[inline(always)]
-    pub(crate) fn full_word(&self) -> Option<bool> {
+    pub(crate) fn full_word(&self) -> Option<Extras> {
         let word = self.slot(0).head.load(Ordering::Acquire);
-        let burst = word & IN_BURST;
+        let extras = word & (IN_BURST | WITH_IMMEDIATE);
         let plain = pack(Kind::Inline, 0, 8, self.shape.lap(self.next));
-        (word ^ burst == plain).then_some(burst != 0)
+        (word ^ extras == plain).then_some(Extras(extras))
     }
 
     /// Asks for a line of a burst that is further on.

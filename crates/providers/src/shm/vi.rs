@@ -307,7 +307,7 @@ impl Endpoint for ShmVi {
             return None;
         }
         match self.rx.full_word() {
-            Some(burst) => self.take_word(work, burst),
+            Some(extras) => self.take_word(work, extras),
             None => self.take_words(work),
         }
     }
