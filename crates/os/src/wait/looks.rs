@@ -54,7 +54,9 @@ impl Looks {
         match self.state {
             State::Idle => {
                 let now = clock::now_ns();
-                let budget = if crowded() { 0 } else { self.budget() };
+                // An answer that is left out counts as such in a crowd, too.
+                let budget = self.budget();
+                let budget = if crowded() { 0 } else { budget };
                 self.state = match budget {
                     0 => State::Asleep(now, 0),
                     _ => State::Looking(now, budget, now),
