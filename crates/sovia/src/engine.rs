@@ -241,13 +241,6 @@ impl Engine {
         if socket.hold_more(bytes) {
             return (Outcome::Done(bytes.len()), false);
         }
-        if socket.send_alone(&mut self.nic, bytes) {
-            socket.post_the_rest(&mut self.nic);
-            if socket.out.stuck {
-                self.note_stuck(id);
-            }
-            return (Outcome::Done(bytes.len()), false);
-        }
         if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
             // Where its ring is, the peer usually says unasked.
             self.handle();

@@ -254,6 +254,9 @@ impl Socket {
     /// Takes as much of `bytes` as goes without waiting. Whether something is held now that was not before comes along.
     #[inline]
     pub(crate) fn write(&mut self, nic: &mut Nic, bytes: &[u8]) -> (Outcome, bool) {
+        if self.send_alone(nic, bytes) {
+            return (Outcome::Done(bytes.len()), false);
+        }
         let (mut done, mut timer) = (0, false);
         while done < bytes.len() {
             let rest = &bytes[done..];
@@ -286,7 +289,7 @@ impl Socket {
 
     /// A request that is combined with nothing and goes by value, at once. False if it is not that; then nothing was done.
     #[inline]
-    pub(crate) fn send_alone(&mut self, nic: &mut Nic, bytes: &[u8]) -> bool {
+    fn send_alone(&mut self, nic: &mut Nic, bytes: &[u8]) -> bool {
         if self.ended || !self.out.goes_by_value(bytes.len()) {
             return false;
         }

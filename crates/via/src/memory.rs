@@ -3,6 +3,9 @@
 //! A handle is 32 bits, as in the VIA interface, and is passed to peers as a number. It is an index and a generation
 //! that starts at random; no handle is given out twice in the life of a NIC.
 
+#[allow(unsafe_code)]
+pub(crate) mod raw;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
