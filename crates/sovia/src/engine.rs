@@ -26,9 +26,6 @@ const BATCH: usize = 64;
 /// Looks for a packet by one call before the lock is let go of: a look costs less than the lock.
 const LOOKS: usize = 16;
 
-/// The same by a read, whose answer may be on its way: less than a microsecond.
-const LONG_LOOKS: usize = 64;
-
 /// What is held goes after one tick at least and two at most.
 const TICKS: u32 = 2;
 
@@ -58,7 +55,7 @@ pub(crate) struct Engine {
     pub(crate) pool: Pool,
     /// Protection tags that no socket has. Each has its own, so that no peer reaches another's ring.
     tags: Vec<ProtectionTag>,
-    cq: Cq,
+    pub(crate) cq: Cq,
     entries: usize,
     /// Sockets of the application.
     pub(crate) open: usize,
@@ -123,7 +120,7 @@ impl Engine {
 
     /// Sends of a socket wait: the service thread has to come by.
     #[cold]
-    fn note_stuck(&mut self, id: SocketId) {
+    pub(crate) fn note_stuck(&mut self, id: SocketId) {
         if !self.stuck.contains(&id) {
             self.stuck.push(id);
         }
@@ -158,7 +155,7 @@ impl Engine {
         true
     }
 
-    fn take_in(&mut self, completion: Completion) {
+    pub(crate) fn take_in(&mut self, completion: Completion) {
         self.news = true;
         let id = SocketId(completion.descriptor.work().context);
         let Some(socket) = self.sockets.get_mut(id) else {
@@ -194,35 +191,6 @@ impl Engine {
         false
     }
 
-    /// A read: what is there, or what comes with the next packets.
-    #[inline]
-    pub(crate) fn read_next(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
-        let mut outcome = self.read(id, into, peek);
-        let mut looks = 0;
-        while outcome == Outcome::Wait && looks < LONG_LOOKS {
-            let Ok(Some(mut completion)) = self.nic.poll_cq(self.cq) else {
-                looks += 1;
-                continue;
-            };
-            let ours = completion.queue == Queue::Receive && completion.descriptor.work().context == id.0;
-            if ours
-                && !peek
-                && let Some(socket) = self.sockets.get_mut(id)
-            {
-                match socket.take_straight(&mut self.nic, completion, into) {
-                    Ok(len) => {
-                        self.handled += 1;
-                        return Outcome::Done(len);
-                    }
-                    Err(other) => completion = other,
-                }
-            }
-            self.take_in(completion);
-            outcome = self.read(id, into, peek);
-        }
-        outcome
-    }
-
     /// A read: what is there.
     #[inline]
     pub(crate) fn read(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
@@ -233,7 +201,7 @@ impl Engine {
     }
 
     /// A write. Whether the service thread has to be told of a timer comes along.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn write(&mut self, id: SocketId, bytes: &[u8]) -> (Outcome, bool) {
         let Some(mut socket) = self.sockets.get_mut(id) else {
             return (Outcome::Failed(ErrorKind::NotConnected), false);

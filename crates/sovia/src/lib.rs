@@ -42,7 +42,8 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod config;
+pub mod calm;
+mod config;
 mod ending;
 mod engine;
 mod error;

@@ -187,7 +187,19 @@ impl Shared {
         result
     }
 
-    #[inline]
+    /// The same for what may be so short that nobody else has to hear of it: whether it was comes along.
+    #[inline(always)]
+    pub(crate) fn with_shortly<T>(&self, work: impl FnOnce(&mut Engine) -> (T, bool)) -> T {
+        let (result, news) = self.engine.with(|engine| {
+            let (result, short) = work(engine);
+            (result, if short { None } else { Some(engine.take_news()) })
+        });
+        if let Some(news) = news {
+            self.tell(news);
+        }
+        result
+    }
+
     fn tell(&self, news: News) {
         if news.poke {
             self.poke();

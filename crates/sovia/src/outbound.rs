@@ -73,6 +73,11 @@ impl Outbound {
         self.buffered = small > self.inline;
     }
 
+    /// Longest packet that goes by value.
+    pub(crate) fn by_value(&self) -> usize {
+        self.inline
+    }
+
     /// Whether a packet of `len` bytes goes by value, if nothing is in its way.
     #[inline]
     pub(crate) fn goes_by_value(&self, len: usize) -> bool {

@@ -48,7 +48,12 @@ pub(crate) struct Socket {
     pub(crate) early: Vec<Completion>,
     recvq: VecDeque<Incoming>,
     /// A receive that was read and is posted when its reader has said what it has to say, or reads again.
-    unposted: Option<Descriptor>,
+    pub(crate) unposted: Option<Descriptor>,
+    /// Nothing but messages can be expected, and a short request goes at once: `calm.rs`. Who gets hold of the socket in any
+    /// other way than by that puts an end to it.
+    pub(crate) calm: bool,
+    /// Longest request that goes at once.
+    pub(crate) alone: usize,
     /// Where peers write what is not small, once one has asked for it.
     ring: Option<Buffer>,
     pub(crate) out: Outbound,
@@ -85,6 +90,8 @@ impl Socket {
             early: Vec::new(),
             recvq: VecDeque::new(),
             unposted: None,
+            calm: false,
+            alone: 0,
             ring: None,
             out: Outbound::new(config, nic),
             peer,
@@ -158,35 +165,9 @@ impl Socket {
         self.act(nic, pool, taken.actions);
     }
 
-    /// The shortest way for what somebody waits for: a message whose bytes go straight to the reader. None if it is not
-    /// that; then nothing was done.
-    #[inline]
-    pub(crate) fn take_straight(
-        &mut self,
-        nic: &mut Nic,
-        completion: Completion,
-        into: &mut [u8],
-    ) -> Result<usize, Completion> {
-        let len = completion.length as usize;
-        let simple = completion.status.is_success() && completion.op == Op::Receive && len <= into.len();
-        if !simple || self.closed || self.read_shut || self.ended || !self.recvq.is_empty() {
-            return Err(completion);
-        }
-        let (Some(conn), Some(packet)) = (self.conn.as_mut(), completion.immediate.and_then(Packet::decode))
-        else {
-            return Err(completion);
-        };
-        if !conn.plain(packet, len) {
-            return Err(completion);
-        }
-        let later = conn.may_post_later() && self.unposted.is_none();
-        completion.descriptor.buffers()[0].read(0, &mut into[..len]);
-        if later {
-            self.unposted = Some(completion.descriptor);
-        } else {
-            self.repost(nic, completion.descriptor, Some(0));
-        }
-        Ok(len)
+    /// Whether nothing came that was not read, not even an end.
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.recvq.is_empty() && !self.read_shut && !self.eof && self.error.is_none()
     }
 
     /// Posts what was left for later, now that an answer is on its way.
@@ -254,9 +235,6 @@ impl Socket {
     /// Takes as much of `bytes` as goes without waiting. Whether something is held now that was not before comes along.
     #[inline]
     pub(crate) fn write(&mut self, nic: &mut Nic, bytes: &[u8]) -> (Outcome, bool) {
-        if self.send_alone(nic, bytes) {
-            return (Outcome::Done(bytes.len()), false);
-        }
         let (mut done, mut timer) = (0, false);
         while done < bytes.len() {
             let rest = &bytes[done..];
@@ -285,19 +263,6 @@ impl Socket {
             }
         }
         (if done > 0 || bytes.is_empty() { Outcome::Done(done) } else { Outcome::Wait }, timer)
-    }
-
-    /// A request that is combined with nothing and goes by value, at once. False if it is not that; then nothing was done.
-    #[inline]
-    fn send_alone(&mut self, nic: &mut Nic, bytes: &[u8]) -> bool {
-        if self.ended || !self.out.goes_by_value(bytes.len()) {
-            return false;
-        }
-        let Some(packet) = self.conn.as_mut().and_then(|conn| conn.send_alone(bytes.len())) else {
-            return false;
-        };
-        self.send(nic, packet, bytes);
-        true
     }
 
     /// A small request beside others that are held.
@@ -440,7 +405,7 @@ impl Socket {
     }
 
     /// Posts a receive again. If it brought a packet that counts, the peer may send one more.
-    fn repost(&mut self, nic: &mut Nic, descriptor: Descriptor, counted: Option<usize>) {
+    pub(crate) fn repost(&mut self, nic: &mut Nic, descriptor: Descriptor, counted: Option<usize>) {
         if self.ended || nic.post_recv(self.vi, descriptor).is_err() {
             return;
         }

@@ -175,9 +175,9 @@ impl Handle {
 
     #[inline]
     fn receive(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
-        if self.owner.shared.handling == Handling::Single {
+        if self.owner.shared.handling == Handling::Single && !peek {
             // An answer that is on its way comes before the machinery of waiting is set up.
-            match self.owner.shared.with(|engine| engine.read_next(self.id, into, peek)) {
+            match self.owner.shared.with_shortly(|engine| engine.read_next(self.id, into)) {
                 Outcome::Done(n) => return Ok(n),
                 Outcome::Failed(kind) => return Err(kind.into()),
                 Outcome::Wait => {}
@@ -195,7 +195,7 @@ impl Handle {
     /// The same for bytes that may change afterwards.
     #[inline]
     pub(crate) fn transmit_copied(&self, bytes: &[u8]) -> io::Result<usize> {
-        let (outcome, timer) = self.owner.shared.with(|engine| engine.write(self.id, bytes));
+        let (outcome, timer) = self.owner.shared.with_shortly(|engine| engine.write_next(self.id, bytes));
         match outcome {
             Outcome::Done(n) if n == bytes.len() && !timer => Ok(n),
             Outcome::Failed(kind) => Err(kind.into()),

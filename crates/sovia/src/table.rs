@@ -35,8 +35,22 @@ impl Table {
         Ok(id)
     }
 
+    /// A socket, for anything. It is calm no more.
     #[inline]
     pub(crate) fn get_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
+        let socket = self.find(id)?;
+        socket.calm = false;
+        Some(socket)
+    }
+
+    /// A socket that is calm, for what keeps it so (`calm.rs`).
+    #[inline]
+    pub(crate) fn get_calm(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.find(id).filter(|socket| socket.calm)
+    }
+
+    #[inline]
+    fn find(&mut self, id: SocketId) -> Option<&mut Socket> {
         let slot = self.slots.get_mut(id.0 as u32 as usize)?;
         if u64::from(slot.0) != id.0 >> 32 { None } else { slot.1.as_deref_mut() }
     }
@@ -58,7 +72,9 @@ impl Table {
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (SocketId, &mut Socket)> {
         self.slots.iter_mut().enumerate().filter_map(|(at, (generation, socket))| {
             let id = SocketId(u64::from(*generation) << 32 | at as u64);
-            socket.as_deref_mut().map(|s| (id, s))
+            let socket = socket.as_deref_mut()?;
+            socket.calm = false;
+            Some((id, socket))
         })
     }
 }

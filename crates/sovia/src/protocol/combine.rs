@@ -69,10 +69,21 @@ impl Combine {
         self.on && self.lone >= LONE && self.requests == 0 && self.held == 0 && len <= self.copy_max
     }
 
-    /// Whether a request is combined with nothing: it is alone, or nothing is combined.
+    /// With nothing held: whether a request that is not [too long](Self::longest_alone) goes alone, because it is likely to
+    /// be the only one or because nothing is combined. Then it is gone.
     #[inline]
-    pub(super) fn goes_alone(&self, len: usize) -> bool {
-        self.is_lone(len) || !self.on && self.held == 0 && len <= self.mtu
+    pub(super) fn passes_alone(&mut self) -> bool {
+        debug_assert_eq!(self.held, 0);
+        let lone = self.lone >= LONE && self.requests == 0;
+        if self.on && lone {
+            self.requests = 1;
+        }
+        !self.on || lone
+    }
+
+    /// Longest request that goes so.
+    pub(super) fn longest_alone(&self) -> usize {
+        if self.on { self.copy_max } else { self.mtu }
     }
 
     /// A request went without having been held.

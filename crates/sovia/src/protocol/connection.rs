@@ -110,36 +110,36 @@ pub struct Violation(pub &'static str);
 /// The protocol of one connection.
 #[derive(Debug)]
 pub struct Connection {
-    state: State,
-    credits: Credits,
-    owed: Owed,
-    combine: Combine,
+    pub(super) state: State,
+    pub(super) credits: Credits,
+    pub(super) owed: Owed,
+    pub(super) combine: Combine,
     copy_max: usize,
     /// Longest packet for the peer, and the longest of them that is a message.
     mtu: usize,
-    small: usize,
+    pub(super) small: usize,
     /// The peer's ring, once it is known.
-    out: Option<Outgoing>,
+    pub(super) out: Option<Outgoing>,
     /// Whether the peer was asked for it, or need not be.
     wanted: bool,
     /// Whether the peer may say where it is, which it does once.
     untold: bool,
-    our_mtu: usize,
+    pub(super) our_mtu: usize,
     /// Whether we can have a ring, whether it was offered, and asked for; and the ring.
     has_ring: bool,
     offered: bool,
     asked: bool,
     inn: Option<Incoming>,
     /// The first packet, which is always a WAKEUP, has come.
-    awake: bool,
+    pub(super) awake: bool,
     /// A FIN goes out as soon as what is held has gone.
-    fin_wanted: bool,
+    pub(super) fin_wanted: bool,
     /// We read no more, and say so with the FIN.
     deaf: bool,
     /// The peer reads no more.
-    peer_deaf: bool,
+    pub(super) peer_deaf: bool,
     /// Somebody was told to wait with writing and has not heard of an acknowledgement since.
-    blocked: bool,
+    pub(super) blocked: bool,
 }
 
 impl Connection {
@@ -218,22 +218,6 @@ impl Connection {
         self.can_write() && self.combine.hold_more(len)
     }
 
-    /// The shortest way for a request that is combined with nothing: its packet, which is a message and goes now. None if it
-    /// is not that simple; then nothing was done.
-    #[inline]
-    pub fn send_alone(&mut self, len: usize) -> Option<Packet> {
-        let simple = self.can_write() && self.combine.goes_alone(len);
-        if !simple || len == 0 || len > self.small || self.credits.left() == 0 {
-            return None;
-        }
-        self.combine.went();
-        self.credits.take();
-        if let Some(ring) = self.out.as_mut() {
-            ring.pass();
-        }
-        Some(self.control(Kind::Data))
-    }
-
     /// The application writes `len` bytes. Asked again for the rest.
     pub fn write(&mut self, len: usize) -> WriteStep {
         if !self.can_write() {
@@ -285,22 +269,6 @@ impl Connection {
         let held = self.combine.held();
         let goes = held > 0 && self.state.speaks() && !self.fin_wanted && self.fits(held);
         goes.then(|| self.release())
-    }
-
-    /// The shortest way for what comes most: a message with bytes, for which nothing has to be done and of which nobody has
-    /// to hear but its reader. False if it is not that; then nothing was done.
-    #[inline]
-    pub fn plain(&mut self, packet: Packet, len: usize) -> bool {
-        let calm = self.state == State::Normal && self.awake && !self.fin_wanted && !self.combine.is_urgent();
-        let plain = packet.kind == Kind::Data && !packet.deaf && len > 0 && len <= self.our_mtu;
-        let simple = calm && plain && !self.blocked && self.owed.shut() == 0 && self.owed.has_room();
-        if !simple || !self.credits.give(packet.acks) {
-            return false;
-        }
-        if let Some(out) = self.out.as_mut() {
-            out.acknowledged(packet.acks);
-        }
-        self.owed.came()
     }
 
     /// A packet came.
@@ -422,12 +390,6 @@ impl Connection {
         actions
     }
 
-    /// Whether the descriptor of the packet that came last may be posted a little later: the peer would not hear of it yet.
-    #[inline]
-    pub fn may_post_later(&self) -> bool {
-        self.owed.is_calm()
-    }
-
     /// The descriptor of a WAKEUP or DATA packet was posted again, and `room` of the ring is free again: the peer may send
     /// one more. An ACK may be due for it.
     #[inline]
@@ -509,7 +471,7 @@ impl Connection {
     }
 
     /// Whatever goes out takes along what is owed.
-    fn control(&mut self, kind: Kind) -> Packet {
+    pub(super) fn control(&mut self, kind: Kind) -> Packet {
         Packet::new(kind, self.owed.take())
     }
 }

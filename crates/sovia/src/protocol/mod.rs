@@ -9,8 +9,10 @@
 //!   ring      where packets lie that are written into the receiver's memory
 //!   state     figure 8
 //!   connection   all of them together
+//!   calm      the shortest ways, while nothing else goes on
 //! ```
 
+mod calm;
 mod combine;
 mod connection;
 pub mod ring;
