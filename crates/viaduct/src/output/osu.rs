@@ -73,10 +73,11 @@ fn heading(line: &Measurement) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn line(json: &str) -> Measurement {
+    /// A line with these fields, and ordinary others.
+    pub(crate) fn line(json: &str) -> Measurement {
         let whole = format!(
             r#"{{"schema":1,"case":"latency","layer":"shm","provider":null,"unit":"us","ci95":null,"n":6,"launches":1,
             "valid":true,"noisy":false,"min":null,"p90":null,"p99":null,"p999":null,"max":null,"samples":9,"batch":1,

@@ -32,7 +32,14 @@ pub(crate) fn draw(case: &Case, first: &str, lines: &[&Measurement], pairs: &[&P
     let mut lines = lines.to_vec();
     lines.sort_by_key(|line| line.size);
     let p50 = format!("p50 {}", case.unit);
-    let against = format!("x {first}");
+    let mut bases: Vec<String> = lines.iter().map(|line| base(line, first, &lines)).collect();
+    bases.iter_mut().for_each(|base| base.truncate(base.find('@').unwrap_or(base.len())));
+    bases.sort_unstable();
+    bases.dedup();
+    let against = match bases.as_slice() {
+        [one] => format!("x {one}"),
+        _ => "x first".into(),
+    };
     let heads = ["size", "layer", "placement", &p50, "95 % interval", "p99", &against, "n", "marks"];
     let rows: Vec<[String; 9]> = lines.iter().map(|line| row(line, first, &lines, pairs)).collect();
     table::draw(&heads, &rows, &[0, 3, 4, 5, 6, 7])
@@ -83,8 +90,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 9] {
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
     let name = label(line, all);
+    let base = base(line, first, all);
     let ratio = pairs.iter().find(|pair| {
-        let base = if name.contains('@') { format!("{first}@1") } else { first.to_owned() };
         pair.a == name && pair.b == base && pair.size == line.size && pair.placement == line.placement
     });
     let mut marks = Vec::new();
@@ -112,6 +119,19 @@ fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -
         line.n.to_string(),
         marks.join(" "),
     ]
+}
+
+/// What a line is held against: the first layer, at the beginning of the axis; or its first curve, at the same place, where
+/// a case has several.
+fn base(line: &Measurement, first: &str, all: &[&Measurement]) -> String {
+    let placed = |other: &Measurement| other.x == line.x || other.x.is_none() || line.x.is_none();
+    let mut same =
+        all.iter().filter(|other| other.layer == first && other.size == line.size && placed(other));
+    match same.next() {
+        Some(curve) if !curve.series.is_empty() => label(curve, all),
+        _ if label(line, all).contains('@') => format!("{first}@1"),
+        _ => first.to_owned(),
+    }
 }
 
 /// The layer, with curve and place on the axis if those vary.
@@ -170,6 +190,30 @@ fn cell(value: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::osu::tests::line;
+
+    #[test]
+    fn curves_are_held_against_the_first_one_at_their_place() {
+        let line = |series: &str, x: Option<f64>| Measurement {
+            series: series.into(),
+            x,
+            ..line(r#""size":8,"p50":1.0"#)
+        };
+        let all = [
+            line("queue", Some(1.0)),
+            line("cq", Some(1.0)),
+            line("queue", Some(16.0)),
+            line("cq", Some(16.0)),
+        ];
+        let all: Vec<&Measurement> = all.iter().collect();
+        let bases: Vec<String> = all.iter().map(|line| base(line, "shm", &all)).collect();
+        assert_eq!(bases, ["shm/queue@1", "shm/queue@1", "shm/queue@16", "shm/queue@16"]);
+        let alone = [line("", Some(1.0)), line("", Some(8.0))];
+        let alone: Vec<&Measurement> = alone.iter().collect();
+        assert_eq!(base(alone[1], "shm", &alone), "shm@1");
+        let plain = line("", None);
+        assert_eq!(base(&plain, "shm", &[&plain]), "shm");
+    }
 
     #[test]
     fn text_is_wrapped_at_spaces() {
