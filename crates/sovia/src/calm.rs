@@ -2,7 +2,7 @@
 //!
 //! SOVIA, section 5.2. A socket is *calm* while nothing but messages can be expected of it: nothing came that was not
 //! read, nothing is held, nobody closes (`protocol/calm.rs`). A read that finds nothing finds that out; whoever gets hold of
-//! the socket for anything else ends it ([`crate::table::Table`]), so that nothing has to be asked twice on these ways.
+//! the socket for anything else ends it (`table.rs`), so that nothing has to be asked twice on these ways.
 
 use viaduct_via::{Completion, Descriptor, Glance, Nic, Op};
 
@@ -56,16 +56,14 @@ impl Engine {
     /// The same for what took a closer look to be found: several streams have messages, or it is something else.
     #[inline(never)]
     fn read_closely(&mut self, id: SocketId, completion: Completion, into: &mut [u8]) -> Outcome {
-        match self.sockets.get_calm(id) {
-            Some(socket) if completion.op == Op::Receive && completion.status.is_success() => {
-                if socket.takes_calmly(&completion, into) {
-                    self.handled += 1;
-                    let len = completion.length as usize;
-                    socket.post_later(&mut self.nic, completion.descriptor);
-                    return Outcome::Done(len);
-                }
-            }
-            _ => {}
+        let message = completion.op == Op::Receive && completion.status.is_success();
+        if let Some(socket) = self.sockets.get_calm(id).filter(|_| message)
+            && socket.takes_calmly(&completion, into)
+        {
+            self.handled += 1;
+            let len = completion.length as usize;
+            socket.post_later(&mut self.nic, completion.descriptor);
+            return Outcome::Done(len);
         }
         self.read_on(id, Some(completion), into)
     }
@@ -98,11 +96,15 @@ impl Engine {
         Outcome::Wait
     }
 
-    /// A write, which is mostly a request that goes by value, at once. Whether the service thread has to be told of a timer,
+    /// A write, which is mostly a request that goes by value, at once, or joins others that are held. Whether the service thread has to be told of a timer,
     /// and whether nobody else has to hear of it, come along.
     #[inline]
     pub(crate) fn write_next(&mut self, id: SocketId, bytes: &[u8]) -> ((Outcome, bool), bool) {
-        let Some(socket) = self.sockets.get_calm(id) else { return (self.write(id, bytes), false) };
+        let written = (Outcome::Done(bytes.len()), false);
+        let Some(socket) = self.sockets.get_calm(id) else {
+            let held = self.sockets.get_held(id).is_some_and(|socket| socket.hold_more(bytes));
+            return if held { (written, true) } else { (self.write(id, bytes), false) };
+        };
         if bytes.is_empty() || bytes.len() > socket.alone {
             return (self.write(id, bytes), false);
         }
@@ -113,7 +115,7 @@ impl Engine {
             return (self.write_after_all(id, packet, bytes), false);
         }
         socket.post_the_rest(&mut self.nic);
-        ((Outcome::Done(bytes.len()), false), true)
+        (written, true)
     }
 
     /// The same for a packet that was to go at once, and something is in its way.

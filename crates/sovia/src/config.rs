@@ -45,7 +45,7 @@ pub struct Config {
 /// How packets that are not small come to this end (docs/adr/0016).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// The faster one: the ring where the provider can write into a peer's memory at once, messages elsewhere.
+    /// The faster one for each connection: the ring where peers write into this memory at once, messages elsewhere.
     Auto,
     /// As messages, into descriptors posted beforehand: the paper's way.
     Messages,
@@ -193,8 +193,8 @@ impl Config {
         let acks = |window: u32, threshold: u32| window / (threshold + 1);
         let papers = ours.window + peer.window / peer.threshold.max(1) + 1;
         let exact = ours.window + acks(peer.window, peer.threshold) + 2;
-        let asked = u32::from(ours.small != ours.mtu);
-        let rung = if peer.small != peer.mtu { 4 + 1 + 1 } else { 0 };
+        let asked = u32::from(ours.has_ring());
+        let rung = if peer.has_ring() { 4 + 1 + 1 } else { 0 };
         (papers.max(exact) + asked + rung) as usize
     }
 

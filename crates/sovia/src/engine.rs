@@ -51,7 +51,9 @@ pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) sockets: Table,
     pub(crate) ports: Vec<Port>,
-    greeting: Greeting,
+    /// What peers are told where packets come as messages, and where they come into a ring.
+    plain: Greeting,
+    rung: Greeting,
     pub(crate) pool: Pool,
     /// Protection tags that no socket has. Each has its own, so that no peer reaches another's ring.
     tags: Vec<ProtectionTag>,
@@ -84,20 +86,15 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(mut nic: Nic, config: Config) -> Result<Engine, Error> {
-        let attributes = nic.attributes();
-        let ring = match config.path {
-            Path::Auto => attributes.direct,
-            Path::Messages => false,
-            Path::Ring => true,
-        };
         // What goes by value goes as a message.
-        let greeting = config.greeting(ring.then_some(attributes.max_inline.max(RING_LEN)));
+        let rung = config.greeting(Some(nic.attributes().max_inline.max(RING_LEN)));
         let cq = nic.create_cq(1)?;
         Ok(Engine {
             sockets: Table::default(),
             ports: Vec::new(),
-            pool: Pool::new((greeting.small as usize).max(RING_LEN), &config),
-            greeting,
+            pool: Pool::new(&config),
+            plain: config.greeting(None),
+            rung,
             tags: Vec::new(),
             cq,
             entries: 1,
@@ -206,9 +203,6 @@ impl Engine {
         let Some(mut socket) = self.sockets.get_mut(id) else {
             return (Outcome::Failed(ErrorKind::NotConnected), false);
         };
-        if socket.hold_more(bytes) {
-            return (Outcome::Done(bytes.len()), false);
-        }
         if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
             // Where its ring is, the peer usually says unasked.
             self.handle();
@@ -237,11 +231,22 @@ impl Engine {
         self.lent + self.sockets.iter_mut().map(|(_, socket)| socket.out.lent).sum::<u64>()
     }
 
+    /// How packets come to the end of a connection: into a ring where peers write into this memory at once, as messages
+    /// elsewhere, unless somebody has said otherwise (docs/adr/0016).
+    fn greeting(&self, direct: bool) -> Greeting {
+        let ring = match self.config.path {
+            Path::Auto => direct,
+            Path::Messages => false,
+            Path::Ring => true,
+        };
+        if ring { self.rung } else { self.plain }
+    }
+
     /// Makes a socket with its receives posted, and a VI that is not connected.
-    pub(crate) fn create(&mut self, peer: &NetAddress) -> Result<SocketId, Error> {
-        let receives = Config::first_descriptors(&self.greeting, &self.greeting);
-        let (sends, most) = (send_depth(&self.config), most_receives(&self.greeting));
-        let need = (self.sockets.len() + 1) * (most + sends) + 1;
+    pub(crate) fn create(&mut self, peer: &NetAddress, ours: Greeting) -> Result<SocketId, Error> {
+        let receives = Config::first_descriptors(&ours, &ours);
+        let (sends, most) = (send_depth(&self.config), most_receives(&ours));
+        let need = (self.sockets.len() + 1) * (most_receives(&self.rung) + sends) + 1;
         if need > self.entries {
             self.entries = need.next_power_of_two();
             self.nic.resize_cq(self.cq, self.entries)?;
@@ -251,7 +256,7 @@ impl Engine {
             None => self.nic.create_ptag()?,
         };
         let attributes = ViAttributes {
-            rdma_write: self.greeting.small != self.greeting.mtu,
+            rdma_write: ours.has_ring(),
             rdma_read: false,
             send_depth: sends,
             recv_depth: most,
@@ -260,7 +265,7 @@ impl Engine {
         let vi = self.nic.create_vi(attributes).inspect_err(|_| self.tags.push(tag))?;
         let (nic, pool, config) = (&mut self.nic, &mut self.pool, &self.config);
         let made = self.sockets.insert(|id| {
-            let socket = Socket::new(id, vi, tag, config, nic, peer.clone());
+            let socket = Socket::new(id, vi, tag, ours, config, nic, peer.clone());
             socket.post_receives(nic, pool, receives).map(|()| socket)
         });
         made.map_err(|e| {
@@ -272,8 +277,8 @@ impl Engine {
 
     /// Connects a socket to `peer`; [`Self::established`] follows when that has succeeded.
     pub(crate) fn connect_start(&mut self, peer: &NetAddress, limit: Duration) -> Result<SocketId, Error> {
-        let greeting = self.greeting;
-        let id = self.create(peer)?;
+        let greeting = self.greeting(self.nic.is_direct(peer));
+        let id = self.create(peer, greeting)?;
         let vi = self.sockets.get_mut(id).expect("just made").vi;
         let started = self.nic.connect_start(vi, None, peer, &greeting.encode(), Some(limit));
         if let Err(e) = started {
@@ -301,23 +306,21 @@ impl Engine {
 
     /// Both greetings are known: posts what the peer's settings need beyond ours, and begins.
     fn established(&mut self, id: SocketId, peer: &Greeting) -> Result<(), Error> {
-        let posted = Config::first_descriptors(&self.greeting, &self.greeting);
-        let more = Config::first_descriptors(&self.greeting, peer).saturating_sub(posted);
-        if Config::descriptors(&self.greeting, peer) > most_receives(&self.greeting) {
-            let address =
-                self.sockets.get_mut(id).map(|s| crate::address::display(&s.peer)).unwrap_or_default();
+        let Some(socket) = self.sockets.get_mut(id) else { return Err(Error::Closed) };
+        let ours = socket.ours;
+        let posted = Config::first_descriptors(&ours, &ours);
+        let more = Config::first_descriptors(&ours, peer).saturating_sub(posted);
+        if Config::descriptors(&ours, peer) > most_receives(&ours) {
             return Err(Error::Greeting {
-                address,
+                address: crate::address::display(&socket.peer),
                 why: "it acknowledges far more often than this side expects",
             });
         }
-        let Some(socket) = self.sockets.get_mut(id) else { return Err(Error::Closed) };
         socket.post_receives(&mut self.nic, &mut self.pool, more)?;
-        socket.open(&mut self.nic, &self.config, &self.greeting, peer);
+        socket.open(&mut self.nic, &self.config, peer);
         // The first connections get at once what later ones get when they use it: few need not be sparing.
-        let rung = self.greeting.small != self.greeting.mtu;
-        if rung && self.pool.has_ring_to_spare() {
-            let more = self.greeting.window - self.greeting.open();
+        if ours.has_ring() && self.pool.has_ring_to_spare() {
+            let more = ours.window - ours.open();
             socket.welcome(&mut self.nic, &mut self.pool, more as usize);
         }
         for completion in std::mem::take(&mut socket.early) {
@@ -348,13 +351,13 @@ impl Engine {
                     continue;
                 };
                 let from = request.from().clone();
-                let Ok(id) = self.create(&from) else {
+                let greeting = self.greeting(self.nic.would_be_direct(&request));
+                let Ok(id) = self.create(&from, greeting) else {
                     let _ = self.nic.reject(request);
                     continue;
                 };
                 let vi = self.sockets.get_mut(id).expect("just made").vi;
-                let greeting = self.greeting.encode();
-                if let Err((_, request)) = self.nic.accept_with(request, vi, &greeting) {
+                if let Err((_, request)) = self.nic.accept_with(request, vi, &greeting.encode()) {
                     let _ = self.nic.reject(request);
                     self.retire(id);
                     continue;

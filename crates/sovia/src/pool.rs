@@ -4,7 +4,7 @@
 //! SOVIA, section 4.3 (P descriptors for each connection). The buffers of all sockets are cut from common regions, so that
 //! a connection that is idle has a few lines of memory and no region of its own.
 
-use viaduct_via::{Descriptor, Error, MemAttributes, Nic, ProtectionTag};
+use viaduct_via::{Buffer, Descriptor, Error, MemAttributes, Nic, ProtectionTag};
 
 use crate::config::Config;
 use crate::protocol::ring::SMALLEST;
@@ -13,9 +13,8 @@ use crate::protocol::ring::SMALLEST;
 const CHUNK: usize = 64 << 10;
 
 pub(crate) struct Pool {
-    /// Bytes of each buffer.
-    size: usize,
-    free: Vec<Descriptor>,
+    /// By the bytes of their buffers: those of ends with a ring are short, those of others are not.
+    free: Vec<(usize, Vec<Descriptor>)>,
     /// Bytes of a ring, of those that are made unasked together, and of all there are.
     ring: usize,
     unasked: usize,
@@ -23,8 +22,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(size: usize, config: &Config) -> Pool {
-        Pool { size, free: Vec::new(), ring: config.ring, unasked: config.ring_memory, rings: 0 }
+    pub(crate) fn new(config: &Config) -> Pool {
+        Pool { free: Vec::new(), ring: config.ring, unasked: config.ring_memory, rings: 0 }
     }
 
     /// Whether there is memory for a ring that nobody has asked for yet.
@@ -52,18 +51,28 @@ impl Pool {
         self.rings -= len;
     }
 
-    /// A receive descriptor with a buffer.
-    pub(crate) fn take(&mut self, nic: &mut Nic) -> Result<Descriptor, Error> {
-        if self.free.is_empty() {
+    /// A receive descriptor with a buffer of so many bytes.
+    pub(crate) fn take(&mut self, nic: &mut Nic, size: usize) -> Result<Descriptor, Error> {
+        let free = self.of(size);
+        if free.is_empty() {
             // They have no rights for peers, so they may be used under any tag.
-            let memory = nic.alloc(CHUNK.max(self.size), MemAttributes::local(ProtectionTag::ANY))?;
-            self.free.extend(memory.chunks(self.size).into_iter().map(Descriptor::recv));
+            let memory = nic.alloc(CHUNK.max(size), MemAttributes::local(ProtectionTag::ANY))?;
+            free.extend(memory.chunks(size).into_iter().filter(|b| b.len() == size).map(Descriptor::recv));
         }
-        Ok(self.free.pop().expect("just made"))
+        Ok(free.pop().expect("just made"))
     }
 
     /// Gives one back.
     pub(crate) fn give(&mut self, descriptor: Descriptor) {
-        self.free.push(descriptor);
+        let size = descriptor.buffers().first().map_or(0, Buffer::len);
+        self.of(size).push(descriptor);
+    }
+
+    fn of(&mut self, size: usize) -> &mut Vec<Descriptor> {
+        let at = self.free.iter().position(|(other, _)| *other == size).unwrap_or_else(|| {
+            self.free.push((size, Vec::new()));
+            self.free.len() - 1
+        });
+        &mut self.free[at].1
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Socket {
     pub(crate) id: SocketId,
     pub(crate) vi: Vi,
     pub(crate) tag: ProtectionTag,
+    /// What the peer is told: how packets come to this end.
+    pub(crate) ours: Greeting,
     /// There once the peer has greeted.
     pub(crate) conn: Option<Connection>,
     /// What came before that.
@@ -78,6 +80,7 @@ impl Socket {
         id: SocketId,
         vi: Vi,
         tag: ProtectionTag,
+        ours: Greeting,
         config: &Config,
         nic: &Nic,
         peer: NetAddress,
@@ -86,6 +89,7 @@ impl Socket {
             id,
             vi,
             tag,
+            ours,
             conn: None,
             early: Vec::new(),
             recvq: VecDeque::new(),
@@ -114,15 +118,15 @@ impl Socket {
         count: usize,
     ) -> Result<(), viaduct_via::Error> {
         for _ in 0..count {
-            let descriptor = pool.take(nic)?.context(self.id.0);
+            let descriptor = pool.take(nic, self.ours.longest_message())?.context(self.id.0);
             nic.post_recv(self.vi, descriptor)?;
         }
         Ok(())
     }
 
     /// The peer has greeted: the protocol begins.
-    pub(crate) fn open(&mut self, nic: &mut Nic, config: &Config, ours: &Greeting, peer: &Greeting) {
-        let (conn, first) = Connection::open(config, ours, peer);
+    pub(crate) fn open(&mut self, nic: &mut Nic, config: &Config, peer: &Greeting) {
+        let (conn, first) = Connection::open(config, &self.ours, peer);
         self.out.set_longest_message(peer.small as usize);
         self.conn = Some(conn);
         self.send_control(nic, first);
@@ -224,7 +228,7 @@ impl Socket {
         if self.ended {
             return;
         }
-        self.ended = true;
+        (self.ended, self.calm) = (true, false);
         if self.conn.as_mut().is_none_or(|c| c.lost()) {
             self.error = Some(ErrorKind::ConnectionReset);
         }
@@ -268,7 +272,7 @@ impl Socket {
     /// A small request beside others that are held.
     #[inline]
     pub(crate) fn hold_more(&mut self, bytes: &[u8]) -> bool {
-        let simple = self.out.held > 0 && !self.ended && self.out.has_space(bytes.len());
+        let simple = !self.ended && self.out.has_space(bytes.len());
         let held = simple && self.conn.as_mut().is_some_and(|conn| conn.hold_more(bytes.len()));
         if held {
             self.out.hold(bytes);

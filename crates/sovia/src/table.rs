@@ -49,6 +49,12 @@ impl Table {
         self.find(id).filter(|socket| socket.calm)
     }
 
+    /// A socket that holds something, for holding more.
+    #[inline]
+    pub(crate) fn get_held(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.find(id).filter(|socket| socket.out.held > 0)
+    }
+
     #[inline]
     fn find(&mut self, id: SocketId) -> Option<&mut Socket> {
         let slot = self.slots.get_mut(id.0 as u32 as usize)?;

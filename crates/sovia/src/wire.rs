@@ -129,10 +129,20 @@ impl Greeting {
         Ok(Greeting { mtu, window, threshold, small })
     }
 
+    /// Whether it has a ring, so that only short packets come as messages.
+    pub fn has_ring(&self) -> bool {
+        self.small != self.mtu
+    }
+
+    /// Bytes of a message that comes to it, at most: packets, and where the peer's ring is.
+    pub fn longest_message(&self) -> usize {
+        (self.small as usize).max(RING_LEN)
+    }
+
     /// Part of the window that is open from the beginning: of an end with a ring a few packets, because there may be many
     /// ends that never use theirs.
     pub fn open(&self) -> u32 {
-        if self.small == self.mtu { self.window } else { self.window.min(OPEN) }
+        if self.has_ring() { self.window.min(OPEN) } else { self.window }
     }
 }
 

@@ -118,6 +118,17 @@ impl Nic {
         Ok(())
     }
 
+    /// Whether a connection with a peer at this address would be [direct](crate::NicAttributes::direct): where a provider has
+    /// several ways, some of them may be.
+    pub fn is_direct(&self, peer: &NetAddress) -> bool {
+        self.provider.is_direct(peer)
+    }
+
+    /// The same of a connection that somebody asks for.
+    pub fn would_be_direct(&self, request: &ConnRequest) -> bool {
+        self.provider.would_be_direct(request.id)
+    }
+
     /// The next request at a listener, if one is there.
     pub fn poll_listener(&mut self, listener: Listener) -> Result<Option<ConnRequest>, Error> {
         self.check_fork()?;

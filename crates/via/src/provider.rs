@@ -188,6 +188,16 @@ pub trait Provider: Send {
     /// A region is withdrawn. When it returns, no peer touches it any more.
     fn withdraw(&mut self, handle: MemHandle);
 
+    /// Whether a connection with a peer at this address would be [direct](NicAttributes::direct).
+    fn is_direct(&self, _remote: &NetAddress) -> bool {
+        self.attributes().direct
+    }
+
+    /// The same of one that somebody asks for.
+    fn would_be_direct(&self, _request: RequestId) -> bool {
+        self.attributes().direct
+    }
+
     /// Starts to listen; up to `backlog` requests wait for an answer, more are told that nobody is there.
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error>;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask instructions`: how many instructions the operations of the data path take, against baselines.
 //!
 //! ```text
-//!  build       the examples `instructions` of viaduct-providers and viaduct-vipl, in release mode, by themselves
+//!  build       the examples `instructions` of the packages below, in release mode, by themselves
 //!  count       each operation twice under callgrind, with few rounds and with many
 //!  compare     with baselines.txt beside each program; --renew writes that file instead
 //! ```
@@ -31,6 +31,7 @@ const PROGRAM: &str = "instructions";
 /// Packages with an example of that name, and the files beside it.
 const COUNTED: &[(&str, &str)] = &[
     ("viaduct-providers", "crates/providers/examples/instructions/baselines.txt"),
+    ("viaduct-sovia", "crates/sovia/examples/instructions/baselines.txt"),
     ("viaduct-vipl", "capi/vipl/examples/instructions/baselines.txt"),
 ];
 const MISSING: &str = "valgrind not found (apt-get install valgrind)";

@@ -172,6 +172,20 @@ impl Provider for Auto {
         self.shm.withdraw(handle);
     }
 
+    fn is_direct(&self, remote: &NetAddress) -> bool {
+        match self.whereabouts(remote) {
+            Ok(Whereabouts::Here(name)) => self.shm.is_direct(&name),
+            _ => false,
+        }
+    }
+
+    fn would_be_direct(&self, request: RequestId) -> bool {
+        match of(request) {
+            (true, _) => false,
+            (_, id) => self.shm.would_be_direct(id),
+        }
+    }
+
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
         let shm = self.shm.listen(&bare(address)?, backlog)?;
         let ofi = self.listen_outside(address, backlog).inspect_err(|_| self.shm.unlisten(shm))?;

@@ -157,9 +157,9 @@ impl Connection {
             out: None,
             // Who takes every packet as a message has no ring.
             wanted: small >= mtu,
-            untold: peer.small != peer.mtu,
+            untold: peer.has_ring(),
             our_mtu: config.mtu,
-            has_ring: ours.small != ours.mtu,
+            has_ring: ours.has_ring(),
             offered: false,
             asked: false,
             inn: None,
