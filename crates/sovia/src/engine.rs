@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use viaduct_os::clock;
@@ -35,15 +36,18 @@ pub(crate) struct Port {
     backlog: usize,
     pub(crate) ready: VecDeque<SocketId>,
     pub(crate) open: bool,
+    /// A task that waits for the next one.
+    pub(crate) waiter: Option<Waker>,
 }
 
 /// Who has to be told when the engine is let go.
-#[derive(Clone, Copy)]
 pub(crate) struct News {
     /// Threads that sleep.
     pub(crate) wake: bool,
     /// The service thread.
     pub(crate) poke: bool,
+    /// Tasks that wait for connections.
+    pub(crate) tasks: Vec<Waker>,
 }
 
 pub(crate) struct Engine {
@@ -67,6 +71,8 @@ pub(crate) struct Engine {
     pub(crate) news: bool,
     /// The service thread has something to do.
     poke: bool,
+    /// Tasks whose connection has come.
+    tasks: Vec<Waker>,
     /// Sockets whose sends wait for a call that moves them on.
     stuck: Vec<SocketId>,
     /// The timer of combining: when it ticks next, while something is held; how often it has ticked.
@@ -102,6 +108,7 @@ impl Engine {
             closing: 0,
             news: false,
             poke: false,
+            tasks: Vec::new(),
             stuck: Vec::new(),
             tick_at: None,
             tick: 0,
@@ -223,7 +230,7 @@ impl Engine {
     #[inline]
     pub(crate) fn take_news(&mut self) -> News {
         let wake = std::mem::take(&mut self.news) || self.nic.leaves_doubts(self.cq);
-        News { wake, poke: std::mem::take(&mut self.poke) }
+        News { wake, poke: std::mem::take(&mut self.poke), tasks: std::mem::take(&mut self.tasks) }
     }
 
     /// Packets that left from memory of the application's, lent for the time.
@@ -334,7 +341,7 @@ impl Engine {
     /// Listens; the number of the port.
     pub(crate) fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<usize, Error> {
         let at = self.nic.listen(address, backlog)?;
-        self.ports.push(Port { at, backlog, ready: VecDeque::new(), open: true });
+        self.ports.push(Port { at, backlog, ready: VecDeque::new(), open: true, waiter: None });
         Ok(self.ports.len() - 1)
     }
 
@@ -363,7 +370,10 @@ impl Engine {
                     continue;
                 }
                 match self.established(id, &peer) {
-                    Ok(()) => self.ports[at].ready.push_back(id),
+                    Ok(()) => {
+                        self.ports[at].ready.push_back(id);
+                        self.tasks.extend(self.ports[at].waiter.take());
+                    }
                     Err(_) => self.retire(id),
                 }
             }
@@ -373,7 +383,7 @@ impl Engine {
 
     pub(crate) fn unlisten(&mut self, port: usize) {
         let listening = &mut self.ports[port];
-        listening.open = false;
+        (listening.open, listening.waiter) = (false, None);
         let (at, waiting) = (listening.at, std::mem::take(&mut listening.ready));
         let _ = self.nic.unlisten(at);
         waiting.into_iter().for_each(|id| self.close(id));

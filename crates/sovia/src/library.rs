@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::task::Waker;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
@@ -204,6 +205,7 @@ impl Shared {
         if news.poke {
             self.poke();
         }
+        news.tasks.into_iter().for_each(Waker::wake);
         if news.wake {
             self.sleepers.wake_others();
             self.tell_watchers();

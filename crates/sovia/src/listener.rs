@@ -60,6 +60,12 @@ impl Listener {
         std::iter::repeat_with(|| self.accept())
     }
 
+    /// The next connection wakes this task, and no longer the one before it. To be followed by another look.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn leave_waker(&self, waker: &std::task::Waker) {
+        self.with(|engine, port| engine.ports[port].waiter = Some(waker.clone()));
+    }
+
     fn accept_until(&self, deadline: Option<u64>) -> io::Result<Stream> {
         let shared = &self.owner.shared;
         let nonblocking = self.nonblocking.load(Ordering::Relaxed);

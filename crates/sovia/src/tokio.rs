@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use self::driver::{Driver, Place};
+use self::driver::Driver;
 pub use self::stream::Stream;
 use crate::library::Sovia;
 
@@ -77,7 +77,7 @@ impl Sockets {
     pub fn listen(&self, address: &str, backlog: usize) -> io::Result<Listener> {
         let inner = self.sovia.listen(address, backlog)?;
         inner.set_nonblocking(true);
-        Ok(Listener { inner, place: self.driver.place(), driver: self.driver.clone() })
+        Ok(Listener { inner, driver: self.driver.clone() })
     }
 
     /// Takes over a stream that was made elsewhere, of the same library.
@@ -105,7 +105,6 @@ impl Sockets {
 /// Takes connections at one address.
 pub struct Listener {
     inner: crate::Listener,
-    place: Arc<Place>,
     driver: Arc<Driver>,
 }
 
@@ -117,15 +116,24 @@ impl Listener {
 
     /// The same for those who poll. The last one who asked is woken.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-        let ready = self.driver.poll(&self.place, cx, || match self.inner.accept() {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
-            done => Some(done),
-        })?;
-        ready.map(|stream| Stream::new(stream?, self.driver.clone()))
+        let mut next = self.inner.accept();
+        if is_blocked(&next) {
+            // The library's own thread accepts: no message has to be announced for that.
+            self.inner.leave_waker(cx.waker());
+            next = self.inner.accept();
+        }
+        if is_blocked(&next) {
+            return Poll::Pending;
+        }
+        Poll::Ready(next.and_then(|stream| Stream::new(stream, self.driver.clone())))
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> String {
         self.inner.local_addr()
     }
+}
+
+fn is_blocked<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
 }

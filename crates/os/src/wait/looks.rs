@@ -83,9 +83,13 @@ impl Looks {
         }
     }
 
-    /// Something was sent that may bring an answer soon: what was learnt from idling says nothing about that one.
+    /// Something was sent that may bring an answer soon: what was learnt from idling says nothing about that one. But who
+    /// waits until it has something to send itself has slept in vain: that counts as if something had come.
     #[inline]
     pub fn restart(&mut self) {
+        if !self.expecting && !matches!(self.state, State::Idle) {
+            self.found();
+        }
         (self.state, self.expecting) = (State::Idle, true);
     }
 

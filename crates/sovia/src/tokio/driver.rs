@@ -4,8 +4,10 @@
 //! the descriptor readable, whereupon the driver takes it in and wakes who may be concerned. It knows of streams only that
 //! they wait: whether there is something for them they find out by themselves.
 
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +20,7 @@ use viaduct_os::wait::Looks;
 use crate::library::Sovia;
 use crate::watch::Watch;
 
-/// Where one who waits leaves its waker: one direction of a stream, or a listener.
+/// Where one who waits leaves its waker: one direction of a stream.
 pub(super) struct Place {
     waiting: Mutex<Waiting>,
     /// How many places have a waker.
@@ -116,7 +118,7 @@ impl Driver {
         let mut waiting = lock(&place.waiting);
         if found.is_none() {
             if waiting.looks.again() {
-                cx.waker().wake_by_ref();
+                come_back(cx);
                 return Poll::Pending;
             }
             place.leave(&mut waiting, cx.waker());
@@ -189,6 +191,14 @@ impl Drop for Driver {
         if let Some(task) = lock(&self.task).take() {
             task.abort();
         }
+    }
+}
+
+/// Has this task polled again after all the others. One that wakes itself would keep the future waiting that the runtime was
+/// entered with: on one thread that has its turn when no task is ready, or after many of them.
+fn come_back(cx: &mut Context<'_>) {
+    if pin!(::tokio::task::yield_now()).poll(cx).is_ready() {
+        cx.waker().wake_by_ref();
     }
 }
 
