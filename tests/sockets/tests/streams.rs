@@ -228,3 +228,35 @@ fn a_peer_that_is_gone_ends_the_wait() {
         );
     });
 }
+
+#[test]
+fn a_listener_that_waits_hears_of_connections_beside_a_busy_stream() {
+    let _watchdog = Watchdog::arm(LIMIT, "a listener");
+    on_one_thread().block_on(async {
+        let world = World::new(&Config::default());
+        let listener = world.server.listen("via://:7009", 4).unwrap();
+        let (mut a, mut b) = world.pair(&listener).await;
+        let busy = tokio::spawn(async move {
+            let (mut question, mut answer) = ([0; 8], [0; 8]);
+            loop {
+                a.write_all(&question).await.unwrap();
+                b.read_exact(&mut answer).await.unwrap();
+                b.write_all(&answer).await.unwrap();
+                a.read_exact(&mut question).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        });
+        for round in 0..20 {
+            let waits = listener.accept();
+            let comes = async {
+                // Sometimes it has to fall asleep first.
+                tokio::time::sleep(Duration::from_millis(round % 4)).await;
+                world.client.connect("via://:7009").await
+            };
+            let (waited, came) = tokio::join!(waits, comes);
+            waited.unwrap();
+            came.unwrap();
+        }
+        busy.abort();
+    });
+}

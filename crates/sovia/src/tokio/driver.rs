@@ -213,3 +213,32 @@ async fn drive(fd: AsyncFd<OwnedFd>, driver: Weak<Driver>) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use ::tokio::runtime::Builder;
+    use ::tokio::task::yield_now;
+
+    use super::*;
+
+    #[test]
+    fn who_comes_back_lets_the_first_future_have_its_turn() {
+        const TURNS: usize = 10;
+        let polls = Arc::new(AtomicUsize::new(0));
+        let counted = polls.clone();
+        Builder::new_current_thread().build().unwrap().block_on(async {
+            ::tokio::spawn(poll_fn(move |cx| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                come_back(cx);
+                Poll::<()>::Pending
+            }));
+            for _ in 0..TURNS {
+                ::tokio::spawn(yield_now()).await.unwrap();
+            }
+        });
+        let polls = polls.load(Ordering::Relaxed);
+        assert!((TURNS..4 * TURNS).contains(&polls), "{polls} polls in {TURNS} turns");
+    }
+}
