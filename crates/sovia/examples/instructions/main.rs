@@ -34,7 +34,6 @@ const OPERATIONS: &[Operation] = &[
     ("read-8", false, Pair::question::<8>, Call::Read),
     ("write-8-lone", true, Pair::question::<8>, Call::Write),
     ("write-8-combined", true, Pair::combined, Call::Write),
-    ("write-4096", false, Pair::question::<4096>, Call::Write),
     ("read-4096", false, Pair::question::<4096>, Call::Read),
 ];
 

@@ -48,7 +48,8 @@ impl Connection {
         if let Some(out) = self.out.as_mut() {
             out.acknowledged(acks);
         }
-        self.owed.came()
+        self.owed.came_in();
+        true
     }
 
     /// Whether the descriptor of the packet that came last may be posted a little later: the peer would not hear of it yet.

@@ -83,6 +83,14 @@ impl Outgoing {
     #[inline]
     pub(super) fn acknowledged(&mut self, packets: u32) {
         self.acknowledged = self.acknowledged.wrapping_add(packets);
+        if !self.spans.is_empty() {
+            self.give_back();
+        }
+    }
+
+    /// Those of them that lay in the ring make room.
+    #[inline(never)]
+    fn give_back(&mut self) {
         while let Some((which, room)) = self.spans.front()
             && (self.acknowledged.wrapping_sub(*which) as i32) > 0
         {

@@ -89,11 +89,18 @@ impl Owed {
     /// A packet came. Not more than the window allows.
     #[inline]
     pub(super) fn came(&mut self) -> bool {
-        if !self.has_room() {
-            return false;
+        let room = self.has_room();
+        if room {
+            self.came_in();
         }
+        room
+    }
+
+    /// The same for one that the window is known to allow.
+    #[inline]
+    pub(super) fn came_in(&mut self) {
+        debug_assert!(self.has_room(), "more than the window allows");
         self.held += 1;
-        true
     }
 
     /// Whether nobody hears of it if the next descriptor is posted a little later.
