@@ -277,6 +277,21 @@ impl Shared {
         }
     }
 
+    /// The same for who does not wait, and looks again when others have had their turn: what has come is enough.
+    pub(crate) fn poll_now<T>(
+        engine: &mut Engine,
+        poll: &mut impl FnMut(&mut Engine) -> Option<T>,
+    ) -> Option<T> {
+        loop {
+            if let Some(found) = poll(engine) {
+                return Some(found);
+            }
+            if !engine.handle_one() {
+                return None;
+            }
+        }
+    }
+
     /// The service thread should look at what there is to do.
     pub(crate) fn poke(&self) {
         if let Some(thread) = self.service.get() {

@@ -175,7 +175,8 @@ impl Handle {
 
     #[inline]
     fn receive(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
-        if self.owner.shared.handling == Handling::Single && !peek {
+        let waits = !self.nonblocking.load(Ordering::Relaxed);
+        if waits && !peek && self.owner.shared.handling == Handling::Single {
             // An answer that is on its way comes before the machinery of waiting is set up.
             match self.owner.shared.with_shortly(|engine| engine.read_next(self.id, into)) {
                 Outcome::Done(n) => return Ok(n),
@@ -245,20 +246,11 @@ impl Handle {
             Outcome::Wait => None,
             other => Some(other),
         };
-        let mut outcome = None;
-        if shared.handling == Handling::Single {
-            let nonblocking = self.nonblocking.load(Ordering::Relaxed);
-            outcome = shared.with(|engine| Shared::poll_once(engine, &mut poll));
-            if let Some(Outcome::Done(n)) = outcome {
-                return Ok(n);
-            }
-            if outcome.is_none() && nonblocking {
-                return Err(ErrorKind::WouldBlock.into());
-            }
-        }
-        if outcome.is_none() {
-            outcome = self.wait_longer(policy, timeout, poll);
-        }
+        let outcome = if self.nonblocking.load(Ordering::Relaxed) {
+            shared.with(|engine| Shared::poll_now(engine, &mut poll))
+        } else {
+            self.wait_longer(policy, timeout, poll)
+        };
         match outcome {
             Some(Outcome::Done(n)) => Ok(n),
             Some(Outcome::Failed(kind)) => Err(kind.into()),
@@ -272,12 +264,9 @@ impl Handle {
         &self,
         policy: &Mutex<WaitPolicy>,
         timeout: &AtomicU64,
-        mut poll: impl FnMut(&mut Engine) -> Option<Outcome>,
+        poll: impl FnMut(&mut Engine) -> Option<Outcome>,
     ) -> Option<Outcome> {
         let shared = &self.owner.shared;
-        if self.nonblocking.load(Ordering::Relaxed) {
-            return shared.with(|engine| Shared::poll_once(engine, &mut poll));
-        }
         let deadline = match timeout.load(Ordering::Relaxed) {
             0 => None,
             limit => Some(clock::now_ns().saturating_add(limit)),
