@@ -124,9 +124,9 @@ impl Nic {
         self.provider.is_direct(peer)
     }
 
-    /// The same of a connection that somebody asks for.
+    /// The same of a connection that somebody asks this NIC for.
     pub fn would_be_direct(&self, request: &ConnRequest) -> bool {
-        self.provider.would_be_direct(request.id)
+        Arc::ptr_eq(&request.nic, &self.forgotten) && self.provider.would_be_direct(request.id)
     }
 
     /// The next request at a listener, if one is there.

@@ -32,6 +32,8 @@ type Operation = (&'static str, bool, fn(&mut Pair, Call), Call);
 const OPERATIONS: &[Operation] = &[
     ("write-8", false, Pair::question::<8>, Call::Write),
     ("read-8", false, Pair::question::<8>, Call::Read),
+    ("write-64", false, Pair::question::<64>, Call::Write),
+    ("read-64", false, Pair::question::<64>, Call::Read),
     ("write-8-lone", true, Pair::question::<8>, Call::Write),
     ("write-8-combined", true, Pair::combined, Call::Write),
     ("read-4096", false, Pair::question::<4096>, Call::Read),
