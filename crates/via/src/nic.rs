@@ -48,8 +48,6 @@ pub struct Nic {
     pub(crate) counters: CounterSlot,
     pub(crate) errors: ErrorSink,
     pub(crate) wait: Option<WaitPolicy>,
-    /// Nothing is left in the pollable descriptor of the time before it is armed again.
-    pub(crate) drained: bool,
     pub(crate) ready: Vec<Vi>,
     pub(crate) attributes: NicAttributes,
     pub(crate) forgotten: Arc<Forgotten>,
@@ -98,7 +96,6 @@ impl Nic {
             counters: provider.counters(),
             errors: ErrorSink::default(),
             wait: Some(WaitPolicy::new(wait)),
-            drained: false,
             ready: Vec::with_capacity(64),
             attributes: provider.attributes(),
             retired: Retired::new(),

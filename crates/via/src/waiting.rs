@@ -48,10 +48,7 @@ impl Nic {
     /// Arms the pollable descriptor. Poll once more before going to sleep on it: what came before is not announced.
     pub fn arm(&mut self) -> Result<(), Error> {
         self.check_fork()?;
-        // A ring that comes between the two makes one useless wake-up.
-        if !std::mem::replace(&mut self.drained, false) {
-            self.sleeper.drain_fd();
-        }
+        self.sleeper.drain_fd();
         let armed = self.signal.announce(FD_ARMED, || self.sleeper.arm_fd());
         armed.inspect_err(|_| self.signal.take_back(FD_ARMED))
     }
@@ -60,7 +57,6 @@ impl Nic {
     pub fn disarm(&mut self) {
         self.signal.take_back(FD_ARMED);
         self.sleeper.drain_fd();
-        self.drained = true;
     }
 
     /// What other threads wake a sleeping NIC with.
