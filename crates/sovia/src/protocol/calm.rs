@@ -67,6 +67,9 @@ mod tests {
     use crate::config::Config;
     use crate::protocol::{Came, WriteStep};
 
+    /// Miri has time for a few steps.
+    const MOST: usize = if cfg!(miri) { 10 } else { 200 };
+
     /// Two ends that have greeted, of which the first is calm.
     fn open(combining: bool) -> Connection {
         let config = Config { combining, ..Config::default() };
@@ -81,7 +84,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig {
             failure_persistence: None,
-            cases: if cfg!(miri) { 8 } else { 256 },
+            cases: if cfg!(miri) { 2 } else { 256 },
             ..ProptestConfig::default()
         })]
 
@@ -89,7 +92,7 @@ mod tests {
         #[test]
         fn a_short_way_is_the_long_one(
             combining: bool,
-            steps in prop::collection::vec((0..4u8, 0..4u32, 0..3000usize), 1..200),
+            steps in prop::collection::vec((0..4u8, 0..4u32, 0..3000usize), 1..MOST),
         ) {
             let (mut short, mut long) = (open(combining), open(combining));
             for (step, acks, len) in steps {
