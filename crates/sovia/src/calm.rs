@@ -28,7 +28,10 @@ impl Engine {
             }
         }
         let Some(socket) = self.sockets.get_calm(id) else { return (self.read_on(id, None, into), false) };
-        socket.begin_reading(&mut self.nic);
+        if socket.begin_reading(&mut self.nic) {
+            self.note_stuck(id);
+            return (self.read_on(id, None, into), false);
+        }
         let mut alone = true;
         for _ in 0..LOOKS {
             match self.nic.glance_cq(self.cq) {
@@ -38,7 +41,10 @@ impl Engine {
                     }
                     self.handled += 1;
                     let len = message.length as usize;
-                    socket.post_later(&mut self.nic, message.descriptor);
+                    if socket.post_later(&mut self.nic, message.descriptor) {
+                        self.note_stuck(id);
+                        alone = false;
+                    }
                     return (Outcome::Done(len), alone);
                 }
                 Glance::Nothing => {}
@@ -62,7 +68,9 @@ impl Engine {
         {
             self.handled += 1;
             let len = completion.length as usize;
-            socket.post_later(&mut self.nic, completion.descriptor);
+            if socket.post_later(&mut self.nic, completion.descriptor) {
+                self.note_stuck(id);
+            }
             return Outcome::Done(len);
         }
         self.read_on(id, Some(completion), into)
@@ -96,8 +104,8 @@ impl Engine {
         Outcome::Wait
     }
 
-    /// A write, which is mostly a request that goes by value, at once, or joins others that are held. Whether the service thread has to be told of a timer,
-    /// and whether nobody else has to hear of it, come along.
+    /// A write, which is mostly a request that goes by value, at once, or joins others that are held. Whether the service
+    /// thread has to be told of a timer, and whether nobody else has to hear of it, come along.
     #[inline]
     pub(crate) fn write_next(&mut self, id: SocketId, bytes: &[u8]) -> ((Outcome, bool), bool) {
         let written = (Outcome::Done(bytes.len()), false);
@@ -114,8 +122,11 @@ impl Engine {
         if self.nic.send_inline(socket.vi, bytes, Some(packet.encode())).is_err() {
             return (self.write_after_all(id, packet, bytes), false);
         }
-        socket.post_the_rest(&mut self.nic);
-        (written, true)
+        let stuck = socket.post_the_rest(&mut self.nic);
+        if stuck {
+            self.note_stuck(id);
+        }
+        (written, !stuck)
     }
 
     /// The same for a packet that was to go at once, and something is in its way.
@@ -141,13 +152,13 @@ impl Socket {
         self.alone = conn.longest_alone().min(self.out.by_value());
     }
 
-    /// The application reads, and nothing is there.
+    /// The application reads, and nothing is there. Whether an acknowledgement is stuck.
     #[inline]
-    fn begin_reading(&mut self, nic: &mut Nic) {
+    fn begin_reading(&mut self, nic: &mut Nic) -> bool {
         if let Some(conn) = self.conn.as_mut() {
             conn.reads();
         }
-        self.post_the_rest(nic);
+        self.post_the_rest(nic)
     }
 
     /// Takes a message, which came without an error, if it is one for this socket, and its bytes go straight to the reader.
@@ -166,13 +177,15 @@ impl Socket {
         true
     }
 
-    /// The receive of a message that was read is posted when its reader has said what it has to say, or reads again.
+    /// The receive of a message that was read is posted when its reader has said what it has to say, or reads again,
+    /// unless an acknowledgement is due for it. Whether that one is stuck.
     #[inline(always)]
-    fn post_later(&mut self, nic: &mut Nic, descriptor: Descriptor) {
+    fn post_later(&mut self, nic: &mut Nic, descriptor: Descriptor) -> bool {
         if self.unposted.is_none() && self.conn.as_ref().is_some_and(Connection::may_post_later) {
             self.unposted = Some(descriptor);
-        } else {
-            self.repost(nic, descriptor, Some(0));
+            return false;
         }
+        self.repost(nic, descriptor, Some(0));
+        self.out.stuck
     }
 }

@@ -24,9 +24,6 @@ use crate::wire::{Greeting, RING_LEN};
 /// Most packets taken in by one call, so that whoever waits for the lock gets it.
 const BATCH: usize = 64;
 
-/// Looks for a packet by one call before the lock is let go of: a look costs less than the lock.
-const LOOKS: usize = 16;
-
 /// What is held goes after one tick at least and two at most.
 const TICKS: u32 = 2;
 
@@ -184,24 +181,16 @@ impl Engine {
         }
     }
 
-    /// Takes in one packet, and looks for it some more than once.
-    #[inline]
-    pub(crate) fn await_one(&mut self) -> bool {
-        for _ in 0..LOOKS {
-            if self.handle_one() {
-                return true;
-            }
-        }
-        false
-    }
-
     /// A read: what is there.
     #[inline]
     pub(crate) fn read(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
-        match self.sockets.get_mut(id) {
-            Some(socket) => socket.read(&mut self.nic, &mut self.pool, into, peek),
-            None => Outcome::Failed(ErrorKind::NotConnected),
+        let Some(socket) = self.sockets.get_mut(id) else { return Outcome::Failed(ErrorKind::NotConnected) };
+        let outcome = socket.read(&mut self.nic, &mut self.pool, into, peek);
+        // What was held, or an acknowledgement: the peer may wait for it, and nobody call again.
+        if socket.out.stuck {
+            self.note_stuck(id);
         }
+        outcome
     }
 
     /// A write. Whether the service thread has to be told of a timer comes along.

@@ -26,6 +26,9 @@ use crate::stream::Stream;
 /// How long a connection may take to come about where nobody says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
+/// Looks for a packet before the lock is let go of: a look costs less than the lock.
+const LOOKS: usize = 16;
+
 /// The sockets library on one NIC. Clones are the same; streams and listeners keep it open.
 #[derive(Clone)]
 pub struct Sovia(Arc<Owner>);
@@ -180,12 +183,7 @@ impl Shared {
     /// Does something with the engine, and wakes those who may wait for it.
     #[inline(always)]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        let (result, news) = self.engine.with(|engine| {
-            let result = work(engine);
-            (result, engine.take_news())
-        });
-        self.tell(news);
-        result
+        self.with_shortly(|engine| (work(engine), false))
     }
 
     /// The same for what may be so short that nobody else has to hear of it: whether it was comes along.
@@ -257,39 +255,31 @@ impl Shared {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut Engine) -> Option<T>,
     ) -> Option<T> {
-        policy.wait(deadline, || self.with(|engine| Self::poll_once(engine, &mut poll)), &self.sleepers)
+        let poll = || self.with(|engine| Self::poll_once(engine, LOOKS, &mut poll));
+        policy.wait(deadline, poll, &self.sleepers)
     }
 
-    /// Looks, and takes packets in until there is an answer or nothing more. Nobody rings again for what is left when a
-    /// thread goes to sleep.
+    /// Looks, and takes packets in until there is an answer or so many looks bring nothing more. Nobody rings again for what
+    /// is left when a thread goes to sleep.
     #[inline(always)]
     pub(crate) fn poll_once<T>(
         engine: &mut Engine,
+        looks: usize,
         poll: &mut impl FnMut(&mut Engine) -> Option<T>,
     ) -> Option<T> {
         loop {
             if let Some(found) = poll(engine) {
                 return Some(found);
             }
-            if !engine.await_one() {
+            if !(0..looks).any(|_| engine.handle_one()) {
                 return None;
             }
         }
     }
 
-    /// The same for who does not wait, and looks again when others have had their turn: what has come is enough.
-    pub(crate) fn poll_now<T>(
-        engine: &mut Engine,
-        poll: &mut impl FnMut(&mut Engine) -> Option<T>,
-    ) -> Option<T> {
-        loop {
-            if let Some(found) = poll(engine) {
-                return Some(found);
-            }
-            if !engine.handle_one() {
-                return None;
-            }
-        }
+    /// The same for who does not wait, and looks again when others have had their turn: one look is enough.
+    pub(crate) fn poll_now<T>(&self, mut poll: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
+        self.with(|engine| Self::poll_once(engine, 1, &mut poll))
     }
 
     /// The service thread should look at what there is to do.

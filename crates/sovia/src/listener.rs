@@ -69,14 +69,16 @@ impl Listener {
     fn accept_until(&self, deadline: Option<u64>) -> io::Result<Stream> {
         let shared = &self.owner.shared;
         let nonblocking = self.nonblocking.load(Ordering::Relaxed);
-        let deadline = if nonblocking { Some(0) } else { deadline };
-        let mut policy = WaitPolicy::new(shared.wait);
-        let next = shared.look(&mut policy, deadline, |engine| {
+        let next = |engine: &mut Engine| {
             engine.accept_requests();
             let id = engine.ports[self.port].ready.pop_front()?;
             let peer = engine.sockets.get_mut(id)?.peer.clone();
             Some((id, peer))
-        });
+        };
+        let next = match nonblocking {
+            true => shared.poll_now(next),
+            false => shared.look(&mut WaitPolicy::new(shared.wait), deadline, next),
+        };
         match next {
             Some((id, peer)) => {
                 // There is room for one more.

@@ -174,12 +174,12 @@ impl Socket {
         self.recvq.is_empty() && !self.read_shut && !self.eof && self.error.is_none()
     }
 
-    /// Posts what was left for later, now that an answer is on its way.
+    /// Posts what was left for later, now that an answer is on its way. Whether an acknowledgement for it is stuck.
     #[inline]
-    pub(crate) fn post_the_rest(&mut self, nic: &mut Nic) {
-        if let Some(descriptor) = self.unposted.take() {
-            self.repost(nic, descriptor, Some(0));
-        }
+    pub(crate) fn post_the_rest(&mut self, nic: &mut Nic) -> bool {
+        let Some(descriptor) = self.unposted.take() else { return false };
+        self.repost(nic, descriptor, Some(0));
+        self.out.stuck
     }
 
     /// The peer says where its ring is.

@@ -16,7 +16,7 @@ use viaduct_via::NetAddress;
 use crate::address;
 use crate::config::Handling;
 use crate::engine::Engine;
-use crate::library::{Owner, Shared};
+use crate::library::Owner;
 use crate::socket::Outcome;
 use crate::table::SocketId;
 
@@ -242,12 +242,12 @@ impl Handle {
         mut poll: impl FnMut(&mut Engine) -> Outcome,
     ) -> io::Result<usize> {
         let shared = &self.owner.shared;
-        let mut poll = |engine: &mut Engine| match poll(engine) {
+        let poll = |engine: &mut Engine| match poll(engine) {
             Outcome::Wait => None,
             other => Some(other),
         };
         let outcome = if self.nonblocking.load(Ordering::Relaxed) {
-            shared.with(|engine| Shared::poll_now(engine, &mut poll))
+            shared.poll_now(poll)
         } else {
             self.wait_longer(policy, timeout, poll)
         };

@@ -47,6 +47,7 @@ use std::time::Duration;
 
 use self::driver::Driver;
 pub use self::stream::Stream;
+use self::stream::unless_blocked;
 use crate::library::Sovia;
 
 /// The sockets library inside a tokio runtime. Clones are the same.
@@ -116,24 +117,20 @@ impl Listener {
 
     /// The same for those who poll. The last one who asked is woken.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
-        let mut next = self.inner.accept();
-        if is_blocked(&next) {
+        let next = || unless_blocked(self.inner.accept());
+        let found = next().or_else(|| {
             // The library's own thread accepts: no message has to be announced for that.
             self.inner.leave_waker(cx.waker());
-            next = self.inner.accept();
+            next()
+        });
+        match found {
+            Some(stream) => Poll::Ready(stream.and_then(|s| Stream::new(s, self.driver.clone()))),
+            None => Poll::Pending,
         }
-        if is_blocked(&next) {
-            return Poll::Pending;
-        }
-        Poll::Ready(next.and_then(|stream| Stream::new(stream, self.driver.clone())))
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> String {
         self.inner.local_addr()
     }
-}
-
-fn is_blocked<T>(result: &io::Result<T>) -> bool {
-    result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
 }

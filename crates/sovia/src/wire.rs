@@ -50,13 +50,13 @@ const ACKS: u32 = 0xffff;
 
 impl Packet {
     /// A packet without the flag.
-    pub fn new(kind: Kind, acks: u32) -> Packet {
+    pub const fn new(kind: Kind, acks: u32) -> Packet {
         Packet { kind, acks, deaf: false }
     }
 
     /// As immediate data.
     #[inline]
-    pub fn encode(self) -> u32 {
+    pub const fn encode(self) -> u32 {
         debug_assert!(self.acks <= MAX_WINDOW);
         (self.kind as u32) << 29 | if self.deaf { DEAF } else { 0 } | self.acks
     }

@@ -16,7 +16,7 @@ pub(super) const MIN_NS: u64 = 2_000;
 /// Learns how long to spin.
 #[derive(Clone, Debug)]
 pub(super) struct SpinLearner {
-    budget: u64,
+    pub(super) budget: u64,
     /// How often spins find something, exponentially weighted; [`ALWAYS`] is always.
     success: u32,
     /// Waits without a spin until the next try, and how many it will be after the next failure.

@@ -163,6 +163,25 @@ mod tests {
     }
 
     #[test]
+    fn who_soon_sends_something_itself_slept_in_vain() {
+        let mut looks = Looks::new();
+        for _ in 0..8 {
+            while looks.again() {}
+            if let State::Asleep(since, _) = &mut looks.state {
+                *since -= 1_000_000_000;
+            }
+            looks.found();
+        }
+        let before = looks.learner.budget;
+        for _ in 0..8 {
+            // Asleep without having looked, as in a crowd.
+            (looks.state, looks.expecting) = (State::Asleep(clock::now_ns(), 0), false);
+            looks.restart();
+        }
+        assert!(looks.learner.budget > before, "{} after {before}", looks.learner.budget);
+    }
+
+    #[test]
     fn a_pause_between_looks_is_no_search() {
         let mut looks = Looks::new();
         for _ in 0..100 {

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::wire::{Kind, MAX_WINDOW, Packet};
 
 /// The immediate data of a DATA packet that acknowledges nothing.
-const DATA: u32 = (Kind::Data as u32) << 29;
+const DATA: u32 = Packet::new(Kind::Data, 0).encode();
 
 impl Connection {
     /// Whether it is calm.
@@ -23,7 +23,8 @@ impl Connection {
         self.combine.longest_alone().min(self.small)
     }
 
-    /// A request of 1 to [so many](Self::longest_alone) bytes: its packet, which is a message and goes now. None if it is combined with others, or the window is shut; then nothing was done.
+    /// A request of 1 to [so many](Self::longest_alone) bytes: its packet, which is a message and goes now. None if it is
+    /// combined with others, or the window is shut; then nothing was done.
     #[inline]
     pub fn send_calmly(&mut self) -> Option<Packet> {
         if self.credits.left() == 0 || !self.combine.passes_alone() {

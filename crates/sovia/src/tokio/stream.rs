@@ -118,7 +118,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-fn unless_blocked<T>(result: io::Result<T>) -> Option<io::Result<T>> {
+pub(super) fn unless_blocked<T>(result: io::Result<T>) -> Option<io::Result<T>> {
     match result {
         Err(e) if e.kind() == ErrorKind::WouldBlock => None,
         done => Some(done),
