@@ -110,12 +110,16 @@ impl Control {
         let (Ok(out), Ok(err)) = (out, err) else {
             return Err(Error::system("standard output", "it is closed"));
         };
-        let hosts: Vec<String> =
-            launch.plans.iter().flat_map(|plan| plan.ranks.iter().map(|_| plan.host.clone())).collect();
-        let fate = |host: &String| Fate { host: host.clone(), pid: None, end: None, time: 0 };
-        let outcome = Outcome { fates: hosts.iter().map(fate).collect(), ..Outcome::default() };
+        let mut places: Vec<(u32, &String)> = launch
+            .plans
+            .iter()
+            .flat_map(|plan| plan.ranks.iter().map(|rank| (rank.rank, &plan.host)))
+            .collect();
+        places.sort_unstable();
+        let hosts: Vec<String> = places.into_iter().map(|(_, host)| host.clone()).collect();
+        let outcome = Outcome::new(&hosts);
         let nodes = launch.plans.len();
-        let input = Source::new(launch.plans.first().map(|plan| plan.input), nodes, STDIN, &epoll);
+        let input = Source::new(&launch.plans, STDIN, &epoll);
         Ok(Control {
             merger: Merger::new(launch.mode, hosts),
             root: Root::new(0..nodes as u32),
@@ -166,6 +170,11 @@ impl Control {
 
     fn is_settled(&self) -> bool {
         self.settled.iter().all(|&settled| settled)
+    }
+
+    /// Whether every node that will ever run is there, the one of this host too.
+    fn all_can_hear(&self) -> bool {
+        self.is_settled() && (self.launch.local.is_none() || self.node.is_some())
     }
 
     /// A node that was never reached.
@@ -232,7 +241,7 @@ impl Control {
 
     /// How long nothing has to be looked at.
     fn patience(&self) -> Option<Duration> {
-        if self.input.is_always_ready() && self.is_settled() {
+        if self.input.is_always_ready() && self.all_can_hear() {
             return Some(Duration::ZERO);
         }
         let limit = self.launch.timeout.filter(|_| !self.outcome.timed_out).map(|limit| self.begun + limit);
@@ -283,29 +292,25 @@ impl Control {
             Event::Output(rank, stream, bytes) => self.merger.put(rank, stream, &bytes, &mut write),
             Event::OutputEnd(rank, stream) => self.merger.end(rank, stream, &mut write),
             Event::Exited(rank, end, time) => {
-                if let End::NotStarted(why) | End::Lost(why) = &end {
+                if let End::NotStarted(why, _) | End::Lost(why) = &end {
                     self.say(&format!("rank {rank}: {why}"));
                 }
-                if matches!(end, End::Lost(_)) && (self.wired || self.is_strict()) {
-                    self.end_all("a host was lost");
-                }
                 self.fate(rank, |fate| (fate.end, fate.time) = (Some(end), time));
+                self.end_if_incomplete();
             }
             Event::Took(bytes) => self.input.took(node, bytes),
             Event::Arrive(nodes, pairs) => {
-                self.wired = true;
-                if self.outcome.fates.iter().any(|fate| matches!(fate.end, Some(End::Lost(_)))) {
-                    self.end_all("ranks wait for some that cannot come");
-                }
                 if let Some(all) = self.root.arrive(&nodes, pairs) {
                     self.tell(&Order::Release(all));
                 }
             }
             Event::Abort(rank, code, why) => {
-                if self.outcome.aborted.is_none() {
-                    self.outcome.aborted = Some(code);
-                    self.end_all(&format!("rank {rank}: {why}"));
-                }
+                self.outcome.end_by_rank(rank, code);
+                self.end_all(&format!("rank {rank}: {why}"));
+            }
+            Event::Wired => {
+                self.wired = true;
+                self.end_if_incomplete();
             }
             Event::Alive | Event::Need(_) | Event::File(..) | Event::Refused(_) => {}
             Event::Brought(address, key) => {
@@ -315,7 +320,10 @@ impl Control {
                 Some(rescue) if !rescue.gave_up() => rescue.call(node),
                 _ => nodes.iter().for_each(|&node| self.lose(node as usize, &why)),
             },
-            Event::Done => self.done[node] = true,
+            Event::Done => {
+                self.done[node] = true;
+                self.input.ended(node);
+            }
         }
     }
 
@@ -329,9 +337,25 @@ impl Control {
         self.launch.plans.iter().any(|plan| plan.strict)
     }
 
+    /// Ends a job whose ranks wait for one that cannot come, or that wants all of its ranks.
+    fn end_if_incomplete(&mut self) {
+        if !self.wired && !self.is_strict() {
+            return;
+        }
+        let missing = self.outcome.fates.iter().position(Fate::never_came);
+        let Some((rank, fate)) = missing.map(|rank| (rank, &self.outcome.fates[rank])) else { return };
+        let why = match fate.end {
+            Some(End::Lost(_)) => "a host was lost".to_owned(),
+            _ => format!("rank {rank} could not be started"),
+        };
+        let status = fate.status();
+        self.outcome.end_by_rank(rank as u32, i32::from(status));
+        self.end_all(&why);
+    }
+
     /// To every node.
     fn tell(&mut self, order: &Order) {
-        if !self.is_settled() {
+        if !self.all_can_hear() {
             self.early.push(order.clone());
         }
         for (n, far) in self.far.iter_mut().enumerate() {
@@ -406,9 +430,9 @@ impl Control {
 
     /// Ranks write no faster than our output is read, and we read no faster than ranks take input.
     fn flow(&mut self) {
-        if self.out[0].is_closed() && !self.outcome.closed_pipe && self.launch.mode != Mode::Fold {
-            self.outcome.closed_pipe = true;
-            self.end_all("nobody reads the output");
+        if self.out[0].is_closed() && !self.outcome.is_pipe_closed() && self.launch.mode != Mode::Fold {
+            self.outcome.closed_pipe();
+            self.end_all("the reader of the output is gone");
         }
         let full = self.out.iter().any(Writer::is_full);
         if let Some((_, node)) = &mut self.node {
@@ -422,8 +446,8 @@ impl Control {
     }
 
     fn read_input(&mut self) {
-        // Those who are not there yet would miss it.
-        if let Some(order) = self.is_settled().then(|| self.input.read(&self.epoll)).flatten() {
+        // A node that is not there yet would miss it.
+        if let Some(order) = self.all_can_hear().then(|| self.input.read(&self.epoll)).flatten() {
             self.tell(&order);
         }
     }

@@ -12,6 +12,16 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A word that begins like an option and is none, or has no place here.
+    #[error("`{word}` {why}")]
+    Option {
+        /// The word.
+        word: String,
+        /// What is wrong with it.
+        why: &'static str,
+        /// What to write instead.
+        hint: String,
+    },
     /// The request makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -40,12 +50,15 @@ impl Error {
     }
 
     /// One way out, where there is one.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
+            Error::Option { hint, .. } => Some(hint.clone()),
             Error::BadHosts { .. } => {
-                Some("write node[1-4],big*2 or @group or file:PATH; `!` takes away, `&` keeps")
+                Some("write node[1-4],big*2 or @group or file:PATH; `!` takes away, `&` keeps".to_owned())
             }
-            Error::Unreachable { .. } => Some("try `ssh HOST true`: it has to work without a question"),
+            Error::Unreachable { .. } => {
+                Some("try `ssh HOST true`: it has to work without a question".to_owned())
+            }
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use viaduct_os::epoll::{Epoll, Interest};
 
-use crate::plan;
+use crate::plan::NodePlan;
 use crate::wire::Order;
 
 /// So much may be under way to a node.
@@ -20,18 +20,21 @@ pub(crate) struct Input {
     /// A plain file: always ready, and cannot be watched.
     plain: bool,
     armed: bool,
-    under_way: Vec<u64>,
+    /// Bytes on the way to each node that wants input; none for the other nodes, and for one that has ended.
+    under_way: Vec<Option<u64>>,
 }
 
 impl Input {
-    /// Opens it if somebody wants it.
-    pub(crate) fn new(wanted: Option<plan::Input>, nodes: usize, token: u64, epoll: &Epoll) -> Input {
-        let wanted = wanted.is_some_and(|input| input != plan::Input::None);
+    /// Opens it if a rank wants it.
+    pub(crate) fn new(plans: &[NodePlan], token: u64, epoll: &Epoll) -> Input {
+        let wants = |plan: &NodePlan| plan.ranks.iter().any(|rank| plan.input.reaches(rank.rank));
+        let under_way: Vec<Option<u64>> = plans.iter().map(|plan| wants(plan).then_some(0)).collect();
+        let wanted = under_way.iter().any(Option::is_some);
         let own = || std::io::stdin().as_fd().try_clone_to_owned().ok().map(File::from);
         let file = wanted.then(own).flatten();
         let watched = file.as_ref().is_some_and(|file| epoll.add(file, token, Interest::Read).is_ok());
         let plain = file.is_some() && !watched;
-        Input { file, plain, armed: watched, under_way: vec![0; nodes] }
+        Input { file, plain, armed: watched, under_way }
     }
 
     /// Whether reading makes sense without having been told.
@@ -49,11 +52,11 @@ impl Input {
         match file.read(&mut bytes) {
             Ok(n) if n > 0 => {
                 bytes.truncate(n);
-                self.under_way.iter_mut().for_each(|sum| *sum += n as u64);
+                self.under_way.iter_mut().flatten().for_each(|sum| *sum += n as u64);
                 Some(Order::Input(bytes))
             }
             Err(why) if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
-            // The end; or a terminal that belongs to somebody else at the moment.
+            // The end; or a terminal that belongs to another process group at the moment.
             _ => {
                 if self.armed {
                     let _ = epoll.del(&*file);
@@ -66,8 +69,15 @@ impl Input {
 
     /// A node has passed so much on.
     pub(crate) fn took(&mut self, node: usize, bytes: u64) {
-        if let Some(sum) = self.under_way.get_mut(node) {
+        if let Some(Some(sum)) = self.under_way.get_mut(node) {
             *sum = sum.saturating_sub(bytes);
+        }
+    }
+
+    /// A node has ended: it takes nothing more, and holds up no other node.
+    pub(crate) fn ended(&mut self, node: usize) {
+        if let Some(sum) = self.under_way.get_mut(node) {
+            *sum = None;
         }
     }
 
@@ -81,7 +91,48 @@ impl Input {
     }
 
     fn has_room(&self) -> bool {
-        // The slowest decides: nobody is given more than others have taken.
-        self.under_way.iter().all(|&sum| sum < WINDOW)
+        // The slowest node that still wants input decides. Where none does, nothing more is read.
+        let mut wanting = self.under_way.iter().flatten().peekable();
+        wanting.peek().is_some() && wanting.all(|&sum| sum < WINDOW)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{self, Rank};
+
+    fn plan(node: u32, input: plan::Input) -> NodePlan {
+        NodePlan { ranks: vec![Rank { rank: node, app: 0 }], input, ..NodePlan::default() }
+    }
+
+    fn with(input: plan::Input) -> Input {
+        let plans: Vec<NodePlan> = (0..3).map(|node| plan(node, input)).collect();
+        let epoll = Epoll::new().unwrap();
+        let mut source = Input::new(&plans, 0, &epoll);
+        source.under_way.iter_mut().flatten().for_each(|sum| *sum = WINDOW);
+        source
+    }
+
+    #[test]
+    fn only_nodes_that_want_input_hold_it_up() {
+        let mut one = with(plan::Input::One(1));
+        assert!(!one.has_room());
+        one.took(0, WINDOW);
+        assert!(!one.has_room(), "node 0 gets nothing");
+        one.took(1, 1);
+        assert!(one.has_room());
+    }
+
+    #[test]
+    fn a_node_that_has_ended_holds_up_no_other() {
+        let mut all = with(plan::Input::All);
+        all.took(0, WINDOW);
+        all.ended(1);
+        assert!(!all.has_room());
+        all.ended(2);
+        assert!(all.has_room());
+        all.ended(0);
+        assert!(!all.has_room(), "no rank is left that wants any");
     }
 }

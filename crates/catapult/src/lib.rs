@@ -15,11 +15,11 @@
 //!
 //! ```
 //! use viaduct_catapult::hosts::Host;
-//! use viaduct_catapult::plan::{Placement, Wish};
+//! use viaduct_catapult::plan::{MapBy, Placement, Wish};
 //!
 //! let hosts = [Host { name: "a".into(), slots: 2 }, Host { name: "b".into(), slots: 2 }];
 //! let three = Wish { count: Some(3), ..Wish::default() };
-//! let placement = Placement::new(&[three], &hosts, None).unwrap();
+//! let placement = Placement::new(&[three], &hosts, None, MapBy::Slot).unwrap();
 //! assert_eq!(placement.host_of_ranks(), ["a", "a", "b"]);
 //! ```
 

@@ -9,8 +9,10 @@ use crate::wire::End;
 pub const TIMED_OUT: u8 = 124;
 /// Exit status when a host could not be reached, as of ssh.
 pub const UNREACHABLE: u8 = 255;
-/// Exit status when a program cannot be found or started, as of shells.
+/// Exit status when a program cannot be found, as of shells.
 pub const NOT_STARTED: u8 = 127;
+/// Exit status when a program is there and cannot be executed, as of shells.
+pub const NOT_EXECUTABLE: u8 = 126;
 
 /// One rank's fate.
 #[derive(Clone, Debug)]
@@ -31,10 +33,15 @@ impl Fate {
         match &self.end {
             Some(End::Code(code)) => (*code & 0xff) as u8,
             Some(End::Signal(signal)) => (128 + *signal).clamp(0, 255) as u8,
-            Some(End::NotStarted(_)) => NOT_STARTED,
+            Some(End::NotStarted(_, code)) => *code,
             Some(End::Lost(_)) => UNREACHABLE,
             None => 0,
         }
+    }
+
+    /// Whether it was never started, or lost with its host.
+    pub fn never_came(&self) -> bool {
+        matches!(self.end, Some(End::NotStarted(..) | End::Lost(_)))
     }
 }
 
@@ -45,27 +52,51 @@ pub struct Outcome {
     pub fates: Vec<Fate>,
     /// The time was up.
     pub timed_out: bool,
-    /// Whoever read our output left.
-    pub closed_pipe: bool,
-    /// A rank ended the job with this code (MPI_Abort).
-    pub aborted: Option<i32>,
+    /// The reader of our output left: the status of what had ended by then.
+    closed_pipe: Option<u8>,
+    /// The first rank because of which the job was ended, and the status that this gives.
+    ended_by: Option<(u32, u8)>,
 }
 
 impl Outcome {
+    /// Of ranks on these hosts, none of which has begun.
+    pub fn new(hosts: &[String]) -> Outcome {
+        let fate = |host: &String| Fate { host: host.clone(), pid: None, end: None, time: 0 };
+        Outcome { fates: hosts.iter().map(fate).collect(), ..Outcome::default() }
+    }
+
     /// The worst of all; what ended the job goes before what its end did to the others.
     pub fn status(&self) -> u8 {
         if self.timed_out {
             return TIMED_OUT;
         }
-        if self.closed_pipe {
-            return 0;
+        if let Some(status) = self.closed_pipe {
+            return status;
         }
+        self.ended_by.map_or_else(|| self.worst(), |(_, status)| status)
+    }
+
+    /// A rank is the reason to end the job: it called MPI_Abort, left early, was lost or could not be started. Only the
+    /// first one counts. A code whose low byte is 0 would pass for success, and becomes 1.
+    pub fn end_by_rank(&mut self, rank: u32, code: i32) {
         let lost = self.fates.iter().any(|fate| matches!(fate.end, Some(End::Lost(_))));
-        match self.aborted {
-            _ if lost => UNREACHABLE,
-            Some(code) if code & 0xff != 0 => (code & 0xff) as u8,
-            _ => self.fates.iter().map(Fate::status).max().unwrap_or(0),
-        }
+        let status = if lost { UNREACHABLE } else { ((code & 0xff) as u8).max(1) };
+        self.ended_by.get_or_insert((rank, status));
+    }
+
+    /// The reader of our output left. What had failed before stays a failure; what this does to ranks is none.
+    pub fn closed_pipe(&mut self) {
+        let status = self.worst();
+        self.closed_pipe.get_or_insert(status);
+    }
+
+    /// Whether the reader of our output left.
+    pub fn is_pipe_closed(&self) -> bool {
+        self.closed_pipe.is_some()
+    }
+
+    fn worst(&self) -> u8 {
+        self.fates.iter().map(Fate::status).max().unwrap_or(0)
     }
 
     /// Rows of a table: rank, host, pid, code, signal, seconds.
@@ -74,7 +105,7 @@ impl Outcome {
             let (code, signal) = match &fate.end {
                 Some(End::Code(code)) => (code.to_string(), String::new()),
                 Some(End::Signal(signal)) => (String::new(), signals::name(*signal)),
-                Some(End::NotStarted(_)) => ("not started".to_owned(), String::new()),
+                Some(End::NotStarted(..)) => ("not started".to_owned(), String::new()),
                 Some(End::Lost(_)) => ("lost".to_owned(), String::new()),
                 None => (String::new(), String::new()),
             };
@@ -93,7 +124,7 @@ impl Outcome {
             match &fate.end {
                 Some(End::Signal(signal)) => object["signal"] = signals::name(*signal).into(),
                 Some(End::Code(code)) => object["code"] = (*code).into(),
-                Some(End::NotStarted(why) | End::Lost(why)) => object["error"] = why.clone().into(),
+                Some(End::NotStarted(why, _) | End::Lost(why)) => object["error"] = why.clone().into(),
                 None => {}
             }
             object
@@ -118,10 +149,35 @@ mod tests {
         assert_eq!(outcome(&[End::Code(0), End::Code(0)]).status(), 0);
         assert_eq!(outcome(&[End::Code(3), End::Code(1)]).status(), 3);
         assert_eq!(outcome(&[End::Code(3), End::Signal(9)]).status(), 137);
-        assert_eq!(outcome(&[End::NotStarted("x".into())]).status(), 127);
+        assert_eq!(outcome(&[End::NotStarted("x".into(), 127)]).status(), 127);
         assert_eq!(outcome(&[End::Signal(9), End::Lost("x".into())]).status(), 255);
         assert_eq!(Outcome { timed_out: true, ..outcome(&[End::Signal(9)]) }.status(), 124);
-        assert_eq!(Outcome { aborted: Some(7), ..outcome(&[End::Signal(9), End::Code(7)]) }.status(), 7);
+    }
+
+    #[test]
+    fn what_ended_the_job_gives_the_status() {
+        let ended = |code: i32, ends: &[End]| {
+            let mut outcome = outcome(ends);
+            outcome.end_by_rank(1, code);
+            outcome.end_by_rank(0, 143);
+            outcome.status()
+        };
+        assert_eq!(ended(7, &[End::Signal(15), End::Code(7)]), 7);
+        assert_eq!(ended(139, &[End::Signal(15), End::Signal(11)]), 139);
+        assert_eq!(ended(0, &[End::Signal(15), End::Code(0)]), 1, "an end before its time is no success");
+        assert_eq!(ended(256, &[End::Signal(15), End::Code(0)]), 1);
+        assert_eq!(ended(7, &[End::Lost("x".into()), End::Code(7)]), 255);
+    }
+
+    #[test]
+    fn a_reader_that_leaves_hides_no_failure() {
+        let mut bad = outcome(&[End::Code(0), End::Code(3)]);
+        bad.closed_pipe();
+        assert_eq!(bad.status(), 3);
+        let mut good = outcome(&[End::Code(0)]);
+        good.closed_pipe();
+        good.fates[0].end = Some(End::Signal(13));
+        assert_eq!(good.status(), 0);
     }
 
     #[test]

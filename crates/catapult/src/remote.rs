@@ -71,6 +71,8 @@ pub struct Remote {
     lease: Duration,
     silence: Silence,
     told: Instant,
+    /// Whether a rank behind it gets standard input.
+    wants_input: bool,
     paused: bool,
     over: bool,
     broken: Option<String>,
@@ -94,6 +96,11 @@ impl Remote {
             lease: Duration::from_millis(start.lease),
             silence: Silence::new(),
             told: Instant::now(),
+            wants_input: start
+                .nodes()
+                .iter()
+                .flat_map(|(_, ranks)| ranks)
+                .any(|&rank| start.plan.input.reaches(rank)),
             paused: false,
             over: false,
             broken,
@@ -206,7 +213,8 @@ impl Behind {
 
 impl Far for Remote {
     fn send(&mut self, order: &Order, epoll: &Epoll, token: u64) {
-        if !self.over {
+        let for_it = self.wants_input || !matches!(order, Order::Input(_) | Order::InputEnd);
+        if !self.over && for_it {
             self.say(order);
             self.link.arm(epoll, token, !self.paused);
         }

@@ -8,7 +8,7 @@ use crate::output::Stream;
 use crate::plan::NodePlan;
 
 /// Version of the messages; the two ends must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The first message to a node: everything it needs but the files it has not got.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +105,8 @@ pub enum Event {
     Took(u64),
     /// All ranks of these nodes, the one that tells it and those behind it, are in the barrier; what is new.
     Arrive(Vec<u32>, Vec<Pair>),
+    /// A rank has begun to speak PMI: from now on ranks may wait for each other.
+    Wired,
     /// A rank wants the job to end.
     Abort(u32, i32, String),
     /// The node has not got these files.
@@ -130,8 +132,8 @@ pub enum End {
     Code(i32),
     /// By this signal.
     Signal(i32),
-    /// It never began.
-    NotStarted(String),
+    /// It never began; why, and the status that a shell would give (126 or 127).
+    NotStarted(String, u8),
     /// Its host was lost.
     Lost(String),
 }

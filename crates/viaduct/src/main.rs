@@ -15,12 +15,20 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use viaduct_catapult::Error;
 use viaduct_catapult::words::translate;
 
 use cli::{Cli, Verb};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(arguments());
+    let words = match arguments() {
+        Ok(words) => words,
+        Err(error) => {
+            let _ = complain(&error.into());
+            return ExitCode::from(2);
+        }
+    };
+    let cli = Cli::parse_from(words);
     let done = match cli.verb {
         Verb::Tour(args) => cmd::tour::run(&args),
         Verb::Info(args) => cmd::info::run(&args),
@@ -50,13 +58,13 @@ fn main() -> ExitCode {
 }
 
 /// As typed, but for the words of `mpiexec` after `launch`.
-fn arguments() -> Vec<OsString> {
+fn arguments() -> Result<Vec<OsString>, Error> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     if words.get(1).is_some_and(|verb| verb == "launch") {
         let rest = words.split_off(2);
-        words.extend(translate(&rest, &|word| cli::launch::VALUED.contains(&word)));
+        words.extend(translate(&rest, &cli::launch::options(), None)?);
     }
-    words
+    Ok(words)
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -74,7 +82,7 @@ fn complain(error: &anyhow::Error) -> io::Result<()> {
     let bench = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<viaduct_bench::Error>()?.hint().map(|hint| hint.to_string())
     };
-    let hint = error.chain().find_map(|cause| bench(cause).or_else(|| launch(cause).map(str::to_owned)));
+    let hint = error.chain().find_map(|cause| bench(cause).or_else(|| launch(cause)));
     hint.map_or(Ok(()), |hint| writeln!(out, "  hint: {hint}"))
 }
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use launching::{Folder, HIDE, launch, sorted, wait_for};
+use launching::{Folder, HIDE, Loopback, launch, sorted, wait_for};
 use viaduct_kit::leaks::{LeakCheck, descendants};
 use viaduct_kit::process::{has_ended, is_stopped};
 
@@ -99,6 +99,23 @@ fn input_reaches_one_all_or_none() {
 }
 
 #[test]
+fn input_goes_on_when_another_host_is_done() {
+    let folder = Folder::new();
+    let there = Loopback::new(&folder);
+    let path = folder.path().join("input");
+    let text: String = (0..100_000).map(|n| format!("line {n}\n")).collect();
+    std::fs::write(&path, &text).unwrap();
+    let hosts = format!("localhost,{}", Loopback::HOST);
+    // The other rank sees the end of input at once, or leaves without a look at it.
+    for args in [&["cat"][..], &["--stdin", "all", "sh", "-c", "test $VIADUCT_RANK = 1 || cat"]] {
+        let mut command = there.command(&[&["--hosts", &hosts], args].concat());
+        let output = command.stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout.len(), text.len(), "{args:?}");
+    }
+}
+
+#[test]
 fn a_file_as_input_and_a_reader_that_leaves() {
     let folder = Folder::new();
     let path = folder.path().join("input");
@@ -130,6 +147,32 @@ fn one_bad_end_ends_all_if_that_is_wanted() {
     let run =
         launch(&folder, &["-K", "-n", "2", "sh", "-c", "test $VIADUCT_RANK = 0 && exit 5; exec sleep 100"]);
     assert_eq!(run.status, 5, "{}", run.err);
+    let script = "test $VIADUCT_RANK = 0 && kill -SEGV $$; exec sleep 100";
+    let run = launch(&folder, &["-K", "-n", "2", "sh", "-c", script]);
+    assert_eq!(run.status, 139, "{}", run.err);
+    // The others are asked before they are killed.
+    let script = "trap 'echo asked; exit 0' TERM; echo up; while :; do sleep 0.01; done";
+    let run =
+        launch(&folder, &["-K", "--grace", "60", "-n", "1", "sh", "-c", script, ":", "-n", "1", "./nothere"]);
+    assert!(
+        run.status == 127 && run.err.contains("rank 1 could not be started; ending the job"),
+        "{}",
+        run.err
+    );
+    assert!(!run.err.contains("KILL"), "{}", run.err);
+}
+
+#[test]
+fn a_closed_pipe_hides_no_failure() {
+    let folder = Folder::new();
+    let script = "test $VIADUCT_RANK = 0 && exit 3; sleep 1; exec yes";
+    let mut command = launching::command(&folder, &["-n", "2", "sh", "-c", script]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    lines.next();
+    drop(lines);
+    assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
 #[test]
@@ -233,8 +276,19 @@ fn jobs_are_seen_and_killed_by_name() {
     });
     let nobody = launching::verb(&folder, &["kill", "--local", "nobody"]);
     assert!(nobody.status == 2 && nobody.err.contains("viaduct ps"), "{}", nobody.err);
-    assert_eq!(launching::verb(&folder, &["kill", "--local", &job[..5]]).status, 0);
+    // All names begin alike, and one letter is not meant to end them all.
+    let mut other = launching::command(&folder, &["sleep", "1001"]);
+    let mut other = other.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for("the second job", || {
+        launching::verb(&folder, &["ps", "--local", "--format", "json"]).out.contains("sleep 1001")
+    });
+    let both = launching::verb(&folder, &["kill", "--local", "v"]);
+    assert!(both.status == 2 && both.err.contains(&job) && both.err.contains("sleep 1001"), "{}", both.err);
+    assert!(other.try_wait().unwrap().is_none() && child.try_wait().unwrap().is_none());
+    assert_eq!(launching::verb(&folder, &["kill", "--local", &job]).status, 0);
     assert_eq!(child.wait().unwrap().code(), Some(143));
+    assert_eq!(launching::verb(&folder, &["kill", "--local", "v"]).status, 0, "one is left");
+    assert_eq!(other.wait().unwrap().code(), Some(143));
     let none = launching::verb(&folder, &["ps", "--local"]);
     assert_eq!((none.status, &*none.out, &*none.err), (0, "", "no jobs\n"));
     let none = launching::verb(&folder, &["ps", "--local", "--format", "json"]);
@@ -309,6 +363,14 @@ fn wrong_words_are_named() {
         (&["true", ":"], "after `:`"),
         (&["--hosts", "@nobody", "true"], "groups"),
         (&[], "PROGRAM"),
+        (&["--frobnicate", "true"], "`--frobnicate` is no option"),
+        (&["--lable", "true"], "did you mean `--label`?"),
+        (&["true", ":", "--label", "true"], "`--label` is not allowed after `:`"),
+        (&["true", ":", "-x", "FOO", "true"], "`-x` is not allowed after `:`"),
+        (&["true", ":", "--frobnicate", "true"], "`--frobnicate` is no option"),
+        (&["-iface", "eth0", "true"], "`-iface` has no effect here"),
+        (&["--ppn", "0", "true"], "--ppn 0"),
+        (&["--hosts", "a!a", "true"], "no host is left"),
     ] {
         let run = launch(&folder, args);
         assert!(run.status == 2 && run.err.contains(word), "{args:?}: {}", run.err);

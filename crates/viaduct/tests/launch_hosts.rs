@@ -54,7 +54,16 @@ fn programs_run_on_hosts_and_agents_are_reused() {
     let feeder = std::thread::spawn(move || std::io::Write::write_all(&mut pipe, text.as_bytes()));
     assert_eq!(child.wait_with_output().unwrap().stdout, input.as_bytes());
     feeder.join().unwrap().unwrap();
-    // Who was not brought in over ssh is not let in.
+    // The other host is done before the input is; and a program has hosts of its own.
+    std::fs::write(cluster.file("input"), &input).unwrap();
+    let mut command = cluster.command(&["--hosts", "h0,h1", "cat"]);
+    command.stdin(std::fs::File::open(cluster.file("input")).unwrap());
+    assert_eq!(command.output().unwrap().stdout, input.as_bytes());
+    let say = "echo $VIADUCT_RANK $VIADUCT_NODE_NAME";
+    let run = cluster
+        .launch(&["--hosts", "h0", "-n", "1", "sh", "-c", say, ":", "--hosts", "h1,h0", "sh", "-c", say]);
+    assert_eq!(sorted(&run.out), ["0 h0", "1 h1", "2 h0"], "{}", run.err);
+    // A stranger's key was not brought in over ssh, and is not let in.
     let known = known::find(cluster.folder.path(), "h0").unwrap();
     let stranger = Identity::from_token(&Token::random());
     assert!(Link::call(&known.address, &stranger, known.key, Duration::from_secs(20)).is_err());

@@ -31,9 +31,16 @@ viaduct_kit::child!(RANK, |args| {
     println!("rank {rank} of {size}, {neighbours} here, sum {sum}");
     if args.first().is_some_and(|word| word == "abort") && rank == 1 {
         job.abort(9, "enough");
-        std::thread::sleep(std::time::Duration::from_secs(100));
     }
-    job.finish().unwrap();
+    match args.first().map(String::as_str) {
+        Some("segv") if rank == 1 => viaduct_os::children::signal(std::process::id() as i32, 11),
+        Some("leave") if rank == 1 => viaduct_os::children::quit(0),
+        Some("abort 0") if rank == 1 => job.abort(0, ""),
+        Some("abort 256") if rank == 1 => job.abort(256, ""),
+        None => return job.finish().unwrap(),
+        Some(_) => {}
+    }
+    std::thread::sleep(std::time::Duration::from_secs(100));
 });
 
 fn rank_program() -> String {
@@ -127,6 +134,33 @@ fn a_rank_that_aborts_ends_the_job_with_its_code() {
     assert!(run.err.contains("rank 1: enough"), "{}", run.err);
 }
 
+#[test]
+fn the_rank_that_ended_a_job_gives_its_status() {
+    let folder = Folder::new();
+    for (how, status, words) in [
+        ("segv", 139, "rank 1: ended without MPI_Finalize"),
+        ("leave", 1, "rank 1: ended without MPI_Finalize"),
+        ("abort 0", 1, "rank 1:"),
+        ("abort 256", 1, "rank 1:"),
+    ] {
+        let mut command = command(&folder, &["-n", "3", &rank_program(), how]);
+        command.env(NAME, RANK.name());
+        let run = finish(command);
+        assert!(run.status == status && run.err.contains(words), "{how}: {} {}", run.status, run.err);
+    }
+}
+
+/// The others can never leave their first barrier.
+#[test]
+fn a_job_with_a_rank_that_cannot_be_started_ends() {
+    let folder = Folder::new();
+    let mut command = command(&folder, &["-n", "2", &rank_program(), ":", "-n", "1", "./nothere"]);
+    command.env(NAME, RANK.name());
+    let run = finish(command);
+    assert_eq!(run.status, 127, "{}", run.err);
+    assert!(run.err.contains("rank 2 could not be started; ending the job"), "{}", run.err);
+}
+
 /// A program of MPI, built with MPICH.
 fn ring() -> Option<(TempDir, String)> {
     let compiler = need_program("mpicc.mpich", "libmpich-dev")?;
@@ -169,9 +203,9 @@ fn programs_of_mpich_start_unchanged() {
     let run = launch(&["-n", "4", &program]);
     assert_eq!((run.status, &*run.out), (0, "4 ranks, token 6\n"), "{}", run.err);
     let run = launch(&["-n", "3", &program, "abort"]);
-    assert_eq!(run.status, 7, "{}", run.err);
+    assert!(run.status == 7 && run.err.contains("rank 1: called MPI_Abort(7)"), "{}", run.err);
     let run = launch(&["-n", "3", &program, "leave"]);
-    assert!(run.status != 0 && run.err.contains("without MPI_Finalize"), "{}", run.err);
+    assert!(run.status == 1 && run.err.contains("without MPI_Finalize"), "{}", run.err);
 }
 
 const RING: &str = r#"

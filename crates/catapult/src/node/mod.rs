@@ -27,6 +27,7 @@ pub struct Node {
     ranks: Vec<Process>,
     /// Bytes of input that came, and that were taken by all who want them.
     input: (u64, u64),
+    wired: bool,
     paused: bool,
     killed: bool,
     done: bool,
@@ -40,8 +41,16 @@ impl Node {
     pub fn start(plan: NodePlan, epoll: &Epoll, events: &mut Vec<Event>) -> Result<Node, Error> {
         let apps = plan.ranks.iter().map(|rank| rank.app as usize).collect();
         let pmi = Pmi::new(&plan.job, plan.size as usize, apps, &plan.mapping);
-        let mut node =
-            Node { plan, pmi, ranks: Vec::new(), input: (0, 0), paused: false, killed: false, done: false };
+        let mut node = Node {
+            plan,
+            pmi,
+            ranks: Vec::new(),
+            input: (0, 0),
+            wired: false,
+            paused: false,
+            killed: false,
+            done: false,
+        };
         for local in 0..node.plan.ranks.len() {
             let process = Process::start(&node.plan, local, epoll)?;
             let rank = node.plan.ranks[local].rank;
@@ -50,9 +59,6 @@ impl Node {
                 None => events.push(Event::Exited(rank, process.end().clone(), 0)),
             }
             node.ranks.push(process);
-        }
-        if node.plan.strict && node.ranks.iter().any(|rank| rank.pid().is_none()) {
-            node.order(&Order::Signal(number::KILL), epoll, events);
         }
         node.settle(events);
         Ok(node)
@@ -157,7 +163,8 @@ impl Node {
         if !self.killed && (early || (self.plan.strict && end != End::Code(0))) {
             let code = match end {
                 End::Code(code) => code,
-                _ => 1,
+                End::Signal(signal) => 128 + signal,
+                End::NotStarted(..) | End::Lost(_) => 1,
             };
             let why = if early { "ended without MPI_Finalize" } else { "ended badly" };
             events.push(Event::Abort(rank, code, why.to_owned()));
@@ -171,6 +178,10 @@ impl Node {
         let good = self.ranks[local].hear(epoll, &mut |line| pmi.line(local, line, &mut actions));
         if !good {
             actions.push(Action::Abort(local, 1, "what it sent on PMI_FD is no PMI".to_owned()));
+        }
+        if !self.wired && self.pmi.has_begun() {
+            self.wired = true;
+            events.push(Event::Wired);
         }
         self.act(actions, events);
     }

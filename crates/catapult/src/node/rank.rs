@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 
@@ -16,12 +18,16 @@ use viaduct_os::epoll::{Epoll, Interest};
 use super::TOKEN;
 use crate::environment::{self, REMOVED};
 use crate::error::Error;
+use crate::hosts::Host;
+use crate::outcome::{NOT_EXECUTABLE, NOT_STARTED};
 use crate::output::Stream;
 use crate::plan::NodePlan;
 use crate::wire::{End, Event};
 
 /// Bytes read at once.
 const PIECE: usize = 64 << 10;
+/// The kernel's number for a file that it cannot execute.
+const ENOEXEC: i32 = 8;
 
 /// What a token is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +105,7 @@ impl Process {
             Ok(child) => child,
             Err(why) => {
                 let program = command.get_program().to_string_lossy().into_owned();
-                process.end = Some(End::NotStarted(explain(&program, plan, &command, &why)));
+                process.end = Some(explain(&program, plan, &command, &why));
                 return Ok(process);
             }
         };
@@ -320,17 +326,51 @@ fn command(plan: &NodePlan, local: usize) -> Command {
 }
 
 /// Why a program did not start: the kernel says "not found" for a folder, a program and its interpreter alike.
-fn explain(program: &str, plan: &NodePlan, command: &Command, why: &std::io::Error) -> String {
+fn explain(program: &str, plan: &NodePlan, command: &Command, why: &std::io::Error) -> End {
     let host = &plan.host;
-    match command.get_current_dir() {
+    let path = Path::new(program);
+    let folder = command.get_current_dir();
+    let file = folder.map_or_else(|| path.to_owned(), |folder| folder.join(path));
+    let is_path = program.contains('/');
+    let (what, code) = match folder {
         Some(folder) if !folder.is_dir() => {
-            format!("{host}: the folder {} is not there, or may not be entered", folder.display())
+            (format!("the folder {} is not there, or may not be entered", folder.display()), NOT_STARTED)
+        }
+        _ if is_path && file.is_dir() => (format!("{program} is a folder, not a program"), NOT_EXECUTABLE),
+        _ if is_path && file.is_file() && why.kind() == ErrorKind::NotFound => {
+            let interpreter = interpreter(&file).map(|name| format!(" ({name})")).unwrap_or_default();
+            (format!("{program} is there, but its interpreter{interpreter} is not"), NOT_STARTED)
+        }
+        _ if is_path && file.is_file() && why.kind() == ErrorKind::PermissionDenied => {
+            (format!("{program} may not be executed; `chmod +x` allows it"), NOT_EXECUTABLE)
+        }
+        _ if why.raw_os_error() == Some(ENOEXEC) => {
+            (format!("{program} is no program for this machine: a script begins with #!"), NOT_EXECUTABLE)
         }
         _ if why.kind() == ErrorKind::NotFound || is_nowhere(program) => {
-            format!("{host}: {program}: not found; --stage takes it there")
+            let hint = match (is_local(host), is_path) {
+                (true, true) => "is the path right?",
+                (true, false) => "it is in no folder of PATH; a program of this folder is written ./NAME",
+                (false, _) => "--stage takes it there",
+            };
+            (format!("{program}: not found; {hint}"), NOT_STARTED)
         }
-        _ => format!("{host}: {program}: {why}"),
-    }
+        _ => (format!("{program}: {why}"), NOT_EXECUTABLE),
+    };
+    End::NotStarted(format!("{host}: {what}"), code)
+}
+
+fn is_local(host: &str) -> bool {
+    Host { name: host.to_owned(), slots: 1 }.is_local()
+}
+
+/// The program that the first line of a script names.
+fn interpreter(script: &Path) -> Option<String> {
+    let mut start = [0; 128];
+    let n = File::open(script).and_then(|mut file| file.read(&mut start)).ok()?;
+    let line = start[..n].strip_prefix(b"#!")?.split(|&b| b == b'\n').next()?;
+    let name = String::from_utf8_lossy(line).split_whitespace().next()?.to_owned();
+    Some(name)
 }
 
 /// Whether a bare name is in no folder of the path. A folder that may not be entered makes the kernel say "denied".

@@ -105,7 +105,8 @@ impl Node {
             "abort" => {
                 let code = message.number("exitcode").and_then(|n| i32::try_from(n).ok()).unwrap_or(1);
                 let why = message.rest("message").or_else(|| message.rest("error_msg"));
-                out.push(Action::Abort(rank, code, why.unwrap_or("no reason given").to_owned()));
+                let why = why.map_or_else(|| format!("called MPI_Abort({code})"), str::to_owned);
+                out.push(Action::Abort(rank, code, why));
             }
             "finalize" => {
                 self.ranks[rank].done = true;
@@ -130,6 +131,11 @@ impl Node {
             state.waits = false;
             out.push(Action::Reply(rank, wire::line("barrier_out", &[("rc", "0")])));
         }
+    }
+
+    /// Whether a rank of this node has begun with PMI.
+    pub fn has_begun(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.spoke)
     }
 
     /// Whether a rank began with PMI and did not end it: the others would wait for it.

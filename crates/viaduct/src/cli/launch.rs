@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Command, CommandFactory, Parser, Subcommand, ValueEnum};
+use viaduct_catapult::words::Options;
 
 use super::Format;
 
@@ -33,6 +34,9 @@ pub(crate) struct LaunchArgs {
     /// Variables of ours that go along to other hosts
     #[arg(short = 'x', value_name = "NAME,..", value_delimiter = ',')]
     pub(crate) forward: Vec<String>,
+    /// All of our variables go along to other hosts
+    #[arg(long)]
+    pub(crate) genvall: bool,
     /// Rank and host before each line
     #[arg(short, long)]
     pub(crate) label: bool,
@@ -90,7 +94,7 @@ pub(crate) struct LaunchArgs {
     /// Start agents on other hosts even as root
     #[arg(long)]
     pub(crate) allow_root: bool,
-    /// The program and its arguments; `:` begins another program with words of its own
+    /// The program and its arguments; `:` begins another program, with -n, --hosts, --wdir and --env of its own
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
 }
@@ -101,6 +105,11 @@ pub(crate) struct LaunchArgs {
 pub(crate) struct SectionArgs {
     #[arg(short = 'n', value_name = "N")]
     pub(crate) ranks: Option<usize>,
+    /// Hosts of this program; those of the job if not said
+    #[arg(long)]
+    pub(crate) hosts: Option<String>,
+    #[arg(long, conflicts_with = "hosts")]
+    pub(crate) hostfile: Option<PathBuf>,
     #[arg(long)]
     pub(crate) wdir: Option<String>,
     #[arg(long)]
@@ -184,27 +193,26 @@ pub(crate) enum When {
     Never,
 }
 
-/// The words of `launch` that take a value: needed before the arguments are parsed, to find the program.
-pub(crate) const VALUED: &[&str] = &[
-    "-n",
-    "--hosts",
-    "--hostfile",
-    "--ppn",
-    "--wdir",
-    "--env",
-    "--genv",
-    "-x",
-    "--stdin",
-    "--timeout",
-    "--connect-timeout",
-    "--retries",
-    "--grace",
-    "--table",
-    "--debug",
-    "--put",
-    "--get",
-    "--fan-out",
-];
+/// The options of `launch`, to tell them from unknown ones before the arguments are parsed.
+pub(crate) fn options() -> Options {
+    let command = super::Cli::command();
+    command.find_subcommand("launch").map(options_of).unwrap_or_default()
+}
+
+/// Those of a program after `:`.
+pub(crate) fn section_options() -> Options {
+    options_of(&SectionArgs::command())
+}
+
+fn options_of(command: &Command) -> Options {
+    let mut options = Options::default();
+    options.add(Some("help"), Some('h'), false);
+    for option in command.get_opts() {
+        let valued = matches!(option.get_action(), ArgAction::Set | ArgAction::Append);
+        options.add(option.get_long(), option.get_short(), valued);
+    }
+    options
+}
 
 pub(super) const LAUNCH_HELP: &str = "\
 The words of mpiexec are understood as well: -np -host -hostfile -f -wdir -env -genv -ppn -l and `:`.
@@ -215,30 +223,3 @@ Examples:
   viaduct launch --hosts node[1-4] --fold uname -r
   viaduct launch -n 16 --hosts node[1-4]*4 --stage ./program
   viaduct launch -n 1 ./master : -n 3 ./worker";
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-    use crate::cli::Cli;
-
-    #[test]
-    fn the_list_of_words_with_a_value_is_complete() {
-        let command = Cli::command();
-        let launch = command.find_subcommand("launch").unwrap();
-        let valued = launch.get_opts().flat_map(|option| {
-            let long = option.get_long().map(|long| format!("--{long}"));
-            long.into_iter().chain(option.get_short().map(|short| format!("-{short}")))
-        });
-        let mut valued: Vec<String> = valued.collect();
-        let switches =
-            ["-l", "--label", "--fold", "--raw", "--json", "-K", "--kill-on-bad-exit", "-q", "--quiet"];
-        let more = ["--dry-run", "--stage", "--allow-root"];
-        valued.retain(|word| !switches.contains(&&**word) && !more.contains(&&**word));
-        valued.sort();
-        let mut list: Vec<&str> = VALUED.to_vec();
-        list.sort_unstable();
-        assert_eq!(valued, list);
-    }
-}

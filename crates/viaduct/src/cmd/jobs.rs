@@ -74,13 +74,39 @@ pub(crate) fn kill(args: &KillArgs) -> Result<ExitCode> {
     if start.is_empty() && !args.all {
         bail!("the name of a job is needed, or --all");
     }
+    let start = if args.all { start } else { the_job(&start, args.local)? };
     let told = visit(&JobsAsk { start: start.clone(), signal: Some(signal) }, args.local)?;
-    let count = told.iter().filter(|(.., told)| *told).count();
-    for (host, report, _) in told.iter().filter(|(.., told)| *told) {
+    let told: Vec<_> = told.iter().filter(|(.., told)| *told).collect();
+    for (host, report, _) in &told {
         writeln!(io::stdout(), "{} {} on {host}", signals::name(signal), report.job)?;
     }
-    if count == 0 && !args.all {
-        bail!("there is no job `{start}`; `viaduct ps` shows those that there are");
+    if told.is_empty() && !args.all {
+        bail!("the job `{start}` has just ended");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The one job whose name begins like this.
+fn the_job(start: &str, local: bool) -> Result<String> {
+    let all = visit(&JobsAsk { start: String::new(), signal: None }, local)?;
+    let mut fitting: Vec<(String, String)> = all
+        .into_iter()
+        .map(|(_, report, _)| (report.job, report.command))
+        .filter(|(job, _)| job.starts_with(start))
+        .collect();
+    fitting.sort();
+    fitting.dedup_by(|one, two| one.0 == two.0);
+    match &fitting[..] {
+        [] => bail!("there is no job `{start}`; `viaduct ps` shows those that there are"),
+        [(job, _)] => Ok(job.clone()),
+        several => {
+            let list: Vec<String> =
+                several.iter().map(|(job, command)| format!("\n  {job}  {command}")).collect();
+            bail!(
+                "`{start}` is the beginning of {} jobs; write more of the one that is meant:{}",
+                several.len(),
+                list.concat()
+            )
+        }
+    }
 }

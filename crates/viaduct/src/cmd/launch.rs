@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use viaduct_catapult::hosts::{self, Host, Source};
 use viaduct_catapult::jobs::Door;
 use viaduct_catapult::outcome::Outcome;
 use viaduct_catapult::output::Mode;
-use viaduct_catapult::plan::{Input, NodePlan, Placement, Program, Wish};
+use viaduct_catapult::plan::{Input, MapBy, NodePlan, Placement, Program, Wish};
 use viaduct_catapult::{Error, allocation, dry, environment, guard, words};
 use viaduct_job::Token;
 use viaduct_os::{random, runtime_dir};
 
-use crate::cli::launch::{LaunchArgs, SectionArgs, VALUED, When};
+use crate::cli::launch::{self as words_of, LaunchArgs, SectionArgs, When};
 use crate::cmd::far::{self, Cargo};
 use crate::cmd::jobs;
 use crate::output::table;
@@ -29,7 +29,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     let wishes = wishes(args)?;
     let hosts = hosts(args)?;
-    let placement = Placement::new(&wishes, &hosts, args.ppn)?;
+    let placement = Placement::new(&wishes, &hosts, args.ppn, MapBy::Slot)?;
     let plans = plans(args, &wishes, &placement)?;
     if args.dry_run {
         return dry_run(&plans);
@@ -103,13 +103,15 @@ fn wishes(args: &LaunchArgs) -> Result<Vec<Wish>> {
     let first = sections.next().unwrap_or_default();
     let mut wishes = vec![wish(first, args.ranks, &args.env, args.wdir.clone())?];
     for section in sections {
-        let words = words::translate(section, &|word| VALUED.contains(&word));
+        let words = words::translate(section, &words_of::section_options(), Some(&words_of::options()))?;
         let section = match SectionArgs::try_parse_from(words) {
             Ok(section) => section,
             Err(why) => bail!("after `:`: {}", why.to_string().trim_start_matches("error: ").trim()),
         };
         let folder = section.wdir.or_else(|| args.wdir.clone());
-        wishes.push(wish(&section.command, section.ranks, &section.env, folder)?);
+        let mut wish = wish(&section.command, section.ranks, &section.env, folder)?;
+        wish.hosts = named_hosts(section.hosts.as_deref(), section.hostfile.as_deref())?;
+        wishes.push(wish);
     }
     Ok(wishes)
 }
@@ -125,7 +127,7 @@ fn wish(
     }
     let command = command.iter().map(|word| word.as_bytes().to_vec()).collect();
     let variables = variables.iter().map(|text| pair(text)).collect::<Result<_>>()?;
-    Ok(Wish { program: Program { command, variables, folder }, count })
+    Ok(Wish { program: Program { command, variables, folder }, count, hosts: None })
 }
 
 fn pair(text: &str) -> Result<(String, String)> {
@@ -137,11 +139,8 @@ fn pair(text: &str) -> Result<(String, String)> {
 
 fn hosts(args: &LaunchArgs) -> Result<Vec<Host>> {
     let here = |slots| vec![Host { name: "localhost".to_owned(), slots }];
-    if let Some(list) = &args.hosts {
-        return host_list(list);
-    }
-    if let Some(path) = &args.hostfile {
-        return Ok(hosts::file::parse(&Files.file(&path.to_string_lossy())?)?);
+    if let Some(hosts) = named_hosts(args.hosts.as_deref(), args.hostfile.as_deref())? {
+        return Ok(hosts);
     }
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut found = allocation::hosts(&variable, &Files)?.unwrap_or_else(|| here(1));
@@ -149,6 +148,15 @@ fn hosts(args: &LaunchArgs) -> Result<Vec<Host>> {
     let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     allocation::call_local(&mut found, own.trim());
     Ok(found)
+}
+
+/// Hosts of a list or a file, if one is given.
+fn named_hosts(list: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<Host>>> {
+    match (list, file) {
+        (Some(list), _) => host_list(list).map(Some),
+        (None, Some(path)) => Ok(Some(hosts::file::parse(&Files.file(&path.to_string_lossy())?)?)),
+        (None, None) => Ok(None),
+    }
 }
 
 /// Hosts as they are typed.
@@ -193,8 +201,9 @@ fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Ve
         bail!("there is no rank {rank} to debug: the job has {size}");
     }
     // Elsewhere there is no environment to inherit from us.
-    let along =
-        |name: &str| environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name);
+    let along = |name: &str| {
+        args.genvall || environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name)
+    };
     let text =
         |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     let mut forwarded: Vec<(String, String)> = std::env::vars_os().filter_map(text).collect();

@@ -79,7 +79,7 @@ pub(crate) struct Loopback<'a> {
 }
 
 impl Loopback<'_> {
-    const HOST: &'static str = "127.0.0.2";
+    pub(crate) const HOST: &'static str = "127.0.0.2";
 
     pub(crate) fn new(folder: &Folder) -> Loopback<'_> {
         let (ssh, run) = (folder.path().join("own-ssh"), folder.path().join("there"));
@@ -99,12 +99,15 @@ impl Loopback<'_> {
     }
 
     pub(crate) fn launch(&self, args: &[&str]) -> Run {
-        let mut command = command(
-            self.folder,
-            &[&["--allow-root", "--connect-timeout", "120", "--hosts", Self::HOST], args].concat(),
-        );
+        finish(self.command(&[&["--hosts", Self::HOST], args].concat()))
+    }
+
+    /// A launch that can reach it, on whatever hosts `args` name.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let words = ["--allow-root", "--connect-timeout", "120"];
+        let mut command = command(self.folder, &[&words[..], args].concat());
         command.env("VIADUCT_SSH", &self.ssh);
-        finish(command)
+        command
     }
 
     /// The agent's process.
