@@ -109,7 +109,8 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<TextFile>) -> Result<()> 
         let kind = entry.file_type()?;
         if kind.is_dir() && !is_made_by_a_tool(&path) {
             collect(root, &path, files)?;
-        } else if kind.is_file() && is_text(&path) {
+        } else if kind.is_file() && is_text(&path) && entry.file_name() != ".git" {
+            // (In a second worktree of a repository `.git` is a file of git's.)
             // What is not UTF-8 is no text of ours.
             let Ok(text) = fs::read_to_string(&path) else { continue };
             files.push(TextFile { path: path.strip_prefix(root).unwrap_or(&path).to_owned(), text });
