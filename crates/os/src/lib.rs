@@ -91,6 +91,7 @@ pub mod fork;
 pub mod futex;
 pub mod inherit;
 pub mod memory;
+pub mod pages;
 pub mod point;
 pub mod poll;
 pub mod process;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use viaduct_kit::cc::compile_c;
 use viaduct_kit::child::{Child, hear, say};
 use viaduct_kit::effort::scaled;
 use viaduct_kit::packages::skip;
@@ -246,4 +247,71 @@ fn a_message_that_nobody_takes_does_not_keep_its_memory() {
     assert!(matches!(nic.poll_send(vi), Ok(None) | Err(Error::QueueEmpty)));
     peer.send_line("look");
     assert_eq!(peer.expect_line("back ", LIMIT), "Flushed", "half a message is none");
+}
+
+/// Makes the look-up of names below `.slow` take seconds, and then fail.
+const SLOW_RESOLVER: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+    const char *seconds = getenv("SLOW_SECONDS");
+    if (!name || !seconds || !strstr(name, ".slow")) {
+        *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+        return real(name, service, hints, found);
+    }
+    sleep((unsigned)atoi(seconds));
+    return EAI_AGAIN;
+}
+"#;
+
+// Connects to the parent, and then looks for hosts whose names take long to look up.
+viaduct_kit::child!(SEEKER, |args| {
+    let (mut nic, tag) = nic(Path::new(&args[0]), args[1].parse().unwrap()).expect("the parent has one");
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    nic.connect_request(vi, &meeting(), LONG).unwrap();
+    say("connected");
+    for n in 0..6 {
+        let other = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        let address = format!("host{n}.slow/echo").parse().unwrap();
+        nic.connect_start(other, None, &address, &[], LONG).unwrap();
+        if n == 5 {
+            let found = nic.connect_finish(other);
+            assert!(matches!(found, Err(Error::NotReachable(_))), "{found:?}");
+        }
+    }
+    // Nor does one that looks up where to listen stop what goes on beside it.
+    let listens = nic.listen(&"host.slow/echo".parse().unwrap(), 1);
+    assert!(matches!(listens, Err(Error::NotReachable(_))));
+    let buffer = nic.alloc(40, MemAttributes::local(tag)).unwrap();
+    nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+    say(format!("sent {:?}", nic.wait_send(vi, LONG).unwrap().status));
+    hear();
+});
+
+#[test]
+fn connections_survive_a_name_server_that_takes_long() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "a slow name server");
+    let Some(resolver) = compile_c(SLOW_RESOLVER, &["-shared", "-fPIC", "-ldl"]) else { return };
+    let folder = TempDir::new("ofi");
+    let silence = scaled(Duration::from_millis(SILENCE)).as_millis() as u64;
+    let Some((mut nic, tag)) = nic(folder.path(), silence) else { return };
+    let listener = nic.listen(&meeting(), 1).unwrap();
+    let mut command = SEEKER.command(&[folder.path().to_str().unwrap(), &silence.to_string()]);
+    // Longer than the silence after which a connection is lost.
+    command.env("LD_PRELOAD", resolver.path()).env("SLOW_SECONDS", (silence * 3 / 1000).to_string());
+    let mut peer = Child::start("SEEKER", command);
+    let request = nic.wait_listener(listener, LONG).unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    let buffer = nic.alloc(64, MemAttributes::local(tag)).unwrap();
+    nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    peer.expect_line("connected", LIMIT);
+    assert_eq!(peer.expect_line("sent ", LIMIT), "Success");
+    let got = nic.wait_recv(vi, LONG).unwrap();
+    assert_eq!((got.status, got.length), (Status::Success, 40));
 }

@@ -10,11 +10,14 @@
 //! ```
 //!
 //! This file is what both sides do. [`client`] and [`server`] have the steps of each, [`peer`] those of two NICs that
-//! ask for each other.
+//! ask for each other; [`lookup`] asks name servers.
 
 mod client;
+mod lookup;
 mod peer;
 mod server;
+
+pub(super) use peer::waits;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +37,7 @@ use super::nic::Core;
 use super::place::Claim;
 use super::wire::{HEAD, Hello, step};
 
-/// Who connects has to have said who it is by then.
+/// A connection whose ends have not proved themselves to each other by then is dropped, counted from its beginning.
 pub(super) const GREETING_NS: u64 = 5_000_000_000;
 /// How long a peer that is not there yet is left alone.
 pub(super) const RETRY_NS: u64 = 5_000_000;
@@ -123,9 +126,25 @@ impl Lane {
     pub(super) fn open(&mut self, core: &Core, vi: Vi, theirs: Window, frame: usize) {
         self.flow = Flow::new(core.window(), theirs);
         self.room = frame - HEAD;
+        self.stranger = false;
         self.copied = self.frames.send_size.min(frame) - HEAD;
         self.vi = Some(vi);
         self.stage = Stage::Open;
+    }
+}
+
+impl Lane {
+    /// When it ends unless it gets on, whatever its other end says until then.
+    fn deadline(&self) -> Option<u64> {
+        let greeted = self.born + GREETING_NS;
+        match self.stage {
+            Stage::Closing { until } if self.stranger => Some(until.min(greeted)),
+            Stage::Closing { until } => Some(until),
+            Stage::Dialling { .. } | Stage::Greeting { .. } | Stage::Arriving | Stage::Proving { .. } => {
+                Some(greeted)
+            }
+            Stage::Open | Stage::Asking { .. } | Stage::Asked { .. } => None,
+        }
     }
 }
 
@@ -215,17 +234,13 @@ impl Engine {
         let ids: Vec<u32> = self.lanes.keys().copied().collect();
         for id in ids {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
+            if lane.deadline().is_some_and(|end| now >= end) {
+                self.over(core, id, libc::ETIMEDOUT);
+                continue;
+            }
             let quiet = now.saturating_sub(lane.heard);
             match lane.stage {
-                Stage::Closing { until } if now >= until => {
-                    self.remove(id);
-                }
                 Stage::Closing { .. } => self.touch(id),
-                Stage::Dialling { .. } | Stage::Greeting { .. } | Stage::Arriving | Stage::Proving { .. }
-                    if quiet >= GREETING_NS =>
-                {
-                    self.over(core, id, libc::ETIMEDOUT);
-                }
                 Stage::Open | Stage::Asking { .. } | Stage::Asked { .. } => {
                     if quiet >= silence && lane.end.is_none() {
                         self.over(core, id, libc::ETIMEDOUT);
@@ -250,7 +265,9 @@ impl Engine {
         let now = clock::now_ns();
         let retry = self.retry.map(|at| at.saturating_sub(now).max(1_000_000));
         let lanes = (!self.lanes.is_empty()).then(|| (core.heartbeat_ns() / 2).max(1_000_000));
-        retry.into_iter().chain(lanes).min()
+        let ends = self.lanes.values().filter_map(Lane::deadline).min();
+        let ends = ends.map(|at| at.saturating_sub(now).max(1_000_000));
+        retry.into_iter().chain(lanes).chain(ends).min()
     }
 
     /// The NIC closes: requests are answered, names are given back, connections end.

@@ -15,33 +15,22 @@ pub(super) fn run(core: &Arc<Core>) {
     let (mut watch, mut seen) = (Watch::default(), 0);
     while !core.stop.load(Ordering::Acquire) {
         core.pace.comes();
-        let (calls, timeout) = {
+        let timeout = {
             let mut engine = lock(&core.engine);
             engine.events(core);
             engine.look_at_the_clock(core);
             // Last: the queue has to be empty when its descriptor is slept on.
             let all = engine.progress(core);
-            let calls = std::mem::take(&mut engine.calls);
             let may_sleep = all && engine.fabric.may_sleep();
-            let timeout = match watch.begin(&mut engine, core) && may_sleep {
+            match watch.begin(&mut engine, core) && may_sleep {
                 true => engine.sleep_ns(core).map(Duration::from_nanos),
                 false => Some(Duration::ZERO),
-            };
-            (calls, timeout)
-        };
-        if calls.is_empty() {
-            // Messages may be the owner's to take; connections that come and go are not.
-            let messages = watch.sleep(core, timeout);
-            if core.pace.leaves_it_to_the_owner(messages) {
-                core.pace.step_aside(&mut seen);
             }
-            continue;
-        }
-        watch.end(core);
-        // A name server may take its time: not under the lock.
-        for call in calls {
-            let places = core.names.places(&call.remote);
-            lock(&core.engine).start_at(core, call, places);
+        };
+        // Messages may be the owner's to take; connections that come and go are not.
+        let messages = watch.sleep(core, timeout);
+        if core.pace.leaves_it_to_the_owner(messages) {
+            core.pace.step_aside(&mut seen);
         }
     }
 }

@@ -43,8 +43,9 @@ pub(super) struct Engine {
     pub(super) looked: bool,
     /// Our requests that have neither been answered nor given up, by VI, with the number of the request.
     pub(super) asked: HashMap<Vi, u64>,
-    /// Requests that have to be looked up by name, and peers that are tried again.
-    pub(super) calls: Vec<Call>,
+    /// Requests whose host waits to be looked up by name, and how many are being looked up.
+    pub(super) calls: VecDeque<Call>,
+    pub(super) looking_up: usize,
     /// Peers that we ask for, with the addresses crossed.
     pub(super) wants: Vec<Call>,
     /// When peers that were not there are tried again.
@@ -87,7 +88,8 @@ impl Engine {
             ready: Vec::new(),
             looked: false,
             asked: HashMap::new(),
-            calls: Vec::new(),
+            calls: VecDeque::new(),
+            looking_up: 0,
             wants: Vec::new(),
             retry: None,
             look_next: 0,
@@ -223,7 +225,8 @@ impl Engine {
         self.by_ep.get(&ep).copied()
     }
 
-    /// A lane with buffers posted, on an endpoint for this address or request.
+    /// A lane with buffers posted, on an endpoint for this address or request. One of a client that came by itself has
+    /// buffers for greetings alone.
     pub(super) fn make_lane(
         &mut self,
         core: &Core,
@@ -232,9 +235,12 @@ impl Engine {
         ours: RemoteAttributes,
     ) -> Result<u32, viaduct_via::Error> {
         let ep = self.fabric.endpoint(info)?;
-        let frames = core.config.window + core.config.window + SPARE;
-        let size = core.config.frame;
-        let frames = Frames::new(&self.fabric, (size, size.min(COPIED)), frames, frames, &core.budget)?;
+        let count = core.config.window + core.config.window + SPARE;
+        let sizes = (core.config.frame, core.config.frame.min(COPIED));
+        let frames = match stage {
+            Stage::Arriving => Frames::small(&self.fabric, sizes, count, count, &core.budget)?,
+            _ => Frames::full(&self.fabric, sizes, count, count, &core.budget)?,
+        };
         loop {
             self.next_lane = self.next_lane.wrapping_add(1);
             if !self.lanes.contains_key(&self.next_lane) {
@@ -280,7 +286,7 @@ impl Engine {
     fn arrived(&mut self, core: &Arc<Core>, id: u32, buffer: u16, len: usize) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.heard = clock::now_ns();
-        let len = len.min(lane.frames.size);
+        let len = len.min(lane.frames.receive(usize::from(buffer)).1);
         // SAFETY: the receive is done, and posted again by `release` alone, after the last use of the bytes.
         let bytes = unsafe { lane.frames.arrived(usize::from(buffer), 0, len) };
         let checked = Head::parse(bytes).and_then(|(kind, head, rest)| {
@@ -306,8 +312,9 @@ impl Engine {
                 }
                 _ => {
                     lane.release(buffer, kind);
-                    match kind {
-                        Kind::Alive => Ok(()),
+                    match (kind, &lane.stage) {
+                        // Both have proved themselves, and the owner takes its time to answer.
+                        (Kind::Alive, Stage::Asking { .. } | Stage::Asked { .. }) => Ok(()),
                         _ => Err(viaduct_via::Error::Protocol("a frame before the greeting")),
                     }
                 }

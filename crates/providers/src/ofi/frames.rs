@@ -1,75 +1,130 @@
 //! Memory of one connection: buffers in which frames arrive and from which they leave.
 //!
-//! One block for all, of pages that cost nothing until they are used. The last buffer that became free is the next to be
-//! used, so that a quiet connection touches few of them.
+//! A connection that has not proved to be of this job has two small buffers each way, for the two greetings that it may
+//! send and the two that it may hear ([`GREETINGS`]). The others come with the proof ([`Frames::grow`]): pages that cost
+//! nothing until they are used. The last buffer that became free is the next to send from, so that a quiet connection
+//! touches few of them.
+//!
+//! ```text
+//!   number       0 ... receiving-1     receiving ... receiving+1
+//!   receives     of `size` bytes       of GREETING bytes             likewise for those that send
+//! ```
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::ptr;
 
 use viaduct_os::budget::{Budget, Charge};
+use viaduct_os::pages::Pages;
 use viaduct_via::Error;
 
 use super::endpoint::Registered;
 use super::fabric::Fabric;
+use super::wire::{HEAD, Hello};
 
-const PAGE: usize = 4096;
+/// Buffers of each direction for what is said before the proof: a request and a proof, a challenge and an answer.
+pub(crate) const GREETINGS: usize = 2;
+/// Bytes of each.
+pub(crate) const GREETING: usize = 1024;
+
+const _: () = assert!(HEAD + size_of::<Hello>() <= GREETING);
 
 /// The buffers of one connection.
 pub(crate) struct Frames {
-    /// Dropped before the memory goes.
-    registered: Option<Registered>,
-    memory: *mut u8,
-    layout: Layout,
+    greetings: Option<Block>,
+    main: Option<Block>,
     /// Bytes of a buffer that receives, and of one that sends.
     pub(crate) size: usize,
     pub(crate) send_size: usize,
-    /// How many receive, and how many send.
+    /// How many receive, and how many send, besides those for greetings.
     pub(crate) receiving: usize,
     pub(crate) sending: usize,
+}
+
+/// Memory that libfabric may use.
+struct Block {
+    /// Dropped before the memory goes.
+    registered: Option<Registered>,
+    pages: Pages,
     _charge: Charge,
 }
 
-// SAFETY: plain memory that the engine's lock guards.
-unsafe impl Send for Frames {}
+impl Block {
+    fn new(fabric: &Fabric, bytes: usize, budget: &Budget) -> Result<Block, Error> {
+        let charge = budget.charge(bytes as u64)?;
+        let mut block = Block { registered: None, pages: Pages::new(bytes)?, _charge: charge };
+        if fabric.info.registers_buffers() {
+            // SAFETY: the pages go after the registration, by the order of the fields.
+            block.registered = Some(unsafe { fabric.register(block.pages.as_ptr(), bytes)? });
+        }
+        Ok(block)
+    }
+
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.pages.len() && len <= self.pages.len() - offset, "outside of the block");
+        // SAFETY: inside of the pages, which was just checked.
+        unsafe { self.pages.as_ptr().add(offset) }
+    }
+
+    fn desc(&self) -> *mut c_void {
+        self.registered.as_ref().map_or(ptr::null_mut(), Registered::desc)
+    }
+}
 
 impl Frames {
-    pub(crate) fn new(
+    /// Buffers for greetings alone.
+    pub(crate) fn small(
         fabric: &Fabric,
         (size, send_size): (usize, usize),
         receiving: usize,
         sending: usize,
         budget: &Budget,
     ) -> Result<Frames, Error> {
-        let bytes = size * receiving + send_size * sending;
-        let charge = budget.charge(bytes as u64)?;
-        let layout = Layout::from_size_align(bytes, PAGE).expect("a few megabytes");
-        // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
-            return Err(Error::Limit { what: "memory for a connection", limit: bytes as u64 });
-        }
-        let mut frames =
-            Frames { registered: None, memory, layout, size, send_size, receiving, sending, _charge: charge };
-        if fabric.info.registers_buffers() {
-            // SAFETY: the memory is freed after the registration, by drop.
-            frames.registered = Some(unsafe { fabric.register(memory, bytes)? });
-        }
+        let greetings = Some(Block::new(fabric, 2 * GREETINGS * GREETING, budget)?);
+        Ok(Frames { greetings, main: None, size, send_size, receiving, sending })
+    }
+
+    /// All but those for greetings.
+    pub(crate) fn full(
+        fabric: &Fabric,
+        (size, send_size): (usize, usize),
+        receiving: usize,
+        sending: usize,
+        budget: &Budget,
+    ) -> Result<Frames, Error> {
+        let mut frames = Frames { greetings: None, main: None, size, send_size, receiving, sending };
+        frames.grow(fabric, budget)?;
         Ok(frames)
     }
 
-    /// The buffer in which frames arrive with this number.
-    pub(crate) fn receive(&self, number: usize) -> *mut u8 {
-        assert!(number < self.receiving, "no such buffer");
-        // SAFETY: inside the block.
-        unsafe { self.memory.add(number * self.size) }
+    /// Makes the buffers that a connection of this job has.
+    pub(crate) fn grow(&mut self, fabric: &Fabric, budget: &Budget) -> Result<(), Error> {
+        let bytes = self.size * self.receiving + self.send_size * self.sending;
+        self.main = Some(Block::new(fabric, bytes, budget)?);
+        Ok(())
+    }
+
+    /// Whether there are more than those for greetings.
+    pub(crate) fn is_grown(&self) -> bool {
+        self.main.is_some()
+    }
+
+    /// The buffer in which frames arrive with this number, and how long it is.
+    pub(crate) fn receive(&self, number: usize) -> (*mut u8, usize) {
+        match number.checked_sub(self.receiving) {
+            None => (self.block(true).at(number * self.size, self.size), self.size),
+            Some(n) => (self.block(false).at(n * GREETING, GREETING), GREETING),
+        }
     }
 
     /// The buffer from which frames leave with this number.
     pub(crate) fn send(&self, number: usize) -> *mut u8 {
-        assert!(number < self.sending, "no such buffer");
-        // SAFETY: inside the block.
-        unsafe { self.memory.add(self.receiving * self.size + number * self.send_size) }
+        match number.checked_sub(self.sending) {
+            None => {
+                let offset = self.receiving * self.size + number * self.send_size;
+                self.block(true).at(offset, self.send_size)
+            }
+            Some(n) => self.block(false).at((GREETINGS + n) * GREETING, GREETING),
+        }
     }
 
     /// Bytes of a buffer in which a frame has arrived.
@@ -77,21 +132,24 @@ impl Frames {
     /// # Safety
     /// The receive is done and is not posted again as long as the bytes are used, which the lifetime does not say.
     pub(crate) unsafe fn arrived<'a>(&self, number: usize, offset: usize, len: usize) -> &'a [u8] {
-        assert!(offset <= self.size && len <= self.size - offset, "outside of the buffer");
-        // SAFETY: inside the buffer, and nobody writes there (the caller's promise).
-        unsafe { std::slice::from_raw_parts(self.receive(number).add(offset), len) }
+        let (memory, size) = self.receive(number);
+        assert!(offset <= size && len <= size - offset, "outside of the buffer");
+        // SAFETY: inside the buffer, and nothing writes there (the caller's promise).
+        unsafe { std::slice::from_raw_parts(memory.add(offset), len) }
     }
 
-    /// What libfabric wants to know of the memory.
-    pub(crate) fn desc(&self) -> *mut c_void {
-        self.registered.as_ref().map_or(ptr::null_mut(), Registered::desc)
+    /// What libfabric wants to know of the memory of a buffer that receives.
+    pub(crate) fn receive_desc(&self, number: usize) -> *mut c_void {
+        self.block(number < self.receiving).desc()
     }
-}
 
-impl Drop for Frames {
-    fn drop(&mut self) {
-        self.registered = None;
-        // SAFETY: made with this layout, and freed once.
-        unsafe { dealloc(self.memory, self.layout) };
+    /// What libfabric wants to know of the memory of a buffer that sends.
+    pub(crate) fn send_desc(&self, number: usize) -> *mut c_void {
+        self.block(number < self.sending).desc()
+    }
+
+    fn block(&self, main: bool) -> &Block {
+        let block = if main { &self.main } else { &self.greetings };
+        block.as_ref().expect("numbers are given out for buffers that there are")
     }
 }

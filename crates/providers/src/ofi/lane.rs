@@ -5,15 +5,17 @@
 
 use std::collections::VecDeque;
 
+use viaduct_os::budget::Budget;
 use viaduct_via::raw::RawSegment;
-use viaduct_via::{Error, Fault, RemoteAttributes, Status, Vi};
+use viaduct_via::{Error, Fault, Reliability, RemoteAttributes, Status, Vi};
 use zerocopy::IntoBytes;
 
 use super::abi::FI_EAGAIN;
 use super::connect::Stage;
 use super::endpoint::Active;
+use super::fabric::Fabric;
 use super::flow::{Flow, Window};
-use super::frames::Frames;
+use super::frames::{Frames, GREETING, GREETINGS};
 use super::mem::Regions;
 use super::outgoing::{Outgoing, Straight};
 use super::rdma::{Flight, Reply};
@@ -46,6 +48,13 @@ pub(super) struct Lane {
     sequence_out: u32,
     sequence_in: u32,
     free: Vec<u16>,
+    /// Sends that libfabric has not finished.
+    under_way: usize,
+    /// When it was made; and whether its other end came by itself and has not proved to be of this job.
+    pub(super) born: u64,
+    pub(super) stranger: bool,
+    /// The port that was dialled: the peer's if it is we who called, else ours.
+    pub(super) port: u16,
     /// When something was last heard and said, in clock nanoseconds.
     pub(super) heard: u64,
     pub(super) said: u64,
@@ -114,10 +123,19 @@ impl Lane {
         ours: RemoteAttributes,
         now: u64,
     ) -> Lane {
+        let (grown, sending) = (frames.is_grown(), frames.sending as u16);
         Lane {
-            free: (0..frames.sending as u16).collect(),
+            free: if grown {
+                (0..sending).collect()
+            } else {
+                (sending..sending + GREETINGS as u16).collect()
+            },
+            under_way: 0,
+            born: now,
+            stranger: !grown,
+            port: 0,
             room: frames.size - HEAD,
-            copied: frames.send_size - HEAD,
+            copied: if grown { frames.send_size } else { GREETING } - HEAD,
             most_places: 0,
             inject: 0,
             flow: Flow::new(Window::default(), Window::default()),
@@ -160,7 +178,12 @@ impl Lane {
 
     /// Posts every buffer that receives.
     pub(super) fn post_all(&mut self) -> Result<(), Error> {
-        for buffer in 0..self.frames.receiving as u16 {
+        let receiving = self.frames.receiving as u16;
+        let there = match self.frames.is_grown() {
+            true => 0..receiving,
+            false => receiving..receiving + GREETINGS as u16,
+        };
+        for buffer in there {
             self.post(buffer);
         }
         match self.end {
@@ -173,11 +196,20 @@ impl Lane {
         }
     }
 
+    /// The other end has proved to be of this job: it gets the buffers that a connection has.
+    pub(super) fn grow(&mut self, fabric: &Fabric, budget: &Budget) -> Result<(), Error> {
+        self.frames.grow(fabric, budget)?;
+        self.free = (0..self.frames.sending as u16).collect();
+        self.copied = self.frames.send_size - HEAD;
+        self.post_all()
+    }
+
     fn post(&mut self, buffer: u16) {
-        let (to, len) = (self.frames.receive(usize::from(buffer)), self.frames.size);
+        let (to, len) = self.frames.receive(usize::from(buffer));
+        let desc = self.frames.receive_desc(usize::from(buffer));
         let context = context(self.id, false, buffer);
         // SAFETY: the buffer is nobody's: it was never posted, or what came in it was dealt with.
-        let code = unsafe { self.ep.recv(to, len, self.frames.desc(), context) };
+        let code = unsafe { self.ep.recv(to, len, desc, context) };
         if code != 0 {
             // There are never more receives than the queue holds, so this is no shortage.
             self.lost();
@@ -187,7 +219,8 @@ impl Lane {
     /// The buffer of a frame is free again: it is posted, and its credit goes back.
     pub(super) fn release(&mut self, buffer: u16, kind: Kind) {
         self.flow.freed(kind.class());
-        if self.end != Some(Fault::Lost) {
+        // Those for greetings are used once.
+        if self.end != Some(Fault::Lost) && usize::from(buffer) < self.frames.receiving {
             self.post(buffer);
         }
     }
@@ -216,9 +249,13 @@ impl Lane {
             return went;
         }
         // SAFETY: the buffer is not touched until its completion is read.
-        let code =
-            unsafe { self.ep.send(memory, HEAD + len, self.frames.desc(), context(self.id, true, buffer)) };
-        self.posted(kind, credits, code)
+        let code = unsafe {
+            let desc = self.frames.send_desc(usize::from(buffer));
+            self.ep.send(memory, HEAD + len, desc, context(self.id, true, buffer))
+        };
+        let went = self.posted(kind, credits, code);
+        self.under_way += usize::from(went);
+        went
     }
 
     /// Sends a frame with `len` bytes from these places, which stay as they are until its completion was read. The buffer
@@ -239,7 +276,9 @@ impl Lane {
         };
         // SAFETY: as above; memory of a posted descriptor stays until it is back, and it is not given back before.
         let code = unsafe { self.ep.send_gathered(&start, places, context(self.id, true, buffer)) };
-        self.posted(kind, credits, code).then_some(buffer)
+        let went = self.posted(kind, credits, code);
+        self.under_way += usize::from(went);
+        went.then_some(buffer)
     }
 
     /// A buffer with the header of a frame in it, and the credits that it gives back. `None` if the frame has to wait.
@@ -288,7 +327,11 @@ impl Lane {
 
     /// The buffer of a frame that went is free again.
     pub(super) fn sent(&mut self, buffer: u16) {
-        self.free.push(buffer);
+        self.under_way -= 1;
+        // Those for greetings are too small for anything else.
+        if usize::from(buffer) < self.frames.sending || !self.frames.is_grown() {
+            self.free.push(buffer);
+        }
         self.news |= self.straight.sent(buffer);
         self.room_again();
     }
@@ -302,7 +345,7 @@ impl Lane {
 
     /// Nothing that we sent is under way any more.
     pub(super) fn all_sent(&self) -> bool {
-        self.free.len() == self.frames.sending
+        self.under_way == 0
     }
 
     /// Checks the header of a frame that came, and takes what every header carries.
@@ -315,6 +358,12 @@ impl Lane {
         self.flow.received(kind.class(), credits)?;
         if credits != Window::default() {
             self.room_again();
+        }
+        // Only a receiver of this level says anything of single messages, and not before the connection stands.
+        let stands = matches!(self.stage, Stage::Open | Stage::Closing { .. });
+        let reports = self.ours.reliability == Reliability::ReliableReception && stands;
+        if !reports && (head.is(FAILED) || head.acked.get() != 0) {
+            return Err(Error::Protocol("a report on a message that no report is due for"));
         }
         let more = head.acked.get().wrapping_sub(self.acked);
         if more > self.acks_awaited.wrapping_sub(self.acked) {
@@ -347,9 +396,9 @@ impl Lane {
 
     /// Sends whatever is due, as far as there is room. Whether libfabric will say that something of it is done.
     pub(super) fn flush(&mut self, regions: &Regions) -> bool {
-        let before = self.free.len();
+        let before = self.under_way;
         self.flush_all(regions);
-        self.free.len() < before
+        self.under_way > before
     }
 
     fn flush_all(&mut self, regions: &Regions) {

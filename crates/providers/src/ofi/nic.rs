@@ -17,12 +17,13 @@ use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
 };
 
+use super::connect::waits;
 use super::control;
 use super::engine::Engine;
 use super::fabric::Fabric;
 use super::flow::Window;
 use super::pace::{Pace, Paced};
-use super::place::Names;
+use super::place::{self, Names};
 use crate::bell::{Bell, LocalWord};
 use crate::config::OfiConfig;
 use crate::parties::MAX_PRIVATE;
@@ -233,7 +234,8 @@ impl Provider for Ofi {
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
-        self.core.hold().listen(&self.core, address, backlog)
+        let at = place::own(address)?;
+        self.core.hold().listen(&self.core, address, at, backlog)
     }
 
     fn set_waiting(&mut self, listener: ListenId, waiting: bool) {
@@ -251,7 +253,7 @@ impl Provider for Ofi {
         remote: &NetAddress,
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
-        super::place::Place::of(remote)?;
+        place::Place::of(remote)?;
         let mut engine = self.core.hold();
         let from = match local {
             Some(local) => local.clone(),
@@ -269,8 +271,10 @@ impl Provider for Ofi {
         remote: &NetAddress,
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
-        super::place::Place::of(remote)?;
-        self.core.hold().request_peer(&self.core, vi, local, remote, ours)
+        place::Place::of(remote)?;
+        // Only the one that waits needs a port.
+        let at = if waits(local, remote) { place::own(local)? } else { (None, None) };
+        self.core.hold().request_peer(&self.core, vi, (local, at), remote, ours)
     }
 
     fn cancel(&mut self, vi: Vi) {

@@ -34,7 +34,7 @@ pub(super) struct Outgoing {
     /// All pieces are out; the immediate data of an RDMA write is not.
     written: bool,
     /// Left its memory straight, with frames up to this number.
-    straight: Option<u32>,
+    pub(super) straight: Option<u32>,
 }
 
 impl Outgoing {

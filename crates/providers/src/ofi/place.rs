@@ -71,6 +71,7 @@ impl Place {
 }
 
 /// Finds and claims names.
+#[derive(Clone)]
 pub(crate) struct Names {
     folder: PathBuf,
     job: u64,
@@ -193,6 +194,21 @@ impl Names {
         let name = digest(self.job ^ host, address.discriminator());
         self.folder.join(format!("ofi-{name:016x}"))
     }
+}
+
+/// An address of our own to listen at: its host as a number, and its port, where it has them. May ask a name server, so
+/// not to be called under a lock.
+pub(crate) fn own(address: &NetAddress) -> Result<(Option<IpAddr>, Option<u16>), Error> {
+    let Place::There { host, port } = Place::of(address)? else { return Ok((None, None)) };
+    let ip = match host.parse() {
+        Ok(ip) => ip,
+        Err(_) => {
+            let unknown = |e: std::io::Error| Error::NotReachable(format!("{host}: {e}"));
+            let mut found = (host.as_str(), 0).to_socket_addrs().map_err(unknown)?.map(|a| a.ip());
+            found.next().unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+        }
+    };
+    Ok((Some(ip), port))
 }
 
 /// Whether an address can be used without asking a name server.

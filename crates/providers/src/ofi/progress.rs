@@ -5,7 +5,7 @@ use viaduct_via::{Error, Fault, Op, Queues, Reliability, Status};
 
 use super::lane::{Held, Lane};
 use super::mem::Regions;
-use super::rdma::{Waits, scatter};
+use super::rdma::{Flight, Waits, scatter};
 use super::wire::{FIRST, HEAD, Head, Kind, LAST};
 
 impl Lane {
@@ -50,6 +50,7 @@ impl Lane {
 
     /// Completes descriptors of the send queue, in order. False if one of them breaks the connection.
     fn settle(&mut self, queues: &mut Queues<'_>) -> bool {
+        self.give_up_rest();
         while let Some(flight) = self.flights.front() {
             let (index, length) = (flight.index, flight.length);
             if !self.straight.is_done(flight.straight) {
@@ -74,19 +75,31 @@ impl Lane {
                 if !half {
                     queues.complete_send(index, status, length);
                 }
+                self.give_up_rest();
                 continue;
+            }
+            // Its memory goes back to the program: what is not out yet stays here.
+            if half && self.outgoing.as_ref().is_some_and(|out| out.index == index) {
+                self.outgoing = None;
             }
             if !self.failed(queues, index, status) {
                 return false;
             }
         }
-        // The peer has no use for the rest of a message that is only partly out.
-        if let Some(status) = self.failed.filter(|_| self.acks_used == self.acked)
-            && let Some(index) = self.outgoing.as_ref().map(|out| out.index)
-        {
-            return self.failed(queues, index, status);
-        }
         true
+    }
+
+    /// The peer has refused the message that is only partly out: the rest is not sent, and the descriptor is done when
+    /// libfabric has let go of the frames that left straight from its memory.
+    fn give_up_rest(&mut self) {
+        let its_turn = self.flights.is_empty() && self.acks_used == self.acked;
+        if self.failed.is_some()
+            && its_turn
+            && let Some(out) = self.outgoing.take()
+        {
+            let (index, straight) = (out.index, out.straight);
+            self.flights.push_back(Flight { index, length: 0, waits: Waits::Ack, straight });
+        }
     }
 
     /// A descriptor failed. False if that is the end of the connection.

@@ -29,6 +29,10 @@ use super::sys::Fi;
 use super::wire::{HEAD, Head, Hello, Kind, LAST, step};
 use crate::config::OfiConfig;
 
+mod memory;
+mod relay;
+mod strangers;
+
 const FRAME: usize = 4096;
 const BUFFERS: usize = 64;
 /// Context of the only send under way.
@@ -42,6 +46,7 @@ struct Rogue {
     memory: Vec<u8>,
     out: Vec<u8>,
     sent: u32,
+    port: u16,
     inbox: VecDeque<Vec<u8>>,
     over: bool,
 }
@@ -54,12 +59,16 @@ enum Heard {
 
 impl Rogue {
     fn new(config: &OfiConfig, token: &Token) -> Rogue {
+        let host = viaduct_job::HostId::of_this(None).unwrap();
+        let names = Names::new(config.runtime_dir.clone().unwrap(), token, host);
+        Rogue::at(config, names.find(&"door".parse().unwrap()).expect("the scene listens"))
+    }
+
+    /// Connects to this place.
+    fn at(config: &OfiConfig, place: std::net::SocketAddr) -> Rogue {
         let fi = Fi::load(&config.library).unwrap();
         let info = Info::find(fi, Some("tcp"), super::abi::FI_MSG).unwrap().first_of("tcp").unwrap();
         let fabric = Fabric::open(fi, info, false).unwrap();
-        let host = viaduct_job::HostId::of_this(None).unwrap();
-        let names = Names::new(config.runtime_dir.clone().unwrap(), token, host);
-        let place = names.find(&"door".parse().unwrap()).expect("somebody listens");
         let ep = fabric.endpoint(&fabric.info.leading_to(place)).unwrap();
         let mut rogue = Rogue {
             ep,
@@ -67,6 +76,7 @@ impl Rogue {
             memory: vec![0; FRAME * 2 * BUFFERS],
             out: Vec::new(),
             sent: 0,
+            port: place.port(),
             inbox: VecDeque::new(),
             over: false,
         };
@@ -170,6 +180,11 @@ struct Scene {
 }
 
 fn scene() -> Option<Scene> {
+    scene_with(FRAME)
+}
+
+/// A scene with frames of so many bytes.
+fn scene_with(frame: usize) -> Option<Scene> {
     let folder = TempDir::new("rogue");
     let token = Token::random();
     let config = OfiConfig {
@@ -177,7 +192,7 @@ fn scene() -> Option<Scene> {
         runtime_dir: Some(folder.path().to_owned()),
         token: Some(token.clone()),
         bind: Some(std::net::Ipv4Addr::LOCALHOST.into()),
-        frame: FRAME,
+        frame,
         ..OfiConfig::default()
     };
     let provider = match super::open(config.clone()) {
@@ -194,11 +209,16 @@ fn scene() -> Option<Scene> {
 }
 
 fn request() -> Hello {
+    request_of(Reliability::ReliableDelivery, 8)
+}
+
+/// A request of this level, with room for so many frames of each class.
+fn request_of(reliability: Reliability, window: u16) -> Hello {
     let mut hello = Hello::new(step::REQUEST);
     let (to, from): (NetAddress, NetAddress) = ("door".parse().unwrap(), "rogue".parse().unwrap());
     hello.parties.set_addresses(&to, &from);
     hello.parties.set_attributes(&RemoteAttributes {
-        reliability: Reliability::ReliableDelivery,
+        reliability,
         max_transfer_size: 1 << 30,
         qos: 0,
         rdma_write: true,
@@ -206,21 +226,26 @@ fn request() -> Hello {
         ptag: ProtectionTag::from_raw(RawHandle { index: 0, generation: 0 }),
         private_data: Vec::new(),
     });
-    hello.set_window(Window { data: 8, service: 8 }, FRAME);
+    hello.set_window(Window { data: window, service: window }, FRAME);
     hello
 }
 
 impl Scene {
     /// A rogue that is connected by the book, and the VI at our end, with receives posted.
     fn connected(&mut self) -> (Rogue, Vi) {
+        self.connected_at(Reliability::ReliableDelivery, 8)
+    }
+
+    /// A rogue and a VI of this level; the rogue has room for so many frames of each class.
+    fn connected_at(&mut self, level: Reliability, window: u16) -> (Rogue, Vi) {
         let mut rogue = Rogue::new(&self.config, &self.token);
-        let (client, hello) = Client::new(request());
+        let (client, hello) = Client::new(request_of(level, window), rogue.port);
         assert!(rogue.hello(&hello));
         let challenge = rogue.hear_hello();
         let proof = client.challenged(&challenge, &self.token).unwrap();
         assert!(rogue.hello(&proof));
         let asked = self.nic.wait_listener(self.listener, Some(Duration::from_secs(30))).unwrap();
-        let vi = self.nic.create_vi(ViAttributes::new(self.tag)).unwrap();
+        let vi = self.nic.create_vi(ViAttributes::new(self.tag).reliability(level)).unwrap();
         for _ in 0..4 {
             let buffer = self.nic.alloc(64, MemAttributes::local(self.tag)).unwrap();
             self.nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();

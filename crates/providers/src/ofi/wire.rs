@@ -15,7 +15,7 @@ use crate::parties::Parties;
 /// First bytes of a greeting.
 pub(crate) const MAGIC: [u8; 8] = *b"viaduct~";
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Smallest frame that either end may have: a greeting fits into it.
 pub(crate) const MIN_FRAME: usize = 2048;
 

@@ -39,12 +39,10 @@ impl Engine {
         self.asked.get(&call.vi) == Some(&call.number)
     }
 
-    /// Looks up where to go, and goes. Names that need a name server are left to the control thread.
+    /// Looks up where to go, and goes. Names that need a name server are looked up beside.
     pub(in crate::ofi) fn start(&mut self, core: &Arc<Core>, call: Call) {
         if !place::is_plain(&call.remote) {
-            self.calls.push(call);
-            core.pace.call();
-            return;
+            return self.look_up(core, call);
         }
         let places = core.names.places(&call.remote);
         self.start_at(core, call, places);
@@ -83,7 +81,10 @@ impl Engine {
             Ok(id) => id,
             Err(error) => return self.failed(core, &call, error),
         };
-        let dialled = self.lanes.get(&id).map_or(Ok(()), |lane| lane.ep.connect(place));
+        let dialled = self.lanes.get_mut(&id).map_or(Ok(()), |lane| {
+            lane.port = place.port();
+            lane.ep.connect(place)
+        });
         if let Err(errno) = dialled {
             self.remove(id);
             self.not_there(core, call, errno);
@@ -131,7 +132,7 @@ impl Engine {
         hello.parties.set_addresses(&call.remote, &call.from);
         hello.parties.set_attributes(&call.attributes);
         hello.set_window(core.window(), core.config.frame);
-        let (client, request) = Client::new(hello);
+        let (client, request) = Client::new(hello, lane.port);
         lane.stage = Stage::Greeting { call, client: Box::new(client) };
         lane.say(&request);
     }

@@ -1,5 +1,6 @@
 //! Peer to peer: two NICs ask for each other, and the one with the smaller name waits and plays the server.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use viaduct_os::clock;
@@ -13,7 +14,7 @@ use crate::ofi::nic::Core;
 use crate::ofi::wire::{Hello, step};
 
 /// Whether the one with this address waits. Names decide, since the host may be called differently at its other end.
-fn waits(local: &NetAddress, remote: &NetAddress) -> bool {
+pub(in crate::ofi) fn waits(local: &NetAddress, remote: &NetAddress) -> bool {
     (local.discriminator(), local.host()) < (remote.discriminator(), remote.host())
 }
 
@@ -22,7 +23,7 @@ impl Engine {
         &mut self,
         core: &Arc<Core>,
         vi: Vi,
-        local: &NetAddress,
+        (local, at): (&NetAddress, (Option<IpAddr>, Option<u16>)),
         remote: &NetAddress,
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
@@ -31,7 +32,7 @@ impl Engine {
             if let Some(listening) = self.listening.values_mut().find(known) {
                 listening.peers += 1;
             } else {
-                let mut bound = self.bind(core, local)?;
+                let mut bound = self.bind(core, local, at)?;
                 bound.peers = 1;
                 let number = self.number();
                 self.listening.insert(number, bound);

@@ -1,6 +1,6 @@
 //! The asked side of connection set-up, and the addresses it listens on.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use viaduct_os::error::OsError;
@@ -13,7 +13,6 @@ use crate::ofi::engine::Engine;
 use crate::ofi::greeting::Server;
 use crate::ofi::info::Info;
 use crate::ofi::nic::Core;
-use crate::ofi::place::Place;
 use crate::ofi::vi::OfiVi;
 use crate::ofi::wire::{Hello, step};
 use crate::unseen_requests;
@@ -26,6 +25,7 @@ impl Engine {
         &mut self,
         core: &Core,
         address: &NetAddress,
+        at: (Option<IpAddr>, Option<u16>),
         backlog: usize,
     ) -> Result<ListenId, Error> {
         let id = ListenId(self.number());
@@ -35,7 +35,7 @@ impl Engine {
             Some(l) if l.listen.is_some() => return Err(Error::AddressInUse(address.to_string())),
             Some(l) => l.listen = Some(listen),
             None => {
-                let mut bound = self.bind(core, address)?;
+                let mut bound = self.bind(core, address, at)?;
                 bound.listen = Some(listen);
                 self.listening.insert(id.0, bound);
             }
@@ -43,13 +43,17 @@ impl Engine {
         Ok(id)
     }
 
-    /// Takes a name, and tells others on this host where it is.
-    pub(super) fn bind(&mut self, core: &Core, address: &NetAddress) -> Result<Listening, Error> {
+    /// Takes a name, and tells others on this host where it is. `at` are number and port of the address ([`place::own`]).
+    ///
+    /// [`place::own`]: crate::ofi::place::own
+    pub(super) fn bind(
+        &mut self,
+        core: &Core,
+        address: &NetAddress,
+        (ip, wanted): (Option<IpAddr>, Option<u16>),
+    ) -> Result<Listening, Error> {
         let mut claim = core.names.claim(address)?;
-        let (ip, wanted) = match Place::of(address)? {
-            Place::Here => (core.bind_ip(), None),
-            Place::There { host, port } => (own_ip(&host)?, port),
-        };
+        let ip = ip.unwrap_or_else(|| core.bind_ip());
         let port =
             match self.ports.iter().find(|p| p.ip == ip && (wanted.is_none() || wanted == Some(p.port))) {
                 Some(port) => port.port,
@@ -134,10 +138,13 @@ impl Engine {
     /// Somebody connects: it is taken in and has to say who it is.
     pub(super) fn arrives(&mut self, core: &Arc<Core>, at: usize, info: &Info) {
         let Some(door) = self.ports.iter().position(|p| p.passive.key() == at) else { return };
-        let stranger = |stage: &Stage| matches!(stage, Stage::Arriving | Stage::Proving { .. });
-        if self.lanes.values().filter(|l| stranger(&l.stage)).count() >= MOST_STRANGERS {
-            self.ports[door].passive.turn_away(info);
-            return;
+        // A crowd does not keep out a client that speaks: the oldest stranger leaves, also one that was refused already
+        // and does not hang up.
+        let strangers = || self.lanes.values().filter(|lane| lane.stranger);
+        if strangers().count() >= MOST_STRANGERS
+            && let Some(oldest) = strangers().min_by_key(|lane| lane.born).map(|lane| lane.id)
+        {
+            self.remove(oldest);
         }
         let nothing = RemoteAttributes {
             reliability: Reliability::Unreliable,
@@ -152,8 +159,15 @@ impl Engine {
             private_data: Vec::new(),
         };
         let made = self.make_lane(core, info, Stage::Arriving, nothing);
+        let port = self.ports[door].port;
         let taken = match made {
-            Ok(id) => self.lanes.get(&id).map_or(Ok(()), |lane| lane.ep.accept()).map_err(|_| Some(id)),
+            Ok(id) => match self.lanes.get_mut(&id) {
+                Some(lane) => {
+                    lane.port = port;
+                    lane.ep.accept().map_err(|_| Some(id))
+                }
+                None => Ok(()),
+            },
             Err(error) => {
                 tracing::warn!("ofi: a connection could not be taken: {error}");
                 self.ports[door].passive.turn_away(info);
@@ -171,7 +185,7 @@ impl Engine {
         if !matches!(lane.stage, Stage::Arriving) {
             return;
         }
-        let (server, challenge) = Server::new(request, &core.token);
+        let (server, challenge) = Server::new(request, &core.token, lane.port);
         lane.stage = Stage::Proving { server: Box::new(server) };
         lane.say(&challenge);
         self.touch(id);
@@ -189,6 +203,11 @@ impl Engine {
                 return self.last_word(core, id, &Hello::new(step::NOT_OF_THIS_JOB));
             }
         };
+        lane.stranger = false;
+        if let Err(error) = lane.grow(&self.fabric, &core.budget) {
+            tracing::warn!("ofi: a request was turned away for want of room: {error}");
+            return self.last_word(core, id, &Hello::new(step::NO_MATCH));
+        }
         let parsed = (|| {
             Ok::<_, Error>((
                 hello.parties.to()?,
@@ -292,14 +311,4 @@ impl Engine {
         answer.parties.set_private(private);
         self.last_word(core, id, &answer);
     }
-}
-
-/// A host name of our own in an address to listen on.
-fn own_ip(host: &str) -> Result<IpAddr, Error> {
-    if let Ok(ip) = host.parse() {
-        return Ok(ip);
-    }
-    let unknown = |e: std::io::Error| Error::NotReachable(format!("{host}: {e}"));
-    let mut found = (host, 0).to_socket_addrs().map_err(unknown)?.map(|a| a.ip());
-    Ok(found.next().unwrap_or(Ipv4Addr::UNSPECIFIED.into()))
 }

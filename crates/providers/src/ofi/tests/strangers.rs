@@ -1,0 +1,133 @@
+//! Connections that have not proved to be of this job: bounded in time, number and bytes.
+
+use viaduct_kit::isolated;
+use viaduct_os::budget::Budget;
+
+use super::*;
+
+/// More than may be there at once.
+const CROWD: usize = 160;
+const MOST: usize = 128;
+
+impl Rogue {
+    /// Whether the connection is over already.
+    fn is_over(&mut self) -> bool {
+        self.look();
+        self.over
+    }
+
+    fn version_nine(&mut self) {
+        let mut bytes = request().as_bytes().to_vec();
+        bytes[8] = 9;
+        let mut head = Head::new(Kind::Hello);
+        head.length = (bytes.len() as u32).into();
+        assert!(self.send(&[head.as_bytes(), &bytes].concat()));
+        assert_eq!(self.hear_hello().step(), step::WRONG_VERSION);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "uses a library")]
+fn a_stranger_has_its_time_from_its_arrival_on_whatever_it_says() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(300), "a stranger");
+    let Some(mut s) = scene() else { return };
+    // One that speaks late has no more time than one that never does. A machine that stood still for seconds has dropped
+    // both by the time we look, and says nothing.
+    for _ in 0..5 {
+        let mut early = Rogue::new(&s.config, &s.token);
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(early.hello(&request()));
+        assert_eq!(early.hear_hello().step(), step::CHALLENGE);
+        let mut late = Rogue::new(&s.config, &s.token);
+        early.is_cut_off();
+        let conclusive = !late.is_over();
+        late.is_cut_off();
+        if conclusive {
+            s.is_well();
+            return;
+        }
+    }
+    viaduct_kit::packages::skip("the machine stands still for seconds at a time");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "uses a library")]
+fn a_stranger_that_only_gives_signs_of_life_is_cut_off() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "signs of life");
+    let Some(mut s) = scene() else { return };
+    for greets in [false, true] {
+        let mut rogue = Rogue::new(&s.config, &s.token);
+        if greets {
+            assert!(rogue.hello(&request()));
+            assert_eq!(rogue.hear_hello().step(), step::CHALLENGE);
+        }
+        let mut head = Head::new(Kind::Alive);
+        head.sequence = rogue.sent.into();
+        rogue.send(head.as_bytes());
+        rogue.is_cut_off();
+    }
+    // Nor does a frame that is longer than any greeting find room.
+    let mut rogue = Rogue::new(&s.config, &s.token);
+    let mut head = Head::new(Kind::Hello);
+    head.length = 3000.into();
+    rogue.send(&[head.as_bytes(), &[0; 3000]].concat());
+    rogue.is_cut_off();
+    s.is_well();
+}
+
+isolated! {
+    limit 300;
+    #[cfg_attr(miri, ignore = "uses a library")]
+    fn a_crowd_of_refused_strangers_is_bounded_and_keeps_nobody_out() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(300), "a crowd");
+        let Some(mut s) = scene() else { return };
+        // Each has a libfabric of its own.
+        let many = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
+        // SAFETY: only lowers or raises a limit of this process.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const many) } != 0 {
+            return skip("4,096 descriptors are not allowed here");
+        }
+        let before = Budget::process().used();
+        // All are refused, and none hangs up.
+        let mut crowd: Vec<Rogue> = (0..CROWD)
+            .map(|_| {
+                let mut rogue = Rogue::new(&s.config, &s.token);
+                rogue.version_nine();
+                rogue
+            })
+            .collect();
+        let there = crowd.iter_mut().filter_map(|rogue| (!rogue.is_over()).then_some(())).count();
+        assert!(there <= MOST, "{there} are there");
+        let each = (Budget::process().used() - before) / MOST as u64;
+        assert!(each <= 16 << 10, "each costs {each} bytes");
+        s.is_well();
+    }
+}
+
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+isolated! {
+    limit 300;
+    #[cfg_attr(miri, ignore = "uses a library")]
+    fn quiet_connections_take_little_memory() {
+        const CONNECTIONS: usize = 50;
+        let _watchdog = Watchdog::arm(Duration::from_secs(300), "quiet connections");
+        // Frames as they are by default: two megabytes for each connection and end, if they were all touched.
+        let Some(mut s) = scene_with(OfiConfig::default().frame) else { return };
+        let listener = s.nic.listen(&"quiet".parse().unwrap(), 4).unwrap();
+        let (limit, before) = (Some(Duration::from_secs(30)), resident());
+        for _ in 0..CONNECTIONS {
+            let caller = s.nic.create_vi(ViAttributes::new(s.tag)).unwrap();
+            s.nic.connect_start(caller, None, &"quiet".parse().unwrap(), &[], limit).unwrap();
+            let asked = s.nic.wait_listener(listener, limit).unwrap();
+            let called = s.nic.create_vi(ViAttributes::new(s.tag)).unwrap();
+            s.nic.accept(asked, called).map_err(|(e, _)| e).unwrap();
+            s.nic.connect_finish(caller).unwrap();
+        }
+        let each = resident().saturating_sub(before) / CONNECTIONS;
+        assert!(each < 512 << 10, "a connection with both its ends takes {each} bytes");
+    }
+}
