@@ -6,6 +6,7 @@
 //!  lint           formatting, clippy, docs, house checks      \
 //!  test           packages, build, suites                      >  rows  ->  summary: table, skipped tests, counts
 //!  suites         the table of suites, one line each          /
+//!  worlds         the worlds of the conformance suite
 //!  ordinary       the built tests again as an ordinary user
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
 //!  install        the C libraries with their headers, pkg-config files and manual pages
@@ -31,6 +32,7 @@ mod summary;
 mod tally;
 mod test;
 mod workspace;
+mod worlds;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -13,14 +13,15 @@ use serde::Deserialize;
 use viaduct_kit::unprivileged::User;
 
 use crate::step::Step;
-use crate::suites::{Context, Plan, worlds};
+use crate::suites::{Context, Plan};
 use crate::workspace::{self, Workspace};
+use crate::worlds;
 
 pub(crate) fn plan(context: &Context) -> Result<Plan> {
     if !geteuid().is_root() {
         return Ok(Plan::NotNeeded("the tests above ran as an ordinary user".to_owned()));
     }
-    let binaries = built_tests(context.wanted.full)?;
+    let binaries = built_tests()?;
     let user = Rc::new(User::new());
     if let Some(closed) =
         binaries.iter().map(|binary| &binary.executable).find(|file| !user_reaches(&user, file))
@@ -34,6 +35,7 @@ pub(crate) fn plan(context: &Context) -> Result<Plan> {
     let step = |binary: &TestBinary| {
         let mut command = Command::new(&binary.executable);
         command.args(&context.wanted.filter);
+        command.args(worlds::left_out(context.wanted.full).iter().map(|world| format!("--skip={world}::")));
         set_up_as_cargo_does(&mut command, context.workspace, &binary.manifest_path);
         user.runs(&mut command);
         Step { user: Some(Rc::clone(&user)), ..Step::new(command) }
@@ -62,10 +64,10 @@ struct Profile {
 }
 
 /// The test binaries; nothing is compiled if the suite of tests ran before.
-fn built_tests(full: bool) -> Result<Vec<TestBinary>> {
+fn built_tests() -> Result<Vec<TestBinary>> {
     let mut command = workspace::cargo();
     let fixed = ["test", "--workspace", "--tests", "--no-run", "--message-format", "json-render-diagnostics"];
-    command.args(fixed).args(worlds(full));
+    command.args(fixed);
     let output = command.stderr(Stdio::inherit()).output().context("cargo cannot be started")?;
     ensure!(output.status.success(), "building the tests: {}", output.status);
     Ok(test_binaries(&String::from_utf8_lossy(&output.stdout)))

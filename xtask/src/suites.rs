@@ -12,6 +12,7 @@ use crate::step::Step;
 use crate::tally::Harness;
 use crate::test::Wanted;
 use crate::workspace::{self, Workspace};
+use crate::worlds;
 
 /// A line of the table.
 #[derive(Debug)]
@@ -58,21 +59,20 @@ pub(crate) struct Context<'a> {
 /// Unit and integration tests of all packages: each test in a process of its own where nextest is at hand.
 fn tests(context: &Context) -> Result<Plan> {
     let filter = context.wanted.filter.as_deref();
-    let worlds = worlds(context.wanted.full);
+    let left_out = worlds::left_out(context.wanted.full);
     let step = if has_nextest() {
-        let fixed = ["nextest", "run", "--workspace", "--no-fail-fast", "--no-tests", "pass"];
-        Step { harness: Harness::Nextest, ..Step::cargo(fixed.iter().chain(worlds).copied().chain(filter)) }
+        let expression = worlds::without(left_out);
+        let fixed = ["nextest", "run", "--workspace", "--profile", "xtask", "--no-tests", "pass"];
+        let worlds = ["--filterset", &expression];
+        Step { harness: Harness::Nextest, ..Step::cargo(fixed.into_iter().chain(worlds).chain(filter)) }
     } else {
         say("cargo-nextest is not installed: cargo test does it");
-        let fixed = ["test", "--workspace", "--tests", "--no-fail-fast"];
-        Step::cargo(fixed.iter().chain(worlds).copied().chain(["--"]).chain(filter))
+        let fixed = ["test", "--workspace", "--tests", "--no-fail-fast", "--"];
+        let worlds: Vec<String> =
+            left_out.iter().flat_map(|world| ["--skip".to_owned(), format!("{world}::")]).collect();
+        Step::cargo(fixed.into_iter().chain(worlds.iter().map(String::as_str)).chain(filter))
     };
     Ok(Plan::Run(vec![step]))
-}
-
-/// What tells Cargo of the test targets that only full runs have.
-pub(crate) fn worlds(full: bool) -> &'static [&'static str] {
-    if full { &["--features", "viaduct-conformance/full"] } else { &[] }
 }
 
 fn doc_tests(_context: &Context) -> Result<Plan> {

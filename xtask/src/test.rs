@@ -77,7 +77,8 @@ pub(crate) fn run_steps(name: &str, minutes: u64, steps: Vec<Step>, wanted: &Wan
         if wanted.full {
             step.command.env(effort::FULL, "1");
         }
-        let mut own = Tally { harness: step.harness, filtered: wanted.filter.is_some(), ..Tally::default() };
+        let filtered = wanted.filter.is_some() || !wanted.full;
+        let mut own = Tally { harness: step.harness, filtered, ..Tally::default() };
         let end = step.run(patience.saturating_sub(start.elapsed()), &mut own)?;
         if !end.is_good() {
             bad.push(describe(end));

@@ -1,7 +1,7 @@
 //! A process killed at any moment of a conversation over streams: while it connects, writes, reads, closes half or all of
 //! it. The survivor has read a prefix of what was written, gets an error or the end in bounded time, and keeps nothing.
 
-mod world;
+use crate::world;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;

@@ -1,6 +1,6 @@
 //! What event loops and careful programs ask of a stream: readiness, the pollable descriptor, partial vectored writes.
 
-mod world;
+use crate::world;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsFd;

@@ -1,7 +1,7 @@
 //! What goes wrong: peers that die, stop, read slowly or talk nonsense; nobody there; too many at the door. Errors come in
 //! bounded time, concern one stream, and leave nothing behind.
 
-mod world;
+use crate::world;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;

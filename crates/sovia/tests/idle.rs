@@ -2,7 +2,7 @@
 //!
 //! The item 5. Both ends are in this process, so each connection is counted twice.
 
-mod world;
+use crate::world;
 
 use std::io::{Read, Write};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! SOVIA, sections 3.2 and 4.3. Nothing here has a thread or a clock: a schedule is a list of choices, and a failure
 //! shrinks to the shortest one.
 
-mod pair;
+use crate::pair;
 
 use pair::{Pair, greeting};
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! Streams over every provider that needs nothing of the machine: what users of sockets rely on.
 
-mod world;
+use crate::world;
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;

@@ -1,7 +1,7 @@
 //! Agents of different users on one host: they meet, each knows by the kernel's word whom it met, and nobody plays the
 //! agent of another. Two users that are neither root nor each other are needed, so this runs as root alone.
 
-mod launching;
+use crate::launching;
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::chown;

@@ -1,7 +1,7 @@
 //! Short runs of every case with the reference layers: valid data, the promised JSON, no process left behind.
 //! No test looks at a time.
 
-mod common;
+use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! Short runs of the cases about what VIA offers: valid data, every promised curve, and what each proves itself with.
 //! No test looks at a time.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::process::Command;

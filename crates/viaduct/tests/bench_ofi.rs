@@ -2,7 +2,7 @@
 //! Short runs, with valid data; what is missing is told with its cause. No test looks at a time. That every case runs
 //! on `auto` is shown by the whole suite, which goes by it (`bench.rs`).
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::process::Command;

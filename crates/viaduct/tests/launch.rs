@@ -1,6 +1,6 @@
 //! `viaduct launch` on this host: ranks, output, input, exit status, signals, and nothing left behind.
 
-mod launching;
+use crate::launching;
 
 use std::io::Write;
 use std::process::Stdio;

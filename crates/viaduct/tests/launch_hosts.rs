@@ -1,6 +1,6 @@
 //! `viaduct launch` on other hosts: real sshds in network namespaces, agents, files, and what is left when somebody dies.
 
-mod launching;
+use crate::launching;
 
 use std::process::Stdio;
 use std::time::Duration;

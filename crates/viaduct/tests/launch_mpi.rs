@@ -1,6 +1,6 @@
 //! PMI-1 both ways: programs of MPICH under `viaduct launch`, and our ranks under `viaduct launch` and `mpiexec.hydra`.
 
-mod launching;
+use crate::launching;
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! Under Slurm: our ranks as steps of `srun`, and `viaduct launch` inside of an allocation. A Slurm of one node, with
 //! munge, started by the test.
 
-mod launching;
+use crate::launching;
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,7 +1,7 @@
 //! `viaduct launch` on more hosts than one starts by itself: agents that start agents, and what is left when one of them
 //! dies in the middle.
 
-mod launching;
+use crate::launching;
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;

@@ -1,6 +1,6 @@
 //! The worlds a suite can be run in: each is a provider, with its settings and the hooks wrapped around it.
 //!
-//! A new one is a function here and a line `suite!(name);` in a file of `tests/`.
+//! A new one is a function here and a line `suite!(name);` in `tests/main.rs`.
 
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -8,7 +8,7 @@
 //!   srq inline memory baduse hooks ubertest                                the tests: `pub fn name(w: World)`
 //! ```
 //!
-//! To add a provider: a function in `harness`, and a line in a file of `tests/`. To add a test: a function, and its
+//! To add a provider: a function in `harness`, and a line in `tests/main.rs`. To add a test: a function, and its
 //! name in `table` (forgetting the second fails a test). The rules come from the VIA interface; those that were
 //! recalled rather than read are decisions of ours, listed with their tests in `docs/via-decisions.md`.
 //!

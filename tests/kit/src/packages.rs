@@ -92,9 +92,10 @@ pub fn test_name() -> String {
     };
     let binary = env::current_exe().ok();
     let binary = binary.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).unwrap_or("unknown");
+    let owner = owner_of(binary, env::var("CARGO_PKG_NAME").ok());
     match test {
-        Some(test) => format!("{}::{test}", crate_of(binary)),
-        None => crate_of(binary).to_owned(),
+        Some(test) => format!("{owner}::{test}"),
+        None => owner,
     }
 }
 
@@ -102,6 +103,15 @@ pub fn test_name() -> String {
 fn exact_argument(mut args: impl Iterator<Item = String>) -> Option<String> {
     args.find(|arg| arg == "--exact")?;
     args.find(|arg| !arg.starts_with('-'))
+}
+
+/// Most packages have a test binary called `main`, which says nothing: the package is named instead, as Cargo and
+/// nextest do in the environment.
+fn owner_of(binary: &str, package: Option<String>) -> String {
+    match (crate_of(binary), package) {
+        ("main", Some(package)) => package,
+        (name, _) => name.to_owned(),
+    }
 }
 
 /// Cargo adds a hash to the names of test binaries: `viaduct_kit-0f3a...` is `viaduct_kit`.
@@ -157,6 +167,14 @@ mod tests {
     fn the_hash_is_no_part_of_the_name() {
         assert_eq!(crate_of("viaduct_kit-0123456789abcdef"), "viaduct_kit");
         assert_eq!(crate_of("some-tool"), "some-tool");
+    }
+
+    #[test]
+    fn a_binary_called_main_is_named_by_its_package() {
+        let package = || Some("viaduct-kit".to_owned());
+        assert_eq!(owner_of("main-0123456789abcdef", package()), "viaduct-kit");
+        assert_eq!(owner_of("main-0123456789abcdef", None), "main");
+        assert_eq!(owner_of("heap-0123456789abcdef", package()), "heap");
     }
 
     #[test]

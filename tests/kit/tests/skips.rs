@@ -20,7 +20,8 @@ fn a_skip_is_said_and_logged() {
     let mut command: Command = SKIPS.command(&[]);
     let output = command.env(SKIP_LOG, &log).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success());
-    let test = "skips::a_skip_is_said_and_logged";
+    let owner = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "main".to_owned());
+    let test = format!("{owner}::skips::a_skip_is_said_and_logged");
     let reasons = ["no-such-program not found (apt-get install no-such-package)", "needs 3 hands"];
     let said: String = reasons.iter().map(|reason| format!("SKIP {test}: {reason}\n")).collect();
     let logged: String = reasons.iter().map(|reason| format!("{test}\t{reason}\n")).collect();

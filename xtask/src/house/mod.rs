@@ -4,6 +4,7 @@
 //!  layers      dependencies point downward, siblings do not use each other
 //!  files       sizes, module docs
 //!  unsafety    the word unsafe only where the house allows it
+//!  targets     no file of tests is left out of the test targets
 //!  words       no paths of somebody's machine
 //!  manifests   what is inherited from the workspace, and where packages come from
 //! ```
@@ -12,6 +13,7 @@ mod files;
 mod layers;
 mod manifests;
 mod source;
+mod targets;
 mod unsafety;
 mod words;
 
@@ -82,6 +84,7 @@ pub(crate) fn check_and_report(workspace: &Workspace) -> Result<bool> {
     let mut findings = layers::check(workspace);
     findings.extend(files::check(&files));
     findings.extend(unsafety::check(&files));
+    findings.extend(targets::check(&files));
     findings.extend(words::check(&files));
     findings.extend(manifests::check(workspace, &files));
     for finding in &findings {

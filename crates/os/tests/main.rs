@@ -1,0 +1,9 @@
+//! Every black-box test of this package in one binary: one link instead of seven.
+
+mod copy;
+mod exhaustion;
+mod farewell;
+mod fdpass;
+mod fork;
+mod segment;
+mod wait;

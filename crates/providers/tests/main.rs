@@ -1,0 +1,5 @@
+//! The black-box tests of this package in one binary. The loom models are targets of their own.
+
+mod auto;
+mod ofi_basic;
+mod shm_basic;

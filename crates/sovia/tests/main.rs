@@ -1,0 +1,11 @@
+//! Every black-box test of this package in one binary, with the pairs and worlds that they share.
+
+mod deaths;
+mod faces;
+mod faults;
+mod hosts;
+mod idle;
+mod pair;
+mod protocol;
+mod streams;
+mod world;

@@ -1,0 +1,18 @@
+//! Every test of the program `viaduct` in one binary, with what they share.
+
+mod agent_users;
+mod bench;
+mod bench_cases;
+mod bench_ofi;
+mod common;
+mod far;
+mod launch;
+mod launch_hosts;
+mod launch_mpi;
+mod launch_slurm;
+mod launch_tree;
+mod launching;
+mod report;
+mod rivals;
+mod usage;
+mod verbs;

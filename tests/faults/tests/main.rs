@@ -1,0 +1,20 @@
+//! Every suite of faults in one binary, but the one that counts allocations.
+
+mod channel;
+mod crowd;
+mod folders;
+mod fork;
+mod handshake;
+mod hostile;
+mod hosts;
+mod idle;
+mod kill;
+mod limits;
+mod many;
+mod mapping;
+mod notes;
+mod notices;
+mod ofi;
+mod realtime;
+mod stop;
+mod users;
