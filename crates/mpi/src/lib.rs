@@ -1,0 +1,23 @@
+//! The core of MPI over VIA (the thesis on user-level network protocols, chapter 4), without C and without a network.
+//!
+//! ```text
+//!   datatype     where the bytes of a message lie: constructors, layouts, signatures
+//!   raw          packing and unpacking a program's memory
+//!   matching     which receive a message belongs to
+//!   op           predefined reductions
+//!   group        ordered sets of processes and their algebra
+//!   topology     grids and graphs of processes
+//!   error        error classes, with the values of MPICH's interface
+//! ```
+//!
+//! Protocol, communicators, collectives and the C library are built on these; they are not there yet.
+
+#![deny(unsafe_code)]
+
+pub mod datatype;
+pub mod error;
+pub mod group;
+pub mod matching;
+pub mod op;
+pub mod raw;
+pub mod topology;
