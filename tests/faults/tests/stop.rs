@@ -188,7 +188,7 @@ viaduct_kit::isolated! { limit 120;
         let mut nic = Place { folder: folder.path(), mode: Mode::Direct }.open();
         let tag = nic.create_ptag().unwrap();
         let listener = nic.listen(&"busy".parse().unwrap(), 8).unwrap();
-        let mut accept = |nic: &mut viaduct_via::Nic| {
+        let accept = |nic: &mut viaduct_via::Nic| {
             let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
             let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
             nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
