@@ -1,9 +1,10 @@
-//! Ranks that nobody launched meet: rank 0 keeps the table, the others come to it.
+//! Ranks without a launcher meet: rank 0 keeps the table, the others come to it.
 //!
-//! `viaduct launch --dry-run` prints lines that somebody may paste by hand, on one host or on several. There is no
-//! launcher then that could answer PMI, so rank 0 does: it listens where VIADUCT_MEET says, and everybody, itself among
-//! them, goes there. Both ends prove that they have the job's token (`auth`) before the first line; what follows is
-//! PMI-1, in the clear.
+//! `viaduct launch --dry-run` prints lines that a user may paste by hand, on one host or on several. There is no launcher
+//! then that could answer PMI, so rank 0 does: it listens where VIADUCT_MEET says, and all ranks, itself among them, go
+//! there. Both ends prove that they have the job's token (`auth`) before the first line; what follows is PMI-1, in the
+//! clear. Connections that have not proved themselves are bounded in time and number, and hold up neither the ranks nor the
+//! end of the table.
 //!
 //! ```text
 //!   rank                                        rank 0
@@ -12,6 +13,7 @@
 //!   proof of the client ─────────────────────▶  lines of PMI-1 from here on
 //! ```
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,10 +26,14 @@ use crate::pmi::server::{Action, Node, mapping};
 use crate::pmi::wire::Lines;
 use crate::token::Token;
 
-/// How long a rank looks for rank 0: somebody pastes lines, one after the other.
+/// How long a rank looks for rank 0: a user pastes lines, one after the other.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long one who came may take to prove who it is.
+/// How long a greeting may take as a whole, and how long a rank may leave an answer unread.
 const GREETING: Duration = Duration::from_secs(10);
+/// Connections at once that have not proved to be of this job; one more pushes the oldest out.
+const STRANGERS: usize = 64;
+/// How long the table waits after it could not accept a connection, for want of descriptors say.
+const BREATH: Duration = Duration::from_millis(50);
 
 /// The table that rank 0 keeps. It is there until all ranks have left.
 #[derive(Debug)]
@@ -57,7 +63,7 @@ impl Table {
 /// Goes to the table as this rank.
 ///
 /// # Errors
-/// If nobody is there within some minutes, or somebody who has another token.
+/// If rank 0 is not there within some minutes, or has another token.
 pub(crate) fn visit(address: &str, rank: usize, token: &Token) -> Result<TcpStream, Error> {
     let end = Instant::now() + PATIENCE;
     let mut stream = loop {
@@ -74,11 +80,11 @@ pub(crate) fn visit(address: &str, rank: usize, token: &Token) -> Result<TcpStre
 
 fn greet(stream: &mut TcpStream, rank: u32, token: &Token) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(GREETING))?;
+    let end = Instant::now() + GREETING;
     let (ours, mut theirs, mut proof) = (Nonce::random(), Nonce([0; NONCE_LEN]), [0; PROOF_LEN]);
     stream.write_all(&[&ours.0[..], &rank.to_le_bytes()].concat())?;
-    stream.read_exact(&mut theirs.0)?;
-    stream.read_exact(&mut proof)?;
+    read_by(stream, &mut theirs.0, end)?;
+    read_by(stream, &mut proof, end)?;
     if !auth::verify(token, Role::Server, &ours, &theirs, &said(rank), &proof) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -87,14 +93,15 @@ fn greet(stream: &mut TcpStream, rank: u32, token: &Token) -> io::Result<()> {
 
 fn welcome(stream: &mut TcpStream, size: usize, token: &Token) -> io::Result<usize> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(GREETING))?;
+    stream.set_write_timeout(Some(GREETING))?;
+    let end = Instant::now() + GREETING;
     let (mut theirs, mut rank, ours) = (Nonce([0; NONCE_LEN]), [0; 4], Nonce::random());
-    stream.read_exact(&mut theirs.0)?;
-    stream.read_exact(&mut rank)?;
+    read_by(stream, &mut theirs.0, end)?;
+    read_by(stream, &mut rank, end)?;
     let (rank, mut proof) = (u32::from_le_bytes(rank), [0; PROOF_LEN]);
     let made = auth::prove(token, Role::Server, &theirs, &ours, &said(rank));
     stream.write_all(&[&ours.0[..], &made].concat())?;
-    stream.read_exact(&mut proof)?;
+    read_by(stream, &mut proof, end)?;
     let good = auth::verify(token, Role::Client, &theirs, &ours, &said(rank), &proof);
     if !good || rank as usize >= size {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -103,15 +110,35 @@ fn welcome(stream: &mut TcpStream, size: usize, token: &Token) -> io::Result<usi
     Ok(rank as usize)
 }
 
+/// Fills the buffer, however many reads that takes, or fails at `end`.
+fn read_by(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> io::Result<()> {
+    while !into.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(into) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => into = &mut into[n..],
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 fn said(rank: u32) -> Vec<u8> {
     [&b"viaduct meet 1"[..], &rank.to_le_bytes()].concat()
 }
 
-/// What is on the table, and who sits there.
+/// What is on the table, and which ranks sit there.
 struct Hub {
     node: Node,
     seats: Vec<Option<TcpStream>>,
-    /// Somebody left too early.
+    /// Connections that have not proved themselves, the oldest first.
+    strangers: VecDeque<(u64, TcpStream)>,
+    /// A rank left too early.
     broken: bool,
 }
 
@@ -122,9 +149,11 @@ impl Hub {
         while let Some(action) = (!actions.is_empty()).then(|| actions.remove(0)) {
             match action {
                 Action::Reply(rank, text) => {
-                    if let Some(seat) = &mut self.seats[rank] {
-                        // Who does not read any more is noticed by its own thread.
-                        let _ = seat.write_all(text.as_bytes());
+                    if let Some(seat) = &mut self.seats[rank]
+                        && seat.write_all(text.as_bytes()).is_err()
+                    {
+                        // A rank that does not read does not hold up the others; its own thread notices the end.
+                        let _ = seat.shutdown(Shutdown::Both);
                     }
                 }
                 Action::Arrive(pairs) => self.node.release(&pairs, &mut actions),
@@ -133,14 +162,33 @@ impl Hub {
         }
     }
 
-    /// Somebody has left; if too early, the others need not wait.
+    /// A rank has left; if too early, the others need not wait.
     fn leave(&mut self, rank: usize) {
         if self.node.left_early(rank) {
             self.dissolve();
         }
     }
 
-    /// Whether nobody else is expected.
+    /// Notes a connection that has to prove itself. Returns false if it cannot be watched.
+    fn let_in(&mut self, number: u64, stream: &TcpStream) -> bool {
+        let Ok(copy) = stream.try_clone() else { return false };
+        if self.strangers.len() >= STRANGERS
+            && let Some((_, oldest)) = self.strangers.pop_front()
+        {
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+        self.strangers.push_back((number, copy));
+        true
+    }
+
+    /// A connection has proved itself, or failed to. Returns false if it had to leave before.
+    fn is_known(&mut self, number: u64) -> bool {
+        let before = self.strangers.len();
+        self.strangers.retain(|(n, _)| *n != number);
+        self.strangers.len() < before
+    }
+
+    /// Whether no other rank is expected.
     fn is_closed(&self) -> bool {
         self.broken || self.seats.iter().all(Option::is_some)
     }
@@ -155,33 +203,59 @@ impl Hub {
 
 fn serve(listener: &TcpListener, size: usize, token: &Token) {
     let node = Node::new("by-hand", size, vec![0; size], &mapping(&vec![1; size]));
-    let hub = Mutex::new(Hub { node, seats: (0..size).map(|_| None).collect(), broken: false });
-    let hub = Arc::new(hub);
-    let mut threads = Vec::new();
+    let seats = (0..size).map(|_| None).collect();
+    let hub = Arc::new(Mutex::new(Hub { node, seats, strangers: VecDeque::new(), broken: false }));
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let door = listener.local_addr().ok();
     // Strangers may come in between: a seat counts once it is taken.
-    while !lock(&hub).is_closed() {
-        let Ok((stream, _)) = listener.accept() else { continue };
+    for number in 0.. {
+        if lock(&hub).is_closed() {
+            break;
+        }
+        threads.retain(|thread| !thread.is_finished());
+        let Ok((stream, _)) = listener.accept() else {
+            std::thread::sleep(BREATH);
+            continue;
+        };
+        if !lock(&hub).let_in(number, &stream) {
+            continue;
+        }
         let (hub, token) = (hub.clone(), token.clone());
         let wake = move |hub: &Mutex<Hub>| {
             if lock(hub).is_closed() {
                 let _ = door.map(TcpStream::connect);
             }
         };
-        threads.push(std::thread::spawn(move || sit(stream, size, &token, &hub, &wake)));
+        let thread = std::thread::Builder::new().name("viaduct-seat".to_owned());
+        let work = move || sit(stream, number, size, &token, &hub, &wake);
+        // Without a thread the connection ends here, and the rank is told so.
+        threads.extend(thread.spawn(work));
+    }
+    // The ranks are all here: no stranger is waited for.
+    for (_, stranger) in lock(&hub).strangers.drain(..) {
+        let _ = stranger.shutdown(Shutdown::Both);
     }
     for thread in threads {
         let _ = thread.join();
     }
 }
 
-/// One rank, from its greeting to its end. `wake` wakes the one who accepts if nobody else is expected.
-fn sit(mut stream: TcpStream, size: usize, token: &Token, hub: &Mutex<Hub>, wake: &dyn Fn(&Mutex<Hub>)) {
-    let Ok(rank) = welcome(&mut stream, size, token) else { return };
+/// One connection, from its greeting to its end. `wake` wakes the thread that accepts if no other rank is expected.
+fn sit(
+    mut stream: TcpStream,
+    number: u64,
+    size: usize,
+    token: &Token,
+    hub: &Mutex<Hub>,
+    wake: &dyn Fn(&Mutex<Hub>),
+) {
+    let welcomed = welcome(&mut stream, size, token);
+    let stays = lock(hub).is_known(number);
+    let Ok(rank) = welcomed else { return };
     {
         let mut hub = lock(hub);
         match (&mut hub.seats[rank], stream.try_clone()) {
-            (seat @ None, Ok(copy)) => *seat = Some(copy),
+            (seat @ None, Ok(copy)) if stays => *seat = Some(copy),
             _ => return,
         }
         if hub.broken {
@@ -212,6 +286,8 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use viaduct_kit::watchdog::Watchdog;
+
     use super::*;
     use crate::pmi::client::Client;
 
@@ -242,6 +318,58 @@ mod tests {
             }
         });
         drop(silent);
+        table.close();
+    }
+
+    #[test]
+    fn a_stranger_that_takes_its_time_holds_up_neither_the_ranks_nor_the_end() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(60), "a slow stranger");
+        let (address, token) = (somewhere(), Token::random());
+        let table = Table::open(&address, 1, &token).unwrap();
+        let mut slow = TcpStream::connect(&address).unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        // Always in time for the next read; it would take minutes to say all that a greeting has.
+        let stranger = std::thread::spawn(move || {
+            while stopped.recv_timeout(Duration::from_secs(2)).is_err() {
+                let _ = slow.write_all(&[7]);
+            }
+        });
+        Client::on_connection(visit(&address, 0, &token).unwrap()).unwrap().finish().unwrap();
+        table.close();
+        stop.send(()).unwrap();
+        stranger.join().unwrap();
+    }
+
+    #[test]
+    fn a_greeting_has_one_deadline_however_many_reads_it_takes() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(60), "a deadline");
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+        let mut server = door.accept().unwrap().0;
+        let stranger = std::thread::spawn(move || {
+            // Ends when the other end hangs up.
+            while client.write_all(&[7]).is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let end = Instant::now() + Duration::from_millis(200);
+        let late = read_by(&mut server, &mut [0; 1 << 20], end).unwrap_err();
+        assert!(matches!(late.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{late}");
+        drop(server);
+        stranger.join().unwrap();
+    }
+
+    #[test]
+    fn a_crowd_of_silent_strangers_is_bounded_and_keeps_no_rank_out() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(60), "a crowd");
+        let (address, token) = (somewhere(), Token::random());
+        let table = Table::open(&address, 1, &token).unwrap();
+        let crowd: Vec<_> = (0..STRANGERS + 20).map(|_| TcpStream::connect(&address).unwrap()).collect();
+        // The oldest ones have to leave.
+        for mut stranger in crowd.iter().take(20) {
+            assert_eq!(stranger.read(&mut [0; 8]).unwrap_or(0), 0);
+        }
+        Client::on_connection(visit(&address, 0, &token).unwrap()).unwrap().finish().unwrap();
         table.close();
     }
 
