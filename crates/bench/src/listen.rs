@@ -1,10 +1,16 @@
 //! A host that is measured from another one: it waits for calls and starts a second process for each.
 //!
-//! Nothing is done for whoever has not proved to be of the job; the process that serves a call ends with it.
+//! Nothing is done for a caller that has not proved to be of the job; the process that serves a call ends with it. Each
+//! caller has a thread until it is served, so that one that takes its time does not keep the others waiting; their number
+//! and their time are bounded.
 
+use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
 
 use viaduct_job::Token;
 use viaduct_providers::Config;
@@ -20,13 +26,27 @@ use crate::session::PeerCommand;
 pub enum Call {
     /// Waits at this address.
     Listening(SocketAddr),
-    /// Somebody of the job is served.
+    /// A caller of the job is served.
     Served(SocketAddr),
-    /// Somebody was turned away.
+    /// A caller was turned away.
     Refused(SocketAddr, Error),
 }
 
-/// Waits for calls, for ever. `at` is an address, a port, or both; `cpu` stands for the core that a caller wants.
+/// Callers at once that are not served yet; one more pushes the oldest out.
+const CALLERS: usize = 32;
+/// How long a caller has from its arrival until it has said what it wants.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How often processes that have ended are looked for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the threads beside tell.
+enum News {
+    Caller(TcpStream, SocketAddr),
+    Asked(u64, SocketAddr, Result<(Link, Wanted)>),
+    Failed(io::Error),
+}
+
+/// Waits for calls without end. `at` is an address, a port, or both; `cpu` stands for the core that a caller wants.
 pub fn listen(
     at: &str,
     cpu: Option<usize>,
@@ -38,30 +58,89 @@ pub fn listen(
     let address = place(at, providers)?;
     let door = TcpListener::bind(address).map_err(Error::os(format!("listening at {address}")))?;
     listener(Call::Listening(door.local_addr().map_err(Error::os("asking for the port"))?));
-    let mut children: Vec<Child> = Vec::new();
+    let (news, heard) = mpsc::channel();
+    let (door, token, tell) = (&door, &token, &news);
+    thread::scope(|scope| {
+        scope.spawn(move || accept(door, tell));
+        let (mut children, mut callers) = (Vec::<Child>::new(), VecDeque::<(u64, TcpStream)>::new());
+        for number in 0.. {
+            let next = heard.recv_timeout(LOOK);
+            children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+            match next {
+                Ok(News::Caller(stream, from)) => {
+                    let Ok(copy) = stream.try_clone() else { continue };
+                    if callers.len() >= CALLERS
+                        && let Some((_, oldest)) = callers.pop_front()
+                    {
+                        // Its thread notices.
+                        let _ = oldest.shutdown(Shutdown::Both);
+                    }
+                    callers.push_back((number, copy));
+                    scope.spawn(move || {
+                        let asked = in_time(&stream, || answer(&stream, token));
+                        let _ = tell.send(News::Asked(number, from, asked));
+                    });
+                }
+                Ok(News::Asked(number, from, asked)) => {
+                    callers.retain(|(n, _)| *n != number);
+                    // Here, because the process ends with the thread that starts it.
+                    match asked.and_then(|(link, wanted)| start(link, cpu.unwrap_or(wanted.cpu), command)) {
+                        Ok(child) => {
+                            children.push(child);
+                            listener(Call::Served(from));
+                        }
+                        Err(error) => listener(Call::Refused(from, error)),
+                    }
+                }
+                Ok(News::Failed(error)) => return Err(Error::os("waiting for a call")(error)),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Passes on each caller, until accepting fails.
+fn accept(door: &TcpListener, news: &Sender<News>) {
     loop {
-        let (stream, from) = match door.accept() {
-            Ok(call) => call,
+        let next = match door.accept() {
+            Ok((stream, from)) => News::Caller(stream, from),
             // The caller has hung up already.
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
-            Err(e) => return Err(Error::os("waiting for a call")(e)),
+            Err(e) => News::Failed(e),
         };
-        children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
-        match serve(stream, cpu, &token, command) {
-            Ok(child) => {
-                children.push(child);
-                listener(Call::Served(from));
-            }
-            Err(error) => listener(Call::Refused(from, error)),
+        let failed = matches!(next, News::Failed(_));
+        if news.send(next).is_err() || failed {
+            return;
         }
     }
 }
 
-fn serve(stream: TcpStream, cpu: Option<usize>, token: &Token, command: &PeerCommand) -> Result<Child> {
+/// Does something with a caller, which is cut off when its time is over, however often it says a little.
+fn in_time<T>(stream: &TcpStream, work: impl FnOnce() -> T) -> T {
+    let (done, over) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if over.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+fn answer(stream: &TcpStream, token: &Token) -> Result<(Link, Wanted)> {
+    let stream = stream.try_clone().map_err(Error::os("a second descriptor of a caller"))?;
     let mut link = Link::answer(stream, token)?;
-    let wanted: Wanted = link.receive("hearing what is wanted")?;
+    let wanted = link.receive("hearing what is wanted")?;
+    Ok((link, wanted))
+}
+
+fn start(link: Link, cpu: usize, command: &PeerCommand) -> Result<Child> {
     let mut start = Command::new(&command.program);
-    start.args(&command.args).arg("--far").arg("--cpu").arg(cpu.unwrap_or(wanted.cpu).to_string());
+    start.args(&command.args).arg("--far").arg("--cpu").arg(cpu.to_string());
     start.arg("--parent").arg(std::process::id().to_string());
     start.stdin(Stdio::from(link.into_fd())).stdout(Stdio::null());
     start.spawn().map_err(Error::os("starting the second process"))
@@ -83,7 +162,41 @@ fn place(text: &str, providers: &Config) -> Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::path::PathBuf;
+
+    use viaduct_kit::watchdog::Watchdog;
+
     use super::*;
+
+    #[test]
+    fn callers_that_take_their_time_keep_no_other_waiting() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(60), "slow callers");
+        let mut config = Config::default();
+        let token = Token::random();
+        config.ofi.token = Some(token.clone());
+        let command = PeerCommand { program: PathBuf::from("/bin/true"), args: Vec::new() };
+        let (tell, hear) = mpsc::channel();
+        // Never returns; it ends with the process.
+        thread::spawn(move || {
+            let mut told = |call: Call| drop(tell.send(call));
+            listen("127.0.0.1:0", Some(0), &command, &config, &mut told)
+        });
+        let Ok(Call::Listening(at)) = hear.recv() else { panic!("it listens") };
+        // More than are let in at once; the oldest has to go, the others stay and say nothing of use.
+        let mut crowd: Vec<_> = (0..=CALLERS).map(|_| TcpStream::connect(at).unwrap()).collect();
+        crowd.iter_mut().skip(1).for_each(|caller| caller.write_all(b"v").unwrap());
+        assert_eq!(crowd[0].read(&mut [0; 8]).unwrap_or(0), 0);
+        let mut link = Link::call(&at.to_string(), &token).unwrap();
+        link.send(&Wanted { cpu: 0 }).unwrap();
+        loop {
+            match hear.recv().unwrap() {
+                Call::Served(_) => return,
+                Call::Refused(..) => {}
+                Call::Listening(_) => panic!("once"),
+            }
+        }
+    }
 
     #[test]
     fn an_address_may_leave_things_out() {
