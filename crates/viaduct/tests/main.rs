@@ -14,6 +14,5 @@ mod launch_tree;
 mod launching;
 mod report;
 mod rivals;
-mod sort;
 mod usage;
 mod verbs;

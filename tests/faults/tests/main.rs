@@ -15,7 +15,6 @@ mod mapping;
 mod notes;
 mod notices;
 mod ofi;
-mod outlive;
 mod realtime;
 mod stop;
 mod users;

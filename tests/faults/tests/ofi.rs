@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use viaduct_kit::cc::compile_c;
 use viaduct_kit::child::{Child, hear, say};
-use viaduct_kit::effort::scaled;
+use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::packages::skip;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
@@ -314,4 +314,135 @@ fn connections_survive_a_name_server_that_takes_long() {
     assert_eq!(peer.expect_line("sent ", LIMIT), "Success");
     let got = nic.wait_recv(vi, LONG).unwrap();
     assert_eq!((got.status, got.length), (Status::Success, 40));
+}
+
+/// More than a window of frames.
+const MANY: usize = 100;
+
+// Connects, posts many sends, and makes no further call.
+viaduct_kit::child!(POSTER, |args| {
+    let (mut nic, tag) = nic(Path::new(&args[0]), 600_000).expect("the parent has one");
+    let level = Reliability::ALL[args[1].parse::<usize>().unwrap()];
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(level)).unwrap();
+    nic.connect_request(vi, &meeting(), LONG).unwrap();
+    for n in 0..MANY {
+        // Some are longer than a frame.
+        let mut buffer =
+            nic.alloc(if n % 10 == 0 { 100_000 } else { 100 }, MemAttributes::local(tag)).unwrap();
+        buffer.write(0, &[n as u8; 100]);
+        nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+    }
+    say("posted");
+    hear();
+    let done = (0..MANY).filter(|_| nic.wait_send(vi, LONG).unwrap().status == Status::Success).count();
+    say(format!("done {done}"));
+    hear();
+});
+
+#[test]
+fn all_that_was_posted_arrives_without_further_calls() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "posted sends");
+    let folder = TempDir::new("ofi");
+    let Some((mut nic, tag)) = nic(folder.path(), 600_000) else { return };
+    let listener = nic.listen(&meeting(), 1).unwrap();
+    for (number, level) in Reliability::ALL.into_iter().enumerate() {
+        let vi = nic.create_vi(ViAttributes::new(tag).reliability(level)).unwrap();
+        for _ in 0..MANY {
+            let buffer = nic.alloc(100_000, MemAttributes::local(tag)).unwrap();
+            nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+        }
+        let mut peer = POSTER.spawn(&[folder.path().to_str().unwrap(), &number.to_string()]);
+        let request = nic.wait_listener(listener, LONG).unwrap();
+        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        peer.expect_line("posted", LIMIT);
+        for n in 0..MANY {
+            let got = nic.wait_recv(vi, LONG).unwrap();
+            assert_eq!((got.status, got.data()[99]), (Status::Success, n as u8), "{level:?}");
+        }
+        peer.send_line("look");
+        assert_eq!(peer.expect_line("done ", LIMIT), MANY.to_string());
+        nic.disconnect(vi).unwrap();
+    }
+}
+
+// Connects and sends one message after the other. Says how many were done with success, each time; then does what it is told.
+viaduct_kit::child!(SENDER, |args| {
+    let (mut nic, tag) = nic(Path::new(&args[0]), 600_000).expect("the parent has one");
+    let (size, count): (usize, usize) = (args[1].parse().unwrap(), args[2].parse().unwrap());
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    nic.connect_request(vi, &meeting(), LONG).unwrap();
+    let mut buffer = nic.alloc(size, MemAttributes::local(tag)).unwrap();
+    for n in 0..count {
+        buffer.write(0, &(n as u32).to_le_bytes());
+        nic.post_send(vi, Descriptor::send(buffer)).unwrap();
+        let done = nic.wait_send(vi, LONG).unwrap();
+        assert_eq!(done.status, Status::Success);
+        say(format!("done {}", n + 1));
+        buffer = done.descriptor.into_buffer();
+    }
+    match args[3].as_str() {
+        "disconnect" => nic.disconnect(vi).unwrap(),
+        "drop" => drop(nic),
+        "exit" => {}
+        _ => drop(hear()),
+    }
+    // Nothing is tidied up.
+    std::process::exit(0);
+});
+
+/// A sender does what `end` says after its last message, or is killed in the middle; all that it was told to be done
+/// arrives, though the receiver looks late.
+fn arrives(size: usize, count: usize, end: &str, kill_at: Option<usize>) -> bool {
+    let folder = TempDir::new("ofi");
+    let Some((mut nic, tag)) = nic(folder.path(), 600_000) else { return false };
+    let listener = nic.listen(&meeting(), 1).unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    for _ in 0..count {
+        let buffer = nic.alloc(size, MemAttributes::local(tag)).unwrap();
+        nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+    }
+    let size = size.to_string();
+    let mut peer = SENDER.spawn(&[folder.path().to_str().unwrap(), &size, &count.to_string(), end]);
+    let request = nic.wait_listener(listener, LONG).unwrap();
+    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    let (mut done, mut got) = (0, 0);
+    let mut take = |nic: &mut Nic, wait: bool| {
+        let back = if wait { nic.wait_recv(vi, LONG).ok() } else { nic.poll_recv(vi).ok().flatten() };
+        let Some(back) = back.filter(|back| back.status == Status::Success) else { return false };
+        assert_eq!(u32::from_le_bytes(back.data()[..4].try_into().unwrap()), got);
+        got += 1;
+        true
+    };
+    while done < kill_at.unwrap_or(count) {
+        match peer.next_line(Duration::from_millis(20)) {
+            Some(line) => done = line.strip_prefix("done ").unwrap().parse().unwrap(),
+            // Its window is used up.
+            None => drop(take(&mut nic, false)),
+        }
+    }
+    if kill_at.is_some() {
+        peer.kill();
+    }
+    peer.wait(LIMIT);
+    while let Some(line) = peer.next_line(Duration::from_millis(1)) {
+        done = line.strip_prefix("done ").unwrap().parse().unwrap();
+    }
+    while take(&mut nic, true) {}
+    assert!(got as usize >= done, "{got} of {done} messages of {size} bytes arrived; {end}");
+    true
+}
+
+#[test]
+fn a_message_that_was_sent_with_success_arrives_whatever_its_sender_does_next() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(300), "messages of a sender that leaves");
+    for size in [8, 5_000, 1_000_000] {
+        for end in ["disconnect", "drop", "exit"] {
+            if !arrives(size, 12, end, None) {
+                return;
+            }
+        }
+        for kill_at in (1..=rounds(2, 30) as usize).map(|n| n * 7 % 19) {
+            arrives(size, 24, "killed", Some(kill_at));
+        }
+    }
 }

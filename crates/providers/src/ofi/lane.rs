@@ -69,8 +69,9 @@ pub(super) struct Lane {
 
     /// Descriptors of ours that are not done, in order.
     pub(super) flights: VecDeque<Flight>,
-    /// The one that is only partly out.
-    pub(super) outgoing: Option<Outgoing>,
+    /// Those that are not all out, in order; the first may be partly out. The engine moves them on as credits come back,
+    /// whether the owner looks or not.
+    pub(super) outgoing: VecDeque<Outgoing>,
     pub(super) straight: Straight,
     /// The owner was told to come back: it is woken when there is room.
     pub(super) blocked: bool,
@@ -155,7 +156,7 @@ impl Lane {
             inbox: VecDeque::new(),
             greetings: VecDeque::new(),
             flights: VecDeque::new(),
-            outgoing: None,
+            outgoing: VecDeque::new(),
             straight: Straight::default(),
             blocked: false,
             next_number: 0,
@@ -338,7 +339,7 @@ impl Lane {
 
     /// There is room that was not there before.
     fn room_again(&mut self) {
-        if self.outgoing.is_none() {
+        if self.outgoing.is_empty() {
             self.news |= std::mem::take(&mut self.blocked);
         }
     }

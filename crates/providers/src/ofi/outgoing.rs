@@ -1,5 +1,6 @@
-//! Sending: descriptors of the send queue into frames, as far as credits and buffers allow; the rest follows as these come
-//! back, whether the owner of the VI looks or not.
+//! Sending: descriptors of the send queue into frames, as far as credits and buffers allow. The rest of them waits in the
+//! lane and follows as credits come back, moved by the owner of the NIC if it polls, else by the control thread: what was
+//! posted needs no further call. (The model keeps back descriptors with a fence behind a read; those wait for the owner.)
 //!
 //! Short pieces are copied into a buffer of the lane, and the descriptor is done at once. Longer ones leave straight from
 //! the memory of the descriptor, which is then done when libfabric has let go of it.
@@ -62,7 +63,7 @@ pub(super) enum Handed {
     Done,
     /// A completion will follow.
     Pending,
-    /// The one before is not out yet.
+    /// The connection is over.
     Busy,
 }
 
@@ -108,35 +109,36 @@ impl Straight {
 impl Lane {
     /// Takes a send-queue descriptor over.
     pub(super) fn hand_over(&mut self, work: &Work, index: u32) -> Handed {
-        if self.outgoing.is_some() || self.end.is_some() {
-            // Told when the one before is out; poll reports a break, and everything is flushed.
-            self.blocked = true;
+        if self.end.is_some() {
+            // The next poll reports the break, and everything is flushed.
             return Handed::Busy;
         }
         let number = self.number(work);
         let mut out = Outgoing::of(work, index, number);
-        if !self.advance(&mut out) {
-            self.outgoing = Some(out);
+        if !self.outgoing.is_empty() || !self.advance(&mut out) {
+            self.outgoing.push_back(out);
             return Handed::Pending;
         }
         if self.is_out(&out, false) { Handed::Done } else { Handed::Pending }
     }
 
-    /// Goes on with the descriptor that is only partly out.
+    /// Goes on with the descriptors that are not all out.
     pub(super) fn go_on(&mut self) {
-        let Some(mut out) = self.outgoing.take() else { return };
-        if self.end.is_some() || !self.advance(&mut out) {
-            self.outgoing = Some(out);
-            return;
+        while self.end.is_none() {
+            let Some(mut out) = self.outgoing.pop_front() else { return };
+            if !self.advance(&mut out) {
+                self.outgoing.push_front(out);
+                return;
+            }
+            self.is_out(&out, true);
+            self.news = true;
+            self.blocked = false;
         }
-        self.is_out(&out, true);
-        self.news = true;
-        self.blocked = false;
     }
 
     /// Sends a few bytes by value.
     pub(super) fn hand_over_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> bool {
-        if self.outgoing.is_some() {
+        if !self.outgoing.is_empty() {
             self.blocked = true;
             return false;
         }

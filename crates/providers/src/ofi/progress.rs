@@ -79,8 +79,8 @@ impl Lane {
                 continue;
             }
             // Its memory goes back to the program: what is not out yet stays here.
-            if half && self.outgoing.as_ref().is_some_and(|out| out.index == index) {
-                self.outgoing = None;
+            if half && self.outgoing.front().is_some_and(|out| out.index == index) {
+                self.outgoing.pop_front();
             }
             if !self.failed(queues, index, status) {
                 return false;
@@ -89,13 +89,13 @@ impl Lane {
         true
     }
 
-    /// The peer has refused the message that is only partly out: the rest is not sent, and the descriptor is done when
+    /// The peer has refused the message that is not all out: the rest is not sent, and the descriptor is done when
     /// libfabric has let go of the frames that left straight from its memory.
     fn give_up_rest(&mut self) {
         let its_turn = self.flights.is_empty() && self.acks_used == self.acked;
         if self.failed.is_some()
             && its_turn
-            && let Some(out) = self.outgoing.take()
+            && let Some(out) = self.outgoing.pop_front()
         {
             let (index, straight) = (out.index, out.straight);
             self.flights.push_back(Flight { index, length: 0, waits: Waits::Ack, straight });

@@ -85,7 +85,7 @@ impl Endpoint for OfiVi {
         // mostly leaves in no time, and a peer that does not take it is not waited for.
         let give_up = clock::now_ns() + LET_GO_NS;
         while let Some(lane) = engine.lanes.get_mut(&self.lane) {
-            lane.outgoing = None;
+            lane.outgoing.clear();
             if lane.straight.is_empty() {
                 break;
             }
