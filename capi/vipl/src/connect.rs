@@ -123,7 +123,7 @@ pub extern "C" fn vip_disconnect(vi: Handle) -> Return {
     let disconnect = || {
         let (object, raw) = vi::open(vi)?;
         let vi = known(object, raw)?;
-        object.enter()?.nic.disconnect(vi).map_err(coded)
+        object.shared.disconnect(vi).map_err(coded)
     };
     done(disconnect())
 }

@@ -35,7 +35,9 @@ pub unsafe extern "C" fn vip_create_cq(nic: Handle, entries: c_ulong, out: *mut 
 pub extern "C" fn vip_destroy_cq(cq: Handle) -> Return {
     let destroy = || {
         let (object, cq) = open(cq)?;
-        object.enter()?.nic.destroy_cq(cq).map_err(coded)
+        object.enter()?.nic.destroy_cq(cq).map_err(coded)?;
+        object.shared.cancel_notify_cq(cq);
+        Ok(())
     };
     done(destroy())
 }

@@ -14,8 +14,8 @@ pub(crate) const CONTROL_BYTES: u64 = size_of::<ControlSegment>() as u64;
 /// Bytes of each segment.
 pub(crate) const SEGMENT_BYTES: u64 = size_of::<Segment>() as u64;
 
-/// The data segments of a descriptor. Those of no bytes say nothing and are left out.
-#[derive(Clone)]
+/// The data segments of a descriptor, each read from the program's memory once: a peer may write there. Those of no bytes
+/// say nothing and are left out.
 pub(crate) struct Segments {
     next: *const Segment,
     left: usize,
@@ -27,8 +27,8 @@ impl Iterator for Segments {
     #[inline]
     fn next(&mut self) -> Option<RawSegment> {
         while self.left > 0 {
-            // SAFETY: whoever made this has checked that so many segments are there.
-            let segment = unsafe { self.next.read() };
+            // SAFETY: the maker of this value has checked that so many segments are there.
+            let segment = unsafe { self.next.read_volatile() };
             self.next = self.next.wrapping_add(1);
             self.left -= 1;
             if segment.length > 0 {
@@ -60,6 +60,8 @@ pub(crate) unsafe fn order(
         remote: RemoteAddress { addr: 0, handle: MemHandle::NONE },
         context: at as u64,
         flaw: Status::Success,
+        // Receives are posted again as they came back, with the length of what arrived.
+        length: (queue == Queue::Send).then_some(cs.length),
     };
     if cs.control != 0 {
         order.flaw = orders_of(cs, queue, &mut order, &mut segments);
@@ -69,32 +71,32 @@ pub(crate) unsafe fn order(
     }
     if order.flaw == Status::FormatError {
         segments.left = 0;
-        return (order, segments);
-    }
-    let mut total = 0;
-    for segment in segments.clone() {
-        total += u64::from(segment.len);
-        if segment.handle == MemHandle::NONE {
-            order.flaw = Status::ProtectionError;
-        }
-    }
-    // Receives are posted again as they came back, with the length of what arrived.
-    if queue == Queue::Send && total != u64::from(cs.length) && order.flaw == Status::Success {
-        order.flaw = Status::LengthError;
     }
     (order, segments)
 }
 
-/// Whether the program's descriptor asks for what a used one did the last time, a plain send or receive of one piece. Then
-/// it is marked as posted, and the used one stands for it; else nothing was done.
+/// Marks the program's descriptor as posted, and lets a used one stand for it, if it asks for what the used one did the
+/// last time: a plain send or receive of one piece. Returns false, and does nothing, if it does not.
 ///
 /// # Safety
 /// At `at` is a descriptor with room for one segment, whose memory is the library's until the descriptor is back.
 #[inline(always)]
 pub(crate) unsafe fn refill_alike(used: &mut Descriptor, at: *mut CDescriptor, queue: Queue) -> bool {
+    // Each word once: a peer may write there.
     // SAFETY: control segment and one segment are there.
-    let (cs, only) = unsafe { ((&raw const (*at).cs).read(), (&raw const (*at).ds[0]).read()) };
-    if cs.control != 0 || cs.seg_count != 1 || (queue == Queue::Send && only.length != cs.length) {
+    let (plain, length, only) = unsafe {
+        let cs = &raw const (*at).cs;
+        let plain = (&raw const (*cs).control).read_volatile() == 0
+            && (&raw const (*cs).seg_count).read_volatile() == 1;
+        let ds = &raw const (*at).ds[0];
+        let only = Segment {
+            data: (&raw const (*ds).data).read_volatile(),
+            handle: (&raw const (*ds).handle).read_volatile(),
+            length: (&raw const (*ds).length).read_volatile(),
+        };
+        (plain, (&raw const (*cs).length).read_volatile(), only)
+    };
+    if !plain || (queue == Queue::Send && only.length != length) {
         return false;
     }
     let op = if queue == Queue::Send { Op::Send } else { Op::Receive };
@@ -147,7 +149,7 @@ fn orders_of(cs: &ControlSegment, queue: Queue, order: &mut RawOrder, segments: 
         return Status::FormatError;
     }
     // SAFETY: there is a first segment, as just seen.
-    let remote = unsafe { segments.next.read() };
+    let remote = unsafe { segments.next.read_volatile() };
     order.remote = RemoteAddress { addr: remote.data, handle: MemHandle::from_number(remote.handle) };
     segments.next = segments.next.wrapping_add(1);
     segments.left -= 1;
@@ -207,11 +209,17 @@ fn error_bits(status: Status) -> u32 {
 mod tests {
     use super::*;
 
+    /// What is ordered, with the segments, and with the flaw that the model's descriptor then has.
     fn order_of(cs: ControlSegment, ds: [Segment; 2], queue: Queue) -> (RawOrder, Vec<RawSegment>) {
         let mut descriptor = CDescriptor { cs, ds };
-        // SAFETY: a descriptor with two segments, of which cs names no more.
-        let (order, segments) = unsafe { order(&mut descriptor, &cs, queue, 252) };
-        (order, segments.collect())
+        let mut made = Descriptor::new(Op::Send);
+        // SAFETY: a descriptor with two segments, of which cs names no more; the one that is made is never posted.
+        let (mut ordered, segments) = unsafe {
+            refill(&mut made, &mut descriptor, &cs, queue, 252);
+            order(&mut descriptor, &cs, queue, 252)
+        };
+        ordered.flaw = made.flaw();
+        (ordered, segments.collect())
     }
 
     fn segment(length: u32) -> Segment {

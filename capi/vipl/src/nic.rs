@@ -44,13 +44,13 @@ fn open(device: &str) -> Result<Handle, Return> {
         eprintln!("vipl: {device} ({provider}): {error}");
         code(&error)
     })?;
-    nic.on_error(Some(default_handler()));
+    nic.set_strict_receives(settings.strict_receives);
     nics::add(nic, settings, provider)
 }
 
-/// Without a handler of the program's, errors are logged.
-pub(crate) fn default_handler() -> ErrorHandler {
-    Box::new(|event| eprintln!("vipl: VI {:#x}: {}", event.vi.raw().index, errors::text(event)))
+/// Without a handler of the program's, errors are logged, with the VI's handle as the program knows it.
+pub(crate) fn default_handler(nic: u16) -> ErrorHandler {
+    Box::new(move |event| eprintln!("{}", errors::line(nic, event)))
 }
 
 /// Closes a NIC; everything that belongs to it is gone.

@@ -16,6 +16,7 @@ use crate::abi::Return;
 use crate::code::coded;
 use crate::handle::{Handle, Kind, MOST_NICS};
 use crate::names::{HOST_LEN, NodeAddress};
+use crate::nic::default_handler;
 use crate::settings::Settings;
 use crate::vi::ViBody;
 
@@ -65,11 +66,12 @@ static NICS: [AtomicPtr<NicObject>; MOST_NICS] = [const { AtomicPtr::new(std::pt
 static CLOSED: Mutex<Vec<&'static NicObject>> = Mutex::new(Vec::new());
 
 /// Opens a NIC on what `make` gives.
-pub(crate) fn add(nic: Nic, settings: Settings, provider: String) -> Result<Handle, Return> {
+pub(crate) fn add(mut nic: Nic, settings: Settings, provider: String) -> Result<Handle, Return> {
     let _one_at_a_time = CLOSED.lock().unwrap_or_else(|e| e.into_inner());
     let free = NICS.iter().position(|slot| slot.load(Ordering::Relaxed).is_null());
     let place = free.ok_or(Return::ErrorResource)?;
     let number = u16::try_from(place).map_err(|_| Return::ErrorResource)?;
+    nic.on_error(Some(default_handler(number)));
     let address = settings.nodes.own(provider != "shm" && provider != "loopback");
     let object = NicObject {
         shared: SharedNic::new(nic),

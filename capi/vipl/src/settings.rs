@@ -14,6 +14,7 @@ const PROVIDER: &str = "VIADUCT_PROVIDER";
 const DEVICES: &str = "VIADUCT_VIPL_DEVICES";
 const TAGS: &str = "VIADUCT_VIPL_TAGS";
 const DEPTH: &str = "VIADUCT_VIPL_QUEUE_DEPTH";
+const RECEIVES: &str = "VIADUCT_VIPL_RECEIVES";
 const NODES: &str = "VIADUCT_VIPL_NODES";
 const HOSTS: &str = "VIADUCT_VIPL_HOSTS";
 const NODE: &str = "VIADUCT_VIPL_NODE";
@@ -26,6 +27,8 @@ pub(crate) struct Settings {
     devices: Vec<(String, String)>,
     /// Whether a NULL tag is refused, instead of going with every tag.
     pub(crate) strict: bool,
+    /// Whether a receive has to end inside its region when it is posted, instead of when a message needs it.
+    pub(crate) strict_receives: bool,
     /// Descriptors in a work queue.
     pub(crate) depth: usize,
     /// Host names that are not the name server's.
@@ -41,11 +44,12 @@ impl Settings {
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
         let devices = variable(DEVICES).unwrap_or_default();
-        let strict = match variable(TAGS).as_deref() {
-            None | Some("lax") => false,
-            Some("strict") => true,
-            Some(other) => return Err(format!("{TAGS}={other}: lax or strict")),
+        let is_strict = |name| match variable(name).as_deref() {
+            None | Some("lax") => Ok(false),
+            Some("strict") => Ok(true),
+            Some(other) => Err(format!("{name}={other}: lax or strict")),
         };
+        let (strict, strict_receives) = (is_strict(TAGS)?, is_strict(RECEIVES)?);
         let depth = match variable(DEPTH) {
             None => 1024,
             Some(text) => match text.parse() {
@@ -66,6 +70,7 @@ impl Settings {
             provider: variable(PROVIDER).filter(|name| !name.is_empty()),
             devices: pairs(&devices).ok_or_else(|| format!("{DEVICES}={devices}: name=provider, ..."))?,
             strict,
+            strict_receives,
             depth,
             nodes,
             providers: Config::from_variables(&variable).map_err(|e| e.to_string())?,
@@ -145,6 +150,7 @@ mod tests {
     fn mistakes_are_told() {
         let mistakes = [
             (TAGS, "loose"),
+            (RECEIVES, "loose"),
             (DEPTH, "0"),
             (DEPTH, "many"),
             (DEVICES, "clanvi0"),

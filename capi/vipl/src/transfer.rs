@@ -189,7 +189,7 @@ fn control_segment(nic: &Nic, vi: &ViBody, at: *mut CDescriptor, memory: u32) ->
         return None;
     }
     // SAFETY: so many bytes of registered memory are there, and aligned.
-    let cs = unsafe { at.cast::<ControlSegment>().read() };
+    let cs = unsafe { at.cast::<ControlSegment>().read_volatile() };
     region.contains(place, CONTROL_BYTES + SEGMENT_BYTES * u64::from(cs.seg_count)).then_some(cs)
 }
 

@@ -95,6 +95,24 @@ fn tags_are_lax_or_strict() {
 }
 
 #[test]
+fn a_receive_is_judged_by_what_arrives_in_it() {
+    run("overlong", &[]);
+    let library = Library::find();
+    let Some(program) = library.compile("overlong", &[]) else { return };
+    library.run(program.command(), "shm", &[], &[("VIADUCT_VIPL_RECEIVES", "strict")]);
+}
+
+#[test]
+fn a_descriptor_that_changes_while_it_is_posted_is_read_once() {
+    run("flicker", &[]);
+}
+
+#[test]
+fn posted_sends_leave_without_further_calls() {
+    run("silent", &[]);
+}
+
+#[test]
 fn a_message_passing_library_of_that_age_works() {
     let library = Library::find();
     let Some(program) = library.compile("minimp", &[]) else { return };

@@ -8,16 +8,22 @@
 //! The bargain needs both sides: it holds only if the *waker's* process is registered and the *sleeper's* kernel lets it
 //! call. Two processes therefore tell each other [`asymmetric`] when they connect, and a process whose peer said no
 //! calls [`force_symmetric`]. This is no lock and orders nothing else.
+//!
+//! A filter for system calls may be installed after registration. The first [`heavy`] that is refused then makes all threads
+//! of this process fence for themselves, and runs the fence that it owes them by other means. Peers are not reached by
+//! that: a wake-up that this process misses is found when its sleep ends, 200 ms later at most by default.
 
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
+#[cfg(target_arch = "x86_64")]
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::fork;
 
 /// Registers this process; idempotent, and a forked child is registered again by the handlers of [`crate::fork`].
 ///
-/// Without a word the process stays symmetric if the kernel or a sandbox refuses: correct, only slower.
+/// The process stays symmetric if the kernel or a sandbox refuses: correct, only slower.
 pub fn register() {
     // Before the flag is up, so that a child forked in between finds the handler that re-registers it.
     fork::install();
@@ -46,12 +52,59 @@ pub fn force_symmetric() {
 pub fn heavy() {
     // Whether this process is registered does not matter here: peers may ring lightly even if we do not.
     if !REFUSED.load(Ordering::Relaxed) {
-        match membarrier(MembarrierCommand::GlobalExpedited) {
-            Ok(()) => return,
-            Err(_) => REFUSED.store(true, Ordering::Relaxed), // the answer stays the same: do not ask again
+        if membarrier(MembarrierCommand::GlobalExpedited).is_ok() {
+            return;
         }
+        refused();
     }
     fence(Ordering::SeqCst);
+}
+
+/// The command is refused, and will be: goes over to fences of every thread's own.
+#[cold]
+fn refused() {
+    ASYMMETRIC.store(false, Ordering::SeqCst);
+    if REGISTERED.load(Ordering::Relaxed) {
+        // Threads that ran a light fence before they could see the flag.
+        fence_all_threads();
+    }
+    // Only now: another thread that finds this set relies on what was done above.
+    REFUSED.store(true, Ordering::Release);
+}
+
+/// Runs a full fence in every running thread of this process, without membarrier: taking a right from a page that is mapped
+/// and in use interrupts each CPU which runs one of them, so that it forgets its translation.
+#[cfg(target_arch = "x86_64")]
+fn fence_all_threads() {
+    let size = rustix::param::page_size();
+    let both = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping, which nothing else knows of; it is written before the right is taken from it.
+    let done = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), size, both, MapFlags::PRIVATE).and_then(|page| {
+            page.cast::<u8>().write_volatile(1);
+            let taken = mprotect(page, size, MprotectFlags::READ);
+            taken.and(munmap(page, size))
+        })
+    };
+    if done.is_err() {
+        no_fence();
+    }
+}
+
+/// Elsewhere other CPUs are told of a changed mapping without an interrupt.
+#[cfg(not(target_arch = "x86_64"))]
+fn fence_all_threads() {
+    no_fence();
+}
+
+/// Going on would let two threads into one turn.
+#[cold]
+fn no_fence() -> ! {
+    eprintln!(
+        "viaduct: membarrier worked when this process registered and is refused now; install the filter for system calls \
+         before the first NIC is opened, or allow membarrier"
+    );
+    std::process::abort()
 }
 
 /// The waker's half: orders its earlier store before its later load against a peer's [`heavy`].
@@ -73,14 +126,19 @@ pub(crate) fn after_fork() {
 
 /// The waker may use the light fence.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
-/// The kernel or a sandbox is known to refuse the command.
+/// The light fence was used at some time.
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+/// The kernel or a sandbox is known to refuse the command, and no thread relies on it.
 static REFUSED: AtomicBool = AtomicBool::new(false);
-/// Somebody asked for full fences for good.
+/// Full fences were asked for, for good.
 static FORCED: AtomicBool = AtomicBool::new(false);
 
 fn register_process() {
     let known = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
         && membarrier(MembarrierCommand::GlobalExpedited).is_ok();
+    if known {
+        REGISTERED.store(true, Ordering::SeqCst);
+    }
     ASYMMETRIC.store(known, Ordering::SeqCst);
 }
 

@@ -91,6 +91,8 @@ impl Engine {
     pub(crate) fn new(mut nic: Nic, config: Config) -> Result<Engine, Error> {
         // What goes by value goes as a message.
         let rung = config.greeting(Some(nic.attributes().max_inline.max(RING_LEN)));
+        // Closing has a limit of its own, and no call waits for it.
+        nic.set_drain(Duration::ZERO);
         let cq = nic.create_cq(1)?;
         Ok(Engine {
             sockets: Table::default(),

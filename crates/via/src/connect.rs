@@ -83,7 +83,16 @@ impl Forgotten {
     }
 }
 
-/// An address somebody listens on.
+/// What a step of [`Nic::move_sends`] brought about.
+#[derive(Default)]
+pub(crate) struct Moved {
+    /// Sends are still under way.
+    pub(crate) left: bool,
+    /// Something was completed that another thread may wait for.
+    pub(crate) something: bool,
+}
+
+/// An address that a NIC listens on.
 pub(crate) struct Listening {
     id: ListenId,
     address: NetAddress,
@@ -315,7 +324,61 @@ impl Nic {
 
     /// Ends a connection, or a request, and flushes both queues. The VI is idle afterwards. On an idle VI it gives
     /// back the receives posted so far, and is refused if there are none.
+    ///
+    /// Sends that are under way are waited for first, as long as [`set_drain`](Self::set_drain) says and the peer is there.
     pub fn disconnect(&mut self, vi: Vi) -> Result<(), Error> {
+        self.check_fork()?;
+        self.drain(&[vi]);
+        self.disconnect_now(vi)
+    }
+
+    /// Moves the sends of these VIs until all are done, their connections are over, or the time for it is.
+    pub(crate) fn drain(&mut self, vis: &[Vi]) {
+        let limit = self.drain_limit();
+        if limit.is_zero() || vis.iter().all(|vi| !self.is_sending(*vi)) {
+            return;
+        }
+        // Whether it was enough shows in what is flushed.
+        let _ = self.wait_until(Some(limit), |nic| {
+            let left = vis.iter().filter(|vi| !nic.has_sent(**vi)).count();
+            (left == 0).then_some(())
+        });
+    }
+
+    /// Moves the sends of a VI. Returns true if all are done, or their connection is over.
+    pub(crate) fn has_sent(&mut self, vi: Vi) -> bool {
+        self.process_events();
+        if self.is_sending(vi) && self.progress_vi(vi) > 0 {
+            self.look_again();
+        }
+        !self.is_sending(vi)
+    }
+
+    fn is_sending(&self, vi: Vi) -> bool {
+        let core = self.vis.get(vi.0);
+        core.is_some_and(|core| core.state == ViState::Connected && core.sends_outstanding())
+    }
+
+    /// Moves all sends that are under way.
+    pub(crate) fn move_sends(&mut self) -> Moved {
+        self.process_events();
+        let vis: Vec<Vi> = self.vis.handles().map(Vi).filter(|vi| self.is_sending(*vi)).collect();
+        let mut moved = Moved::default();
+        for vi in vis {
+            let before = self.vis.get(vi.0).map_or(0, |core| core.send.not_done());
+            let taken = self.progress_vi(vi);
+            if taken > 0 {
+                self.look_again();
+            }
+            let after = self.vis.get(vi.0).map_or(0, |core| core.send.not_done());
+            moved.something |= taken > 0 || after != before;
+            moved.left |= self.is_sending(vi);
+        }
+        moved
+    }
+
+    /// Ends a connection without waiting for what is under way.
+    pub(crate) fn disconnect_now(&mut self, vi: Vi) -> Result<(), Error> {
         self.check_fork()?;
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
         match core.state {

@@ -155,18 +155,38 @@ pub struct Work {
     pub operands: [u64; 2],
     /// Local memory.
     pub segments: SmallVec<[RawSegment; 2]>,
-    /// Sum of the segment lengths.
+    /// Bytes that may be moved: the sum of the segment lengths, and of a receive that ends beyond its region the part
+    /// before that end.
     pub total: u32,
+    /// Sum of the segment lengths.
+    pub(crate) declared: u32,
     /// Where the only segment lies if it is shareable.
     pub locator: Option<Locator>,
     /// Found wrong at post time; completes so when its turn comes.
     pub verdict: Status,
-    /// What whoever made the descriptor knows to be wrong with it.
+    /// What the maker of the descriptor knows to be wrong with it.
     pub(crate) flaw: Status,
     /// Says which state of which NIC's regions the segments were last checked against; 0 if they were not.
     pub(crate) stamp: u64,
     /// A number of the user's.
     pub context: u64,
+}
+
+impl Work {
+    /// How a receive ends that a message of `len` bytes meets.
+    #[inline]
+    pub fn judge_message(&self, len: u64) -> Status {
+        if self.verdict != Status::Success {
+            self.verdict
+        } else if len <= u64::from(self.total) {
+            Status::Success
+        } else if len <= u64::from(self.declared) {
+            // The descriptor is long enough, its region is not.
+            Status::ProtectionError
+        } else {
+            Status::LengthError
+        }
+    }
 }
 
 /// A descriptor with the buffers it owns.
@@ -191,6 +211,7 @@ impl Descriptor {
             operands: [0; 2],
             segments: SmallVec::new(),
             total: 0,
+            declared: 0,
             locator: None,
             verdict: Status::Success,
             flaw: Status::Success,
@@ -305,7 +326,8 @@ impl Descriptor {
         let start = old.addr as usize - buffer.ptr() as usize;
         let new = buffer.raw_segment(start..start + len);
         inner.work.stamp = 0;
-        inner.work.total = inner.work.total - old.len + new.len;
+        inner.work.declared = inner.work.declared - old.len + new.len;
+        inner.work.total = inner.work.declared;
         inner.work.segments[0] = new;
     }
 
@@ -362,7 +384,8 @@ impl Descriptor {
 
     pub(crate) fn push(&mut self, segment: RawSegment) {
         let work = &mut self.0.work;
-        work.total = work.total.checked_add(segment.len).expect("a descriptor moves less than 4 GiB");
+        work.declared = work.declared.checked_add(segment.len).expect("a descriptor moves less than 4 GiB");
+        work.total = work.declared;
         work.stamp = 0;
         work.segments.push(segment);
     }

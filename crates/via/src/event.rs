@@ -15,7 +15,11 @@ pub enum ErrorCode {
     /// A message met no receive descriptor.
     ReceiveQueueEmpty,
     /// A message was longer than its receive descriptor.
-    CompletionProtection,
+    TooLong,
+    /// A message met a receive descriptor whose memory it may not use.
+    ReceiveProtection,
+    /// A message met a receive descriptor that contradicts itself.
+    BadReceive,
     /// A peer's RDMA operation was refused.
     RdmaWriteProtection,
     /// The peer broke the protocol, or the transport failed.
@@ -31,7 +35,12 @@ impl fmt::Display for ErrorCode {
         f.write_str(match self {
             ErrorCode::ConnectionLost => "connection lost",
             ErrorCode::ReceiveQueueEmpty => "a message met no receive descriptor",
-            ErrorCode::CompletionProtection => "a message was longer than its receive descriptor",
+            ErrorCode::TooLong => "a message was longer than its receive descriptor",
+            ErrorCode::ReceiveProtection => {
+                "a message met a receive descriptor that ends beyond its memory region, or whose region was withdrawn \
+                 or has another protection tag"
+            }
+            ErrorCode::BadReceive => "a message met a receive descriptor that contradicts itself",
             ErrorCode::RdmaWriteProtection => "an RDMA operation of the peer was refused",
             ErrorCode::Transport => "the peer broke the protocol or the transport failed",
             ErrorCode::BadDescriptor => "a descriptor was posted that lies where it must not",
@@ -97,7 +106,9 @@ pub(crate) fn code_of(fault: Fault) -> Option<ErrorCode> {
         Fault::Disconnected | Fault::Remote(_) => None,
         Fault::Lost => Some(ErrorCode::ConnectionLost),
         Fault::ReceiveQueueEmpty => Some(ErrorCode::ReceiveQueueEmpty),
-        Fault::TooLong => Some(ErrorCode::CompletionProtection),
+        Fault::TooLong => Some(ErrorCode::TooLong),
+        Fault::ReceiveProtection => Some(ErrorCode::ReceiveProtection),
+        Fault::BadReceive => Some(ErrorCode::BadReceive),
         Fault::Protocol => Some(ErrorCode::Transport),
         Fault::RdmaRefused => Some(ErrorCode::RdmaWriteProtection),
     }

@@ -135,6 +135,11 @@ impl MemTable {
         self.stamp
     }
 
+    /// What was checked before has to be checked again.
+    pub(crate) fn forget_checks(&mut self) {
+        self.stamp = next_stamp();
+    }
+
     pub(crate) fn get_mut(&mut self, h: MemHandle) -> Option<&mut RegionInfo> {
         self.stamp = next_stamp();
         let slot = self.slots.get_mut(h.index() as usize)?;

@@ -2,8 +2,13 @@
 //!
 //! A NIC is used by one thread at a time (`&mut self`), so nothing on its data path takes a lock; threads that want
 //! to work side by side open a NIC each, or share one as a [`SharedNic`](crate::SharedNic). ADR 0002 has the reasons.
+//!
+//! What was posted and could not be handed over at once moves on inside calls only: no thread works for a NIC while its
+//! owner computes. A program that posts and then makes no calls for a while uses a `SharedNic`, whose service thread goes on
+//! with the sends (ADR 0020). [`Nic::disconnect`] and dropping the NIC wait for them, for a bounded time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use viaduct_os::fork;
 use viaduct_os::wait::{WaitConfig, WaitPolicy};
@@ -17,12 +22,15 @@ use crate::error::Error;
 use crate::event::{ErrorEvent, ErrorHandler, ErrorSink};
 use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
 use crate::memory::{MemHandle, MemTable, RegionInfo, Retired};
+use crate::post::Ends;
 use crate::provider::{Provider, Signal, Sleeper};
 use crate::raw::RawMemory;
 use crate::srq::SrqCore;
 use crate::vi::{ViCore, ViState};
 
 /// An opened network interface.
+///
+/// Posted work moves on inside calls of its owner only; a [`SharedNic`](crate::SharedNic) has a thread for it.
 ///
 /// ```
 /// use viaduct_providers::loopback;
@@ -51,9 +59,18 @@ pub struct Nic {
     pub(crate) ready: Vec<Vi>,
     pub(crate) attributes: NicAttributes,
     pub(crate) forgotten: Arc<Forgotten>,
+    /// A send was posted that was not done at once. Kept for the shared NIC, which takes it back.
+    pub(crate) sends_left: bool,
+    /// How long an orderly end waits for sends that are under way.
+    drain: Duration,
+    /// Which receives have to end inside their region when they are posted.
+    pub(crate) receive_ends: Ends,
     retired: Arc<Retired>,
     generation: u32,
 }
+
+/// How long an orderly end waits for sends that are under way, unless set otherwise.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// State of a VI and its queues.
 #[derive(Clone, Debug)]
@@ -98,6 +115,9 @@ impl Nic {
             wait: Some(WaitPolicy::new(wait)),
             ready: Vec::with_capacity(64),
             attributes: provider.attributes(),
+            receive_ends: Ends::Used,
+            sends_left: false,
+            drain: DRAIN,
             retired: Retired::new(),
             generation: fork::generation(),
             provider,
@@ -117,6 +137,23 @@ impl Nic {
     /// Changes how the NIC waits.
     pub fn set_wait(&mut self, wait: WaitConfig) {
         self.wait = Some(WaitPolicy::new(wait));
+    }
+
+    /// How long [`disconnect`](Self::disconnect), and dropping the NIC, wait for posted sends that are under way; one
+    /// second unless set. Zero gives them back at once, flushed.
+    pub fn set_drain(&mut self, limit: Duration) {
+        self.drain = limit;
+    }
+
+    pub(crate) fn drain_limit(&self) -> Duration {
+        self.drain
+    }
+
+    /// Whether a receive has to end inside its region when it is posted. By default a receive may end beyond, and only a
+    /// message that needs those bytes fails, with a protection error. Holds for receives posted from now on.
+    pub fn set_strict_receives(&mut self, strict: bool) {
+        self.receive_ends = if strict { Ends::All } else { Ends::Used };
+        self.mem.forget_checks();
     }
 
     /// Sets the handler of asynchronous errors; `None` goes back to keeping them for [`take_error`](Self::take_error).
@@ -451,9 +488,12 @@ impl Drop for Nic {
             return;
         }
         let vis: Vec<Vi> = self.vis.handles().map(Vi).collect();
+        if !std::thread::panicking() {
+            self.drain(&vis);
+        }
         for vi in vis {
             // Idle VIs refuse, which is fine.
-            let _ = self.disconnect(vi);
+            let _ = self.disconnect_now(vi);
         }
         // Peers must be out of every region before its memory can go, be it with our descriptors or with a buffer
         // that the program still has.

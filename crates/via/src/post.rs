@@ -14,7 +14,7 @@ use crate::nic::Nic;
 use crate::provider::Submit;
 use crate::queues::Fault;
 use crate::raw::{Locator, RawSegment};
-use crate::vi::{Queue, ViCore, ViState};
+use crate::vi::{Handed, Queue, ViCore, ViState};
 
 /// A receive that nobody is told of could never be used.
 const SILENT_RECEIVE: &str = "a receive cannot be unsignalled";
@@ -35,7 +35,7 @@ impl Nic {
         {
             self.counters.add(Counter::Sends, 1);
             self.counters.add(Counter::BytesSent, u64::from(work.total));
-            let fault = core.submit(descriptor);
+            let handed = core.submit(descriptor);
             if let Some(cq) = cq {
                 match core.send.settle_newest() {
                     Some(true) => cq.push(vi, Queue::Send),
@@ -43,8 +43,8 @@ impl Nic {
                     None => self.settle_send(vi),
                 }
             }
-            if let Some(fault) = fault {
-                self.break_vi(vi, fault);
+            if !matches!(handed, Handed::Done) {
+                self.not_done_at_once(vi, handed);
             }
             return Ok(());
         }
@@ -77,7 +77,8 @@ impl Nic {
         if work.verdict != Status::Success {
             work.stamp = 0;
         } else if work.stamp != self.mem.stamp() ^ core.send_mix {
-            work.verdict = check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters);
+            work.verdict =
+                check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters, Ends::All);
             work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.send_mix } else { 0 };
         }
         count_send(work, &self.counters);
@@ -87,15 +88,25 @@ impl Nic {
             self.settle(vi);
             return Ok(());
         }
-        let fault = core.submit(descriptor);
+        let handed = core.submit(descriptor);
         if core.bound {
             self.settle_send(vi);
         }
-        if let Some(fault) = fault {
-            self.settle_send(vi);
-            self.break_vi(vi, fault);
-        }
+        self.not_done_at_once(vi, handed);
         Ok(())
+    }
+
+    /// Notes that a send is left for later calls, or breaks its connection.
+    #[inline(never)]
+    fn not_done_at_once(&mut self, vi: Vi, handed: Handed) {
+        match handed {
+            Handed::Done => {}
+            Handed::Left => self.sends_left = true,
+            Handed::Broken(fault) => {
+                self.settle_send(vi);
+                self.break_vi(vi, fault);
+            }
+        }
     }
 
     /// Posts to the receive queue.
@@ -150,7 +161,8 @@ impl Nic {
             } else if work.flaw != Status::Success {
                 work.flaw
             } else {
-                check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters)
+                let ends = self.receive_ends;
+                check_segments(work, Some(core.attributes.ptag), &self.mem, &self.counters, ends)
             };
             work.stamp = if work.verdict == Status::Success { self.mem.stamp() ^ core.recv_mix } else { 0 };
         }
@@ -191,7 +203,7 @@ impl Nic {
         work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
             Status::FormatError
         } else {
-            check_segments(work, tag, &self.mem, &self.counters)
+            check_segments(work, tag, &self.mem, &self.counters, self.receive_ends)
         };
         work.stamp = 0;
         core.post(descriptor, tag);
@@ -365,27 +377,48 @@ fn check_send(work: &Work, core: &ViCore, max_segments: usize) -> Status {
     }
 }
 
-/// Every segment inside its region, and the region under the VI's tag, if that is known.
+/// Which segments have to end inside their region when they are posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ends {
+    /// All of them.
+    All,
+    /// None: what lies beyond the region's end is left out of [`Work::total`], so that no provider reaches it, and a
+    /// message that would need it fails when it arrives.
+    Used,
+}
+
+/// Checks that every segment begins inside its region (and ends there, with [`Ends::All`]), and that the region has the
+/// VI's tag, if that is known. Sets how many bytes may be moved.
 #[inline]
 fn check_segments(
     work: &mut Work,
     tag: Option<ProtectionTag>,
     mem: &MemTable,
     counters: &CounterSlot,
+    ends: Ends,
 ) -> Status {
     let single = work.segments.len() == 1;
     work.locator = None;
+    work.total = work.declared;
+    let (mut before, mut cut) = (0u32, false);
     for segment in &work.segments {
         if segment.handle == MemHandle::NONE {
             counters.add(Counter::ImplicitRegistrations, 1);
+            before = before.saturating_add(segment.len);
             continue;
         }
         let Some(region) = mem.get(segment.handle) else { return Status::ProtectionError };
         let addr = segment.addr as u64;
         let tag_fits = tag.is_none_or(|t| t.goes_with(region.attributes.ptag));
-        if !region.contains(addr, u64::from(segment.len)) || !tag_fits {
+        let needed = if ends == Ends::All { segment.len } else { segment.len.min(1) };
+        if !region.contains(addr, u64::from(needed)) || !tag_fits {
             return Status::ProtectionError;
         }
+        let inside = u64::from(segment.len).min(region.len - (addr - region.base)) as u32;
+        if !cut && inside < segment.len {
+            (cut, work.total) = (true, before.saturating_add(inside));
+        }
+        before = before.saturating_add(segment.len);
         if single && let Some(at) = region.locator {
             let offset = at.offset + (addr - region.base);
             work.locator = Some(Locator { slab: at.slab, offset });

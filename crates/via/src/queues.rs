@@ -17,12 +17,27 @@ pub enum Fault {
     ReceiveQueueEmpty,
     /// A message was longer than the receive descriptor it met.
     TooLong,
+    /// A message met a receive descriptor whose memory it may not use: beyond the end of the region, or of another tag.
+    ReceiveProtection,
+    /// A message met a receive descriptor that contradicts itself.
+    BadReceive,
     /// The remote side wrote nonsense into shared memory or broke the protocol.
     Protocol,
     /// The remote side reported that one of our descriptors failed there.
     Remote(Status),
     /// A peer's RDMA operation was refused here.
     RdmaRefused,
+}
+
+impl Fault {
+    /// Why a reliable connection ends whose message met a receive that ended with `status`.
+    pub fn of_receive(status: Status) -> Fault {
+        match status {
+            Status::LengthError => Fault::TooLong,
+            Status::ProtectionError => Fault::ReceiveProtection,
+            _ => Fault::BadReceive,
+        }
+    }
 }
 
 /// Access to the ledger of one VI during [`Endpoint::poll`](crate::provider::Endpoint::poll).

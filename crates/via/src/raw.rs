@@ -216,11 +216,13 @@ pub struct RawOrder {
     pub context: u64,
     /// What is wrong with it, if anything; it then comes back so in its turn.
     pub flaw: Status,
+    /// What its segments have to add up to; None if any length will do.
+    pub length: Option<u32>,
 }
 
 impl Descriptor {
     /// The usual case of [`refill`](Self::refill): nothing but the number changes, since the same plain send or receive
-    /// with this one segment was made of it before. False if that is not so; then nothing was done.
+    /// with this one segment was made of it before. Returns false, and does nothing, if that is not so.
     #[inline]
     pub fn refill_alike(&mut self, op: Op, segment: RawSegment, context: u64) -> bool {
         let work = self.work_mut();
@@ -235,8 +237,17 @@ impl Descriptor {
         alike
     }
 
+    /// What is known to be wrong with it since it was [filled](Self::refill).
+    pub fn flaw(&self) -> Status {
+        self.work().flaw
+    }
+
     /// Makes something else of a descriptor that owns no buffers, without allocating: the post of C libraries, whose
     /// programs own descriptors and memory. Segments that stay the same need not be checked again.
+    ///
+    /// Each segment is taken from the iterator once, and that copy is what is judged and used: it may lie in memory that
+    /// a peer writes. A segment without a region is a protection error here, since a C program promises nothing about
+    /// memory that it did not register.
     ///
     /// # Safety
     /// As [`raw_segment`](Self::raw_segment), for each of the segments.
@@ -244,27 +255,47 @@ impl Descriptor {
     /// # Panics
     /// If the descriptor owns buffers.
     #[inline]
-    pub unsafe fn refill(&mut self, order: &RawOrder, segments: impl Iterator<Item = RawSegment> + Clone) {
+    pub unsafe fn refill(&mut self, order: &RawOrder, segments: impl Iterator<Item = RawSegment>) {
         assert!(self.buffers().is_empty(), "a descriptor with buffers of its own");
         let work = self.work_mut();
+        // Receives and other operations are checked by different rules.
+        let mut same = work.op == order.op;
         work.op = order.op;
         work.fence = order.fence;
         work.immediate = order.immediate;
         work.remote = order.remote;
         work.context = order.context;
         work.flaw = order.flaw;
-        let mut old = work.segments.iter();
-        let same =
-            segments.clone().all(|new| old.next().is_some_and(|old| *old == new)) && old.next().is_none();
+        let (mut count, mut total, mut registered) = (0, 0, true);
+        for new in segments {
+            match work.segments.get_mut(count) {
+                Some(old) if *old == new => {}
+                Some(old) => (*old, same) = (new, false),
+                None => {
+                    work.segments.push(new);
+                    same = false;
+                }
+            }
+            (count, total) = (count + 1, total + u64::from(new.len));
+            registered &= new.handle != MemHandle::NONE;
+        }
+        if work.segments.len() != count {
+            work.segments.truncate(count);
+            same = false;
+        }
         if !same {
-            work.segments.clear();
-            work.segments.extend(segments);
-            let total = work.segments.iter().map(|s| u64::from(s.len)).sum::<u64>();
             // What does not fit into the word is longer than any VI allows, and comes back as such.
-            work.total = u32::try_from(total).unwrap_or(u32::MAX);
+            work.declared = u32::try_from(total).unwrap_or(u32::MAX);
+            work.total = work.declared;
             work.stamp = 0;
         }
-        if order.flaw != Status::Success {
+        if work.flaw == Status::Success && !registered {
+            work.flaw = Status::ProtectionError;
+        }
+        if work.flaw == Status::Success && order.length.is_some_and(|length| u64::from(length) != total) {
+            work.flaw = Status::LengthError;
+        }
+        if work.flaw != Status::Success {
             work.stamp = 0;
         }
     }

@@ -7,7 +7,7 @@ mod service;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +36,12 @@ struct Inner {
     nic: Turn<Option<Nic>>,
     sleep: Sleepers,
     watch: Mutex<Watch>,
+    /// Signalled when a handler has returned.
+    returned: Condvar,
+    /// Sends are under way that the service thread moves while no call does. Cleared by the service thread, in its turn.
+    sends_left: AtomicBool,
+    /// Calls were made since the service thread looked last.
+    called: AtomicBool,
     closing: AtomicBool,
     service: Mutex<Option<JoinHandle<()>>>,
 }
@@ -47,6 +53,9 @@ impl SharedNic {
             sleep: nic.sleepers(),
             nic: Turn::new(Some(nic)),
             watch: Mutex::default(),
+            returned: Condvar::new(),
+            sends_left: AtomicBool::new(false),
+            called: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             service: Mutex::new(None),
         }))
@@ -61,7 +70,7 @@ impl SharedNic {
         self.try_lock().expect("a NIC that was not closed")
     }
 
-    /// The same for those who do not know whether the NIC was closed.
+    /// What [`lock`](Self::lock) does, where the NIC may have been closed.
     #[inline]
     pub fn try_lock(&self) -> Result<NicGuard<'_>, Error> {
         let nic = self.hold()?;
@@ -72,36 +81,49 @@ impl SharedNic {
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut Nic) -> R) -> Option<R> {
         let inner = &*self.0;
-        let (result, errors, sleepers) = inner.nic.with(|nic| {
+        let (result, after) = inner.nic.with(|nic| {
             let nic = nic.as_mut()?;
             let result = act(nic);
-            Some((result, nic.errors.is_waiting(), inner.sleep.any()))
+            Some((result, After::of(nic, inner)))
         })?;
-        if errors || sleepers {
-            self.tell(errors, sleepers);
+        if after.needs_something() {
+            self.attend_to(after);
         }
         Some(result)
     }
 
-    /// The NIC was given back: those concerned are told.
+    /// Wakes the threads that a call concerns, after it has given the NIC back.
     #[inline(never)]
-    fn tell(&self, errors: bool, sleepers: bool) {
-        if sleepers {
+    fn attend_to(&self, after: After) {
+        if after.sleepers {
             self.0.sleep.ring();
         }
-        if errors {
+        if after.errors {
             self.tell_errors();
+        }
+        if after.sends_left {
+            self.leave_sends_to_service();
         }
     }
 
-    /// The NIC for ourselves: nobody is woken afterwards.
+    /// Ends a connection as [`Nic::disconnect`] does, without holding the NIC while sends under way are waited for.
+    pub fn disconnect(&self, vi: Vi) -> Result<(), Error> {
+        let limit = self.hold()?.drain_limit();
+        if !limit.is_zero() {
+            // Whether it was enough shows in what is flushed.
+            let _ = self.wait_until(Some(limit), |nic| nic.has_sent(vi).then_some(Ok(())));
+        }
+        self.with(|nic| nic.disconnect_now(vi)).unwrap_or(Err(Error::Closed))
+    }
+
+    /// Takes the NIC for a call of this module, which wakes other threads by itself.
     #[inline]
     fn hold(&self) -> Result<Held<'_>, Error> {
         let nic = self.0.nic.enter();
         if nic.is_some() { Ok(Held(nic)) } else { Err(Error::Closed) }
     }
 
-    /// Closes the NIC for all who share it: connections end, those who wait are told, and every later call is refused.
+    /// Closes the NIC for all threads that share it: connections end, waits return, and every later call is refused.
     pub fn close(&self) -> Result<(), Error> {
         let nic = self.hold()?.0.take();
         self.0.closing.store(true, Ordering::Release);
@@ -172,18 +194,41 @@ impl SharedNic {
                 Err(closed) => return Some(Err(closed)),
             };
             let found = poll(&mut nic);
+            let mut after = After::of(&mut nic, &self.0);
             // Progress made here may have completed what another thread waits for.
-            let (errors, wake) = (nic.errors.is_waiting(), found.is_some() && self.0.sleep.any());
+            after.sleepers &= found.is_some();
             drop(nic);
-            if errors {
-                self.tell_errors();
-            }
-            if wake {
-                self.0.sleep.ring();
+            if after.needs_something() {
+                self.attend_to(after);
             }
             found
         };
         policy.wait(deadline, look, &self.0.sleep).unwrap_or(Err(Error::Timeout))
+    }
+}
+
+/// What is to be done after a call has given the NIC back.
+#[derive(Clone, Copy)]
+struct After {
+    /// Errors were met for which a handler may be set.
+    errors: bool,
+    /// Threads sleep that may wait for what the call did.
+    sleepers: bool,
+    /// Sends are under way.
+    sends_left: bool,
+}
+
+impl After {
+    #[inline(always)]
+    fn of(nic: &mut Nic, inner: &Inner) -> After {
+        inner.called.store(true, Ordering::Relaxed);
+        let sends_left = std::mem::take(&mut nic.sends_left);
+        After { errors: nic.errors.is_waiting(), sleepers: inner.sleep.any(), sends_left }
+    }
+
+    #[inline(always)]
+    fn needs_something(self) -> bool {
+        self.errors || self.sleepers || self.sends_left
     }
 }
 
@@ -232,10 +277,11 @@ impl DerefMut for NicGuard<'_> {
 impl Drop for NicGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        let (errors, sleepers) = (self.errors.is_waiting(), self.shared.0.sleep.any());
-        if errors || sleepers {
+        let shared = self.shared;
+        let after = After::of(&mut *self, &shared.0);
+        if after.needs_something() {
             self.nic = None;
-            self.shared.tell(errors, sleepers);
+            shared.attend_to(after);
         }
     }
 }

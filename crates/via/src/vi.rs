@@ -99,6 +99,16 @@ pub(crate) enum Straight {
     No,
 }
 
+/// What became of a descriptor that was handed over for sending.
+pub(crate) enum Handed {
+    /// It is done.
+    Done,
+    /// It waits, or the transport has it: more calls move it on.
+    Left,
+    /// It failed, and the connection with it.
+    Broken(Fault),
+}
+
 /// What a step of progress brought about.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Progress {
@@ -194,7 +204,7 @@ impl ViCore {
 
     /// Hands over a descriptor at once if nothing waits before it, and puts it into the ledger either way.
     #[inline(always)]
-    pub(crate) fn submit(&mut self, mut descriptor: Descriptor) -> Option<Fault> {
+    pub(crate) fn submit(&mut self, mut descriptor: Descriptor) -> Handed {
         let ready = self.send.waiting() == 0 && self.reads_in_flight == 0;
         let index = self.send.next_index();
         let work = descriptor.work_mut();
@@ -202,19 +212,19 @@ impl ViCore {
             match endpoint.submit(work, index) {
                 Submit::Done => {
                     self.send.push_done(descriptor);
-                    return None;
+                    return Handed::Done;
                 }
                 Submit::Pending => {
                     self.watch = Watch::NONE;
                     self.reads_in_flight += u32::from(work.op.reads_remote());
                     self.send.push(descriptor);
                     self.send.advance();
-                    return None;
+                    return Handed::Left;
                 }
                 Submit::Busy => {
                     self.watch = Watch::NONE;
                     self.send.push(descriptor);
-                    return None;
+                    return Handed::Left;
                 }
                 Submit::Failed(status) => work.verdict = status,
             }
@@ -222,7 +232,10 @@ impl ViCore {
         let first = self.send.waiting() == 0;
         self.watch = Watch::NONE;
         self.send.push(descriptor);
-        if first { self.pump() } else { None }
+        match if first { self.pump() } else { None } {
+            Some(fault) => Handed::Broken(fault),
+            None => Handed::Left,
+        }
     }
 
     /// Hands waiting sends to the endpoint until it is busy. Tells of a break.

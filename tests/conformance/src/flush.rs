@@ -1,10 +1,13 @@
 //! Every posted descriptor comes back exactly once and in order, whatever ends the connection; then things can go.
 
+use std::thread;
+use std::time::Duration;
+
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
 use viaduct_via::{Completion, Descriptor, Error, MemAttributes, Queue, Status, Vi, ViState};
 
 use crate::pattern::Rng;
-use crate::world::{Side, World};
+use crate::world::{LONG, Node, Side, World, connect, until};
 
 fn contexts(back: &[Completion]) -> Vec<u64> {
     back.iter().map(|c| c.descriptor.work().context).collect()
@@ -278,5 +281,61 @@ impl Book {
                 *next += 1;
             }
         }
+    }
+}
+
+/// More sends than a ring holds, and a receiver on another thread that takes them while `end` runs.
+fn leave_before(mut w: World, end: fn(Node, Vi)) {
+    const COUNT: usize = 100;
+    for level in Reliability::ALL {
+        for len in [8, 500, 9000] {
+            let mut a = w.node();
+            a.set_drain(LONG.unwrap());
+            let (va, vb) = (a.vi(level), w.b.vi(level));
+            let address = w.address();
+            connect(&mut a, va, &mut w.b, vb, &address);
+            w.b.post_recvs(vb, COUNT as u64, len);
+            for n in 0..COUNT {
+                let buffer = a.register_local(vec![n as u8; len]);
+                a.post_send(va, Descriptor::send(buffer)).unwrap();
+            }
+            thread::scope(|scope| {
+                scope.spawn(|| end(a, va));
+                for n in 0..COUNT {
+                    let what = format!("message {n} of {len} bytes, {level:?}");
+                    let got = until(&what, || w.b.poll_recv(vb).unwrap());
+                    assert_eq!((got.status, got.data()), (Status::Success, vec![n as u8; len]), "{what}");
+                }
+            });
+            w.b.retire(vb);
+        }
+    }
+}
+
+/// An orderly disconnect waits until what was posted before it has left.
+pub fn sends_leave_before_a_disconnect(w: World) {
+    leave_before(w, |mut a, va| {
+        a.disconnect(va).unwrap();
+        assert!(a.drain(va, Queue::Send).iter().all(|sent| sent.status == Status::Success));
+    });
+}
+
+/// So does a NIC that is dropped.
+pub fn sends_leave_before_a_nic_goes(w: World) {
+    leave_before(w, |a, _| drop(a));
+}
+
+/// Where the peer takes nothing, an end waits for the time that was set, and everything comes back.
+pub fn an_end_waits_no_longer_than_it_may(mut w: World) {
+    for limit in [Duration::ZERO, Duration::from_millis(20)] {
+        let (va, _vb) = w.pair(Reliability::ReliableReception);
+        w.a.set_drain(limit);
+        for n in 0..50 {
+            w.a.send(va, &vec![n; 9000]);
+        }
+        w.a.disconnect(va).unwrap();
+        let back = w.a.drain(va, Queue::Send);
+        assert_eq!(back.len(), 50);
+        assert!(back.iter().all(|sent| sent.status == Status::Flushed));
     }
 }

@@ -1,7 +1,8 @@
 //! A NIC shared by threads: notify handlers and error callbacks.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -256,4 +257,84 @@ pub fn a_bound_queue_notifies_through_its_completion_queue(mut w: World) {
     b.notify_cq(cq, tell(&to)).unwrap();
     b.lock().post_send(vi, Descriptor::send_empty()).unwrap();
     assert_eq!(hear(&from).1.queue, Queue::Send);
+}
+
+/// A call that removes a handler returns when the handler is not running, and the handler is not called afterwards.
+pub fn a_removed_handler_has_returned(w: World) {
+    let (mut a, va, b, vb, _folder) = share(w, Unreliable);
+    let returned = Arc::new(AtomicBool::new(false));
+    let (begun, begins) = channel();
+    let (go, goes) = channel::<()>();
+    let slow = returned.clone();
+    let handler: NotifyHandler = Box::new(move |_, _| {
+        begun.send(()).unwrap();
+        goes.recv().unwrap();
+        slow.store(true, Ordering::SeqCst);
+    });
+    b.notify(vb, Queue::Receive, handler).unwrap();
+    a.send(va, b"x");
+    drop(until("the send", || a.poll_send(va).unwrap()));
+    begins.recv_timeout(LONG.unwrap()).expect("the handler runs");
+    thread::scope(|scope| {
+        let removed = scope.spawn(|| {
+            b.cancel_notify(vb);
+            returned.load(Ordering::SeqCst)
+        });
+        thread::sleep(Duration::from_millis(20));
+        go.send(()).unwrap();
+        assert!(removed.join().unwrap(), "removed while it ran");
+    });
+    // The handler of errors: a message that meets no receive is one.
+    let (begun, begins) = channel();
+    let (go, goes) = channel::<()>();
+    let goes = Mutex::new(goes);
+    let inside = Arc::new(AtomicBool::new(false));
+    let slow = inside.clone();
+    b.on_error(Some(Arc::new(move |_, _| {
+        slow.store(true, Ordering::SeqCst);
+        begun.send(()).unwrap();
+        let _ = goes.lock().unwrap().recv_timeout(LONG.unwrap());
+        slow.store(false, Ordering::SeqCst);
+    })))
+    .unwrap();
+    // Seven receives are left, and there are errors for several calls.
+    for _ in 0..20 {
+        a.send(va, b"x");
+        drop(until("the send", || {
+            b.lock().query_vi(vb).unwrap();
+            a.poll_send(va).unwrap()
+        }));
+    }
+    until("the handler", || {
+        b.lock().query_vi(vb).unwrap();
+        begins.try_recv().ok()
+    });
+    thread::scope(|scope| {
+        let removed = scope.spawn(|| {
+            b.on_error(None).unwrap();
+            inside.load(Ordering::SeqCst)
+        });
+        thread::sleep(Duration::from_millis(20));
+        go.send(()).unwrap();
+        drop(go);
+        assert!(!removed.join().unwrap(), "removed while it ran");
+    });
+    let calls = begins.try_iter().count();
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(begins.try_iter().count(), 0, "called after it was removed ({calls} calls before)");
+}
+
+/// A handler may remove itself: the call does not wait for the handler that makes it.
+pub fn a_handler_removes_itself(w: World) {
+    let (mut a, va, b, vb, _folder) = share(w, ReliableDelivery);
+    let (to, from) = channel();
+    let handler: NotifyHandler = Box::new(move |nic, done| {
+        nic.cancel_notify(done.vi);
+        nic.on_error(None).unwrap();
+        to.send(()).unwrap();
+    });
+    b.notify(vb, Queue::Receive, handler).unwrap();
+    a.send(va, b"x");
+    drop(until("the send", || a.poll_send(va).unwrap()));
+    from.recv_timeout(LONG.unwrap()).expect("the handler returns");
 }

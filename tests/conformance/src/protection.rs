@@ -308,3 +308,162 @@ pub fn a_refusal_is_told_to_the_initiator(mut w: World) {
     assert!(told.iter().all(|code| *code == ErrorCode::RdmaWriteProtection), "{told:?}");
     assert_eq!(closed.to_vec(64), [0; 64]);
 }
+
+/// A receive of `len` bytes from `start` on in memory of which the region is the first part only.
+fn overlong(memory: &Overlong, start: usize, len: u32) -> Descriptor {
+    let addr = memory.region.remote(start).addr as *mut u8;
+    // SAFETY: all of the memory outlives the test's NICs.
+    unsafe { Descriptor::new(Op::Receive).raw_segment(addr, len, memory.region.handle()) }
+}
+
+const REGION: usize = 8192;
+const BEYOND: u8 = 0xEE;
+
+/// A region, and what lies beyond its end.
+struct Overlong {
+    region: Buffer,
+    beyond: Buffer,
+}
+
+impl Overlong {
+    /// Shareable memory, so that senders may write into it, has other shareable memory behind it.
+    fn new(w: &mut World, shareable: bool) -> Overlong {
+        let attributes = MemAttributes::local(w.b.tag);
+        let len = 2 * 65_536;
+        if shareable {
+            let region = w.b.alloc(REGION, attributes).unwrap();
+            let mut beyond = w.b.alloc(len, attributes).unwrap();
+            beyond.write(0, &vec![BEYOND; len]);
+            return Overlong { region, beyond };
+        }
+        let whole = w.b.register(vec![BEYOND; REGION + len], attributes).unwrap();
+        let base = whole.remote(0).addr as *mut u8;
+        let (inside, beyond) = whole.split_at(REGION);
+        std::mem::forget(inside);
+        // SAFETY: the memory is never freed, since a part of its region is never dropped.
+        let region = w.b.register_raw(unsafe { RawMemory::borrowed(base, REGION) }, attributes).unwrap();
+        Overlong { region, beyond }
+    }
+
+    fn is_untouched_beyond(&self) -> bool {
+        self.beyond.to_vec(self.beyond.len()).iter().all(|byte| *byte == BEYOND)
+    }
+}
+
+/// Programs of the time post receives that end beyond their region, and get messages there that fit.
+pub fn a_receive_may_end_beyond_its_region(mut w: World) {
+    for level in Reliability::ALL {
+        for shareable in [false, true] {
+            let memory = Overlong::new(&mut w, shareable);
+            let start = 4096;
+            let room = REGION - start;
+            // What fits, up to the last byte of the region: inline, in one piece, from heap memory.
+            let (va, vb) = w.pair(level);
+            for len in [0, 1, 8, 100, 1000, room] {
+                w.trying(format!("{level:?}, {len} bytes, shareable {shareable}"));
+                for heap in [false, true] {
+                    w.b.post_recv(vb, overlong(&memory, start, 65_472)).unwrap();
+                    let bytes: Vec<u8> = (0..len).map(|i| i as u8 ^ 0x5A).collect();
+                    let attributes = MemAttributes::local(w.a.tag);
+                    let buffer = match heap && len > 0 {
+                        true => w.a.register(bytes.clone(), attributes).unwrap(),
+                        false => w.a.message(if len == 0 { &[0] } else { &bytes }),
+                    };
+                    let descriptor = match len {
+                        0 => Descriptor::send_empty(),
+                        _ => Descriptor::send(buffer),
+                    };
+                    w.a.post_send(va, descriptor).unwrap();
+                    let got = w.received(vb);
+                    assert_eq!((got.status, got.length as usize), (OK, len), "{level:?} {len}");
+                    assert_eq!(w.sent(va).status, OK);
+                    assert_eq!(memory.region.to_vec(start + len)[start..], bytes);
+                }
+            }
+            assert!(memory.is_untouched_beyond());
+            // One byte more than there is, and nearly as long as the receive says: a protection error; longer than that: a
+            // length error. Nothing is written beyond the region either way.
+            let wrong = [
+                (room + 1, Status::ProtectionError),
+                (65_472, Status::ProtectionError),
+                (65_473, Status::LengthError),
+            ];
+            for (len, wanted) in wrong {
+                for heap in [false, true] {
+                    w.trying(format!("{level:?}, {len} bytes, shareable {shareable}, heap {heap}"));
+                    let (va, vb) = w.pair(level);
+                    w.b.post_recv(vb, overlong(&memory, start, 65_472)).unwrap();
+                    let bytes = vec![7; len];
+                    let attributes = MemAttributes::local(w.a.tag);
+                    let buffer = match heap {
+                        true => w.a.register(bytes, attributes).unwrap(),
+                        false => w.a.message(&bytes),
+                    };
+                    w.a.post_send(va, Descriptor::send(buffer)).unwrap();
+                    let got = w.received(vb);
+                    // A long message may come in pieces, of which the first that does not fit decides.
+                    let decided = [wanted, Status::ProtectionError].contains(&got.status);
+                    assert!(decided && got.length == 0, "{level:?} {len}: {:?}", got.status);
+                    if level != Unreliable {
+                        w.reaches(Side::B, vb, ViState::Error);
+                        w.reaches(Side::A, va, ViState::Error);
+                        let code = w.b.take_error().expect("told").code;
+                        assert!(
+                            [ErrorCode::ReceiveProtection, ErrorCode::TooLong].contains(&code),
+                            "{code:?}"
+                        );
+                        if got.status == Status::ProtectionError {
+                            assert_eq!(code, ErrorCode::ReceiveProtection);
+                        }
+                    }
+                    assert!(memory.is_untouched_beyond(), "{level:?} {len}");
+                    w.a.retire(va);
+                    w.b.retire(vb);
+                }
+            }
+            // Where a receive begins is checked when it is posted, whatever comes.
+            for (start, handle) in
+                [(REGION, memory.region.handle()), (0, MemHandle::from_number(0x1234_5678))]
+            {
+                let (va, vb) = w.pair(level);
+                let addr = memory.region.remote(0).addr as *mut u8;
+                // SAFETY: all of the memory outlives the test's NICs.
+                let descriptor =
+                    unsafe { Descriptor::new(Op::Receive).raw_segment(addr.wrapping_add(start), 64, handle) };
+                w.b.post_recv(vb, descriptor).unwrap();
+                w.a.send(va, b"x");
+                assert_eq!(w.received(vb).status, Status::ProtectionError);
+                w.a.retire(va);
+                w.b.retire(vb);
+                while w.b.take_error().is_some() {}
+            }
+        }
+    }
+}
+
+/// A program may ask for the whole receive to be judged when it is posted.
+pub fn strict_receives_end_inside(mut w: World) {
+    let memory = Overlong::new(&mut w, false);
+    let (va, vb) = w.pair(Unreliable);
+    // A check that was passed under the other rule does not count.
+    let mut descriptor = overlong(&memory, REGION - 8, 16);
+    for (strict, wanted) in [(false, OK), (true, Status::ProtectionError), (false, OK)] {
+        w.b.set_strict_receives(strict);
+        w.b.post_recv(vb, descriptor).unwrap();
+        w.a.send(va, b"8 bytes.");
+        let got = w.received(vb);
+        assert_eq!(got.status, wanted, "strict {strict}");
+        descriptor = got.descriptor;
+    }
+    // In pieces: what follows the piece that is cut off cannot be used.
+    let addr = memory.region.remote(REGION - 4).addr as *mut u8;
+    // SAFETY: all of the memory outlives the test's NICs.
+    let pieces = unsafe {
+        let cut = Descriptor::new(Op::Receive).raw_segment(addr, 8, memory.region.handle());
+        cut.raw_segment(addr.wrapping_sub(100), 50, memory.region.handle())
+    };
+    w.b.post_recv(vb, pieces).unwrap();
+    w.a.send(va, b"four");
+    assert_eq!(w.received(vb).status, OK);
+    assert!(memory.is_untouched_beyond());
+}

@@ -153,7 +153,7 @@ pub fn too_long_for_the_receive(mut w: World) {
             }
             w.reaches(Side::B, vb, ViState::Error);
             w.reaches(Side::A, va, ViState::Error);
-            assert_eq!(errors(&mut w, Side::B), [(vb, ErrorCode::CompletionProtection)], "{level:?} {len}");
+            assert_eq!(errors(&mut w, Side::B), [(vb, ErrorCode::TooLong)], "{level:?} {len}");
             assert_eq!(w.b.poll_recv(vb).unwrap().unwrap().status, Status::Flushed);
             let sent = w.a.drain(va, Queue::Send);
             assert_eq!(sent.len(), 1);

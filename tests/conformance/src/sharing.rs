@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use viaduct_via::Reliability::ReliableDelivery;
-use viaduct_via::{Descriptor, Error, Queue, SharedNic, Status, Vi};
+use viaduct_via::Reliability::{self, ReliableDelivery};
+use viaduct_via::{Descriptor, Error, MemAttributes, Queue, SharedNic, Status, Vi};
 
 use crate::notify::share;
 use crate::pattern::block_on;
@@ -124,4 +124,62 @@ pub fn completions_are_futures(mut w: World) {
     assert!(matches!(block_on(b.next(gone, Queue::Send)), Err(Error::InvalidHandle(_))));
     drop(a);
     assert_eq!(block_on(b.next(vb, Queue::Receive)).unwrap().status, Status::Flushed);
+}
+
+/// What was posted leaves, though no call is made any more: the NIC's own thread moves it.
+pub fn sends_move_while_their_owner_makes_no_calls(mut w: World) {
+    const COUNT: usize = 100;
+    let pairs: Vec<_> = Reliability::ALL.iter().map(|level| (*level, w.pair(*level))).collect();
+    let World { a, mut b, folder: _folder, .. } = w;
+    let tag = a.tag;
+    let a = SharedNic::new(a.into_nic());
+    for len in [8, 500, 9000] {
+        for (level, (va, vb)) in &pairs {
+            b.post_recvs(*vb, COUNT as u64, len);
+            let mut posted = 0;
+            let mut nic = a.lock();
+            while posted < COUNT {
+                let bytes = vec![posted as u8; len];
+                let buffer = nic.register(bytes, MemAttributes::local(tag)).unwrap();
+                nic.post_send(*va, Descriptor::send(buffer)).unwrap();
+                posted += 1;
+            }
+            drop(nic);
+            for n in 0..COUNT {
+                let got =
+                    until(&format!("message {n} of {len} bytes, {level:?}"), || b.poll_recv(*vb).unwrap());
+                assert_eq!((got.status, got.data()), (Status::Success, vec![n as u8; len]), "{level:?}");
+            }
+            for _ in 0..COUNT {
+                assert_eq!(a.wait(*va, Queue::Send, LONG).unwrap().status, Status::Success);
+            }
+        }
+    }
+}
+
+/// A thread that ends a connection and waits for its sends leaves the NIC to the other threads meanwhile.
+pub fn a_disconnect_holds_nobody_up(mut w: World) {
+    const COUNT: usize = 100;
+    let (va, vb) = w.pair(ReliableDelivery);
+    let (other, _) = w.pair(ReliableDelivery);
+    w.b.post_recvs(vb, COUNT as u64, 9000);
+    let World { mut a, mut b, folder: _folder, .. } = w;
+    a.set_drain(LONG.unwrap());
+    for n in 0..COUNT {
+        a.send(va, &vec![n as u8; 9000]);
+    }
+    let a = SharedNic::new(a.into_nic());
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| a.disconnect(va));
+        // The receiver is us, and it begins when other calls were made.
+        for _ in 0..100 {
+            assert!(a.lock().poll_recv(other).unwrap().is_none());
+        }
+        for n in 0..COUNT {
+            let got = until("a message before the end", || b.poll_recv(vb).unwrap());
+            assert_eq!((got.status, got.data()), (Status::Success, vec![n as u8; 9000]));
+        }
+        ending.join().unwrap().unwrap();
+    });
+    assert!(matches!(a.disconnect(va), Err(Error::InvalidState { .. })), "it is idle");
 }

@@ -51,23 +51,26 @@ macro_rules! suite {
                 an_error_flushes_the_rest flushing_reports_to_completion_queues
                 failures_of_unsignalled_sends_are_told a_vi_goes_when_idle_and_drained receives_of_an_idle_vi_are_given_back
                 what_is_in_use_does_not_go
+                sends_leave_before_a_disconnect sends_leave_before_a_nic_goes an_end_waits_no_longer_than_it_may
                 a_completion_queue_goes_after_its_vi a_nic_goes_with_work_in_hand the_books_balance
             }
             $crate::topic! { $world, notify, 180,
                 a_handler_runs_once handlers_fire_in_order a_handler_comes_late a_handler_posts_and_arms_again
                 every_queue_notifies handlers_are_cancelled errors_are_called_back a_lost_connection_is_called_back
                 a_clean_end_raises_nothing a_plain_nic_calls_back_in_place
-                a_bound_queue_notifies_through_its_completion_queue
+                a_bound_queue_notifies_through_its_completion_queue a_removed_handler_has_returned
+                a_handler_removes_itself
             }
             $crate::topic! { $world, sharing, 180,
                 threads_wait_side_by_side a_waiter_is_woken_by_another_thread looking_does_not_wait_behind_a_waiter
-                waiting_on_a_broken_vi_ends completions_are_futures
+                waiting_on_a_broken_vi_ends completions_are_futures sends_move_while_their_owner_makes_no_calls
+                a_disconnect_holds_nobody_up
             }
             $crate::topic! { $world, protection, 180,
                 a_region_grants_rights a_vi_grants_rights remote_tags_must_match local_tags_must_match
                 an_old_check_does_not_count bounds_hold guessed_handles_are_refused
                 a_withdrawn_region_is_out_of_reach rights_change handles_belong_to_one_nic one_memory_two_handles
-                a_refusal_is_told_to_the_initiator
+                a_refusal_is_told_to_the_initiator a_receive_may_end_beyond_its_region strict_receives_end_inside
             }
             $crate::topic! { $world, rdma, 180,
                 a_write_lands_unseen a_read_brings_the_bytes heap_memory_is_a_target

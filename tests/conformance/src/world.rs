@@ -40,6 +40,8 @@ pub struct Node {
 impl Node {
     /// A node from an opened NIC.
     pub fn new(mut nic: Nic) -> Node {
+        // One thread moves both NICs of a world: neither gets anywhere while the other waits for it.
+        nic.set_drain(Duration::from_millis(5));
         let tag = nic.create_ptag().expect("a first tag");
         Node { nic, tag, vis: Vec::new() }
     }
@@ -81,6 +83,11 @@ impl Node {
         let mut buffer = self.buffer(bytes.len());
         buffer.write(0, bytes);
         buffer
+    }
+
+    /// These bytes as registered memory of the heap.
+    pub fn register_local(&mut self, bytes: Vec<u8>) -> Buffer {
+        self.nic.register(bytes, MemAttributes::local(self.tag)).expect("memory")
     }
 
     /// Posts `count` receives of `len` bytes, with contexts from 0.

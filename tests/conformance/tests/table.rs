@@ -61,6 +61,8 @@ fn every_call_of_a_nic_has_a_bad_twin() {
         "attributes",
         "counters",
         "set_wait",
+        "set_strict_receives",
+        "set_drain",
         "on_error",
         "take_error",
         "raise_error",

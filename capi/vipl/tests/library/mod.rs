@@ -32,6 +32,9 @@ pub(crate) const PROGRAMS: &[&str] = &[
     "names",
     "tags",
     "minimp",
+    "overlong",
+    "flicker",
+    "silent",
 ];
 
 /// The library in a folder with the names that the linker and the loader look for.

@@ -36,15 +36,11 @@ impl LoopbackVi {
 
     fn deliver(&mut self, packet: &Packet, queues: &mut Queues<'_>) -> bool {
         let Some(work) = queues.next_recv() else { return false };
-        let status = match work.verdict {
-            Status::Success if packet.written.is_some() => Status::Success,
-            Status::Success if packet.bytes.len() as u64 > u64::from(work.total) => Status::LengthError,
-            Status::Success => {
-                scatter(work, &packet.bytes);
-                Status::Success
-            }
-            wrong => wrong,
-        };
+        let arriving = if packet.written.is_some() { 0 } else { packet.bytes.len() as u64 };
+        let status = work.judge_message(arriving);
+        if status.is_success() && packet.written.is_none() {
+            scatter(work, &packet.bytes);
+        }
         let length =
             if status.is_success() { packet.written.unwrap_or(packet.bytes.len() as u32) } else { 0 };
         queues.complete_recv(receive_op(packet), status, length, packet.immediate);
@@ -54,7 +50,7 @@ impl LoopbackVi {
         }
         self.acknowledge(Status::RemoteDescriptorError);
         if self.reliability.is_reliable() {
-            queues.broken(Fault::TooLong);
+            queues.broken(Fault::of_receive(status));
             return false;
         }
         true

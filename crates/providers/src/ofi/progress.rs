@@ -149,10 +149,7 @@ impl Lane {
                 continue;
             };
             let total = head.total.get();
-            let status = match work.verdict {
-                Status::Success if kind == Kind::Data && total > work.total => Status::LengthError,
-                verdict => verdict,
-            };
+            let status = if kind == Kind::Data { work.judge_message(u64::from(total)) } else { work.verdict };
             if !status.is_success() {
                 let op = if kind == Kind::Data { Op::Receive } else { Op::RemoteRdmaWrite };
                 queues.complete_recv(op, status, 0, head.immediate());
@@ -160,7 +157,7 @@ impl Lane {
                 self.drop_front();
                 if self.ours.reliability.is_reliable() {
                     self.refuse(Status::RemoteDescriptorError);
-                    queues.broken(Fault::TooLong);
+                    queues.broken(Fault::of_receive(status));
                     return false;
                 }
                 continue;

@@ -195,11 +195,8 @@ impl ShmVi {
                     return Step::Stop;
                 }
                 let used = len.div_ceil(8);
-                let status = if work.verdict != Status::Success {
-                    work.verdict
-                } else if head.len > work.total {
-                    Status::LengthError
-                } else {
+                let status = work.judge_message(u64::from(head.len));
+                if status.is_success() {
                     if used <= 1 {
                         let word = self.rx.word();
                         scatter(work, (&raw const word).cast::<u8>(), head.len);
@@ -208,17 +205,14 @@ impl ShmVi {
                         self.rx.words(&mut words[..used]);
                         scatter(work, words.as_ptr().cast::<u8>(), head.len);
                     }
-                    Status::Success
-                };
+                }
                 self.rx.pop(used);
                 self.complete(queues, Op::Receive, status, head.len, immediate)
             }
             Kind::Pushed | Kind::Written => {
                 let (op, status) = match head.kind {
                     Kind::Written => (Op::RemoteRdmaWrite, Status::Success),
-                    _ if work.verdict != Status::Success => (Op::Receive, work.verdict),
-                    _ if head.len > work.total => (Op::Receive, Status::LengthError),
-                    _ => (Op::Receive, Status::Success),
+                    _ => (Op::Receive, work.judge_message(u64::from(head.len))),
                 };
                 self.rx.pop(0);
                 self.complete(queues, op, status, head.len, immediate)
@@ -255,11 +249,8 @@ impl ShmVi {
             return Step::Stop;
         }
         let Some(work) = queues.next_recv() else { return Step::Stop };
-        let status = if work.verdict != Status::Success {
-            work.verdict
-        } else if u64::from(self.filled) + len > u64::from(work.total) {
-            Status::LengthError
-        } else {
+        let status = work.judge_message(u64::from(self.filled) + len);
+        if status.is_success() {
             // SAFETY: the range lies inside the mapped segment, checked above.
             let from = unsafe { segment.as_ptr().add(offset as usize) };
             point("take.before-fetch");
@@ -271,8 +262,7 @@ impl ShmVi {
                 queues.broken(Fault::Disconnected);
                 return Step::Stop;
             }
-            Status::Success
-        };
+        }
         self.rx.pop(1);
         self.pulled += 1;
         self.inn.counts.pulled.store(self.pulled, Ordering::Release);
@@ -305,7 +295,7 @@ impl ShmVi {
         point("take.completed");
         if !status.is_success() && self.reliability.is_reliable() {
             self.tell_failure(Status::RemoteDescriptorError);
-            queues.broken(Fault::TooLong);
+            queues.broken(Fault::of_receive(status));
             return Step::Stop;
         }
         Step::Next

@@ -1,8 +1,14 @@
-//! The service thread of a shared NIC: notify handlers, error handlers and the wakers of futures.
+//! The service thread of a shared NIC: notify handlers, error handlers, the wakers of futures, and sends whose owner makes
+//! no calls.
 //!
 //! VIA's notify functions and its error callback run on a thread of the provider's; here that is one thread per shared
-//! NIC, started when first needed and asleep while there is nothing to tell. Handlers run without the NIC, so they may
-//! post and arm themselves again.
+//! NIC, started when first needed and asleep while there is nothing to do. Handlers run without the NIC, so they may
+//! post and arm themselves again. A call that removes a handler returns when the handler is not running, and it is not
+//! called afterwards.
+//!
+//! A send that the transport could not take at once moves on inside calls. Where no call is made for [`SILENCE`], the
+//! thread moves it, woken by the bell as a waiting owner is; while calls are made it stays off the bell, because a sleeper
+//! there makes every arriving message a system call of its sender.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,7 +16,8 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
-use std::thread;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use viaduct_os::wait::Sleep;
@@ -27,16 +34,34 @@ use crate::vi::{Queue, ViState};
 /// A handler of one completion.
 pub type NotifyHandler = Box<dyn FnOnce(&SharedNic, Completion) + Send>;
 
-/// A handler of one entry of a completion queue: whose completion it is stays to be taken.
+/// A handler of one entry of a completion queue; the completion stays to be taken.
 pub type EntryHandler = Box<dyn FnOnce(&SharedNic, Vi, Queue) + Send>;
 
 /// A handler of asynchronous errors.
 pub type SharedErrorHandler = Arc<dyn Fn(&SharedNic, &ErrorEvent) + Send + Sync>;
 
+/// Time without a call after which the service thread moves the sends that are under way.
+const SILENCE: Duration = Duration::from_millis(1);
+
+/// Pauses in a row that end by themselves before handlers are looked after all the same: an unpark may have come just then.
+const MOST_PAUSES: u32 = 16;
+
+/// Longest time between two looks at sends that nothing moves.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 #[derive(Default)]
 pub(super) struct Watch {
     armed: VecDeque<(Source, Listener)>,
     on_error: Option<SharedErrorHandler>,
+    /// The handler that runs now, on this thread.
+    running: Option<(Running, ThreadId)>,
+}
+
+/// A handler that runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Running {
+    Notify(Source),
+    Error,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,16 +105,69 @@ impl SharedNic {
         self.arm(Source::Cq(cq), Listener::Entry(handler))
     }
 
-    /// Drops the handlers armed for a VI that is about to be destroyed.
+    /// Drops the handlers armed for a VI that is about to be destroyed. None of them runs after this has returned, unless
+    /// one of them made this call. The caller holds nothing that a handler may wait for.
     pub fn cancel_notify(&self, vi: Vi) {
-        self.watch().armed.retain(|(source, _)| !matches!(source, Source::Queue(v, _) if *v == vi));
+        self.cancel(|source| matches!(source, Source::Queue(v, _) if *v == vi));
     }
 
-    /// Runs `handler` on the service thread for every asynchronous error.
+    /// Drops the handlers armed for a completion queue, as [`cancel_notify`](Self::cancel_notify) does those of a VI.
+    pub fn cancel_notify_cq(&self, cq: Cq) {
+        self.cancel(|source| *source == Source::Cq(cq));
+    }
+
+    fn cancel(&self, which: impl Fn(&Source) -> bool) {
+        let mut watch = self.watch();
+        watch.armed.retain(|(source, _)| !which(source));
+        self.await_handler(watch, |running| matches!(running, Running::Notify(source) if which(&source)));
+    }
+
+    /// Runs `handler` on the service thread for every asynchronous error. The handler before it is not called after this
+    /// has returned, unless it made this call. The caller holds nothing that a handler may wait for.
     pub fn on_error(&self, handler: Option<SharedErrorHandler>) -> Result<(), Error> {
         let wanted = handler.is_some();
-        self.watch().on_error = handler;
+        let mut watch = self.watch();
+        watch.on_error = handler;
+        self.await_handler(watch, |running| running == Running::Error);
         if wanted { self.start_service() } else { Ok(()) }
+    }
+
+    /// Waits until the handler that runs is none of these.
+    fn await_handler(&self, mut watch: MutexGuard<'_, Watch>, which: impl Fn(Running) -> bool) {
+        let me = thread::current().id();
+        while watch.running.is_some_and(|(running, thread)| thread != me && which(running)) {
+            watch = self.0.returned.wait(watch).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    /// Leaves sends that are under way to the service thread, which moves them while no call does.
+    #[inline(never)]
+    pub(super) fn leave_sends_to_service(&self) {
+        if !self.0.sends_left.swap(true, Ordering::SeqCst) {
+            // Without a thread the sends move inside calls, as those of a plain NIC.
+            if self.start_service().is_ok()
+                && let Some(handle) = self.0.service.lock().unwrap_or_else(|e| e.into_inner()).as_ref()
+            {
+                handle.thread().unpark();
+            }
+        }
+    }
+
+    /// Moves sends that are under way. Returns whether some are left.
+    fn move_sends(&self) -> bool {
+        if !self.0.sends_left.load(Ordering::SeqCst) {
+            return false;
+        }
+        let Ok(mut nic) = self.hold() else { return false };
+        let moved = nic.move_sends();
+        // In our turn: a send that is posted later raises the flag again.
+        self.0.sends_left.store(moved.left, Ordering::SeqCst);
+        drop(nic);
+        if moved.something {
+            // Also ourselves, for the next look.
+            self.0.sleep.ring();
+        }
+        moved.left
     }
 
     /// The next completion of a queue, as a future for any executor.
@@ -102,16 +180,18 @@ impl SharedNic {
         Next { nic: self.clone(), source: Source::Cq(cq) }
     }
 
-    /// Somebody met errors: their handler, if there is one, runs on the service thread.
+    /// Has the handler of errors run on the service thread, if there is one.
     pub(super) fn tell_errors(&self) {
         if self.watch().on_error.is_some() {
             self.wake_service();
         }
     }
 
-    /// The NIC is closed: nobody is told anything any more.
+    /// Ends the service thread of a NIC that was closed: no handler is called any more.
     pub(super) fn end_service(&self) {
-        *self.watch() = Watch::default();
+        let mut watch = self.watch();
+        (watch.armed, watch.on_error) = (VecDeque::new(), None);
+        drop(watch);
         let service = self.0.service.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(handle) = service {
             handle.thread().unpark();
@@ -157,11 +237,16 @@ impl SharedNic {
         self.0.sleep.ring();
     }
 
-    /// Fires what is ready. Whether handlers are still armed.
+    fn is_armed(&self) -> bool {
+        !self.watch().armed.is_empty()
+    }
+
+    /// Fires what is ready. Returns whether handlers are still armed.
     fn fire(&self) -> bool {
         loop {
             self.fire_errors();
             let Some((listener, told)) = self.take_ready() else { break };
+            let _runs = Runs(self);
             match (listener, told) {
                 (Listener::Handler(handler), Told::Completion(completion)) => handler(self, completion),
                 (Listener::Entry(handler), Told::Entry(vi, queue)) => handler(self, vi, queue),
@@ -172,7 +257,7 @@ impl SharedNic {
         }
         // The last look may have met errors of its own.
         self.fire_errors();
-        !self.watch().armed.is_empty()
+        self.is_armed()
     }
 
     /// The first armed listener whose source is ready; for handlers with what they are told.
@@ -200,6 +285,7 @@ impl SharedNic {
                 Ok(true) => {}
             }
             let (_, listener) = watch.armed.remove(i)?;
+            watch.running = Some((Running::Notify(source), thread::current().id()));
             let told = match (&listener, source) {
                 (Listener::Waker(_), _) => Some(Told::Nothing),
                 (Listener::Entry(_), Source::Cq(cq)) => {
@@ -210,6 +296,7 @@ impl SharedNic {
             match told {
                 Some(told) => return Some((listener, told)),
                 None => {
+                    watch.running = None;
                     watch.armed.insert(i, (source, listener));
                     idle.push(source);
                 }
@@ -236,7 +323,28 @@ impl SharedNic {
                 events.push(event);
             }
         }
-        events.iter().for_each(|event| handler(self, event));
+        for event in &events {
+            {
+                let mut watch = self.watch();
+                // Another handler was set meanwhile, which has to be asked for anew, or none.
+                if !watch.on_error.as_ref().is_some_and(|now| Arc::ptr_eq(now, &handler)) {
+                    return;
+                }
+                watch.running = Some((Running::Error, thread::current().id()));
+            }
+            let _runs = Runs(self);
+            handler(self, event);
+        }
+    }
+}
+
+/// A handler runs, until this is dropped.
+struct Runs<'a>(&'a SharedNic);
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.0.watch().running = None;
+        self.0.0.returned.notify_all();
     }
 }
 
@@ -249,26 +357,46 @@ fn poll_source(nic: &mut Nic, source: Source) -> Result<Option<Completion>, Erro
     }
 }
 
-/// The service thread: fires what is ready, then sleeps on the bell while something is armed, else until unparked.
+/// The service thread: fires what is ready, then sleeps on the bell while something is armed or sends are left to it, else
+/// until unparked.
 fn serve(nic: &Weak<Inner>, sleep: &Sleepers) {
+    let (mut paused, mut pauses) = (false, 0u32);
     loop {
         let Some(inner) = nic.upgrade().filter(|inner| !inner.closing.load(Ordering::Acquire)) else {
             return;
         };
         let shared = SharedNic(inner);
-        if !shared.fire() {
+        let left = shared.0.sends_left.load(Ordering::SeqCst);
+        // While calls are made, sends move inside them.
+        let called = left && shared.0.called.swap(false, Ordering::Relaxed);
+        // The end of a pause is no reason to take the NIC from the thread that makes those calls.
+        let only_paused = std::mem::take(&mut paused);
+        pauses = if only_paused { pauses + 1 } else { 0 };
+        let armed = match called && only_paused && pauses % MOST_PAUSES != 0 {
+            true => shared.is_armed(),
+            false => shared.fire(),
+        };
+        if !armed && (!left || called) {
             drop(shared);
             if nic.strong_count() == 0 {
                 return;
             }
-            thread::park();
+            if left {
+                let begin = Instant::now();
+                thread::park_timeout(SILENCE);
+                paused = begin.elapsed() >= SILENCE;
+            } else {
+                thread::park();
+            }
             continue;
         }
         let ticket = sleep.announce();
-        let still = shared.fire();
+        let armed = shared.fire();
+        let left = if called { left } else { shared.move_sends() };
         drop(shared);
-        if still && nic.strong_count() > 0 {
-            sleep.park(ticket, None);
+        if (armed || left) && nic.strong_count() > 0 {
+            let limit = if called { SILENCE } else { LOOK_AGAIN };
+            sleep.park(ticket, left.then_some(limit));
         }
         sleep.cancel();
     }
