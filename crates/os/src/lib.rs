@@ -26,6 +26,9 @@
 //! A launcher needs a fifth: [`children`] starts processes that cannot outlive it, [`signals`] says what came for them, and
 //! [`inherit`] takes over what it left open for them.
 //!
+//! Programs that move files have a sixth: [`files`] for direct I/O, [`uring`] for many transfers under way, [`arena`] for memory
+//! that both can use, and [`prefetch`](mod@prefetch).
+//!
 //! Beside them stand [`clock`], [`cpu`], [`random`], [`turn`], a lock for what one thread uses most, and [`farewell`], the
 //! end of a process; and every failure is an [`error::OsError`] that names its cause and one way out.
 //!
@@ -74,6 +77,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("Viaduct stands on memfds, futexes and pidfds: it needs Linux");
 
+pub mod arena;
 pub mod barrier;
 pub mod bell;
 pub mod budget;
@@ -87,6 +91,7 @@ pub mod error;
 pub mod eventfd;
 pub mod farewell;
 pub mod fdpass;
+pub mod files;
 pub mod fork;
 pub mod futex;
 pub mod inherit;
@@ -94,6 +99,7 @@ pub mod memory;
 pub mod pages;
 pub mod point;
 pub mod poll;
+pub mod prefetch;
 pub mod process;
 pub mod random;
 pub mod runtime_dir;
@@ -102,4 +108,5 @@ pub mod signals;
 pub mod sockets;
 mod sync;
 pub mod turn;
+pub mod uring;
 pub mod wait;

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Verb::Agent(args) => cmd::agent::run(&args),
         Verb::Ps(args) => cmd::jobs::ps(&args),
         Verb::Kill(args) => cmd::jobs::kill(&args),
+        Verb::Sort(args) => cmd::sort::run(&args),
         Verb::Bench(args) => cmd::bench::run(&args),
         Verb::Report(args) => cmd::report::run(&args),
         Verb::Stat(args) => cmd::stat::run(&args),

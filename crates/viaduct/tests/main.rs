@@ -14,5 +14,6 @@ mod launch_tree;
 mod launching;
 mod report;
 mod rivals;
+mod sort;
 mod usage;
 mod verbs;

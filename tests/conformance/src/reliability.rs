@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception, Unreliable};
 use viaduct_via::hooks::{Action, Faults, Rule};
-use viaduct_via::{Descriptor, ErrorCode, Queue, Status, Vi, ViState};
+use viaduct_via::{Descriptor, ErrorCode, MemAttributes, Queue, Status, Vi, ViState};
 
 use crate::pattern::bytes;
 use crate::world::{Side, World, connect, until};
@@ -184,6 +184,39 @@ pub fn too_long_for_the_vi(mut w: World) {
         let left = w.b.drain(vb, Queue::Receive);
         assert!(left.iter().all(|c| c.status == Status::Flushed), "nothing arrived");
     }
+}
+
+/// Unreliable: what is left of a message that was too long for its receive, or met none, is never taken for a message.
+pub fn the_rest_of_a_lost_message_is_no_message(mut w: World) {
+    let long = |w: &mut World, va| {
+        // Ordinary memory, so that it travels in pieces.
+        let tag = w.a.tag;
+        let buffer = w.a.register(bytes(1, 200_000), MemAttributes::local(tag)).unwrap();
+        w.a.post_send(va, Descriptor::send(buffer)).unwrap();
+    };
+    for (first, second) in [(100_000, 200_000), (10, 200_000), (199_999, 64)] {
+        let (va, vb) = w.pair(Unreliable);
+        w.b.post_recvs(vb, 1, first);
+        w.b.post_recvs(vb, 1, second);
+        long(&mut w, va);
+        w.a.send(va, b"marker");
+        let short = w.received(vb);
+        assert_eq!((short.status, short.length), (Status::LengthError, 0));
+        assert_eq!(w.received(vb).data(), b"marker", "{first} {second}");
+        assert_eq!((w.a.state(va), w.b.state(vb)), (ViState::Connected, ViState::Connected));
+    }
+    let (va, vb) = w.pair(Unreliable);
+    long(&mut w, va);
+    w.until("the loss", |w| {
+        w.a.poll_send(va).unwrap();
+        assert!(w.b.poll_recv(vb).unwrap().is_none());
+        (w.b.counters().read(viaduct_via::Counter::Dropped) == 1).then_some(())
+    });
+    // Receives come while pieces of it may still be on their way.
+    w.b.post_recvs(vb, 2, 200_000);
+    w.a.send(va, b"marker");
+    assert_eq!(w.received(vb).data(), b"marker");
+    assert_eq!(w.b.counters().read(viaduct_via::Counter::Dropped), 1);
 }
 
 /// Unreliable with losses: at most one receive per send, in order, what arrives is whole.

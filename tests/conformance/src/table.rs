@@ -45,6 +45,7 @@ macro_rules! suite {
                 unreliable_drops_what_meets_no_receive delivery_breaks_when_nothing_is_posted
                 reception_tells_which_send_failed too_long_for_the_receive too_long_for_the_vi
                 losses_are_gaps_and_nothing_else a_break_is_seen_at_both_ends
+                the_rest_of_a_lost_message_is_no_message
             }
             $crate::topic! { $world, flush, 180,
                 disconnecting_flushes_our_side a_remote_disconnect_flushes_this_side sends_under_way_come_back

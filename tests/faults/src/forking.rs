@@ -15,7 +15,7 @@ use crate::plan::{Kind, pattern};
 
 /// Bytes of an ordinary buffer, of one so large that it is under way for a while, and of a window.
 pub const LEN: usize = 20_000;
-/// Sixty-four bounce buffers of it, twice as many as there are.
+/// Sixty-four bounce buffers of it, four times as many as there are.
 pub const BIG: usize = 4 << 20;
 /// What the parent writes everywhere after the fork.
 pub const PARENT: u8 = 0xaa;

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   tests/kill.rs       a peer ends at every named step        no call blocks for ever, every descriptor comes back
+//!   tests/outlive.rs    a sender ends after its send completed the message arrives
 //!   tests/stop.rs       a peer stops and goes on               stopped is not dead
 //!   tests/hostile.rs    a peer writes garbage                  a clean error, and nobody else is concerned
 //!   tests/handshake.rs  strangers at the socket                the same, before there is a connection

@@ -15,6 +15,7 @@ mod mapping;
 mod notes;
 mod notices;
 mod ofi;
+mod outlive;
 mod realtime;
 mod stop;
 mod users;

@@ -7,7 +7,7 @@ use viaduct_faults::frozen::Frozen;
 use viaduct_faults::node::{Mode, Place};
 use viaduct_faults::plan::{self, Role};
 use viaduct_faults::session;
-use viaduct_kit::child::hear;
+use viaduct_kit::child::{hear, say};
 use viaduct_kit::effort;
 use viaduct_kit::leaks::LeakCheck;
 use viaduct_kit::process::is_stopped;
@@ -146,6 +146,123 @@ viaduct_kit::isolated! { limit 120;
         nic.destroy_vi(vi).unwrap();
         child.cont();
         assert_eq!(child.wait(LIMIT).code(), Some(actor::CUT_OFF), "it finds its connection ended");
+    }
+}
+
+// Connects, posts a receive of ordinary memory, and never looks at it.
+viaduct_kit::child!(LAZY_RECEIVER, |args| {
+    let mut nic = Place { folder: args[0].as_ref(), mode: Mode::Direct }.open();
+    let tag = nic.create_ptag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    let inbox = nic.register(vec![0; 4 << 20], MemAttributes::local(tag)).unwrap();
+    nic.post_recv(vi, Descriptor::recv(inbox)).unwrap();
+    nic.connect_request(vi, &"busy".parse().unwrap(), None).unwrap();
+    say("connected");
+    hear();
+});
+
+// Connects and echoes the length of each message of ordinary memory.
+viaduct_kit::child!(EAGER_RECEIVER, |args| {
+    let mut nic = Place { folder: args[0].as_ref(), mode: Mode::Direct }.open();
+    let tag = nic.create_ptag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    for _ in 0..4 {
+        let inbox = nic.register(vec![0; 4 << 20], MemAttributes::local(tag)).unwrap();
+        nic.post_recv(vi, Descriptor::recv(inbox)).unwrap();
+    }
+    nic.connect_request(vi, &"busy".parse().unwrap(), None).unwrap();
+    while let Ok(got) = nic.wait_recv(vi, None) {
+        if !got.status.is_success() {
+            break;
+        }
+        say(format!("got {}", got.length));
+        nic.post_recv(vi, got.descriptor).unwrap();
+    }
+});
+
+viaduct_kit::isolated! { limit 120;
+    fn peers_that_fetch_nothing_hold_up_no_other_peer() {
+        let _watchdog = Watchdog::arm(LIMIT, "a message beside stopped receivers");
+        let folder = TempDir::new("stop");
+        let path = folder.path().to_str().unwrap();
+        let mut nic = Place { folder: folder.path(), mode: Mode::Direct }.open();
+        let tag = nic.create_ptag().unwrap();
+        let listener = nic.listen(&"busy".parse().unwrap(), 8).unwrap();
+        let accept = |nic: &mut viaduct_via::Nic| {
+            let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+            let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
+            nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+            vi
+        };
+        let message = |nic: &mut viaduct_via::Nic, len| {
+            Descriptor::send(nic.register(vec![7; len], MemAttributes::local(tag)).unwrap())
+        };
+        // Several, so that no pool for all would be large enough.
+        let mut stopped = Vec::new();
+        for _ in 0..6 {
+            let mut child = LAZY_RECEIVER.spawn(&[path]);
+            let vi = accept(&mut nic);
+            child.expect_line("connected", LIMIT);
+            child.stop();
+            let long = message(&mut nic, 2 << 20);
+            nic.post_send(vi, long).unwrap();
+            assert!(nic.poll_send(vi).unwrap().is_none(), "it is longer than all bounce buffers");
+            stopped.push((child, vi));
+        }
+        let mut eager = EAGER_RECEIVER.spawn(&[path]);
+        let vi = accept(&mut nic);
+        let mut goes_through = |nic: &mut viaduct_via::Nic| {
+            let text = message(nic, 300_000);
+            nic.post_send(vi, text).unwrap();
+            assert_eq!(nic.wait_send(vi, Some(LIMIT)).unwrap().status, Status::Success);
+            assert_eq!(eager.expect_line("got ", LIMIT), "300000");
+        };
+        goes_through(&mut nic);
+        for (_, vi) in &stopped {
+            nic.disconnect(*vi).unwrap();
+        }
+        goes_through(&mut nic);
+        stopped.iter_mut().for_each(|(child, _)| child.kill());
+        goes_through(&mut nic);
+        nic.disconnect(vi).unwrap();
+        eager.finish(LIMIT);
+    }
+}
+
+viaduct_kit::isolated! { limit 120;
+    fn a_connection_that_fetches_nothing_leaves_bounce_buffers_to_others_of_its_process() {
+        let _watchdog = Watchdog::arm(LIMIT, "a message beside one that is not fetched");
+        let folder = TempDir::new("stop");
+        let place = Place { folder: folder.path(), mode: Mode::Direct };
+        let (mut nic, mut peer) = (place.open(), place.open());
+        let (tag, peer_tag) = (nic.create_ptag().unwrap(), peer.create_ptag().unwrap());
+        let listener = peer.listen(&"busy".parse().unwrap(), 8).unwrap();
+        let mut connect = || {
+            let (ours, theirs) =
+                (nic.create_vi(ViAttributes::new(tag)).unwrap(), peer.create_vi(ViAttributes::new(peer_tag)).unwrap());
+            let inbox = peer.register(vec![0; 4 << 20], MemAttributes::local(peer_tag)).unwrap();
+            peer.post_recv(theirs, Descriptor::recv(inbox)).unwrap();
+            nic.connect_start(ours, None, &"busy".parse().unwrap(), &[], None).unwrap();
+            let request = peer.wait_listener(listener, Some(LIMIT)).unwrap();
+            peer.accept(request, theirs).map_err(|(error, _)| error).unwrap();
+            nic.connect_finish(ours).unwrap();
+            (ours, theirs)
+        };
+        let (idle, busy) = (connect(), connect());
+        let mut send = |vi| {
+            let text = nic.register(vec![7; 2 << 20], MemAttributes::local(tag)).unwrap();
+            nic.post_send(vi, Descriptor::send(text)).unwrap();
+        };
+        send(idle.0);
+        send(busy.0);
+        let got = loop {
+            assert!(nic.poll_send(idle.0).unwrap().is_none());
+            let _ = nic.poll_send(busy.0).unwrap();
+            if let Some(got) = peer.poll_recv(busy.1).unwrap() {
+                break got;
+            }
+        };
+        assert!(got.status.is_success() && got.length == 2 << 20);
     }
 }
 

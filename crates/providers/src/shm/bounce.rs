@@ -1,64 +1,67 @@
 //! Bounce buffers: shareable memory through which messages from and to private memory travel in pieces.
 //!
-//! One pool per NIC, made when first needed and shared by its connections with processes of the same user; and one for
-//! each peer of another user, which nobody else may map. A buffer is free again when the peer has
-//! fetched the piece in it, when the lane it was offered on has been wiped, or when the peer is dead; the pool finds
-//! that out by itself, because the connection that offered it may be closed, or never be polled again.
+//! Each pair has a pool of its own, made when a message first needs it: a peer that fetches nothing holds up its own
+//! connections and those of no other peer, and no third process can look into the pool. The peer is given the
+//! segment before the first piece is offered, so that it can fetch what was sent after this process has ended. A
+//! buffer is free again when the peer has fetched the piece in it, when the lane it was offered on has been wiped, or
+//! when the peer is dead; the pool finds that out by itself, because the connection that offered it may be closed, or
+//! never be polled again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use viaduct_os::segment::Segment;
 use viaduct_via::Error;
 use viaduct_via::raw::RawMemory;
 
-use super::mem::{Memory, Open};
+use super::lane::LaneId;
+use super::mem::Memory;
 use super::pair::Pair;
 use super::shared::{Direction, View};
 use super::sync::Ordering;
 
 /// Bytes of a bounce buffer.
 pub(crate) const BOUNCE: usize = 64 << 10;
-/// Bounce buffers of a NIC.
-pub(crate) const BOUNCES: usize = 32;
+/// Bounce buffers of a pair.
+pub(crate) const BOUNCES: usize = 16;
 
-/// The same with a peer of another user.
-const BOUNCES_ABROAD: usize = 8;
-
-/// The pools of a NIC.
+/// The pools of a NIC, by pair.
 pub(crate) struct Bounces {
     memory: Memory,
-    own: Bounce,
-    abroad: HashMap<u64, Bounce>,
+    pools: HashMap<u64, Pool>,
 }
 
 impl Bounces {
     pub(crate) fn new(memory: Memory) -> Bounces {
-        Bounces { memory, own: Bounce::new(BOUNCES, Open::Users), abroad: HashMap::new() }
+        Bounces { memory, pools: HashMap::new() }
     }
 
-    /// A free buffer for the n-th offer on a lane. An error if there never were any.
-    pub(crate) fn take(
-        &mut self,
-        pair: &Arc<Pair>,
-        direction: &View<Direction>,
-        offer: u64,
-    ) -> Result<Option<Taken>, Error> {
-        if !pair.foreign {
-            return self.own.take(&self.memory, pair, direction, offer);
-        }
-        // The pool of a dead one went with it.
+    /// The pool's slab, with its segment for the peer; makes the pool if there is none yet. None once the peer is dead.
+    pub(crate) fn slab(&mut self, pair: &Pair) -> Result<Option<(u32, Arc<Segment>)>, Error> {
         if pair.is_dead() {
             return Ok(None);
         }
-        let made = self.abroad.entry(pair.id);
-        let pool = made.or_insert_with(|| Bounce::new(BOUNCES_ABROAD, Open::Pair(pair.id)));
-        pool.take(&self.memory, pair, direction, offer)
+        if !self.pools.contains_key(&pair.id) {
+            self.pools.insert(pair.id, Pool::new(&self.memory)?);
+        }
+        let pool = &self.pools[&pair.id];
+        Ok(Some((pool.slab, pool.segment.clone())))
     }
 
-    /// A peer is dead: what was on its way to it is free again.
+    /// A free buffer for the n-th offer on a lane, if there is one and the lane has not its share already.
+    pub(crate) fn take(
+        &mut self,
+        pair: &Arc<Pair>,
+        lane: LaneId,
+        to: &View<Direction>,
+        offer: u64,
+    ) -> Option<Taken> {
+        self.pools.get_mut(&pair.id)?.take(pair, lane, to, offer)
+    }
+
+    /// A peer is dead: its pool goes with it.
     pub(crate) fn lost(&mut self, pair: u64) {
-        self.own.collect();
-        self.abroad.remove(&pair);
+        self.pools.remove(&pair);
     }
 }
 
@@ -70,11 +73,13 @@ pub(crate) struct Taken {
     _memory: Arc<RawMemory>,
 }
 
-/// A pool.
-struct Bounce {
-    count: usize,
-    open: Open,
-    block: Option<(Arc<RawMemory>, u32, u64)>,
+/// The bounce buffers of one pair.
+struct Pool {
+    memory: Arc<RawMemory>,
+    segment: Arc<Segment>,
+    slab: u32,
+    /// Where the buffers begin in the slab.
+    offset: u64,
     free: Vec<usize>,
     out: Vec<Out>,
 }
@@ -83,6 +88,7 @@ struct Bounce {
 struct Out {
     number: usize,
     pair: Arc<Pair>,
+    lane: LaneId,
     direction: View<Direction>,
     epoch: u32,
     /// It was the n-th offer on that lane.
@@ -97,38 +103,50 @@ impl Out {
     }
 }
 
-impl Bounce {
-    fn new(count: usize, open: Open) -> Bounce {
-        Bounce { count, open, block: None, free: Vec::new(), out: Vec::new() }
+impl Pool {
+    fn new(memory: &Memory) -> Result<Pool, Error> {
+        let (made, segment) = memory.allocate_bounces(BOUNCE * BOUNCES)?;
+        let at = made.locator.expect("memory of the NIC's allocator has a place");
+        Ok(Pool {
+            memory: Arc::new(made.memory),
+            segment,
+            slab: at.slab,
+            offset: at.offset,
+            free: (0..BOUNCES).rev().collect(),
+            out: Vec::with_capacity(BOUNCES),
+        })
     }
 
     fn take(
         &mut self,
-        memory: &Memory,
         pair: &Arc<Pair>,
+        lane: LaneId,
         direction: &View<Direction>,
         offer: u64,
-    ) -> Result<Option<Taken>, Error> {
-        if self.block.is_none() {
-            let made = memory.allocate_open(BOUNCE * self.count, self.open)?;
-            let at = made.locator.expect("memory of the NIC's allocator has a place");
-            self.block = Some((Arc::new(made.memory), at.slab, at.offset));
-            self.free = (0..self.count).rev().collect();
-        }
-        if self.free.is_empty() {
+    ) -> Option<Taken> {
+        if !self.has_share(lane) {
             self.collect();
+            if !self.has_share(lane) {
+                return None;
+            }
         }
-        let (Some((memory, slab, offset)), Some(number)) = (self.block.as_ref(), self.free.pop()) else {
-            return Ok(None);
-        };
+        let number = self.free.pop()?;
         let epoch = direction.flags.epoch.load(Ordering::Relaxed);
-        self.out.push(Out { number, pair: pair.clone(), direction: direction.clone(), epoch, offer });
+        let (pair, direction) = (pair.clone(), direction.clone());
+        self.out.push(Out { number, pair, lane, direction, epoch, offer });
         let start = number * BOUNCE;
-        let at = memory.ptr().wrapping_add(start);
-        Ok(Some(Taken { slab: *slab, offset: offset + start as u64, at, _memory: memory.clone() }))
+        let at = self.memory.ptr().wrapping_add(start);
+        let offset = self.offset + start as u64;
+        Some(Taken { slab: self.slab, offset, at, _memory: self.memory.clone() })
     }
 
-    /// Takes back what is free again, and lets go of pairs that are dead.
+    /// Whether a lane may take one more: it never has more than are left for the others, so that one connection whose
+    /// receiver does not fetch leaves buffers to the rest.
+    fn has_share(&self, lane: LaneId) -> bool {
+        self.out.iter().filter(|out| out.lane == lane).count() < self.free.len()
+    }
+
+    /// Takes back what is free again.
     fn collect(&mut self) {
         let free = &mut self.free;
         self.out.retain(|out| {

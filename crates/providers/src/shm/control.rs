@@ -37,6 +37,8 @@ const HANDSHAKE_DEADLINE_NS: u64 = 5_000_000_000;
 const MOST_SILENT: usize = 128;
 /// Connections accepted in one turn, so that a crowd at the door does not keep the others waiting.
 const ACCEPTS: usize = 64;
+/// Notes taken from a channel whose other end has gone: more than the kernel keeps for a socket.
+const MOST_NOTES: usize = 4096;
 /// How often a peer that is not there yet, or a server that has no room, is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -285,7 +287,13 @@ impl Core {
 
     /// Sends what waited, and has the thread woken when there is room for the rest.
     fn flush(&self, pair: &Pair) {
-        if !pair.flush() && self.send_pieces(pair) {
+        let waited = pair.is_backed_up();
+        let flushed = !pair.flush();
+        if waited && flushed {
+            // The owner may wait for its announcement to go out.
+            self.ring();
+        }
+        if flushed && self.send_pieces(pair) {
             // The others have their turn first.
             self.wake.signal();
         }
@@ -323,7 +331,7 @@ impl Core {
                 }
                 Ok(Recv::WouldBlock) => return,
                 Ok(Recv::Closed) => {
-                    self.peer_gone(&pair);
+                    self.peer_ended(&pair);
                     return;
                 }
                 Err(e) => {
@@ -339,7 +347,39 @@ impl Core {
     fn process_died(self: &Arc<Core>, id: u64) {
         let pair = lock(&self.control).pairs.values().find(|p| p.id == id).cloned();
         if let Some(pair) = pair {
-            self.peer_gone(&pair);
+            self.peer_ended(&pair);
+        }
+    }
+
+    /// The other NIC, or its process, has ended. What it sent before its end still counts: the kernel keeps that.
+    fn peer_ended(self: &Arc<Core>, pair: &Arc<Pair>) {
+        let extra: Vec<u64> = {
+            let control = lock(&self.control);
+            control.extra.iter().filter(|(_, (_, p))| Arc::ptr_eq(p, pair)).map(|(id, _)| *id).collect()
+        };
+        for channel in std::iter::once(None).chain(extra.into_iter().map(Some)) {
+            self.last_notes(pair, channel);
+        }
+        self.peer_gone(pair);
+    }
+
+    /// Takes the notes that are left in a channel of an ended peer: the pair's own, or an extra one.
+    fn last_notes(self: &Arc<Core>, pair: &Arc<Pair>, extra: Option<u64>) {
+        let mut buffer = vec![0u8; MAX_MESSAGE];
+        let mut closed = 0;
+        for _ in 0..MOST_NOTES {
+            let mut fds = Vec::new();
+            let received = {
+                let control = lock(&self.control);
+                let channel = extra.and_then(|id| control.extra.get(&id)).map_or(&pair.channel, |(c, _)| c);
+                channel.recv(&mut buffer, &mut fds, 1)
+            };
+            match received {
+                Ok(Recv::Message(n)) if self.serve(pair, &buffer[..n], fds) => closed = 0,
+                // A hang-up with notes of ours unread is told before what came ahead of it, and once.
+                Ok(Recv::Closed) if closed == 0 => closed = 1,
+                _ => return,
+            }
         }
     }
 

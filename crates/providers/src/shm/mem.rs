@@ -42,40 +42,8 @@ struct Slab {
     segment: Arc<Segment>,
     /// Free ranges: offset to length.
     free: BTreeMap<usize, usize>,
-    /// Who may map it without direct mode: nothing but bounce buffers is in it.
-    open: Open,
-}
-
-/// Who may map a slab without direct mode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Open {
-    /// Nobody.
-    No,
-    /// Every peer of our own user.
-    Users,
-    /// This pair alone.
-    Pair(u64),
-}
-
-/// What a peer may map.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reach {
-    /// Every slab: direct mode.
-    All,
-    /// Slabs that are open to our own user.
-    Users,
-    /// Slabs that are open to this pair: another user's.
-    Pair(u64),
-}
-
-impl Reach {
-    fn covers(self, open: Open) -> bool {
-        match (self, open) {
-            (Reach::All, Open::No | Open::Users) | (Reach::Users, Open::Users) => true,
-            (Reach::Pair(pair), Open::Pair(own)) => pair == own,
-            _ => false,
-        }
-    }
+    /// Nothing but bounce buffers of one pair is in it, and that pair's peer alone is given it.
+    bounces: bool,
 }
 
 /// A block in use; freed when dropped.
@@ -102,7 +70,7 @@ impl Memory {
             let found = state
                 .slabs
                 .iter_mut()
-                .filter(|(_, s)| s.open == Open::No)
+                .filter(|(_, s)| !s.bounces)
                 .find_map(|(id, slab)| slab.cut(rounded, align).map(|offset| (*id, offset)));
             if let Some((id, offset)) = found {
                 return Ok(self.block(&state, id, offset, rounded, len));
@@ -113,29 +81,30 @@ impl Memory {
         } else {
             rounded
         };
-        let id = self.add_slab(&mut state, size, Open::No)?;
+        let id = self.add_slab(&mut state, size, false)?;
         let slab = state.slabs.get_mut(&id).expect("just added");
         let offset = slab.cut(rounded, align).expect("a fresh slab holds what it was made for");
         Ok(self.block(&state, id, offset, rounded, len))
     }
 
-    /// A slab for bounce buffers alone, which those peers may map.
-    pub(crate) fn allocate_open(&self, len: usize, open: Open) -> Result<SharedMemory, Error> {
+    /// A slab for the bounce buffers of one pair, with its segment.
+    pub(crate) fn allocate_bounces(&self, len: usize) -> Result<(SharedMemory, Arc<Segment>), Error> {
         let mut state = self.lock();
-        let id = self.add_slab(&mut state, len, open)?;
+        let id = self.add_slab(&mut state, len, true)?;
         let slab = state.slabs.get_mut(&id).expect("just added");
         let offset = slab.cut(len, PAGE).expect("a fresh slab holds what it was made for");
-        Ok(self.block(&state, id, offset, len, len))
+        let segment = slab.segment.clone();
+        Ok((self.block(&state, id, offset, len, len), segment))
     }
 
-    /// The segment behind a slab, for a peer that asks.
-    pub(crate) fn segment(&self, slab: u32, reach: Reach) -> Option<Arc<Segment>> {
+    /// The segment behind a slab of user memory, for a peer in direct mode that asks.
+    pub(crate) fn segment(&self, slab: u32) -> Option<Arc<Segment>> {
         let state = self.lock();
         let slab = state.slabs.get(&slab)?;
-        reach.covers(slab.open).then(|| slab.segment.clone())
+        (!slab.bounces).then(|| slab.segment.clone())
     }
 
-    fn add_slab(&self, state: &mut State, size: usize, open: Open) -> Result<u32, Error> {
+    fn add_slab(&self, state: &mut State, size: usize, bounces: bool) -> Result<u32, Error> {
         let segment = Segment::create("viaduct-slab", size, &self.0.budget)?;
         segment.private_in_child()?;
         point("alloc.slab");
@@ -143,7 +112,7 @@ impl Memory {
         state.next = id.checked_add(1).ok_or(Error::Limit { what: "slabs", limit: u64::from(u32::MAX) })?;
         state.total += segment.len();
         let free = BTreeMap::from([(0, segment.len())]);
-        state.slabs.insert(id, Slab { segment: Arc::new(segment), free, open });
+        state.slabs.insert(id, Slab { segment: Arc::new(segment), free, bounces });
         Ok(id)
     }
 
@@ -244,11 +213,7 @@ mod tests {
         assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0), "blocks overlap");
         for b in &blocks {
             let at = b.locator.unwrap();
-            let segment = memory.segment(at.slab, Reach::All).unwrap();
-            assert!(
-                memory.segment(at.slab, Reach::Users).is_none()
-                    && memory.segment(at.slab, Reach::Pair(1)).is_none()
-            );
+            let segment = memory.segment(at.slab).unwrap();
             assert_eq!(segment.as_ptr() as u64 + at.offset, b.memory.ptr() as u64);
         }
         drop(blocks);
@@ -257,17 +222,14 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "needs the kernel")]
-    fn bounce_buffers_are_for_those_they_were_made_for() {
-        let memory = Memory::new(Budget::new(1 << 20));
-        let slab = |open| {
-            let made = memory.allocate_open(4096, open).unwrap();
-            (made.locator.unwrap().slab, made)
-        };
-        let ((users, _a), (pair, _b)) = (slab(Open::Users), slab(Open::Pair(7)));
-        let may = |slab, reach| memory.segment(slab, reach).is_some();
-        assert!(may(users, Reach::All) && may(users, Reach::Users) && !may(users, Reach::Pair(7)));
-        assert!(may(pair, Reach::Pair(7)) && !may(pair, Reach::Pair(8)));
-        assert!(!may(pair, Reach::All) && !may(pair, Reach::Users), "nobody else, not even of our own user");
+    fn bounce_buffers_have_a_slab_that_is_not_handed_out_on_request() {
+        let memory = Memory::new(Budget::new(2 << 20));
+        let (bounces, segment) = memory.allocate_bounces(4096).unwrap();
+        let user = memory.allocate(4096).unwrap();
+        let (at, users) = (bounces.locator.unwrap(), user.locator.unwrap());
+        assert_ne!(at.slab, users.slab);
+        assert!(memory.segment(at.slab).is_none() && memory.segment(users.slab).is_some());
+        assert_eq!(segment.as_ptr() as u64 + at.offset, bounces.memory.ptr() as u64);
     }
 
     #[test]

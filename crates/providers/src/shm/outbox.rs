@@ -19,6 +19,8 @@ pub(crate) const MOST_OWED: usize = 16 << 20;
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
     pub(crate) segment: Option<Arc<Segment>>,
+    /// It brings the peer the segment of our bounce buffers.
+    pub(crate) announces: bool,
     /// Whether the peer had a part in it, so that it counts.
     pub(crate) counts: bool,
 }
@@ -50,11 +52,28 @@ pub(crate) struct Outbox {
     owed: usize,
     /// Nothing is sent any more; the pair is about to end.
     shut: bool,
+    announcement: Announcement,
+}
+
+/// Whether the peer has the segment of our bounce buffers.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Announcement {
+    #[default]
+    Unsent,
+    /// It waits for room in the channel.
+    Waits,
+    /// The kernel has it: the peer gets it, whatever becomes of this process.
+    Sent,
 }
 
 impl Outbox {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// How far the announcement of our bounce buffers has got.
+    pub(crate) fn announcement(&self) -> Announcement {
+        self.announcement
     }
 
     /// Sends a message, now or when there is room. Whether it has to wait.
@@ -64,10 +83,16 @@ impl Outbox {
         }
         if self.waiting.is_empty() {
             match message.send(channel) {
-                Ok(true) => return Ok(false),
+                Ok(true) => {
+                    self.sent(message.announces);
+                    return Ok(false);
+                }
                 Ok(false) => {}
                 Err(e) => return Err(self.shut(Broken::Channel(e))),
             }
+        }
+        if message.announces {
+            self.announcement = Announcement::Waits;
         }
         self.owed += message.cost();
         if self.owed > MOST_OWED {
@@ -83,13 +108,21 @@ impl Outbox {
             match message.send(channel) {
                 Ok(true) => {
                     self.owed -= message.cost();
+                    let announces = message.announces;
                     self.waiting.pop_front();
+                    self.sent(announces);
                 }
                 Ok(false) => return Ok(true),
                 Err(e) => return Err(self.shut(Broken::Channel(e))),
             }
         }
         Ok(false)
+    }
+
+    fn sent(&mut self, announces: bool) {
+        if announces {
+            self.announcement = Announcement::Sent;
+        }
     }
 
     fn shut(&mut self, why: Broken) -> Broken {
@@ -104,7 +137,7 @@ mod tests {
     use viaduct_os::fdpass::Recv;
 
     fn message(len: usize, counts: bool) -> Message {
-        Message { bytes: vec![7; len], segment: None, counts }
+        Message { bytes: vec![7; len], segment: None, announces: false, counts }
     }
 
     #[test]
@@ -122,6 +155,15 @@ mod tests {
             assert_eq!(theirs.recv(&mut buffer, &mut fds, 0).unwrap(), Recv::Message(1 + n % 1_000));
         }
         assert!(outbox.is_empty() && outbox.owed == 0);
+        // An announcement counts as sent when the channel has taken it, not before.
+        while !outbox.post(message(1_000, true), &ours).unwrap() {}
+        assert!(outbox.post(Message { announces: true, ..message(64, true) }, &ours).unwrap());
+        assert_eq!(outbox.announcement(), Announcement::Waits);
+        while outbox.announcement() == Announcement::Waits {
+            theirs.recv(&mut buffer, &mut fds, 0).unwrap();
+            outbox.flush(&ours).unwrap();
+        }
+        assert_eq!(outbox.announcement(), Announcement::Sent);
         // Our own operations are not the peer's fault.
         for _ in 0..2 * MOST_OWED / 32_768 {
             outbox.post(message(32_768, false), &ours).unwrap();

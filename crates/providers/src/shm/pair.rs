@@ -16,8 +16,8 @@ use zerocopy::IntoBytes;
 
 use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
 use super::lane::Lanes;
-use super::mem::Reach;
-use super::outbox::{Broken, Message, Outbox};
+use super::map::Why;
+use super::outbox::{Announcement, Broken, Message, Outbox};
 use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
 use super::wire::{Hello, Note, WANT_DIRECTORY, note};
@@ -57,6 +57,9 @@ pub(crate) struct Pair {
     pub(crate) replies: Mutex<HashMap<u64, Reply>>,
     /// Messages the channel had no room for.
     outbox: Mutex<Outbox>,
+    /// The slab of the peer's bounce buffers, which it gives us before it offers anything in them. Kept beyond its
+    /// death: what it sent before can still be fetched.
+    bounces: OnceLock<(u32, Arc<Segment>)>,
     /// What the peer reads from our memory through us, and has not got yet.
     pub(crate) reads: Mutex<Reads>,
     /// The channel is of no use any more: the control thread ends the pair.
@@ -121,6 +124,8 @@ pub(crate) struct Modes {
 
 /// Largest segment accepted from a peer.
 pub(crate) const MAX_SEGMENT: usize = 1 << 40;
+/// Largest slab of bounce buffers accepted from a peer.
+pub(crate) const MAX_BOUNCES: usize = 64 << 20;
 
 impl Pair {
     /// Looks at what a peer sent and makes its view.
@@ -162,21 +167,13 @@ impl Pair {
             absent: Mutex::new([Absent::Unasked; CHUNKS]),
             replies: Mutex::new(HashMap::new()),
             outbox: Mutex::new(Outbox::default()),
+            bounces: OnceLock::new(),
             reads: Mutex::new(Reads::default()),
             broken: AtomicBool::new(false),
             wants_room: AtomicBool::new(false),
             wake,
             channel,
         })
-    }
-
-    /// What of our memory the peer may map.
-    pub(crate) fn reach(&self) -> Reach {
-        match (self.direct, self.foreign) {
-            (true, _) => Reach::All,
-            (false, false) => Reach::Users,
-            (false, true) => Reach::Pair(self.id),
-        }
     }
 
     #[inline]
@@ -197,16 +194,53 @@ impl Pair {
     /// Sends a note, now or when the channel has room.
     pub(crate) fn send(&self, note: &Note, payload: &[u8]) {
         let bytes = if payload.is_empty() { note.as_bytes().to_vec() } else { note.with(payload) };
-        self.post(Message { bytes, segment: None, counts: note.kind != note::RDMA });
+        self.post(Message { bytes, segment: None, announces: false, counts: note.kind != note::RDMA });
     }
 
     /// Sends a note with a segment, now or when the channel has room.
     pub(crate) fn send_segment(&self, note: &Note, segment: Option<Arc<Segment>>) {
-        self.post(Message { bytes: note.as_bytes().to_vec(), segment, counts: true });
+        self.post(Message { bytes: note.as_bytes().to_vec(), segment, announces: false, counts: true });
+    }
+
+    /// Gives the peer the slab of our bounce buffers, once. Whether it is out of our hands: until then nothing in the
+    /// slab may be offered, because a peer could not fetch it once we are gone.
+    pub(crate) fn announce(&self, slab: u32, segment: &Arc<Segment>) -> bool {
+        let mut outbox = lock(&self.outbox);
+        if outbox.announcement() == Announcement::Unsent {
+            let mut note = Note::new(note::BOUNCES);
+            note.b = u64::from(slab);
+            let (bytes, segment) = (note.as_bytes().to_vec(), Some(segment.clone()));
+            let posted =
+                outbox.post(Message { bytes, segment, announces: true, counts: true }, &self.channel);
+            self.posted(posted);
+        }
+        outbox.announcement() == Announcement::Sent
+    }
+
+    /// The slab of the peer's bounce buffers: here, on its way (`None`), or not to be had.
+    pub(crate) fn bounces(&self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
+        // Before the look: the control thread takes in all that the peer sent before it calls it dead.
+        let dead = self.dead.load(Ordering::Acquire);
+        match self.bounces.get() {
+            Some((number, segment)) if *number == slab => Ok(Some(segment.clone())),
+            Some(_) => Err(Why::Gone),
+            None if dead => Err(Why::Failed),
+            None => Ok(None),
+        }
+    }
+
+    /// The peer's bounce buffers have come. False if they came before.
+    pub(crate) fn set_bounces(&self, slab: u32, segment: Arc<Segment>) -> bool {
+        self.bounces.set((slab, segment)).is_ok()
     }
 
     fn post(&self, message: Message) {
-        match lock(&self.outbox).post(message, &self.channel) {
+        let posted = lock(&self.outbox).post(message, &self.channel);
+        self.posted(posted);
+    }
+
+    fn posted(&self, outcome: Result<bool, Broken>) {
+        match outcome {
             Ok(false) => {}
             // The control thread sends the rest.
             Ok(true) => self.wake.signal(),

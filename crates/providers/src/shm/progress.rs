@@ -63,8 +63,8 @@ impl ShmVi {
                 queues.stalled();
                 break;
             }
-            // A piece completes nothing, so whoever polls may go to sleep: the rest that is there is taken too.
-            if self.filled > 0 && self.rx.position() >= end {
+            // A piece completes nothing, so the owner may go to sleep: the rest that is there is taken too.
+            if (self.filled > 0 || self.skipping) && self.rx.position() >= end {
                 let more = self.rx.ready(BATCH);
                 (end, empty) = (self.rx.position() + more, more < BATCH);
             }
@@ -177,6 +177,9 @@ impl ShmVi {
     /// Deals with the entry at the head of the ring.
     #[inline]
     fn take(&mut self, head: Head, queues: &mut Queues<'_>) -> Step {
+        if self.skipping {
+            return self.skip(head, queues);
+        }
         if queues.must_hold() {
             self.look_over(queues);
             return Step::Stop;
@@ -228,11 +231,11 @@ impl ShmVi {
     /// Fetches a message, or a piece of one, out of the sender's memory.
     fn pull(&mut self, head: Head, immediate: Option<u32>, queues: &mut Queues<'_>) -> Step {
         let (slab, offset, len) = (self.rx.numbers().1, self.rx.word(), u64::from(head.len));
-        let segment = match self.source_segment(slab) {
+        let segment = match self.source_segment(slab, head.flags & USERS != 0) {
             Ok(Some(segment)) => segment,
             Ok(None) => {
-                // On its way; from the dead it never comes.
-                if self.pair.is_dead() {
+                // On its way; a dead peer answers no question of ours.
+                if head.flags & USERS != 0 && self.pair.is_dead() {
                     queues.broken(Fault::Lost);
                 }
                 return Step::Stop;
@@ -271,6 +274,8 @@ impl ShmVi {
         if head.flags & CONTINUES != 0 && status.is_success() {
             return Step::Next;
         }
+        // What is left of the message has lost its receive, and is not taken for another message.
+        self.skipping = head.flags & CONTINUES != 0;
         let total = std::mem::take(&mut self.filled);
         self.complete(queues, Op::Receive, status, total, immediate)
     }
@@ -309,18 +314,26 @@ impl ShmVi {
             queues.broken(Fault::ReceiveQueueEmpty);
             return Step::Stop;
         }
+        queues.dropped();
         match head.kind {
             Kind::Inline => self.rx.pop((head.len as usize).min(INLINE_BYTES).div_ceil(8)),
-            Kind::Pull => {
-                self.rx.pop(1);
-                self.pulled += 1;
-                self.inn.counts.pulled.store(self.pulled, Ordering::Release);
-            }
+            Kind::Pull => return self.skip(head, queues),
             _ => self.rx.pop(0),
         }
-        if head.flags & CONTINUES == 0 {
-            queues.dropped();
+        Step::Next
+    }
+
+    /// Passes over a piece of a message that has no receive.
+    #[cold]
+    fn skip(&mut self, head: Head, queues: &mut Queues<'_>) -> Step {
+        if head.kind != Kind::Pull {
+            queues.broken(Fault::Protocol);
+            return Step::Stop;
         }
+        self.rx.pop(1);
+        self.pulled += 1;
+        self.inn.counts.pulled.store(self.pulled, Ordering::Release);
+        self.skipping = head.flags & CONTINUES != 0;
         Step::Next
     }
 
@@ -469,14 +482,24 @@ impl ShmVi {
         }
     }
 
-    fn source_segment(&mut self, slab: u32) -> Result<Option<Arc<Segment>>, Why> {
+    /// The peer's slab that a message lies in: one of its user's memory, or that of its bounce buffers. None while it
+    /// is on its way.
+    fn source_segment(&mut self, slab: u32, users: bool) -> Result<Option<Arc<Segment>>, Why> {
         if let Some((id, segment)) = &self.source
             && *id == slab
         {
             self.core.counters.add(viaduct_via::Counter::MapHits, 1);
             return Ok(Some(segment.clone()));
         }
-        let found = self.map(slab)?;
+        let found = if users {
+            self.map(slab)?
+        } else {
+            let found = self.pair.bounces(slab)?;
+            if found.is_none() {
+                self.give_way();
+            }
+            found
+        };
         if let Some(segment) = &found {
             self.source = Some((slab, segment.clone()));
         }

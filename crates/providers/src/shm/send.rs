@@ -8,7 +8,7 @@ use viaduct_os::barrier;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Submit;
-use viaduct_via::{Counter, Op, Reliability, Status, Work};
+use viaduct_via::{Counter, Error, Op, Reliability, Status, Work};
 use zerocopy::IntoBytes;
 
 use super::bounce::BOUNCE;
@@ -194,7 +194,7 @@ impl ShmVi {
     /// A mapping comes by way of two control threads. An owner that polls under a real-time policy may leave them no
     /// CPU, and to yield would give way to its equals only.
     #[cold]
-    fn give_way(&mut self) {
+    pub(crate) fn give_way(&mut self) {
         self.in_vain = self.in_vain.wrapping_add(1);
         if self.in_vain.is_multiple_of(TRIES) {
             std::thread::sleep(MOMENT);
@@ -240,16 +240,24 @@ impl ShmVi {
     /// Sends the rest of a message through bounce buffers, as far as there are some.
     fn send_pieces(&mut self, work: &mut Work, index: u32) -> Submit {
         let mut done = self.partial.map_or(0, |(_, done)| done);
+        match self.announce_bounces() {
+            Ok(true) => {}
+            Ok(false) => {
+                self.set_waiting();
+                return Submit::Busy;
+            }
+            Err(_) => {
+                tracing::warn!("no memory for bounce buffers");
+                return Submit::Failed(Status::TransportError);
+            }
+        }
         while done < work.total {
             if !self.room(1) {
                 self.partial = Some((index, done));
                 return Submit::Busy;
             }
-            let taken = lock(&self.core.bounce).take(&self.pair, &self.out, self.offers + 1);
-            let Ok(taken) = taken else {
-                tracing::warn!("no memory for bounce buffers");
-                return Submit::Failed(Status::TransportError);
-            };
+            let (lane, offer) = (self.lane(), self.offers + 1);
+            let taken = lock(&self.core.bounce).take(&self.pair, lane, &self.out, offer);
             let Some(taken) = taken else {
                 self.partial = Some((index, done));
                 self.set_waiting();
@@ -273,6 +281,18 @@ impl ShmVi {
         self.partial = None;
         self.set_waiting();
         self.handed_over(work, index)
+    }
+
+    /// Makes sure that the peer has, or will get, our bounce buffers, whatever becomes of us: a message in them is
+    /// complete when it is offered. False while that waits for room in the channel, or if the peer is dead.
+    fn announce_bounces(&mut self) -> Result<bool, Error> {
+        if !self.announced {
+            let pool = lock(&self.core.bounce).slab(&self.pair)?;
+            point("bounce.before-announce");
+            self.announced = pool.is_some_and(|(slab, segment)| self.pair.announce(slab, &segment));
+            point("bounce.announced");
+        }
+        Ok(self.announced)
     }
 
     /// The message is on its way: done, or done when the peer says so.

@@ -14,7 +14,7 @@ use viaduct_via::{Counter, MemHandle, Status, raw};
 use super::lane::LaneId;
 use super::nic::Core;
 use super::outbox::{Broken, MOST_OWED};
-use super::pair::{MAX_SEGMENT, Pair, lock};
+use super::pair::{MAX_BOUNCES, MAX_SEGMENT, Pair, lock};
 use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
 use crate::parties::tags_go_together;
 
@@ -58,6 +58,7 @@ impl Core {
             }
             note::WANT => self.hand_out(pair, &n),
             note::SEGMENT => self.take_in(pair, &n, fds.pop()),
+            note::BOUNCES => self.take_bounces(pair, &n, fds.pop()),
             note::RDMA => self.carry_out(pair, &n, payload),
             note::RDMA_DONE => self.carried_out(pair, &n, payload),
             _ => false,
@@ -67,9 +68,9 @@ impl Core {
     /// A peer asks for one of our segments.
     fn hand_out(&self, pair: &Pair, wanted: &Note) -> bool {
         let segment = match wanted.a {
-            WANT_SLAB => {
-                u32::try_from(wanted.b).ok().and_then(|slab| self.memory.segment(slab, pair.reach()))
-            }
+            // Only direct mode shows memory of the user's.
+            WANT_SLAB if !pair.direct => None,
+            WANT_SLAB => u32::try_from(wanted.b).ok().and_then(|slab| self.memory.segment(slab)),
             // Other users have the empty one.
             WANT_DIRECTORY if pair.foreign => None,
             WANT_DIRECTORY => lock(&self.directory).chunk(wanted.b as usize).cloned(),
@@ -112,6 +113,27 @@ impl Core {
         point("service.taken-in");
         self.ring();
         true
+    }
+
+    /// The peer's bounce buffers. False if there is nothing to map, which ends the pair: what it sends through them
+    /// could not be fetched.
+    fn take_bounces(&self, pair: &Pair, n: &Note, fd: Option<OwnedFd>) -> bool {
+        let (Ok(slab), Some(fd)) = (u32::try_from(n.b), fd) else { return false };
+        point("service.before-bounces");
+        let taken = match Segment::open(fd, Access::ReadWrite, MAX_BOUNCES) {
+            Ok(mut segment) => {
+                segment.drop_fd();
+                pair.set_bounces(slab, Arc::new(segment))
+            }
+            Err(OsError::BadSegment(_)) => false,
+            Err(e) => {
+                tracing::warn!("bounce buffers of process {} could not be mapped: {e}", pair.pid);
+                false
+            }
+        };
+        point("service.bounces-taken");
+        self.ring();
+        taken
     }
 
     /// Carries out an RDMA operation on our memory for a peer.

@@ -74,8 +74,12 @@ pub(crate) struct ShmVi {
     pub(crate) acknowledged: u64,
     /// How much of a message in pieces was sent: ledger index, bytes.
     pub(crate) partial: Option<(u32, u32)>,
+    /// The peer has, or will get, the slab of our bounce buffers.
+    pub(crate) announced: bool,
     /// How much of a message in pieces has come.
     pub(crate) filled: u32,
+    /// The rest of a message in pieces is passed over: an unreliable one that met no receive, or one too short.
+    pub(crate) skipping: bool,
     pub(crate) pulled: u64,
     pub(crate) busy: u32,
     pub(crate) waiting: bool,
@@ -144,7 +148,9 @@ impl ShmVi {
             awaited: VecDeque::new(),
             acknowledged: 0,
             partial: None,
+            announced: false,
             filled: 0,
+            skipping: false,
             pulled: 0,
             busy: 0,
             waiting: false,

@@ -11,7 +11,7 @@ use crate::parties::Parties;
 /// First word of every message.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"viaduct1");
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Longest message: a note with a piece of payload.
 pub(crate) const MAX_MESSAGE: usize = size_of::<Note>() + PIECE;
 /// Payload of one note.
@@ -42,6 +42,8 @@ pub(crate) mod note {
     pub(crate) const RDMA: u32 = 4;
     /// Outcome: `c` operation number, `d` status, `e` offset of the payload, `f` 1 if it is the last.
     pub(crate) const RDMA_DONE: u32 = 5;
+    /// The slab `b` of the sender's bounce buffers for this pair, as a file descriptor. Once, before the first offer.
+    pub(crate) const BOUNCES: u32 = 6;
 }
 
 /// Kinds of segment a peer may ask for.

@@ -1,6 +1,7 @@
 //! Arguments of every verb, as typed.
 
 pub(crate) mod launch;
+pub(crate) mod sort;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ pub(crate) enum Verb {
     Kill(launch::KillArgs),
     /// The agent of this host: started by `launch` where it is needed
     Agent(launch::AgentArgs),
+    /// Sort files from disk to disk; generate and check records of the sort benchmark
+    #[command(after_help = sort::SORT_HELP)]
+    Sort(Box<sort::SortArgs>),
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(Box<BenchArgs>),

@@ -1,0 +1,369 @@
+//! Files as a source of buffers with whole records.
+//!
+//! A file is cut into chunks that can be read independently, so that several threads read at once. Records of one size fill a
+//! chunk evenly. A delimited record belongs to the chunk that holds its first byte, except that one which begins exactly on
+//! a boundary belongs to the chunk before: both neighbours then find the seam by looking for a delimiter from it on.
+//! Chained formats cannot be cut; [`StreamSource`](super::StreamSource) reads them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use viaduct_os::files::BLOCK;
+use viaduct_os::uring::Ring;
+
+use super::{Direct, Volume};
+use crate::buffer::Buffer;
+use crate::edge::Edge;
+use crate::error::Error;
+use crate::flow::Source;
+use crate::format::{Framing, RecordFormat};
+use crate::pool::MemPool;
+
+/// Transfers under way past the page cache.
+const DEPTH: usize = 8;
+
+/// Files shorter than this are read through the page cache.
+const DIRECT_FROM: u64 = 64 << 20;
+
+/// What is done with a piece of a record at the end of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Partial {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// It is left out.
+    Drop,
+}
+
+/// Records of files, in order.
+#[derive(Debug)]
+pub struct DiskSource {
+    format: Arc<dyn RecordFormat>,
+    pool: MemPool,
+    volumes: Vec<Piece>,
+    chunk: u64,
+    chunks: u64,
+    next: AtomicU64,
+    ring: Option<Mutex<Flight>>,
+    edge: Edge,
+}
+
+/// One volume with its share of the chunks.
+#[derive(Debug)]
+struct Piece {
+    volume: Volume,
+    len: u64,
+    first_chunk: u64,
+    /// Where it begins in the stream of all volumes.
+    base: u64,
+}
+
+/// Direct reads under way, and those that came back before their turn.
+#[derive(Debug)]
+struct Flight {
+    ring: Ring<Buffer>,
+    asked: u64,
+    given: u64,
+    ready: BTreeMap<u64, Buffer>,
+}
+
+impl DiskSource {
+    /// Records of `format` from the volumes, one after the other, into buffers of `pool`.
+    pub fn new(
+        name: &str,
+        volumes: Vec<Volume>,
+        format: Arc<dyn RecordFormat>,
+        pool: MemPool,
+        direct: Direct,
+        partial: Partial,
+    ) -> Result<DiskSource, Error> {
+        let chunk = chunk_size(format.framing(), pool.buffer_size())?;
+        let aligned = chunk.is_multiple_of(BLOCK as u64);
+        let mut pieces = Vec::new();
+        let (mut first_chunk, mut base) = (0, 0);
+        let mut all_direct = aligned && direct != Direct::Off;
+        for mut volume in volumes {
+            let mut len = volume.len();
+            if let Framing::Fixed(size) = format.framing() {
+                let rest = len % size as u64;
+                if rest > 0 && partial == Partial::Refuse {
+                    let path = volume.path_at(len - 1).to_owned();
+                    return Err(Error::Partial { path, offset: len - rest, rest, size: size as u64 });
+                }
+                len -= rest;
+            }
+            let cold = len >= DIRECT_FROM && volume.resident().is_none_or(|share| share < 0.5);
+            if all_direct && (direct == Direct::On || cold) {
+                volume.use_direct();
+            }
+            all_direct &= volume.has_direct();
+            pieces.push(Piece { volume, len, first_chunk, base });
+            first_chunk += len.div_ceil(chunk);
+            base += len;
+        }
+        let ring = if all_direct && !pieces.is_empty() { Ring::new(DEPTH).ok() } else { None };
+        let flight = |ring| Flight { ring, asked: 0, given: 0, ready: BTreeMap::new() };
+        Ok(DiskSource {
+            format,
+            pool,
+            volumes: pieces,
+            chunk,
+            chunks: first_chunk,
+            next: AtomicU64::new(0),
+            ring: ring.map(flight).map(Mutex::new),
+            edge: Edge::new(name),
+        })
+    }
+
+    /// Bytes that it will give, if every file is as long as it was at the start.
+    pub fn len(&self) -> u64 {
+        self.volumes.last().map_or(0, |piece| piece.base + piece.len)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of a chunk: as many a buffer holds at most, but for long delimited records.
+    pub fn chunk(&self) -> u64 {
+        self.chunk
+    }
+
+    /// Buffers that it will give; some may be empty.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
+    }
+
+    /// Whether it reads past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Reads `into` at `offset` of the stream, for samples. Returns the bytes read.
+    pub fn peek(&self, into: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let piece =
+            self.volumes.iter().rev().find(|piece| piece.base <= offset && offset < piece.base + piece.len);
+        let Some(piece) = piece else { return Ok(0) };
+        let most = into.len().min((piece.base + piece.len - offset) as usize);
+        piece.volume.read_at(&mut into[..most], offset - piece.base)
+    }
+
+    fn piece(&self, chunk: u64) -> &Piece {
+        let after = self.volumes.partition_point(|piece| piece.first_chunk <= chunk);
+        // Empty volumes share their first chunk with the one behind them, which is the last of them.
+        &self.volumes[after - 1]
+    }
+
+    fn take(&self) -> Buffer {
+        self.pool.try_take().unwrap_or_else(|| self.edge.stalled_for_credit(|| self.pool.take()))
+    }
+
+    /// The next chunk through the page cache, read by the calling thread.
+    fn pull_cached(&self) -> Result<Option<Buffer>, Error> {
+        // The buffer comes first: a thread that has a number then never waits for those that are behind it. Another thread
+        // may take the last chunk meanwhile, and a consumer may keep all buffers, so the end is looked for again.
+        let mut buffer = loop {
+            if self.next.load(Ordering::Relaxed) >= self.chunks {
+                return Ok(None);
+            }
+            let wait = || self.pool.take_for(Duration::from_millis(20));
+            if let Some(buffer) = self.pool.try_take().or_else(|| self.edge.stalled_for_credit(wait)) {
+                break buffer;
+            }
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if number >= self.chunks {
+            return Ok(None);
+        }
+        let piece = self.piece(number);
+        let offset = (number - piece.first_chunk) * self.chunk;
+        let len = self.chunk.min(piece.len - offset) as usize;
+        let got =
+            self.edge.stalled_for_data(|| piece.volume.read_at(&mut buffer.room_mut()[..len], offset))?;
+        self.complete(buffer, number, got).map(Some)
+    }
+
+    /// The next chunk past the page cache; reads ahead as far as the pool has buffers.
+    fn pull_direct(&self, flight: &Mutex<Flight>) -> Result<Option<Buffer>, Error> {
+        let mut flight = flight.lock().unwrap_or_else(PoisonError::into_inner);
+        let flight = &mut *flight;
+        if flight.given == self.chunks {
+            return Ok(None);
+        }
+        loop {
+            while flight.asked < self.chunks && flight.ring.has_room() {
+                let idle = flight.ring.under_way() == 0 && flight.ready.is_empty();
+                let buffer = if idle { Some(self.take()) } else { self.pool.try_take() };
+                let Some(buffer) = buffer else { break };
+                self.ask(flight, buffer)?;
+            }
+            if let Some(buffer) = flight.ready.remove(&flight.given) {
+                flight.given += 1;
+                return Ok(Some(buffer));
+            }
+            let done = self.edge.stalled_for_data(|| flight.ring.wait());
+            let done =
+                done.map_err(|error| Error::file("reading", self.volumes[0].volume.path_at(0), error))?;
+            let Some(done) = done else { continue };
+            let number = done.buffer.sequence();
+            let got = done.result.unwrap_or(0);
+            // What was refused or cut short is read the ordinary way, which also tells the cause.
+            let buffer = self.complete(done.buffer, number, got)?;
+            flight.ready.insert(number, buffer);
+        }
+    }
+
+    fn ask(&self, flight: &mut Flight, mut buffer: Buffer) -> Result<(), Error> {
+        let number = flight.asked;
+        let piece = self.piece(number);
+        let offset = (number - piece.first_chunk) * self.chunk;
+        let len = self.chunk.min(piece.len - offset) as usize;
+        buffer.set_sequence(number);
+        flight.asked += 1;
+        let whole = len.next_multiple_of(BLOCK);
+        match piece.volume.direct_at(offset, whole) {
+            Some((file, at)) if whole <= buffer.capacity() => {
+                let path = || piece.volume.path_at(offset);
+                flight
+                    .ring
+                    .read(file, buffer, at, whole)
+                    .map_err(|error| Error::file("reading", path(), error))
+            }
+            _ => {
+                let buffer = self.complete(buffer, number, 0)?;
+                flight.ready.insert(number, buffer);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads what is missing behind the first `got` bytes, cuts at records, and says where the payload belongs.
+    fn complete(&self, mut buffer: Buffer, number: u64, got: usize) -> Result<Buffer, Error> {
+        let piece = self.piece(number);
+        let offset = (number - piece.first_chunk) * self.chunk;
+        let len = self.chunk.min(piece.len - offset) as usize;
+        let got = got.min(len);
+        if got < len {
+            let more = piece.volume.read_at(&mut buffer.room_mut()[got..len], offset + got as u64)?;
+            if got + more < len {
+                let error =
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter while it was read");
+                return Err(Error::file("reading", piece.volume.path_at(offset), error));
+            }
+        }
+        buffer.set_window(0, len);
+        buffer.set_position(piece.base + offset);
+        let mut buffer = match self.format.framing() {
+            Framing::Delimited(mark) => frame(buffer, piece, offset, mark)?,
+            _ => buffer,
+        };
+        buffer.set_sequence(number);
+        buffer.set_records(self.format.count(buffer.data()));
+        Ok(buffer)
+    }
+}
+
+impl Source for DiskSource {
+    fn pull(&self) -> Result<Option<Buffer>, Error> {
+        let buffer = match &self.ring {
+            Some(flight) => self.pull_direct(flight)?,
+            None => self.pull_cached()?,
+        };
+        if let Some(buffer) = &buffer {
+            self.edge.carried(buffer.len(), buffer.records());
+        }
+        Ok(buffer)
+    }
+
+    fn edge(&self) -> &Edge {
+        &self.edge
+    }
+}
+
+/// Bytes to read at a time into buffers of `room` bytes.
+fn chunk_size(framing: Framing, room: usize) -> Result<u64, Error> {
+    match framing {
+        Framing::Fixed(size) => {
+            let step = lcm(size as u64, BLOCK as u64);
+            if step <= room as u64 {
+                return Ok(room as u64 / step * step);
+            }
+            if size > room || size == 0 {
+                return Err(Error::Format(format!(
+                    "records of {size} bytes do not fit into buffers of {room}"
+                )));
+            }
+            Ok((room / size * size) as u64)
+        }
+        // An eighth of the room, at most 256 KiB, is for the end of the last record.
+        Framing::Delimited(_) => {
+            let slack = (room / 8).clamp(1, 256 << 10);
+            Ok((((room - slack) / BLOCK * BLOCK) as u64).max(BLOCK as u64))
+        }
+        Framing::Chained => Err(Error::Format("records of this format can only be read as a stream".into())),
+    }
+}
+
+fn lcm(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a.max(1), b);
+    while y > 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+/// Makes the payload begin behind the first delimiter and end with the first one at or behind the end of the chunk.
+fn frame(mut buffer: Buffer, piece: &Piece, offset: u64, mark: u8) -> Result<Buffer, Error> {
+    let position = buffer.position();
+    let mut end = buffer.len();
+    let start = match memchr::memchr(mark, buffer.data()) {
+        _ if offset == 0 => 0,
+        Some(at) => at + 1,
+        // A piece of a record that began in a chunk before.
+        None => {
+            buffer.set_window(0, 0);
+            return Ok(buffer);
+        }
+    };
+    let mut at = offset + end as u64;
+    let mut whole = false;
+    // The record that reaches over the seam, or begins on it, is read to its end.
+    while at < piece.len && !whole {
+        let step = STEP.min((piece.len - at) as usize);
+        buffer = with_room(buffer, end, step);
+        let got = piece.volume.read_at(&mut buffer.room_mut()[end..end + step], at)?;
+        if got == 0 {
+            break;
+        }
+        let found = memchr::memchr(mark, &buffer.room()[end..end + got]);
+        end += found.map_or(got, |place| place + 1);
+        at += got as u64;
+        whole = found.is_some();
+    }
+    // The last record of a file gets the delimiter that it may lack.
+    if end > start && buffer.room()[end - 1] != mark {
+        buffer = with_room(buffer, end, 1);
+        buffer.room_mut()[end] = mark;
+        end += 1;
+    }
+    buffer.set_window(start, end);
+    buffer.set_position(position + start as u64);
+    Ok(buffer)
+}
+
+/// Bytes read at a time behind the end of a chunk.
+const STEP: usize = 4096;
+
+/// A buffer with the first `filled` bytes and room for `more` behind them.
+pub(super) fn with_room(buffer: Buffer, filled: usize, more: usize) -> Buffer {
+    if buffer.capacity() >= filled + more {
+        return buffer;
+    }
+    let mut longer = Buffer::heap((filled + more).max(2 * buffer.capacity()));
+    longer.room_mut()[..filled].copy_from_slice(&buffer.room()[..filled]);
+    longer
+}

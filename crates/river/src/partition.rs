@@ -1,0 +1,138 @@
+//! A sink that sends each record to one of several sinks (Millennium Sort, section 3.2, PartitionSink).
+//!
+//! Records for one sink are gathered in a buffer until it is full. If the pool has no free buffer, the fullest one that the
+//! writer holds is sent early, so that a pool of a single buffer suffices: then every change of sink sends a short buffer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::buffer::Buffer;
+use crate::edge::Edge;
+use crate::error::Error;
+use crate::flow::Sink;
+use crate::format::{RecordFormat, records};
+use crate::pool::MemPool;
+
+/// Divides records among sinks by a rule: the number of the sink for a record.
+pub struct PartitionSink<R, S: ?Sized> {
+    format: Arc<dyn RecordFormat>,
+    rule: R,
+    pool: MemPool,
+    sinks: Vec<Arc<S>>,
+    /// The writer behind the trait's own methods.
+    shared: Mutex<Vec<Option<Buffer>>>,
+    edge: Edge,
+}
+
+/// The buffers that one thread fills.
+pub struct PartitionWriter<'a, R, S: Sink + ?Sized> {
+    parent: &'a PartitionSink<R, S>,
+    open: Vec<Option<Buffer>>,
+}
+
+impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> {
+    /// Divides records of `format` among `sinks` by `rule`, in buffers of `pool`.
+    pub fn new(
+        name: &str,
+        format: Arc<dyn RecordFormat>,
+        rule: R,
+        pool: MemPool,
+        sinks: Vec<Arc<S>>,
+    ) -> PartitionSink<R, S> {
+        let shared = Mutex::new(sinks.iter().map(|_| None).collect());
+        PartitionSink { format, rule, pool, sinks, shared, edge: Edge::new(name) }
+    }
+
+    /// A writer for one thread. Without the buffers of a thread of its own, each record would need a lock.
+    pub fn writer(&self) -> PartitionWriter<'_, R, S> {
+        PartitionWriter { parent: self, open: self.sinks.iter().map(|_| None).collect() }
+    }
+
+    /// The sinks, by number.
+    pub fn sinks(&self) -> &[Arc<S>] {
+        &self.sinks
+    }
+
+    fn divide(&self, open: &mut [Option<Buffer>], buffer: Buffer) -> Result<(), Error> {
+        for record in records(&*self.format, buffer.data()) {
+            let number = (self.rule)(record);
+            match &mut open[number] {
+                Some(filling) if filling.free() >= record.len() => filling.push_record(record),
+                _ => self.push_slow(open, number, record)?,
+            }
+        }
+        self.edge.carried(buffer.len(), buffer.records());
+        Ok(())
+    }
+
+    /// Sends the full buffer and begins another.
+    #[cold]
+    fn push_slow(&self, open: &mut [Option<Buffer>], number: usize, record: &[u8]) -> Result<(), Error> {
+        if let Some(full) = open[number].take() {
+            self.sinks[number].put(full)?;
+        }
+        let mut next = if record.len() > self.pool.buffer_size() {
+            Buffer::heap(record.len())
+        } else {
+            self.take(open)?
+        };
+        next.push_record(record);
+        open[number] = Some(next);
+        Ok(())
+    }
+
+    fn take(&self, open: &mut [Option<Buffer>]) -> Result<Buffer, Error> {
+        if let Some(buffer) = self.pool.try_take() {
+            return Ok(buffer);
+        }
+        let fullest = open.iter().enumerate().filter_map(|(n, slot)| Some((slot.as_ref()?.len(), n))).max();
+        if let Some((_, number)) = fullest
+            && let Some(buffer) = open[number].take()
+        {
+            self.sinks[number].put(buffer)?;
+        }
+        Ok(self.edge.stalled_for_credit(|| self.pool.take()))
+    }
+
+    fn flush(&self, open: &mut [Option<Buffer>]) -> Result<(), Error> {
+        for (slot, sink) in open.iter_mut().zip(&self.sinks) {
+            if let Some(buffer) = slot.take() {
+                sink.put(buffer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionWriter<'_, R, S> {
+    /// Divides the records of a buffer.
+    pub fn put(&mut self, buffer: Buffer) -> Result<(), Error> {
+        self.parent.divide(&mut self.open, buffer)
+    }
+
+    /// Sends what is not full yet. The sinks are not finished: that is for the owner, once all writers are flushed.
+    pub fn flush(mut self) -> Result<(), Error> {
+        self.parent.flush(&mut self.open)
+    }
+}
+
+impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> Sink for PartitionSink<R, S> {
+    fn put(&self, buffer: Buffer) -> Result<(), Error> {
+        let mut open = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.divide(&mut open, buffer)
+    }
+
+    fn finish(&self) -> Result<(), Error> {
+        let mut open = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        self.flush(&mut open)?;
+        self.sinks.iter().try_for_each(|sink| sink.finish())
+    }
+
+    fn fail(&self, error: Error) {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|slot| *slot = None);
+        self.sinks.iter().for_each(|sink| sink.fail(error.clone()));
+    }
+
+    fn edge(&self) -> &Edge {
+        &self.edge
+    }
+}

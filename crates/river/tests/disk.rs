@@ -1,0 +1,171 @@
+//! Files and streams as ends of flows: every byte once, in whole records, with pools of any size.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_river::disk::{Direct, DiskSink, DiskSource, Output, Partial, StreamSink, StreamSource, Volume};
+use viaduct_river::{Delimited, Error, Fixed, MemPool, Prefixed, RecordFormat, Sink, Source, pump_with};
+
+/// Lines of odd lengths, some empty, some longer than any buffer of a test.
+fn lines(seed: u64, total: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::new();
+    while bytes.len() < total {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let kind = state >> 60;
+        let len = if kind == 0 { (state >> 40) as usize % 30_000 } else { (state >> 40) as usize % 60 };
+        bytes.extend((0..len).map(|n| b'a' + ((state >> (n % 30)) % 26) as u8));
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+fn read_all(source: &dyn Source, format: &dyn RecordFormat) -> Result<Vec<u8>, Error> {
+    let mut all = Vec::new();
+    while let Some(buffer) = source.pull()? {
+        assert_eq!(
+            viaduct_river::records(format, buffer.data()).map(<[u8]>::len).sum::<usize>(),
+            buffer.len()
+        );
+        assert_eq!(buffer.records(), format.count(buffer.data()));
+        all.extend_from_slice(buffer.data());
+    }
+    Ok(all)
+}
+
+fn source(path: &Path, format: Arc<dyn RecordFormat>, pool: (usize, usize), direct: Direct) -> DiskSource {
+    let pool = MemPool::new(pool.0, pool.1).unwrap();
+    let volumes = vec![Volume::open(path).unwrap()];
+    DiskSource::new("input", volumes, format, pool, direct, Partial::Refuse).unwrap()
+}
+
+#[test]
+fn lines_come_whole_and_in_order_whatever_the_chunks() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");
+    let folder = TempDir::new("river-lines");
+    let path = folder.path().join("lines");
+    let format = Arc::new(Delimited(b'\n'));
+    for (seed, total) in [(1, 0), (2, 1), (3, 4096), (4, 100_000), (5, 300_000), (6, 7_000)] {
+        let bytes = lines(seed, total);
+        std::fs::write(&path, &bytes).unwrap();
+        for room in [8192, 16_384, 100_000] {
+            for direct in [Direct::Off, Direct::On] {
+                for count in [1, 5] {
+                    let source = source(&path, format.clone(), (count, room), direct);
+                    let got = read_all(&source, &*format).unwrap();
+                    assert!(got == bytes, "seed {seed}, room {room}, {direct:?}, {count} buffers");
+                    let counts = source.edge().counts();
+                    assert_eq!((counts.bytes, counts.records), (bytes.len() as u64, format.count(&bytes)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_last_line_without_end_gets_one() {
+    let folder = TempDir::new("river-last");
+    let path = folder.path().join("lines");
+    let format = Arc::new(Delimited(b'\n'));
+    for len in [1, 3583, 3584, 3585, 7168, 8192, 20_000] {
+        let mut bytes = vec![b'x'; len];
+        std::fs::write(&path, &bytes).unwrap();
+        bytes.push(b'\n');
+        let source = source(&path, format.clone(), (2, 8192), Direct::Off);
+        assert!(read_all(&source, &*format).unwrap() == bytes, "{len}");
+    }
+}
+
+#[test]
+fn records_of_one_size_are_read_by_threads_and_written_back() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");
+    let folder = TempDir::new("river-fixed");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    for size in [1, 7, 100, 4096, 5000] {
+        let bytes: Vec<u8> = (0..size * 777).map(|n| (n * 31 / 8) as u8).collect();
+        std::fs::write(&from, &bytes).unwrap();
+        for (direct, buffers) in [(Direct::Off, 1), (Direct::On, 1), (Direct::On, 12)] {
+            let source = source(&from, Arc::new(Fixed(size)), (buffers, 40_000), direct);
+            assert_eq!(source.len(), bytes.len() as u64);
+            let output = Output::create(&to).unwrap();
+            output.reserve(bytes.len() as u64).unwrap();
+            let mut volume = Volume::of_files(vec![(to.clone(), output.file().unwrap())], u64::MAX);
+            if direct == Direct::On {
+                volume.use_direct();
+            }
+            let sink = DiskSink::new("output", volume);
+            pump_with(3, &source, &sink).unwrap();
+            output.commit(bytes.len() as u64).unwrap();
+            assert!(std::fs::read(&to).unwrap() == bytes, "{size} bytes a record, {direct:?}");
+            assert_eq!(sink.edge().counts().records, 777);
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside the result");
+}
+
+#[test]
+fn a_cut_record_is_named_or_dropped() {
+    let folder = TempDir::new("river-cut");
+    let path = folder.path().join("cut");
+    std::fs::write(&path, [1; 250]).unwrap();
+    let open = |partial| {
+        let volumes = vec![Volume::open(&path).unwrap()];
+        let pool = MemPool::new(1, 4096).unwrap();
+        DiskSource::new("input", volumes, Arc::new(Fixed(100)), pool, Direct::Off, partial)
+    };
+    let error = open(Partial::Refuse).unwrap_err();
+    assert!(matches!(error, Error::Partial { offset: 200, rest: 50, size: 100, .. }), "{error}");
+    assert_eq!(read_all(&open(Partial::Drop).unwrap(), &Fixed(100)).unwrap().len(), 200);
+}
+
+#[test]
+fn an_output_that_is_not_committed_leaves_nothing_and_the_old_file_stays() {
+    let folder = TempDir::new("river-output");
+    let path = folder.path().join("result");
+    std::fs::write(&path, "old").unwrap();
+    let output = Output::create(&path).unwrap();
+    std::io::Write::write_all(&mut output.file().unwrap(), b"half").unwrap();
+    drop(output);
+    assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    let error = Output::create(&folder.path().join("no/such/folder")).unwrap_err();
+    assert!(error.to_string().contains("no/such/folder"), "{error}");
+}
+
+#[test]
+fn streams_are_read_whole_and_written_in_order() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");
+    let bytes = lines(9, 200_000);
+    let (one, two) = bytes.split_at(bytes.len() / 2);
+    let input = |name: &str, bytes: &[u8]| -> (PathBuf, Box<dyn Read + Send>) {
+        (name.into(), Box::new(std::io::Cursor::new(bytes.to_vec())))
+    };
+    let format = Arc::new(Delimited(b'\n'));
+    let pool = MemPool::new(4, 8192).unwrap();
+    let inputs = vec![input("one", one), input("two", two)];
+    let source = StreamSource::new("input", inputs, format.clone(), pool, Partial::Refuse);
+    let folder = TempDir::new("river-stream");
+    let path = folder.path().join("out");
+    let file = std::fs::File::create(&path).unwrap();
+    let sink = StreamSink::new("output", &path, Box::new(file));
+    pump_with(3, &source, &sink).unwrap();
+    let mut expected = one.to_vec();
+    expected.push(b'\n');
+    expected.extend_from_slice(two);
+    let expected = if one.ends_with(b"\n") { bytes.clone() } else { expected };
+    assert!(std::fs::read(&path).unwrap() == expected);
+
+    let mut chained = Vec::new();
+    for n in 0..500u32 {
+        chained.extend((n * 37 % 9000).to_le_bytes());
+        chained.extend(vec![n as u8; (n * 37 % 9000) as usize]);
+    }
+    let pool = MemPool::new(1, 4096).unwrap();
+    let source =
+        StreamSource::new("c", vec![input("c", &chained)], Arc::new(Prefixed), pool, Partial::Refuse);
+    assert!(read_all(&source, &Prefixed).unwrap() == chained);
+}

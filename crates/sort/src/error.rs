@@ -1,0 +1,23 @@
+//! What can go wrong with a sort.
+
+use std::path::PathBuf;
+
+/// Why a sort, a generation or a check could not be done.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A flow failed.
+    #[error(transparent)]
+    River(#[from] viaduct_river::Error),
+    /// A file is no list of summaries.
+    #[error("{path}: no list of partition summaries: {why}; hint: these are written by `check -o`", path = path.display())]
+    Summary {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Options that do not go together.
+    #[error("{0}")]
+    Usage(String),
+}

@@ -1,0 +1,212 @@
+//! A message whose send completed with success arrives whole, whatever its sender does next: a complete send needs its
+//! sender no more.
+//!
+//! Each case is a process that sends one message, waits for its completion and ends. The receiver has a receive
+//! posted, and where the send completes without it, looks at nothing before the sender has ended: what it has to fetch,
+//! it then fetches from a process that is gone. Unreliable connections may lose messages between hosts; on one host
+//! nothing is lost while a receive is posted.
+
+use std::time::Duration;
+
+use viaduct_faults::node::{Mode, config};
+use viaduct_job::Token;
+use viaduct_kit::effort;
+use viaduct_kit::effort::scaled;
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_providers::{Config, open};
+use viaduct_via::{
+    Buffer, Descriptor, Error, MemAttributes, Nic, Op, ProtectionTag, Reliability, Status, ViAttributes,
+    ViState,
+};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const SIZES: [usize; 8] = [0, 1, 104, 105, 4 << 10, 64 << 10, (64 << 10) + 1, 1 << 20];
+const ENDINGS: [&str; 3] = ["exits", "killed", "disconnects"];
+const MEMORY: [&str; 2] = ["registered", "allocated"];
+
+/// One message.
+#[derive(Clone, Debug)]
+struct Case {
+    provider: String,
+    isolate: bool,
+    level: Reliability,
+    size: usize,
+    from: &'static str,
+    into: &'static str,
+    ending: &'static str,
+}
+
+impl Case {
+    /// The words for the sender's process.
+    fn words(&self, folder: &TempDir, token: &Token) -> [String; 8] {
+        [
+            folder.path().display().to_string(),
+            self.provider.clone(),
+            self.isolate.to_string(),
+            (self.level as u8).to_string(),
+            self.size.to_string(),
+            self.from.into(),
+            self.ending.into(),
+            token.secret_text(),
+        ]
+    }
+
+    /// Whether the receiver has to do something before the send can complete.
+    fn needs_the_receiver(&self) -> bool {
+        // What cannot be pushed into the receive is fetched out of the sender's buffer.
+        let pushed = self.into == "allocated" && self.level.is_reliable();
+        let pulled = self.from == "allocated" && !pushed && self.size > 104;
+        self.level == Reliability::ReliableReception || self.size >= 1 << 20 || pulled
+    }
+}
+
+fn settings(folder: &str, provider: &str, isolate: bool, token: &str) -> (String, Config) {
+    let mode = if provider == "auto" { Mode::Auto } else { Mode::Direct };
+    let mut config = config(folder.as_ref(), mode);
+    config.shm.isolate = isolate;
+    config.ofi.token = Some(token.parse().expect("a token"));
+    config.ofi.bind = Some(std::net::Ipv4Addr::LOCALHOST.into());
+    config.ofi.silence = scaled(Duration::from_secs(30));
+    (provider.to_owned(), config)
+}
+
+fn memory(nic: &mut Nic, tag: ProtectionTag, kind: &str, len: usize) -> Buffer {
+    match kind {
+        "allocated" => nic.alloc(len, MemAttributes::local(tag)).unwrap(),
+        _ => nic.register(vec![0; len], MemAttributes::local(tag)).unwrap(),
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 + i / 251 + len) as u8).collect()
+}
+
+// Sends one message, and ends in the way it is told as soon as the send is complete.
+viaduct_kit::child!(SENDER, |args| {
+    let [folder, provider, isolate, level, size, from, ending, token] = args else { panic!("{args:?}") };
+    let (provider, config) = settings(folder, provider, isolate == "true", token);
+    let mut nic = Nic::open(open(&provider, &config).unwrap()).unwrap();
+    let tag = nic.create_ptag().unwrap();
+    let level = Reliability::ALL.into_iter().find(|l| (*l as u8).to_string() == *level).unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(level)).unwrap();
+    let size: usize = size.parse().unwrap();
+    let mut buffer = memory(&mut nic, tag, from, size.max(1));
+    buffer.write(0, &pattern(size));
+    loop {
+        match nic.connect_request(vi, &"outlive".parse().unwrap(), Some(scaled(LIMIT))) {
+            Ok(_) => break,
+            Err(Error::NoMatch(_)) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    nic.post_send(vi, Descriptor::new(Op::Send).segment_range(buffer, 0..size)).unwrap();
+    let sent = nic.wait_send(vi, Some(scaled(LIMIT))).unwrap();
+    assert_eq!(sent.status, Status::Success);
+    match ending.as_str() {
+        // SAFETY: ends the process at once; nothing of it is used any more.
+        "exits" => unsafe { libc::_exit(0) },
+        "killed" => {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+        }
+        _ => nic.disconnect(vi).unwrap(),
+    }
+});
+
+/// Whether the case could be tried: not where its provider is not to be had.
+fn arrives(case: &Case) -> bool {
+    let _watchdog = Watchdog::arm(scaled(LIMIT) * 2, &format!("{case:?}"));
+    let (folder, token) = (TempDir::new("outlive"), Token::random());
+    let words = case.words(&folder, &token);
+    let (provider, config) = settings(&words[0], &case.provider, case.isolate, &words[7]);
+    let provider = match open(&provider, &config) {
+        Ok(provider) => provider,
+        Err(error) => {
+            viaduct_kit::packages::skip(&error.to_string());
+            return false;
+        }
+    };
+    let mut nic = Nic::open(provider).unwrap();
+    let tag = nic.create_ptag().unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(case.level)).unwrap();
+    let into = memory(&mut nic, tag, case.into, 1 << 20);
+    nic.post_recv(vi, Descriptor::recv(into)).unwrap();
+    let listener = nic.listen(&"outlive".parse().unwrap(), 1).unwrap();
+    let mut child = SENDER.spawn(&words.each_ref().map(String::as_str));
+    let request = nic.wait_listener(listener, Some(scaled(LIMIT))).unwrap();
+    nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+    let ended = |status: std::process::ExitStatus| {
+        assert!(status.success() != (case.ending == "killed"), "{case:?}: the sender ended with {status}");
+    };
+    if !case.needs_the_receiver() {
+        ended(child.wait(scaled(LIMIT)));
+    }
+    let got = loop {
+        match nic.wait_recv(vi, Some(Duration::from_millis(100))) {
+            Ok(got) => break got,
+            Err(Error::Timeout) => {}
+            Err(error) => panic!("{case:?}: {error}"),
+        }
+    };
+    assert_eq!(got.status, Status::Success, "{case:?}: a message that was sent did not arrive");
+    assert!(got.data() == pattern(case.size), "{case:?}: other bytes arrived");
+    if case.needs_the_receiver() {
+        ended(child.wait(scaled(LIMIT)));
+    }
+    while nic.query_vi(vi).unwrap().state != ViState::Error {
+        let _ = nic.wait_recv(vi, Some(Duration::from_millis(10)));
+    }
+    true
+}
+
+/// Every size with every way to end; levels and memory take turns, or all of them in the long form.
+fn all(provider: &str, isolate: bool, levels: &[Reliability]) {
+    let mut turn = 0;
+    for (ending, size) in ENDINGS.into_iter().flat_map(|e| SIZES.map(|s| (e, s))) {
+        let mut tries = Vec::new();
+        for level in levels {
+            for (from, into) in MEMORY.into_iter().flat_map(|f| MEMORY.map(|i| (f, i))) {
+                let (provider, level) = (provider.to_owned(), *level);
+                tries.push(Case { provider, isolate, level, size, from, into, ending });
+            }
+        }
+        if !effort::full() {
+            turn += 1;
+            // From ordinary memory into ordinary memory always: that goes through bounce buffers.
+            let bounced = tries.iter().find(|c| {
+                (c.from, c.into) == (MEMORY[0], MEMORY[0]) && c.level != Reliability::ReliableReception
+            });
+            tries = [bounced, tries.get(turn * 5 % tries.len())].into_iter().flatten().cloned().collect();
+        }
+        for case in tries {
+            if !arrives(&case) {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_in_shared_memory_outlives_its_sender() {
+    all("shm", false, &Reliability::ALL);
+}
+
+#[test]
+fn a_message_between_isolated_processes_outlives_its_sender() {
+    all("shm", true, &Reliability::ALL);
+}
+
+#[test]
+fn a_message_of_the_provider_that_chooses_outlives_its_sender() {
+    all("auto", false, &Reliability::ALL);
+}
+
+#[test]
+fn a_message_over_tcp_outlives_its_sender() {
+    all("ofi:tcp", false, &[Reliability::ReliableDelivery, Reliability::ReliableReception]);
+}
+
+#[test]
+fn a_message_over_libfabrics_shared_memory_outlives_its_sender() {
+    all("ofi:shm", false, &[Reliability::ReliableDelivery, Reliability::ReliableReception]);
+}
