@@ -2,7 +2,8 @@
  *
  * Records are those of RPC over TCP (RFC 5531, section 11), made and read by libtirpc's xdrrec; only the calls below that
  * read and write bytes are ours. A server's handles are registered with libtirpc, which dispatches them; sov_svc_run()
- * waits for them and for its other transports together.
+ * waits for them and for its other transports together. A server reads a call when all of its record has come, so that a
+ * client that stops in the middle of one keeps no other client waiting.
  */
 #define SOVIA_RPC_OWN_NAMES
 #include <sovia.h>
@@ -26,6 +27,9 @@ extern void _seterr_reply(struct rpc_msg *, struct rpc_err *);
 #define FIRST_PORT 32768
 #define PORTS 16384
 #define BUFFER 8800
+#define LONGEST_RECORD (64 << 20)
+/* Longest that a client may leave a reply unread, while its server waits. libtirpc's own limit for one connection. */
+#define REPLY_SECONDS 35
 
 unsigned short sov_rpc_port(rpcprog_t program, rpcvers_t version)
 {
@@ -317,6 +321,9 @@ struct connection {
 	u_int32_t xid;
 	enum xprt_stat state;
 	XDR records;
+	/* What came: one whole record up to `end` (0 while there is none), of which `taken` bytes are read, and what follows. */
+	char *in;
+	size_t room, have, taken, end;
 };
 
 static struct connection *connection_of(SVCXPRT *handle)
@@ -326,14 +333,77 @@ static struct connection *connection_of(SVCXPRT *handle)
 
 static struct connection *new_connection(int s, const struct xp_ops *operations, u_int sendsize, u_int recvsize);
 
+/* The length of the first record of what came, with its fragments' headers; 0 if the rest of it has not come. */
+static size_t whole_record(const struct connection *c)
+{
+	size_t at = 0;
+	while (c->have - at >= 4) {
+		const unsigned char *head = (const unsigned char *)c->in + at;
+		size_t len = (size_t)(head[0] & 0x7f) << 24 | (size_t)head[1] << 16 | (size_t)head[2] << 8 | head[3];
+		bool_t last = (head[0] & 0x80) != 0;
+		if (len > c->have - at - 4)
+			return 0;
+		at += 4 + len;
+		if (last)
+			return at;
+	}
+	return 0;
+}
+
+/* Takes in what is there, without waiting, until it is a whole record. Whether it is. */
+static bool_t await_record(struct connection *c)
+{
+	while ((c->end = whole_record(c)) == 0) {
+		ssize_t n;
+		if (c->have == c->room) {
+			size_t room = c->room == 0 ? BUFFER : 2 * c->room;
+			char *more = room > 2 * LONGEST_RECORD ? NULL : realloc(c->in, room);
+			if (more == NULL) {
+				c->state = XPRT_DIED;
+				return FALSE;
+			}
+			c->in = more;
+			c->room = room;
+		}
+		n = sov_recv(c->handle.xp_fd, c->in + c->have, c->room - c->have, MSG_DONTWAIT);
+		if (n > 0) {
+			c->have += (size_t)n;
+			continue;
+		}
+		if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+			c->state = XPRT_DIED;
+		return FALSE;
+	}
+	c->taken = 0;
+	return TRUE;
+}
+
+/* Forgets the record that was read. */
+static void drop_record(struct connection *c)
+{
+	c->have -= c->end;
+	memmove(c->in, c->in + c->end, c->have);
+	c->end = c->taken = 0;
+	/* What a long record needed is not kept for short ones. */
+	if (c->have == 0 && c->room > 16 * BUFFER) {
+		free(c->in);
+		c->in = NULL;
+		c->room = 0;
+	}
+}
+
+/* Bytes of the record, and of no other. */
 static int server_read(void *of, void *into, int len)
 {
 	struct connection *c = connection_of(of);
-	ssize_t n = len == 0 ? 0 : sov_recv(c->handle.xp_fd, into, (size_t)len, 0);
-	if (n > 0 || len == 0)
-		return (int)n;
-	c->state = XPRT_DIED;
-	return -1;
+	size_t left = c->end - c->taken, n = left < (size_t)len ? left : (size_t)len;
+	if (n == 0 && len != 0) {
+		c->state = XPRT_DIED;
+		return -1;
+	}
+	memcpy(into, c->in + c->taken, n);
+	c->taken += n;
+	return (int)n;
 }
 
 static int server_write(void *of, void *from, int len)
@@ -348,6 +418,9 @@ static int server_write(void *of, void *from, int len)
 static bool_t server_recv(SVCXPRT *h, struct rpc_msg *message)
 {
 	struct connection *c = connection_of(h);
+	/* Comes again when more has come. */
+	if (!await_record(c))
+		return FALSE;
 	c->records.x_op = XDR_DECODE;
 	if (xdrrec_skiprecord(&c->records) && xdr_callmsg(&c->records, message)) {
 		c->xid = message->rm_xid;
@@ -362,7 +435,11 @@ static enum xprt_stat server_stat(SVCXPRT *h)
 	struct connection *c = connection_of(h);
 	if (c->state == XPRT_DIED)
 		return XPRT_DIED;
-	return xdrrec_eof(&c->records) ? XPRT_IDLE : XPRT_MOREREQS;
+	if (c->end > 0) {
+		(void)xdrrec_eof(&c->records); /* goes to the end of the record */
+		drop_record(c);
+	}
+	return whole_record(c) > 0 ? XPRT_MOREREQS : XPRT_IDLE;
 }
 
 static bool_t server_getargs(SVCXPRT *h, xdrproc_t decode, void *arguments)
@@ -405,6 +482,7 @@ static void server_destroy(SVCXPRT *h)
 	sov_close(h->xp_fd);
 	if (c->records.x_ops != NULL)
 		XDR_DESTROY(&c->records);
+	free(c->in);
 	free(c);
 }
 
@@ -418,12 +496,14 @@ static bool_t listener_recv(SVCXPRT *h, struct rpc_msg *message)
 	struct connection *here = connection_of(h), *c;
 	struct sockaddr_in peer;
 	socklen_t len = sizeof peer;
+	struct timeval limit = {.tv_sec = REPLY_SECONDS};
 	int s = sov_accept(h->xp_fd, (struct sockaddr *)&peer, &len), one = 1;
 
 	(void)message;
 	if (s < 0)
 		return FALSE;
 	(void)sov_setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+	(void)sov_setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 	c = new_connection(s, &server_operations, here->sendsize, here->recvsize);
 	if (c == NULL) {
 		sov_close(s);

@@ -14,7 +14,7 @@
 //!
 //! SOVIA, section 4.1: a number that the table does not know is handed to the kernel, so that one program uses both kinds
 //! with the same calls, and `sov_poll` and `sov_select` wait for both. Each socket of ours holds a descriptor of the
-//! kernel's, which is never read: so its number is nobody else's.
+//! kernel's, which is never read: so its number is given to no other file.
 //!
 //! The library opens with the first such socket, on the provider that `VIADUCT_PROVIDER` names (`auto` if none does), and
 //! closes at exit.

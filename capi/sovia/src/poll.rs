@@ -61,7 +61,8 @@ pub unsafe extern "C" fn sov_select(
     }
     // SAFETY: the caller's word.
     let limit = unsafe { timeout.as_ref() }.map(|t| {
-        Duration::from_secs(t.tv_sec.max(0) as u64) + Duration::from_micros(t.tv_usec.max(0) as u64)
+        let micros = Duration::from_micros(t.tv_usec.max(0) as u64);
+        Duration::from_secs(t.tv_sec.max(0) as u64).saturating_add(micros)
     });
     let waited = Wait::new(&wanted).run(&mut wanted, limit);
     if waited.is_err() {
@@ -112,7 +113,8 @@ impl Wait {
     }
 
     fn run(&mut self, entries: &mut [pollfd], limit: Option<Duration>) -> std::io::Result<c_int> {
-        let deadline = limit.map(|limit| Instant::now() + limit);
+        // A time that no clock will show is none.
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if self.ours.is_empty() {
             self.kernel(entries, left())?;

@@ -153,12 +153,17 @@ pub extern "C" fn sov_shutdown(s: c_int, how: c_int) -> c_int {
 
 /// `sov_close`
 pub extern "C" fn sov_close(s: c_int) -> c_int {
-    match table::remove(s) {
-        // Whoever is in the middle of a call on it keeps it until that returns.
-        Some(socket) => answer(end(socket).map(|()| 0)),
-        // SAFETY: the kernel's own call; that nobody else uses the number is the caller's word.
-        None => unsafe { libc::close(s) },
+    // A number that the program has closed itself stands for a later file, which is meant; our socket goes with it.
+    if let Some(socket) = table::remove(s) {
+        let ours = socket.has_its_number();
+        // A call of another thread that is under way keeps the socket until it returns.
+        let ended = answer(end(socket).map(|()| 0));
+        if ours {
+            return ended;
+        }
     }
+    // SAFETY: the kernel's own call; that nobody else uses the number is the caller's word.
+    unsafe { libc::close(s) }
 }
 
 fn end(socket: Arc<Socket>) -> io::Result<()> {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, RwLock};
 use std::time::Duration;
 
 use libc::c_int;
@@ -16,8 +16,7 @@ use crate::code::err;
 
 /// A socket of type `SOCK_VIA`.
 pub(crate) struct Socket {
-    /// Keeps the number; never read.
-    number: OwnedFd,
+    number: Number,
     pub(crate) nonblocking: AtomicBool,
     state: Mutex<State>,
 }
@@ -52,6 +51,11 @@ impl Options {
 }
 
 impl Socket {
+    /// Whether its number still stands for it; false after the program has closed the number with the kernel's `close`.
+    pub(crate) fn has_its_number(&self) -> bool {
+        self.number.is_ours()
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,6 +87,48 @@ impl Socket {
     }
 }
 
+/// Keeps the number of a socket of ours from being given to another file: an unconnected socket of the kernel's, which is
+/// never used. Programs may close numbers themselves, behind our back, and the kernel gives a closed number to the next
+/// file that is opened; so the file behind it is looked at before it is closed.
+struct Number {
+    fd: RawFd,
+    /// Device and inode of the placeholder. Those of a socket are its own, unlike an eventfd's.
+    file: Option<(libc::dev_t, libc::ino_t)>,
+}
+
+impl Number {
+    fn new() -> io::Result<Number> {
+        // SAFETY: a call without memory.
+        let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Number { fd, file: file_of(fd) })
+    }
+
+    /// Whether the number still stands for the placeholder.
+    fn is_ours(&self) -> bool {
+        self.file.is_some() && file_of(self.fd) == self.file
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            // SAFETY: the placeholder that `new` opened; nothing else in the program uses it.
+            unsafe { libc::close(self.fd) };
+        }
+    }
+}
+
+/// Device and inode behind a number, if it is open.
+fn file_of(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: memory of the right type, which is filled if the call succeeds.
+    let stat = unsafe { (libc::fstat(fd, stat.as_mut_ptr()) == 0).then(|| stat.assume_init()) }?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
 static SOCKETS: LazyLock<RwLock<HashMap<RawFd, Arc<Socket>>>> = LazyLock::new(RwLock::default);
 static LIBRARY: Mutex<Option<Sovia>> = Mutex::new(None);
 
@@ -93,34 +139,34 @@ pub(crate) fn find(number: c_int) -> Option<Arc<Socket>> {
 
 /// A new socket.
 pub(crate) fn make(stream: Option<Stream>, nonblocking: bool) -> io::Result<c_int> {
-    // SAFETY: a call without memory; what it gives is ours.
-    let number = match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) } {
-        -1 => return Err(io::Error::last_os_error()),
-        // SAFETY: just opened, and nobody else has it.
-        fd => unsafe { OwnedFd::from_raw_fd(fd) },
-    };
-    let key = number.as_raw_fd();
+    let number = Number::new()?;
+    let key = number.fd;
     let fresh = State::Fresh(None, Options::default());
     let socket = Socket { number, nonblocking: AtomicBool::new(nonblocking), state: Mutex::new(fresh) };
     if let Some(stream) = stream {
         socket.connect(stream)?;
     }
-    SOCKETS.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(socket));
+    let replaced = SOCKETS.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::new(socket));
+    // A socket whose number the program had closed itself. Its stream is closed here, without the table's lock.
+    drop(replaced);
     Ok(key)
 }
 
 /// Takes a socket out of the table.
 pub(crate) fn remove(number: c_int) -> Option<Arc<Socket>> {
-    let removed = SOCKETS.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
-    removed.inspect(|socket| debug_assert_eq!(socket.number.as_raw_fd(), number))
+    SOCKETS.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
 }
 
 /// The library, which opens when it is first needed.
 pub(crate) fn library() -> io::Result<Sovia> {
     let mut library = LIBRARY.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(open) = &*library {
+    if let Some(open) = &*library
+        && !open.is_inherited()
+    {
         return Ok(open.clone());
     }
+    // A forked child leaves what its parent has alone, and opens a library of its own.
+    std::mem::forget(library.take());
     let variable = |name: &str| std::env::var(name).ok();
     let provider = variable("VIADUCT_PROVIDER").filter(|name| !name.is_empty());
     let streams = Config::from_variables(variable)?;
@@ -129,18 +175,24 @@ pub(crate) fn library() -> io::Result<Sovia> {
     let opened = viaduct_providers::open(provider.as_deref().unwrap_or("auto"), &config).and_then(Nic::open);
     let nic = opened.map_err(|e| io::Error::from(viaduct_sovia::Error::from(e)))?;
     let open = Sovia::open(nic, streams)?;
-    // SAFETY: a function that may run at exit: it takes locks that no thread holds for ever.
-    unsafe { libc::atexit(at_exit) };
+    static AT_EXIT: Once = Once::new();
+    // SAFETY: a function that may run at exit: it waits for no lock without a limit.
+    AT_EXIT.call_once(|| unsafe {
+        libc::atexit(at_exit);
+    });
     Ok(library.insert(open).clone())
 }
 
 /// Section 4.4: at exit all connections are closed, with a bounded wait.
 extern "C" fn at_exit() {
-    // Who exits in the middle of a call of ours would wait for itself.
+    // A signal handler may have called exit in the middle of a call, whose locks this thread then holds: connections end
+    // with the process.
+    let Ok(mut library) = LIBRARY.try_lock() else { return };
+    if !library.as_ref().is_some_and(Sovia::can_close) {
+        return;
+    }
     if let Ok(mut sockets) = SOCKETS.try_write() {
         sockets.clear();
     }
-    if let Ok(mut library) = LIBRARY.try_lock() {
-        drop(library.take());
-    }
+    drop(library.take());
 }

@@ -60,6 +60,16 @@ fn one_program_has_sockets_of_both_kinds() {
     run(program.command(), &[]);
 }
 
+/// Also where every call looks all the time, and so is inside of the library most of the time.
+#[test]
+fn exit_in_a_signal_handler_gives_its_status() {
+    let library = Library::find();
+    let Some(program) = library.compile("alarm.c", &[]) else { return };
+    for waiting in ["polling", "blocking"] {
+        run(program.command(), &["200", waiting]);
+    }
+}
+
 #[test]
 fn the_header_is_cpp_too() {
     let library = Library::find();
@@ -75,8 +85,17 @@ fn the_header_is_cpp_too() {
 
 #[test]
 fn sunrpc_gives_the_same_over_via_as_over_tcp() {
+    let Some((_library, program)) = rpc_program() else { return };
+    let [tcp, via] = ["tcp", "via"].map(|name| run(program.command(), &[name]).stdout);
+    assert_eq!(String::from_utf8_lossy(&tcp), String::from_utf8_lossy(&via));
+    assert!(String::from_utf8_lossy(&via).contains("add: 42"));
+}
+
+/// `rpc.c` with the transport, and the library that it is linked with.
+fn rpc_program() -> Option<(Library, Compiled)> {
     if !Path::new("/usr/include/tirpc/rpc/rpc.h").exists() {
-        return skip("needs libtirpc-dev");
+        skip("needs libtirpc-dev");
+        return None;
     }
     let library = Library::find();
     let more = [
@@ -87,10 +106,14 @@ fn sunrpc_gives_the_same_over_via_as_over_tcp() {
         "-Wno-cast-function-type".into(),
         "-ltirpc".into(),
     ];
-    let Some(program) = library.compile("rpc.c", &more) else { return };
-    let [tcp, via] = ["tcp", "via"].map(|name| run(program.command(), &[name]).stdout);
-    assert_eq!(String::from_utf8_lossy(&tcp), String::from_utf8_lossy(&via));
-    assert!(String::from_utf8_lossy(&via).contains("add: 42"));
+    let program = library.compile("rpc.c", &more)?;
+    Some((library, program))
+}
+
+#[test]
+fn an_rpc_client_that_stops_in_the_middle_of_a_record_keeps_no_other_waiting() {
+    let Some((_library, program)) = rpc_program() else { return };
+    run(program.command(), &["via", "stall"]);
 }
 
 /// Every function of the header is in the library with its version, and nothing else is. What `sovia_rpc.h` declares is

@@ -58,6 +58,35 @@ impl AsFd for SignalFd {
     }
 }
 
+/// Does something in whose time this thread, and so every thread that it makes, blocks the signals that are sent to the
+/// process: a thread of a library is none for the program's signal handlers to run on. Faults are not blocked.
+pub fn while_blocked<T>(act: impl FnOnce() -> T) -> T {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the first call fills the set that the others change and use; the mask that was there is kept in the second.
+    let changed = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGABRT,
+            libc::SIGSYS,
+        ] {
+            libc::sigdelset(all.as_mut_ptr(), fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) == 0
+    };
+    let done = act();
+    if changed {
+        // SAFETY: filled by the call that changed the mask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    }
+    done
+}
+
 /// Lets every signal through again. Makes one system call and allocates nothing.
 pub fn unblock_all() {
     let set = set_of(&[]);
@@ -125,6 +154,23 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_made_while_signals_are_blocked_blocks_them() {
+        let blocked = |signal| {
+            let mut now = MaybeUninit::<libc::sigset_t>::uninit();
+            // SAFETY: asks for the mask, into memory of the right type.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), now.as_mut_ptr());
+                libc::sigismember(now.as_ptr(), signal) == 1
+            }
+        };
+        let before = blocked(libc::SIGUSR2);
+        let thread =
+            while_blocked(|| std::thread::spawn(move || (blocked(libc::SIGUSR2), blocked(libc::SIGSEGV))));
+        assert_eq!(thread.join().unwrap(), (true, false));
+        assert_eq!(blocked(libc::SIGUSR2), before, "this thread is as it was");
+    }
 
     #[test]
     fn names_and_numbers() {

@@ -14,6 +14,10 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::TryLockError;
+// What a thread notes for itself alone, which models need not follow.
+use std::sync::atomic::AtomicUsize as Note;
+use std::time::{Duration, Instant};
 
 use crate::barrier;
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, pause, this_thread};
@@ -29,6 +33,8 @@ pub struct Turn<T> {
     /// Whether the owner is inside.
     inside: AtomicBool,
     visits: Mutex<Visits>,
+    /// The thread that holds the mutex, or has just let go of it; 0 if there is none.
+    visitor: Note,
     value: UnsafeCell<T>,
 }
 
@@ -59,6 +65,7 @@ impl<T> Turn<T> {
             owner: AtomicUsize::new(0),
             inside: AtomicBool::new(false),
             visits: Mutex::new(Visits { last: 0, row: 0, enough: 1 }),
+            visitor: Note::new(0),
             value: UnsafeCell::new(value),
         }
     }
@@ -84,10 +91,41 @@ impl<T> Turn<T> {
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let me = this_thread();
         let held = if self.enter_as_owner(me) { None } else { Some(self.visit(me)) };
-        let _turn = Out { inside: &self.inside, held };
+        let _turn = Out { inside: &self.inside, visitor: &self.visitor, held };
         // SAFETY: the owner is inside or the mutex is held, so nobody else has the value. (One place that acts, so that the
         // compiler puts it here.)
         act(unsafe { &mut *self.value.get() })
+    }
+
+    /// This thread's turn, for code that may have interrupted a turn of its own thread: an exit handler that a signal
+    /// handler has brought about. `None` if this thread is inside already, or if the lock was not free within `limit`.
+    pub fn enter_unless_inside(&self, limit: Duration) -> Option<TurnGuard<'_, T>> {
+        let me = this_thread();
+        // Only the owner sets `inside`, and a former owner has left before another thread becomes it. A visitor may have
+        // become the owner during its visit.
+        let owner_inside = self.owner.load(Ordering::Relaxed) == me && self.inside.load(Ordering::Relaxed);
+        if owner_inside || self.visitor.load(Ordering::Relaxed) == me {
+            return None;
+        }
+        if self.enter_as_owner(me) {
+            return Some(TurnGuard { turn: self, held: None, value: PhantomData });
+        }
+        let end = Instant::now() + limit;
+        let mut looks = 0;
+        loop {
+            let visits = match self.visits.try_lock() {
+                Ok(visits) => visits,
+                Err(TryLockError::Poisoned(e)) => e.into_inner(),
+                // Perhaps held by this very thread, which cannot let go of it.
+                Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                    pause(looks);
+                    looks += 1;
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            return Some(TurnGuard { turn: self, held: Some(self.count(visits, me)), value: PhantomData });
+        }
     }
 
     /// Whether this thread is the owner; then it is inside.
@@ -116,7 +154,13 @@ impl<T> Turn<T> {
     #[inline(never)]
     fn visit(&self, me: usize) -> MutexGuard<'_, Visits> {
         // A panic inside leaves the value as it leaves any; the counts of visits are always whole.
-        let mut visits = self.visits.lock().unwrap_or_else(|e| e.into_inner());
+        self.count(self.visits.lock().unwrap_or_else(|e| e.into_inner()), me)
+    }
+
+    /// Takes from the owner what it has, and counts the visit.
+    #[inline]
+    fn count<'a>(&'a self, mut visits: MutexGuard<'a, Visits>, me: usize) -> MutexGuard<'a, Visits> {
+        self.visitor.store(me, Ordering::Relaxed);
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != 0 && owner != me {
             self.owner.store(0, Ordering::SeqCst);
@@ -145,6 +189,7 @@ impl<T> Turn<T> {
 /// The turn of [`Turn::with`], which is over when this is dropped, also after a panic.
 struct Out<'a> {
     inside: &'a AtomicBool,
+    visitor: &'a Note,
     /// The mutex, if this thread is not the owner.
     held: Option<MutexGuard<'a, Visits>>,
 }
@@ -154,14 +199,16 @@ impl Drop for Out<'_> {
     fn drop(&mut self) {
         match self.held.take() {
             None => self.inside.store(false, Ordering::Release),
-            Some(held) => give_back(held),
+            Some(held) => give_back(held, self.visitor),
         }
     }
 }
 
+/// Ends a visit. The thread stays noted until the mutex is free: an exit handler in between must not wait for it.
 #[cold]
-fn give_back(held: MutexGuard<'_, Visits>) {
+fn give_back(held: MutexGuard<'_, Visits>, visitor: &Note) {
     drop(held);
+    let _ = visitor.compare_exchange(this_thread(), 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 impl<T> Deref for TurnGuard<'_, T> {
@@ -185,8 +232,9 @@ impl<T> DerefMut for TurnGuard<'_, T> {
 impl<T> Drop for TurnGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.held.is_none() {
-            self.turn.inside.store(false, Ordering::Release);
+        match self.held.take() {
+            None => self.turn.inside.store(false, Ordering::Release),
+            Some(held) => give_back(held, &self.turn.visitor),
         }
     }
 }
@@ -202,7 +250,6 @@ impl<T> fmt::Debug for Turn<T> {
 mod tests {
     use std::sync::atomic::AtomicU32;
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
@@ -269,6 +316,36 @@ mod tests {
             drop(guard);
             assert_eq!(other.join().unwrap(), 1);
         });
+    }
+
+    #[test]
+    fn code_that_interrupted_a_turn_of_its_own_thread_is_turned_away() {
+        let limit = Duration::from_millis(1);
+        let turn = Turn::new(3);
+        assert_eq!(*turn.enter_unless_inside(limit).unwrap(), 3, "as a visitor");
+        assert_eq!(*turn.enter_unless_inside(limit).unwrap(), 3, "as the owner");
+        let guard = turn.enter();
+        assert!(turn.enter_unless_inside(limit).is_none(), "the owner is inside");
+        drop(guard);
+        thread::scope(|s| {
+            s.spawn(|| drop(turn.enter()));
+        });
+        let guard = turn.enter();
+        assert_eq!(owner(&turn), 0, "nobody owns it: the mutex is held");
+        assert!(turn.enter_unless_inside(limit).is_none(), "this thread holds the mutex");
+        drop(guard);
+        assert!(turn.enter_unless_inside(limit).is_some());
+        // Visits in a row make this thread the owner, in the middle of the last of them.
+        loop {
+            let guard = turn.enter();
+            let became_owner = owner(&turn) != 0;
+            assert!(turn.enter_unless_inside(limit).is_none(), "inside, by the mutex");
+            drop(guard);
+            if became_owner {
+                break;
+            }
+        }
+        assert!(turn.enter_unless_inside(limit).is_some());
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! handler thread it sleeps on a condition until that has done so, which is what HANDLER costs in figure 9.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::task::Waker;
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use viaduct_os::turn::{Turn, TurnGuard};
 use viaduct_os::wait::WaitPolicy;
-use viaduct_os::{clock, farewell, fork};
+use viaduct_os::{clock, farewell, fork, signals};
 use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
 
 use crate::address;
@@ -25,6 +25,9 @@ use crate::stream::Stream;
 
 /// How long a connection may take to come about where nobody says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long an exit handler waits for locks of the library before it takes them for held by its own thread.
+const BUSY_LIMIT: Duration = Duration::from_millis(500);
 
 /// Looks for a packet before the lock is let go of: a look costs less than the lock.
 const LOOKS: usize = 16;
@@ -84,7 +87,8 @@ impl Sovia {
         });
         let spawn = |name: &str, run: fn(&Shared)| {
             let shared = shared.clone();
-            thread::Builder::new().name(name.into()).spawn(move || run(&shared))
+            // The program's signal handlers run on its own threads, which may know what they interrupt.
+            signals::while_blocked(|| thread::Builder::new().name(name.into()).spawn(move || run(&shared)))
         };
         let mut threads = vec![spawn("sovia-service", service::serve)?];
         let thread = threads[0].thread().clone();
@@ -99,9 +103,10 @@ impl Sovia {
         Ok(Sovia(owner))
     }
 
-    /// From now on a fatal signal (SEGV, BUS, FPE, ILL, ABRT, TERM, INT, HUP, QUIT) cuts the connections with processes of
-    /// this host at once; then the handler that was there before runs, or the process ends. Without it peers hear of the end
-    /// when the kernel has taken the process down. To be called after the application has installed its handlers.
+    /// From now on a signal that ends the process (SEGV, BUS, FPE, ILL, ABRT, TERM, INT, HUP, QUIT) cuts the connections with
+    /// processes of this host at once. Without it peers see the end when the kernel has taken the process down. A handler of
+    /// the application runs as before, with connections whole; they are cut behind it if it has set the default action. To be
+    /// called after the application has installed its handlers.
     pub fn cut_at_fatal_signals() -> Result<(), Error> {
         Ok(farewell::cut_at_fatal_signals()?)
     }
@@ -139,6 +144,18 @@ impl Sovia {
         Ok(Listener::new(self.0.clone(), port, address))
     }
 
+    /// Whether this thread can close the library: false if it is in the middle of one of its calls, as an exit handler is
+    /// when a signal handler called exit during that call, and in a forked child.
+    pub fn can_close(&self) -> bool {
+        !self.is_inherited() && self.0.shared.enter_at_exit().is_some()
+    }
+
+    /// Whether this is a forked child of the process that opened the library. Its calls fail here; a child that needs
+    /// streams opens a library of its own.
+    pub fn is_inherited(&self) -> bool {
+        self.0.is_inherited()
+    }
+
     /// What the library has done and has to do.
     pub fn activity(&self) -> Activity {
         let mut engine = self.0.shared.lock();
@@ -171,6 +188,21 @@ impl Shared {
     /// The engine.
     pub(crate) fn lock(&self) -> TurnGuard<'_, Engine> {
         self.engine.enter()
+    }
+
+    /// The engine, for a thread that may be in the middle of a call already, because a signal handler called exit. `None`
+    /// if it is, or holds one of the locks beside the engine's.
+    fn enter_at_exit(&self) -> Option<TurnGuard<'_, Engine>> {
+        let end = Instant::now() + BUSY_LIMIT;
+        let is_free =
+            || !matches!(self.changes.try_lock(), Err(TryLockError::WouldBlock)) && self.sleepers.is_free();
+        while !is_free() {
+            if Instant::now() >= end {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.engine.enter_unless_inside(BUSY_LIMIT)
     }
 
     /// Lets the engine go, and wakes those who may wait for what was done.
@@ -293,15 +325,21 @@ impl Shared {
 }
 
 impl Owner {
+    /// Whether this is a forked child of the process that opened it.
+    pub(crate) fn is_inherited(&self) -> bool {
+        fork::generation() != self.generation
+    }
+
     /// Section 4.4: active connections are closed, those that are closing get a bounded time, and threads end. When it is
     /// dropped all memory goes with the NIC.
     pub(crate) fn finish(&self) {
         // A forked child has neither threads nor connections.
-        if fork::generation() != self.generation || self.finished.swap(true, Ordering::AcqRel) {
+        if self.is_inherited() || self.finished.swap(true, Ordering::AcqRel) {
             return;
         }
         let shared = &self.shared;
-        let mut engine = shared.lock();
+        // A signal handler may have called exit in the middle of a call: then the connections end with the process.
+        let Some(mut engine) = shared.enter_at_exit() else { return };
         let all: Vec<_> = engine.sockets.iter_mut().map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| engine.close(id));
         let deadline = clock::now_ns() + engine.config.exit_limit.as_nanos() as u64;
@@ -313,7 +351,10 @@ impl Owner {
         shared.poke();
         shared.sleepers.ring();
         for thread in self.threads.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
-            let _ = thread.join();
+            // A thread of ours that drops the last handle, or runs exit handlers, cannot wait for itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
         }
     }
 }

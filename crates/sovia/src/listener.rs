@@ -63,7 +63,7 @@ impl Listener {
     /// The next connection wakes this task, and no longer the one before it. To be followed by another look.
     #[cfg(feature = "tokio")]
     pub(crate) fn leave_waker(&self, waker: &std::task::Waker) {
-        self.with(|engine, port| engine.ports[port].waiter = Some(waker.clone()));
+        self.with(|engine, port| engine.port(port).waiter = Some(waker.clone()));
     }
 
     fn accept_until(&self, deadline: Option<u64>) -> io::Result<Stream> {
@@ -71,7 +71,7 @@ impl Listener {
         let nonblocking = self.nonblocking.load(Ordering::Relaxed);
         let next = |engine: &mut Engine| {
             engine.accept_requests();
-            let id = engine.ports[self.port].ready.pop_front()?;
+            let id = engine.port(self.port).ready.pop_front()?;
             let peer = engine.sockets.get_mut(id)?.peer.clone();
             Some((id, peer))
         };
@@ -93,6 +93,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if self.owner.is_inherited() {
+            return;
+        }
         let mut engine = self.owner.shared.lock();
         engine.unlisten(self.port);
         self.owner.shared.release(engine);

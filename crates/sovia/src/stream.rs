@@ -14,7 +14,7 @@ use viaduct_os::wait::WaitPolicy;
 use viaduct_via::NetAddress;
 
 use crate::address;
-use crate::config::Handling;
+use crate::config::{Handling, Path};
 use crate::engine::Engine;
 use crate::library::Owner;
 use crate::socket::Outcome;
@@ -158,6 +158,14 @@ impl Stream {
         address::display(&self.0.peer)
     }
 
+    /// How packets that are not small come to this end: [`Path::Ring`] or [`Path::Messages`]. `None` once it is closed.
+    pub fn path(&self) -> Option<Path> {
+        self.0.with(|engine, id| {
+            let ours = engine.sockets.get_mut(id)?.ours;
+            Some(if ours.has_ring() { Path::Ring } else { Path::Messages })
+        })
+    }
+
     /// The provider that carries the bytes, while connected.
     pub fn provider(&self) -> Option<&'static str> {
         self.0.with(|engine, id| {
@@ -279,7 +287,8 @@ impl Handle {
     }
 
     fn end(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.ended, true) {
+        // In a forked child the connection is the parent's, and a thread that is not here may hold the lock.
+        if std::mem::replace(&mut self.ended, true) || self.owner.is_inherited() {
             return Ok(());
         }
         let linger = self.linger.load(Ordering::Relaxed);

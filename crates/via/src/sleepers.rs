@@ -4,7 +4,7 @@
 //! parks without it; whoever did something under the lock that others may wait for wakes them afterwards.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -71,6 +71,12 @@ impl Sleepers {
     pub fn ring(&self) {
         let _held = self.hold();
         self.inner.ring();
+    }
+
+    /// Whether the lock of this sleeping place is free now. It is held for moments only; a thread that finds it taken for
+    /// long holds it itself, below a signal handler.
+    pub fn is_free(&self) -> bool {
+        !matches!(self.counted.asleep.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     fn hold(&self) -> MutexGuard<'_, ()> {

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -138,6 +139,11 @@ static void ask(int s, int kind)
 	CHECK(sov_select(s + 1, &read_set, NULL, NULL, &long_time) == 1 && FD_ISSET(s, &read_set));
 	FD_SET(s, &write_set);
 	CHECK(sov_select(s + 1, NULL, &write_set, NULL, &long_time) == 1 && FD_ISSET(s, &write_set));
+	/* A time that never comes. The kernel's select refuses some of those. */
+	if (kind == SOCK_VIA) {
+		struct timeval never = {.tv_sec = LONG_MAX, .tv_usec = 999999};
+		CHECK(sov_select(s + 1, NULL, &write_set, NULL, &never) == 1 && FD_ISSET(s, &write_set));
+	}
 	CHECK(sov_recv(s, in, 1, MSG_PEEK) == 1 && in[0] == out[0]);
 	CHECK(sov_recv(s, in, 12, MSG_WAITALL) == 12 && memcmp(in, out, 12) == 0);
 
@@ -181,6 +187,29 @@ static void refusals(void)
 	CHECK(sov_socket(AF_UNIX, SOCK_VIA, 0) < 0 && errno == EAFNOSUPPORT);
 }
 
+/* A program that closes every number it finds, and opens files under those: they are its own. */
+static void closed_behind_our_back(void)
+{
+	int s = sov_socket(AF_INET, SOCK_VIA, 0), other, file;
+	CHECK(s >= 0);
+	CHECK(close(s) == 0);
+	file = open("/dev/null", O_WRONLY);
+	CHECK(file == s);
+	other = sov_socket(AF_INET, SOCK_VIA, 0);
+	CHECK(other >= 0 && other != s);
+	CHECK(sov_close(s) == 0);
+	CHECK(fcntl(file, F_GETFD) < 0 && errno == EBADF);
+	/* The number goes to another socket of ours. */
+	CHECK(close(other) == 0);
+	s = sov_socket(AF_INET, SOCK_VIA, 0);
+	CHECK(s >= 0 && fcntl(s, F_GETFD) >= 0);
+	CHECK(sov_close(s) == 0);
+	CHECK(fcntl(s, F_GETFD) < 0 && errno == EBADF);
+	/* And one whose file is still open at exit. */
+	s = sov_socket(AF_INET, SOCK_VIA, 0);
+	CHECK(s >= 0 && close(s) == 0 && dup(1) == s);
+}
+
 int main(void)
 {
 	unsigned short ports[2];
@@ -203,6 +232,7 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		ask(sockets[i], KINDS[i]);
 	refusals();
+	closed_behind_our_back();
 	for (int i = 0; i < 2; i++)
 		CHECK(sov_close(sockets[i]) == 0);
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -1,9 +1,11 @@
 /* A SunRPC program with client and server: the transport is the word on its command line, tcp or via. What it prints
  * does not depend on it. */
 #include <rpc/rpc.h>
+#include <sovia.h>
 #include <sovia_rpc.h>
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,6 +182,50 @@ static double empty_call(CLIENT *client, int rounds)
 	return best;
 }
 
+/* A client that sends `len` bytes of a call and stops. */
+static int stalled(unsigned short port, const char *bytes, size_t len)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+	int s = sov_socket(AF_INET, SOCK_VIA, 0), one = 1;
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(s >= 0 && sov_setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0);
+	CHECK(sov_connect(s, (struct sockaddr *)&at, sizeof at) == 0);
+	CHECK(sov_send(s, bytes, len, MSG_NOSIGNAL) == (ssize_t)len);
+	return s;
+}
+
+/* An empty call as it goes over a stream: a fragment of 40 bytes, the last of its record. */
+static const unsigned char EMPTY_CALL[44] = {
+	0x80, 0, 0, 40, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 2, PROGRAM >> 24, PROGRAM >> 16 & 255, PROGRAM >> 8 & 255,
+	PROGRAM & 255, 0, 0, 0, VERSION,
+};
+
+/* Others are served while some clients have stopped in the middle of a record; one of them goes on, byte by byte. */
+static void stall(unsigned short port, CLIENT *client)
+{
+	const char *call = (const char *)EMPTY_CALL;
+	char many[3 * sizeof EMPTY_CALL], reply[28];
+	int slow = stalled(port, call, 2), other = stalled(port, call, 30), at_once;
+
+	CHECK(slow >= 0 && other >= 0);
+	calls(client);
+	for (size_t i = 2; i < sizeof EMPTY_CALL; i++) {
+		CHECK(sov_send(slow, call + i, 1, MSG_NOSIGNAL) == 1);
+		if (i % 8 == 0)
+			calls(client);
+	}
+	CHECK(sov_recv(slow, reply, sizeof reply, MSG_WAITALL) == sizeof reply);
+	CHECK(reply[0] == (char)0x80 && reply[3] == 24 && reply[7] == 9 && reply[11] == 1);
+	/* Several calls that come at once are answered one by one. */
+	for (int i = 0; i < 3; i++)
+		memcpy(many + i * (int)sizeof EMPTY_CALL, call, sizeof EMPTY_CALL);
+	at_once = stalled(port, many, sizeof many);
+	for (int i = 0; i < 3; i++)
+		CHECK(sov_recv(at_once, reply, sizeof reply, MSG_WAITALL) == sizeof reply);
+	CHECK(sov_close(at_once) == 0 && sov_close(slow) == 0 && sov_close(other) == 0);
+	calls(client);
+}
+
 int main(int count, char **words)
 {
 	struct timeval limit = {.tv_sec = 60};
@@ -203,7 +249,9 @@ int main(int count, char **words)
 	client = connect_to(words[1], port);
 	CHECK(client != NULL);
 	calls(client);
-	if (count > 2)
+	if (count > 2 && strcmp(words[2], "stall") == 0)
+		stall(port, client);
+	else if (count > 2)
 		printf("empty call: %.1f us\n", empty_call(client, atoi(words[2])));
 	CHECK(clnt_call(client, END, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit) == RPC_SUCCESS);
 	clnt_destroy(client);

@@ -11,7 +11,7 @@ use viaduct_os::budget::Budget;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
 use viaduct_os::fork::{self, Registration};
-use viaduct_os::runtime_dir;
+use viaduct_os::{runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
@@ -162,10 +162,8 @@ impl Ofi {
             engine: Mutex::new(Engine::new(fabric)),
         });
         let for_thread = core.clone();
-        let thread = std::thread::Builder::new()
-            .name("viaduct-control".into())
-            .stack_size(512 << 10)
-            .spawn(move || control::run(&for_thread))
+        let builder = std::thread::Builder::new().name("viaduct-control".into()).stack_size(512 << 10);
+        let thread = signals::while_blocked(|| builder.spawn(move || control::run(&for_thread)))
             .map_err(|e| OsError::sys("clone", e))?;
         let fds = vec![
             fork::close_in_child(core.epoll.as_fd().as_raw_fd()),

@@ -14,7 +14,7 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_os::fork::{self, Registration};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
-use viaduct_os::{barrier, process, random, runtime_dir};
+use viaduct_os::{barrier, process, random, runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
@@ -203,10 +203,8 @@ impl Shm {
         });
         point("open.core");
         let for_thread = core.clone();
-        let thread = std::thread::Builder::new()
-            .name("viaduct-control".into())
-            .stack_size(256 << 10)
-            .spawn(move || control::run(&for_thread))
+        let builder = std::thread::Builder::new().name("viaduct-control".into()).stack_size(256 << 10);
+        let thread = signals::while_blocked(|| builder.spawn(move || control::run(&for_thread)))
             .map_err(|e| OsError::sys("clone", e))?;
         point("open.thread");
         // A child that kept these would hide our death from peers.
@@ -275,6 +273,14 @@ impl Provider for Shm {
             self.core.quiesce();
         }
         point("withdraw.quiet");
+    }
+
+    fn is_direct(&self, remote: &NetAddress) -> bool {
+        self.core.is_direct(remote)
+    }
+
+    fn would_be_direct(&self, request: RequestId) -> bool {
+        self.core.would_be_direct(request)
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
