@@ -45,7 +45,8 @@ pub struct Config {
 /// How packets that are not small come to this end (docs/adr/0016).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// The faster one for each connection: the ring where peers write into this memory at once, messages elsewhere.
+    /// The faster one for each connection: the ring where the peer writes into this memory at once, messages elsewhere:
+    /// over a network, between users, and where a process keeps its memory to itself (`shm.isolate`).
     Auto,
     /// As messages, into descriptors posted beforehand: the paper's way.
     Messages,

@@ -11,7 +11,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use viaduct_os::clock;
-use viaduct_via::{Completion, Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, Vi, ViAttributes};
+use viaduct_via::{
+    Completion, ConnRequest, Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, Vi, ViAttributes,
+};
 
 use crate::config::{Config, Path};
 use crate::error::Error;
@@ -32,7 +34,6 @@ pub(crate) struct Port {
     at: Listener,
     backlog: usize,
     pub(crate) ready: VecDeque<SocketId>,
-    pub(crate) open: bool,
     /// A task that waits for the next one.
     pub(crate) waiter: Option<Waker>,
 }
@@ -51,7 +52,8 @@ pub(crate) struct Engine {
     pub(crate) nic: Nic,
     pub(crate) config: Config,
     pub(crate) sockets: Table,
-    pub(crate) ports: Vec<Port>,
+    /// A place is used again when its listener is gone.
+    ports: Vec<Option<Port>>,
     /// What peers are told where packets come as messages, and where they come into a ring.
     plain: Greeting,
     rung: Greeting,
@@ -332,8 +334,28 @@ impl Engine {
     /// Listens; the number of the port.
     pub(crate) fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<usize, Error> {
         let at = self.nic.listen(address, backlog)?;
-        self.ports.push(Port { at, backlog, ready: VecDeque::new(), open: true, waiter: None });
-        Ok(self.ports.len() - 1)
+        let port = Some(Port { at, backlog, ready: VecDeque::new(), waiter: None });
+        match self.ports.iter().position(Option::is_none) {
+            Some(free) => {
+                self.ports[free] = port;
+                Ok(free)
+            }
+            None => {
+                self.ports.push(port);
+                Ok(self.ports.len() - 1)
+            }
+        }
+    }
+
+    /// The port of a listener, which has it until [`Self::unlisten`].
+    pub(crate) fn port(&mut self, port: usize) -> &mut Port {
+        self.ports[port].as_mut().expect("a listener has its port until it is dropped")
+    }
+
+    /// The next request at a port whose backlog has room.
+    fn next_request(&mut self, port: usize) -> Option<ConnRequest> {
+        let port = self.ports[port].as_ref().filter(|port| port.ready.len() < port.backlog)?;
+        self.nic.poll_listener(port.at).ok().flatten()
     }
 
     /// Accepts what asks, as far as the backlogs allow (the connection thread's work in the paper). Whether there was
@@ -341,8 +363,7 @@ impl Engine {
     pub(crate) fn accept_requests(&mut self) -> bool {
         let mut some = false;
         for at in 0..self.ports.len() {
-            while self.ports[at].open && self.ports[at].ready.len() < self.ports[at].backlog {
-                let Ok(Some(request)) = self.nic.poll_listener(self.ports[at].at) else { break };
+            while let Some(request) = self.next_request(at) {
                 some = true;
                 let Ok(peer) = Greeting::decode(&request.remote().private_data) else {
                     let _ = self.nic.reject(request);
@@ -362,8 +383,10 @@ impl Engine {
                 }
                 match self.established(id, &peer) {
                     Ok(()) => {
-                        self.ports[at].ready.push_back(id);
-                        self.tasks.extend(self.ports[at].waiter.take());
+                        let port = self.port(at);
+                        port.ready.push_back(id);
+                        let task = port.waiter.take();
+                        self.tasks.extend(task);
                     }
                     Err(_) => self.retire(id),
                 }
@@ -373,11 +396,9 @@ impl Engine {
     }
 
     pub(crate) fn unlisten(&mut self, port: usize) {
-        let listening = &mut self.ports[port];
-        (listening.open, listening.waiter) = (false, None);
-        let (at, waiting) = (listening.at, std::mem::take(&mut listening.ready));
-        let _ = self.nic.unlisten(at);
-        waiting.into_iter().for_each(|id| self.close(id));
+        let Some(port) = self.ports[port].take() else { return };
+        let _ = self.nic.unlisten(port.at);
+        port.ready.into_iter().for_each(|id| self.close(id));
     }
 
     /// Starts the timer of a socket's combining buffer. Whether the service thread has to be told.
@@ -504,4 +525,24 @@ impl Engine {
 /// Receives that a socket may have: a peer with other settings may need some more than one with ours.
 fn most_receives(ours: &Greeting) -> usize {
     Config::descriptors(ours, ours) + ours.window as usize + 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_of_listeners_that_are_gone_are_used_again() {
+        let hub = viaduct_providers::loopback::Hub::new();
+        let mut engine = Engine::new(Nic::open(hub.provider()).unwrap(), Config::default()).unwrap();
+        let address = |n: usize| format!("port-{n}").parse().unwrap();
+        let kept = engine.listen(&address(0), 1).unwrap();
+        for n in 1..100 {
+            let port = engine.listen(&address(n), 1).unwrap();
+            assert_ne!(port, kept);
+            engine.unlisten(port);
+        }
+        assert_eq!(engine.ports.len(), 2);
+        assert!(engine.listen(&address(0), 1).is_err(), "the first one still listens");
+    }
 }

@@ -11,14 +11,11 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::wait::WaitPolicy;
 use viaduct_via::raw::lend;
-use viaduct_via::{Buffer, Descriptor};
+use viaduct_via::{Buffer, Descriptor, Reach};
 
 use crate::engine::Engine;
 use crate::stream::Handle;
 use crate::table::SocketId;
-
-/// The provider that does not need it.
-const LOCAL: &str = "shm";
 
 /// A request that is lent, as far as it was not sent.
 pub(crate) struct Loan {
@@ -59,8 +56,8 @@ impl Engine {
     /// Whether the requests of a socket are lent.
     pub(crate) fn lends(&mut self, id: SocketId) -> bool {
         let Some(socket) = self.sockets.get_mut(id) else { return false };
-        let provider = self.nic.query_vi(socket.vi).ok().and_then(|vi| vi.provider);
-        provider.is_some_and(|name| name != LOCAL)
+        let reach = self.nic.query_vi(socket.vi).ok().and_then(|vi| vi.reach);
+        reach == Some(Reach::Messages)
     }
 
     /// Takes a request as lent. One at a time: those of other threads are copied meanwhile.

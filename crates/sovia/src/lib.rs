@@ -42,7 +42,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
-pub mod calm;
+mod calm;
 mod config;
 mod ending;
 mod engine;

@@ -105,7 +105,7 @@ impl Listener {
     pub fn ready(&self) -> bool {
         self.with(|engine, port| {
             engine.accept_requests();
-            !engine.ports[port].ready.is_empty()
+            !engine.port(port).ready.is_empty()
         })
     }
 }

@@ -8,4 +8,5 @@ mod idle;
 mod pair;
 mod protocol;
 mod streams;
+mod users;
 mod world;

@@ -66,6 +66,18 @@ pub struct NicAttributes {
     pub direct: bool,
 }
 
+/// How the ends of a connection reach each other. An answer for the pair of processes: one provider may have several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Each end maps memory of the other that comes from [`alloc`](crate::Nic::alloc): RDMA there is a copy, done at once.
+    Direct,
+    /// Both are on one host and map only memory of the connection: messages are copied through it with the receiver's
+    /// help, and the target's control thread carries out RDMA.
+    Copied,
+    /// Messages leave the sender's memory without the receiver's help, as over a network; RDMA is a message too.
+    Messages,
+}
+
 /// What a VI is asked to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViAttributes {

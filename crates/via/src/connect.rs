@@ -127,13 +127,13 @@ impl Nic {
         Ok(())
     }
 
-    /// Whether a connection with a peer at this address would be [direct](crate::NicAttributes::direct): where a provider has
-    /// several ways, some of them may be.
+    /// Whether a connection with a peer at this address would be [direct](crate::Reach::Direct), as far as can be known before
+    /// the peer has answered. [`ViInfo`](crate::ViInfo) says what it has become.
     pub fn is_direct(&self, peer: &NetAddress) -> bool {
         self.provider.is_direct(peer)
     }
 
-    /// The same of a connection that somebody asks this NIC for.
+    /// Whether the connection that a peer asks this NIC for would be [direct](crate::Reach::Direct).
     pub fn would_be_direct(&self, request: &ConnRequest) -> bool {
         Arc::ptr_eq(&request.nic, &self.forgotten) && self.provider.would_be_direct(request.id)
     }

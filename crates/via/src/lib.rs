@@ -73,7 +73,7 @@ mod vi;
 mod waiting;
 
 pub use address::NetAddress;
-pub use attributes::{MemAttributes, NicAttributes, Reliability, RemoteAttributes, ViAttributes};
+pub use attributes::{MemAttributes, NicAttributes, Reach, Reliability, RemoteAttributes, ViAttributes};
 pub use buffer::Buffer;
 pub use connect::ConnRequest;
 pub use counters::{Counter, CounterSlot};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use viaduct_os::fork;
 use viaduct_os::wait::{WaitConfig, WaitPolicy};
 
-use crate::attributes::{MemAttributes, NicAttributes, RemoteAttributes, ViAttributes};
+use crate::attributes::{MemAttributes, NicAttributes, Reach, RemoteAttributes, ViAttributes};
 use crate::buffer::{Buffer, Region};
 use crate::connect::{Forgotten, Listening};
 use crate::counters::{Counter, CounterSlot};
@@ -87,6 +87,8 @@ pub struct ViInfo {
     pub receives: usize,
     /// The provider that carries the connection, while connected.
     pub provider: Option<&'static str>,
+    /// How its ends reach each other, while connected.
+    pub reach: Option<Reach>,
 }
 
 impl Nic {
@@ -304,6 +306,7 @@ impl Nic {
             sends: core.send.len() as usize,
             receives: core.recv.len() as usize,
             provider: core.endpoint.as_ref().map(|e| e.provider()),
+            reach: core.endpoint.as_ref().map(|e| e.reach()),
         })
     }
 

@@ -11,7 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::address::NetAddress;
-use crate::attributes::{NicAttributes, RemoteAttributes};
+use crate::attributes::{NicAttributes, Reach, RemoteAttributes};
 use crate::counters::CounterSlot;
 use crate::descriptor::{RemoteAddress, Work};
 use crate::error::Error;
@@ -129,6 +129,9 @@ pub trait Endpoint: Send {
 
     /// Name of the provider that carries this connection.
     fn provider(&self) -> &'static str;
+
+    /// How the ends of this connection reach each other.
+    fn reach(&self) -> Reach;
 }
 
 /// News from connection set-up.
@@ -188,12 +191,13 @@ pub trait Provider: Send {
     /// A region is withdrawn. When it returns, no peer touches it any more.
     fn withdraw(&mut self, handle: MemHandle);
 
-    /// Whether a connection with a peer at this address would be [direct](NicAttributes::direct).
+    /// Whether a connection with a peer at this address would be [direct](Reach::Direct), as far as can be known before
+    /// the peer has answered.
     fn is_direct(&self, _remote: &NetAddress) -> bool {
         self.attributes().direct
     }
 
-    /// The same of one that somebody asks for.
+    /// Whether the connection that a peer asks for would be [direct](Reach::Direct).
     fn would_be_direct(&self, _request: RequestId) -> bool {
         self.attributes().direct
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use viaduct_via::provider::{Endpoint, Sleeper, Submit};
-use viaduct_via::{Op, ProtectionTag, Queues, Reliability, Status, Vi, Work};
+use viaduct_via::{Op, ProtectionTag, Queues, Reach, Reliability, Status, Vi, Work};
 
 use super::Hub;
 use super::progress::{gather, rdma};
@@ -190,6 +190,10 @@ impl Endpoint for LoopbackVi {
 
     fn provider(&self) -> &'static str {
         "loopback"
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Messages
     }
 }
 

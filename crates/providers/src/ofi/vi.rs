@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use viaduct_os::{clock, fork};
 use viaduct_via::provider::{Endpoint, Submit};
-use viaduct_via::{Fault, Queues, Work};
+use viaduct_via::{Fault, Queues, Reach, Work};
 
 use super::connect::Stage;
 use super::nic::Core;
@@ -116,6 +116,10 @@ impl Endpoint for OfiVi {
 
     fn provider(&self) -> &'static str {
         self.core.name
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Messages
     }
 }
 

@@ -9,7 +9,9 @@ use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Small, Submit};
 use viaduct_via::raw::Watch;
-use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAddress, RemoteAttributes, Vi, Work};
+use viaduct_via::{
+    Counter, Error, Op, Queues, Reach, Reliability, RemoteAddress, RemoteAttributes, Vi, Work,
+};
 
 use super::bounce::BOUNCES;
 use super::doorbell::BITS;
@@ -367,6 +369,10 @@ impl Endpoint for ShmVi {
 
     fn provider(&self) -> &'static str {
         "shm"
+    }
+
+    fn reach(&self) -> Reach {
+        if self.pair.direct { Reach::Direct } else { Reach::Copied }
     }
 }
 

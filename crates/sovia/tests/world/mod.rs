@@ -51,6 +51,11 @@ impl World {
         World { name, hub: Hub::new(), config, folder: folder.to_owned(), _owned: None }
     }
 
+    /// Changes the settings of shared memory, for NICs that are opened later.
+    pub(crate) fn shm(&mut self, change: impl FnOnce(&mut ShmConfig)) {
+        change(&mut self.config.shm);
+    }
+
     /// Where its NICs meet.
     pub(crate) fn folder(&self) -> &str {
         self.folder.to_str().expect("a plain name")

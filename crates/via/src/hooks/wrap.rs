@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::NetAddress;
-use crate::attributes::{NicAttributes, RemoteAttributes};
+use crate::attributes::{NicAttributes, Reach, RemoteAttributes};
 use crate::counters::CounterSlot;
 use crate::descriptor::Work;
 use crate::error::Error;
@@ -72,6 +72,14 @@ impl Provider for Hooked {
 
     fn withdraw(&mut self, handle: MemHandle) {
         self.inner.withdraw(handle);
+    }
+
+    fn is_direct(&self, remote: &NetAddress) -> bool {
+        self.inner.is_direct(remote)
+    }
+
+    fn would_be_direct(&self, request: RequestId) -> bool {
+        self.inner.would_be_direct(request)
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
@@ -256,5 +264,9 @@ impl Endpoint for HookedEndpoint {
 
     fn provider(&self) -> &'static str {
         self.inner.provider()
+    }
+
+    fn reach(&self) -> Reach {
+        self.inner.reach()
     }
 }

@@ -1,9 +1,10 @@
 //! Processes of different users meet at an abstract name, since neither can enter the folder of the other. There both
 //! prove that they are of one job, before anything else is said (`greeting`).
 
-use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::{fs, io};
 
 use viaduct_os::epoll::Interest;
 use viaduct_os::error::OsError;
@@ -11,6 +12,7 @@ use viaduct_os::fdpass::{Channel, Listener};
 use viaduct_os::point::point;
 use viaduct_os::process;
 use viaduct_os::segment::Segment;
+use viaduct_via::provider::RequestId;
 use viaduct_via::{Error, NetAddress};
 use zerocopy::IntoBytes;
 
@@ -24,6 +26,26 @@ impl Core {
     /// Whether the other end belongs to another user, or is to be treated so.
     pub(super) fn is_foreign(&self, channel: &Channel) -> Result<bool, Error> {
         Ok(self.config.isolate || channel.peer()?.uid != process::effective_uid())
+    }
+
+    /// Whether a listener at this address would map our memory and we its: it is one of our own user. Whether it keeps
+    /// its memory to itself (`shm.isolate`) is known when it answers.
+    pub(crate) fn is_direct(&self, remote: &NetAddress) -> bool {
+        let ours = |file: fs::Metadata| file.uid() == process::effective_uid();
+        self.config.direct && !self.config.isolate && fs::symlink_metadata(self.path(remote)).is_ok_and(ours)
+    }
+
+    /// Whether the client whose request waits would map our memory and we its. False if the request is gone.
+    pub(crate) fn would_be_direct(&self, request: RequestId) -> bool {
+        let control = lock(&self.control);
+        let mut asked = control.handshakes.values().filter_map(|h| match &h.stage {
+            Stage::Asked { request: number, hello, .. } if *number == request => Some((h, hello)),
+            _ => None,
+        });
+        asked.next().is_some_and(|(h, hello)| {
+            let foreign = hello.isolated() || self.is_foreign(&h.channel).unwrap_or(true);
+            self.config.direct && hello.direct() && !foreign
+        })
     }
 
     /// Listens where other users come to, if there are any that may.
