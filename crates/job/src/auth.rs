@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A proof is HMAC-SHA256 under the token over the role, both nonces and everything the two ends have said so far. So a
-//! proof cannot be used again (the nonces differ), be sent back to whoever made it (the role differs), or be used for
-//! something else that was said. Whoever has no token learns nothing but that there is one.
+//! proof cannot be used again (the nonces differ), be sent back to its maker (the role differs), or be used for
+//! something else that was said. A process without token learns nothing but that there is one.
 
 use hmac::Mac;
 use viaduct_os::random;
@@ -83,7 +83,7 @@ mod tests {
         let proof = prove(&token, Role::Client, &c, &s, b"said");
         assert!(verify(&token, Role::Client, &c, &s, b"said", &proof));
         assert!(!verify(&other, Role::Client, &c, &s, b"said", &proof), "another token");
-        assert!(!verify(&token, Role::Server, &c, &s, b"said", &proof), "sent back to whoever made it");
+        assert!(!verify(&token, Role::Server, &c, &s, b"said", &proof), "sent back to its maker");
         assert!(!verify(&token, Role::Client, &s, &c, b"said", &proof), "nonces swapped");
         assert!(!verify(&token, Role::Client, &Nonce::random(), &s, b"said", &proof), "used again");
         assert!(!verify(&token, Role::Client, &c, &s, b"sait", &proof), "something else said");

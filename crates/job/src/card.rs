@@ -1,4 +1,4 @@
-//! Address cards: who can be found where.
+//! Address cards: where a process can be found.
 //!
 //! A process hands its card to the others of its job, through whatever started it. A card says which host the process is
 //! on, so that a peer knows whether shared memory reaches it, and one address for each provider it can be reached by.
@@ -47,7 +47,7 @@ impl Card {
         Ok(Card { host, name: name.to_owned(), addresses: Vec::new() })
     }
 
-    /// The same with one address more. A provider has one address on a card.
+    /// Adds an address. A provider has one address on a card.
     ///
     /// # Errors
     /// If the card is full, something is too long, or the provider is there already.
@@ -72,7 +72,7 @@ impl Card {
         self.host
     }
 
-    /// Who it is.
+    /// The name of the process.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,10 +1,10 @@
 //! A job: what processes that belong together know of each other before any VI exists.
 //!
 //! ```text
-//!   token   a secret of 32 bytes that every process of a job has, and nobody else
-//!   auth    both ends of a connection prove that they have it, and that nobody changed what they said
+//!   token   a secret of 32 bytes that every process of a job has, and no other
+//!   auth    both ends of a connection prove that they have it, and that nothing was changed on the way
 //!   host    which host a process is on: boot and network namespace
-//!   card    who can be found where: the addresses of a process, as bytes or as text
+//!   card    the addresses of a process, as bytes or as text
 //!   pmi     the lines of PMI-1: what launchers answer, what ranks ask
 //!   ranks   a rank in its job: number, size, barrier, exchange; under any launcher that speaks PMI-1, or alone
 //!   meet    ranks that were started by hand come together at the first of them

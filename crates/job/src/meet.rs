@@ -228,7 +228,7 @@ fn serve(listener: &TcpListener, size: usize, token: &Token) {
         };
         let thread = std::thread::Builder::new().name("viaduct-seat".to_owned());
         let work = move || sit(stream, number, size, &token, &hub, &wake);
-        // Without a thread the connection ends here, and the rank is told so.
+        // Without a thread the connection ends here.
         threads.extend(thread.spawn(work));
     }
     // The ranks are all here: no stranger is waited for.

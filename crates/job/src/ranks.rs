@@ -1,4 +1,4 @@
-//! The job as one of its ranks sees it: who am I, how many are we, and what do the others have to tell.
+//! The job as one of its ranks sees it: its number, how many there are, and what the others have to tell.
 //!
 //! Whatever started the process (`viaduct launch`, `mpiexec.hydra`, `srun --mpi=pmi2`), it answers PMI-1; if nothing
 //! did, the process is a job of its own with one rank, unless VIADUCT_MEET says where ranks that were started by hand
@@ -150,7 +150,7 @@ impl Job {
     /// If the launcher is gone.
     pub fn finish(mut self) -> Result<(), Error> {
         let finished = self.launcher.as_mut().map_or(Ok(()), Client::finish);
-        // Who said good-bye hangs up; the table stays until all have.
+        // A rank that said good-bye hangs up; the table stays until all have.
         self.launcher = None;
         let _ = self.table.take().map(Table::close);
         finished
@@ -170,7 +170,7 @@ fn place(rank: &'static str, size: &'static str, variable: Lookup<'_>) -> Result
     Ok((number, count))
 }
 
-/// A rank that somebody started by hand, from what `viaduct launch --dry-run` printed.
+/// A rank that a user started by hand, from what `viaduct launch --dry-run` printed.
 fn by_hand(address: &str, host: HostId, variable: Lookup<'_>) -> Result<Job, Error> {
     let (rank, size) = place("VIADUCT_RANK", "VIADUCT_SIZE", variable)?;
     let token = match (variable("VIADUCT_TOKEN"), variable("VIADUCT_TOKEN_FILE")) {

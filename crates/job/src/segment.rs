@@ -1,7 +1,7 @@
 //! The job segment: one piece of memory that all ranks of a host map, under any launcher.
 //!
 //! The lowest rank of the host makes a sealed memfd and waits at a socket in the user's private folder; the name of that
-//! socket goes through the key exchange, so nothing depends on who launched the job. The others fetch the descriptor
+//! socket goes through the key exchange, so nothing depends on the launcher. The others fetch the descriptor
 //! there. When all have it the socket is gone: a killed job leaves at most a socket file, which the next sweep removes.
 
 use std::os::fd::OwnedFd;
@@ -52,7 +52,7 @@ fn hand_out(listener: &Listener, segment: &Segment, mut missing: usize) -> Resul
     epoll.add(listener, 0, Interest::Read).map_err(failed)?;
     while missing > 0 {
         while let Some(channel) = listener.accept().map_err(failed)? {
-            // The folder keeps other users out; this keeps out whoever got the descriptor of the folder.
+            // The folder keeps other users out; this keeps out a process that got the descriptor of the folder.
             if channel.peer().map_err(failed)?.uid != process::effective_uid() {
                 continue;
             }

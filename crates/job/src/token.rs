@@ -36,10 +36,10 @@ impl Token {
         Token(bytes)
     }
 
-    /// Reads one from a file of this user that nobody else can read.
+    /// Reads one from a file of this user that no other user can read.
     ///
     /// # Errors
-    /// If the file cannot be read, belongs to somebody else, can be read by others, or holds no token.
+    /// If the file cannot be read, belongs to another user, can be read by others, or holds no token.
     pub fn from_file(path: &Path) -> Result<Token, Error> {
         let failed = |why| Error::TokenFile { path: path.to_owned(), why };
         let file = File::open(path).map_err(failed)?;
@@ -60,8 +60,8 @@ impl Token {
         text.parse()
     }
 
-    /// The token of this user on this host, in a folder that only the user can enter. Made by the first who asks, so
-    /// that programs of one user on one host belong together without anybody's doing.
+    /// The token of this user on this host, in a folder that only the user can enter. Made when it is first asked for, so
+    /// that programs of one user on one host belong together by themselves.
     ///
     /// # Errors
     /// As [`from_file`](Token::from_file), and if it cannot be made.
@@ -72,7 +72,7 @@ impl Token {
             other => return other,
         }
         let failed = |why| Error::TokenFile { path: path.clone(), why };
-        // Written elsewhere and then linked, so that nobody reads half of it; the first link stays.
+        // Written elsewhere and then linked, so that no process reads half of it; the first link stays.
         let draft = folder.join(format!("job-token.{:016x}", random::u64()));
         Token::random().save(&draft)?;
         let linked = fs::hard_link(&draft, &path);

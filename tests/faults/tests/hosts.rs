@@ -1,4 +1,4 @@
-//! Between hosts: several network namespaces on one machine, links that are cut, addresses that nobody has.
+//! Between hosts: several network namespaces on one machine, links that are cut, addresses without a host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -85,7 +85,7 @@ struct Scene {
     server: Child,
     word: RemoteAddress,
     to: NetAddress,
-    // Last, so that nobody is in it any more.
+    // Last, so that no process is in it any more.
     hosts: Hosts,
     _folder: TempDir,
 }
@@ -157,8 +157,8 @@ fn two_hosts_exchange_messages_and_memory() {
 }
 
 #[test]
-fn nobody_at_an_address_and_nobody_of_a_name_are_told() {
-    let _watchdog = Watchdog::arm(LIMIT, "nobody");
+fn a_missing_host_and_a_missing_name_are_different_errors() {
+    let _watchdog = Watchdog::arm(LIMIT, "a missing host");
     let Some(mut s) = scene(Duration::from_secs(20)) else { return };
     let vi = s.nic.create_vi(ViAttributes::new(s.tag)).unwrap();
     let stranger = format!("{}/stranger", s.hosts.address(0)).parse().unwrap();
@@ -169,7 +169,7 @@ fn nobody_at_an_address_and_nobody_of_a_name_are_told() {
     assert!(matches!(told, Err(Error::NotReachable(_))), "{told:?}");
 }
 
-/// What a bad link does to packets nobody above TCP sees: every message comes once, in order, as it was sent.
+/// What a bad link does to packets is not seen above TCP: every message comes once, in order, as it was sent.
 fn over_a_bad_link(bad: Bad, rounds: u64) {
     let _watchdog = Watchdog::arm(4 * LIMIT, "a bad link");
     let Some(mut s) = scene(Duration::from_secs(60)) else { return };

@@ -108,7 +108,7 @@ impl Scene {
         assert_eq!(self.nic.wait_send(self.vi, LONG).unwrap().status, Status::Success);
     }
 
-    /// Whoever waits is told that the peer is gone; everything posted comes back once.
+    /// A waiting owner learns that the peer is gone; everything posted comes back once.
     fn lost(&mut self) {
         for _ in 0..4 {
             self.send(20);
@@ -157,7 +157,7 @@ fn a_silent_peer_is_noticed_and_everything_comes_back() {
 }
 
 #[test]
-fn two_who_have_nothing_to_say_stay_connected_and_sleep() {
+fn idle_ends_stay_connected_and_sleep() {
     let _watchdog = Watchdog::arm(LIMIT, "an idle connection");
     let silence = scaled(Duration::from_millis(SILENCE)).as_millis() as u64;
     let Some(mut scene) = scene(silence) else { return };
@@ -227,7 +227,7 @@ fn a_large_message_goes_on_while_its_sender_computes() {
 }
 
 #[test]
-fn a_message_that_nobody_takes_does_not_keep_its_memory() {
+fn a_message_that_is_not_taken_does_not_keep_its_memory() {
     let _watchdog = Watchdog::arm(LIMIT, "a stuck message");
     let Some((mut nic, tag, vi, mut peer, _folder)) = with_absent("receives") else { return };
     nic.connect_request(vi, &meeting(), LONG).unwrap();
@@ -390,7 +390,7 @@ viaduct_kit::child!(SENDER, |args| {
     std::process::exit(0);
 });
 
-/// A sender does what `end` says after its last message, or is killed in the middle; all that it was told to be done
+/// A sender does what `end` says after its last message, or is killed in the middle; all that was done with success
 /// arrives, though the receiver looks late.
 fn arrives(size: usize, count: usize, end: &str, kill_at: Option<usize>) -> bool {
     let folder = TempDir::new("ofi");

@@ -29,7 +29,7 @@ impl Client {
         Client::hello(Stream::Unix(stream), None)
     }
 
-    /// The same, on a connection.
+    /// Begins on a connection that stands.
     ///
     /// # Errors
     /// As above.
@@ -40,7 +40,7 @@ impl Client {
     /// Connects to a launcher that listens, as rank `id` of it.
     ///
     /// # Errors
-    /// As above, and if nobody listens.
+    /// As above, and if there is no server.
     pub fn connect(address: &str, id: &str) -> Result<Client, Error> {
         let failed = |why| Error::Pmi { what: "connecting to PMI_PORT", why };
         let stream = TcpStream::connect(address).map_err(failed)?;
@@ -100,7 +100,7 @@ impl Client {
     pub fn abort(&mut self, code: i32, why: &str) {
         let (code, why) = (code.to_string(), why.replace('\n', " "));
         let text = wire::line("abort", &[("exitcode", &code), ("message", &why)]);
-        // Nobody answers, and whoever calls this ends in any case.
+        // There is no answer, and the caller ends in any case.
         let _ = self.stream.get_mut().write_all(text.as_bytes());
     }
 

@@ -118,7 +118,7 @@ impl Node {
                 reply(&answer, &[("rc", "-1"), ("info", "not_supported"), ("port", "")]);
             }
             other => {
-                // hydra answers nothing to what it does not know, and the rank would wait for ever.
+                // hydra answers nothing to what it does not know, and the rank would wait without end.
                 reply(&format!("{other}_result"), &[("rc", "-1"), ("msg", "unknown_command")]);
             }
         }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_answered() {
+    fn unsupported_commands_are_answered() {
         let mut node = Node::new("k", 1, vec![0], "");
         for line in ["mcmd=spawn", "nprocs=2", "execname=x"] {
             assert_eq!(say(&mut node, 0, line), [], "{line}");

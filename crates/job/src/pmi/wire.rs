@@ -78,7 +78,7 @@ impl Lines {
     /// Takes what arrived and hands every whole line to `each`.
     ///
     /// # Errors
-    /// [`BadLine`]; whoever sent it is not worth listening to any longer.
+    /// [`BadLine`]; its sender is not worth listening to any longer.
     pub fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) -> Result<(), BadLine> {
         self.rest.extend_from_slice(bytes);
         let mut from = 0;

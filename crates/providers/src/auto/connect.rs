@@ -15,7 +15,7 @@ use crate::ofi::Place;
 pub(super) enum Whereabouts {
     /// On this host, under this name.
     Here(NetAddress),
-    /// Elsewhere, or at a port that somebody insists on.
+    /// Elsewhere, or at a port that the address names.
     There,
 }
 
@@ -32,7 +32,7 @@ pub(super) fn whereabouts(address: &NetAddress, host: Option<&str>) -> Result<Wh
     if here { Ok(Whereabouts::Here(bare(address)?)) } else { Ok(Whereabouts::There) }
 }
 
-/// The same name without its host, as shared memory knows it.
+/// A name without its host, as shared memory knows it.
 pub(super) fn bare(address: &NetAddress) -> Result<NetAddress, Error> {
     NetAddress::new(b"", address.discriminator())
 }

@@ -107,7 +107,7 @@ impl Auto {
         }
     }
 
-    /// The same of the network.
+    /// A piece of news of the network, in our own numbers.
     fn heard_there(&self, event: Event) -> Event {
         match event {
             Event::Incoming { listener, request, from, remote } => {
@@ -118,7 +118,7 @@ impl Auto {
         }
     }
 
-    /// The number of a listener; of one that is gone, one that nobody has.
+    /// The number of a listener; of one that is gone, a number that is never given out.
     fn listener(&self, is_it: impl Fn(&Both) -> bool) -> ListenId {
         self.listening.iter().find(|(_, both)| is_it(both)).map_or(ListenId(u64::MAX), |(id, _)| *id)
     }

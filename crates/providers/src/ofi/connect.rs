@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   client                                          server
-//!   Dialling  fi_connect ────────────────────────▶  Arriving   fi_accept, whoever it is
+//!   Dialling  fi_connect ────────────────────────▶  Arriving   fi_accept, for any client
 //!   Greeting  REQUEST ───────────────────────────▶
 //!             ◀─────────────────────── CHALLENGE    Proving
 //!   Asking    PROOF ─────────────────────────────▶  Asked      its owner sees the request
@@ -97,14 +97,14 @@ pub(super) struct Call {
 }
 
 /// A port at which the NIC can be reached. It stays until the NIC closes: libfabric's tcp provider (1.17) follows a
-/// freed pointer if a passive endpoint is closed while somebody is half connected to it, and anybody may be.
+/// freed pointer if a passive endpoint is closed while a client is half connected to it, and any stranger may be.
 pub(super) struct Port {
     pub(super) passive: Passive,
     pub(super) ip: IpAddr,
     pub(super) port: u16,
 }
 
-/// An address somebody listens on.
+/// An address that a listener or a waiting peer of this NIC has.
 pub(super) struct Listening {
     /// The name is ours as long as this is.
     pub(super) _claim: Claim,
@@ -150,12 +150,12 @@ impl Lane {
 
 impl Engine {
     /// libfabric has news.
-    pub(super) fn heard(&mut self, core: &Arc<Core>, news: News) {
+    pub(super) fn on_news(&mut self, core: &Arc<Core>, news: News) {
         match news {
-            News::Asked { at, info } => self.arrives(core, at, &info),
+            News::Asked { at, info } => self.on_client(core, at, &info),
             News::Connected { ep } => {
                 if let Some(id) = self.lane_of(ep) {
-                    self.connected(core, id);
+                    self.on_connected(core, id);
                     self.touch(id);
                 }
             }
@@ -163,44 +163,44 @@ impl Engine {
                 // What arrived before the end is taken first.
                 self.progress(core);
                 if let Some(id) = self.lane_of(ep) {
-                    self.over(core, id, errno);
+                    self.end_lane(core, id, errno);
                 }
             }
         }
     }
 
     /// A greeting came.
-    pub(super) fn greeted(&mut self, core: &Arc<Core>, id: u32, hello: Result<Hello, Error>) {
+    pub(super) fn on_greeting(&mut self, core: &Arc<Core>, id: u32, hello: Result<Hello, Error>) {
         let hello = match hello {
             Ok(hello) => hello,
             Err(error) => return self.bad_greeting(core, id, error),
         };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match (&lane.stage, hello.step()) {
-            (Stage::Arriving, step::REQUEST | step::PEER_REQUEST) => self.requested(core, id, hello),
-            (Stage::Proving { .. }, step::PROOF) => self.proven(core, id, &hello),
-            (Stage::Greeting { .. }, step::CHALLENGE) => self.challenged(core, id, &hello),
-            (Stage::Asking { .. }, _) => self.answered(core, id, &hello),
-            // Who is out of step is turned away.
+            (Stage::Arriving, step::REQUEST | step::PEER_REQUEST) => self.on_request(core, id, hello),
+            (Stage::Proving { .. }, step::PROOF) => self.on_proof(core, id, &hello),
+            (Stage::Greeting { .. }, step::CHALLENGE) => self.on_challenge(core, id, &hello),
+            (Stage::Asking { .. }, _) => self.on_answer(core, id, &hello),
+            // A client out of step is turned away.
             _ => self.bad_greeting(core, id, Error::Protocol("a greeting out of turn")),
         }
     }
 
-    /// A greeting that makes no sense: a client of ours is told why, a client is told if it is the version.
+    /// A greeting that makes no sense: a request of ours fails with the reason, a client hears of another version alone.
     fn bad_greeting(&mut self, core: &Arc<Core>, id: u32, error: Error) {
         let Some(lane) = self.lanes.get(&id) else { return };
         if let Some(call) = lane.stage.call().cloned() {
             self.remove(id);
-            self.refused(core, &call, error);
+            self.refuse_call(core, &call, error);
         } else if matches!(error, Error::VersionMismatch { .. }) {
-            self.last_word(core, id, &Hello::new(step::WRONG_VERSION));
+            self.say_last(core, id, &Hello::new(step::WRONG_VERSION));
         } else {
             self.remove(id);
         }
     }
 
     /// Says something, and waits for the other end to have read it.
-    pub(super) fn last_word(&mut self, core: &Core, id: u32, hello: &Hello) {
+    pub(super) fn say_last(&mut self, core: &Core, id: u32, hello: &Hello) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.say(hello);
         lane.stage = Stage::Closing { until: clock::now_ns() + core.silence_ns() };
@@ -208,7 +208,7 @@ impl Engine {
     }
 
     /// A connection is over, for libfabric at least.
-    pub(super) fn over(&mut self, core: &Arc<Core>, id: u32, errno: i32) {
+    pub(super) fn end_lane(&mut self, core: &Arc<Core>, id: u32, errno: i32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         match &lane.stage {
             Stage::Open => {
@@ -218,9 +218,9 @@ impl Engine {
             Stage::Dialling { call } | Stage::Greeting { call, .. } | Stage::Asking { call } => {
                 let call = (**call).clone();
                 self.remove(id);
-                self.not_there(core, call, errno);
+                self.try_next(core, call, errno);
             }
-            Stage::Asked { .. } => self.asker_gone(id),
+            Stage::Asked { .. } => self.drop_request(id),
             Stage::Arriving | Stage::Proving { .. } | Stage::Closing { .. } => {
                 self.remove(id);
             }
@@ -228,14 +228,14 @@ impl Engine {
     }
 
     /// Ends what has been silent for too long, and gives signs of life.
-    pub(super) fn look_at_the_clock(&mut self, core: &Arc<Core>) {
+    pub(super) fn on_clock(&mut self, core: &Arc<Core>) {
         let now = clock::now_ns();
         let (silence, heartbeat) = (core.silence_ns(), core.heartbeat_ns());
         let ids: Vec<u32> = self.lanes.keys().copied().collect();
         for id in ids {
             let Some(lane) = self.lanes.get_mut(&id) else { continue };
             if lane.deadline().is_some_and(|end| now >= end) {
-                self.over(core, id, libc::ETIMEDOUT);
+                self.end_lane(core, id, libc::ETIMEDOUT);
                 continue;
             }
             let quiet = now.saturating_sub(lane.heard);
@@ -243,7 +243,7 @@ impl Engine {
                 Stage::Closing { .. } => self.touch(id),
                 Stage::Open | Stage::Asking { .. } | Stage::Asked { .. } => {
                     if quiet >= silence && lane.end.is_none() {
-                        self.over(core, id, libc::ETIMEDOUT);
+                        self.end_lane(core, id, libc::ETIMEDOUT);
                     } else if now.saturating_sub(lane.said) >= heartbeat && lane.end.is_none() {
                         lane.signal(super::wire::Kind::Alive);
                     }
@@ -255,9 +255,9 @@ impl Engine {
             self.retry = None;
             self.retry_peers(core);
         }
-        // Whoever connects meanwhile is looked after, too.
+        // Connections that come meanwhile are looked after, too.
         self.look_next = now + self.sleep_ns(core).unwrap_or(heartbeat / 2);
-        self.after(core);
+        self.flush_touched(core);
     }
 
     /// How long the control thread may sleep.
@@ -272,7 +272,7 @@ impl Engine {
 
     /// The NIC closes: requests are answered, names are given back, connections end.
     pub(super) fn close_all(&mut self, core: &Arc<Core>) {
-        // Who has just arrived is taken in, so that it can be sent away.
+        // Clients that have just arrived are taken in, so that they can be sent away.
         self.events(core);
         self.listening.clear();
         self.calls.clear();
@@ -282,13 +282,13 @@ impl Engine {
         for id in ids {
             let Some(lane) = self.lanes.get(&id) else { continue };
             match lane.stage {
-                Stage::Asked { .. } => self.last_word(core, id, &Hello::new(step::NO_MATCH)),
-                // An endpoint that nobody fetched closes it when it is dropped.
+                Stage::Asked { .. } => self.say_last(core, id, &Hello::new(step::NO_MATCH)),
+                // An endpoint that the owner has not fetched closes it when it is dropped.
                 Stage::Open | Stage::Closing { .. } => {}
                 _ => drop(self.remove(id)),
             }
         }
-        self.after(core);
+        self.flush_touched(core);
     }
 
     /// Tells the owner of something.

@@ -14,11 +14,11 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(super) fn run(core: &Arc<Core>) {
     let (mut watch, mut seen) = (Watch::default(), 0);
     while !core.stop.load(Ordering::Acquire) {
-        core.pace.comes();
+        core.pace.clear_call();
         let timeout = {
             let mut engine = lock(&core.engine);
             engine.events(core);
-            engine.look_at_the_clock(core);
+            engine.on_clock(core);
             // Last: the queue has to be empty when its descriptor is slept on.
             let all = engine.progress(core);
             let may_sleep = all && engine.fabric.may_sleep();
@@ -29,7 +29,7 @@ pub(super) fn run(core: &Arc<Core>) {
         };
         // Messages may be the owner's to take; connections that come and go are not.
         let messages = watch.sleep(core, timeout);
-        if core.pace.leaves_it_to_the_owner(messages) {
+        if core.pace.defers_to_owner(messages) {
             core.pace.step_aside(&mut seen);
         }
     }
@@ -48,7 +48,7 @@ pub(super) fn finish(core: &Arc<Core>) {
     loop {
         let mut engine = lock(&core.engine);
         engine.events(core);
-        engine.look_at_the_clock(core);
+        engine.on_clock(core);
         engine.progress(core);
         if engine.lanes.is_empty() || Instant::now() >= give_up {
             let ids: Vec<u32> = engine.lanes.keys().copied().collect();

@@ -82,7 +82,7 @@ impl Active {
     /// Posts a receive.
     ///
     /// # Safety
-    /// The memory is nobody else's until the receive is done or the endpoint is closed.
+    /// The memory has no other user until the receive is done or the endpoint is closed.
     pub(crate) unsafe fn recv(&self, to: *mut u8, len: usize, desc: *mut c_void, context: u64) -> isize {
         // SAFETY: an open endpoint; the caller keeps the memory.
         unsafe { ((*(*self.ep).msg).recv)(self.ep, to.cast(), len, desc, 0, context as *mut c_void) }

@@ -1,7 +1,7 @@
-//! The engine of one NIC: libfabric's queues, and all connections. Whoever holds its lock moves everything on.
+//! The engine of one NIC: libfabric's queues, and all connections. The thread that holds its lock moves everything on.
 //!
 //! The owner of the NIC does so whenever it polls; while it does not, the control thread does, woken by the descriptors
-//! of the queues. Both run the same steps, so it does not matter who is first.
+//! of the queues. Both run the same steps, so it does not matter which is first.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::mem::Regions;
 use super::nic::Core;
 use super::wire::{Head, Hello, Kind};
 
-/// Batches of completions in one go, so that a busy peer does not keep the caller for ever.
+/// Batches of completions in one go, so that a busy peer does not keep the caller without end.
 const BATCHES: usize = 8;
 /// Bytes of a buffer that frames are copied into when they cannot leave straight from their memory.
 const COPIED: usize = 16 << 10;
-/// How often the owner looks at the queue of events and at the clock: in a tight loop nobody else does.
+/// How often the owner looks at the queue of events and at the clock: in a tight loop no other thread does.
 const DUTIES_EVERY: u32 = 64;
 
 pub(super) struct Engine {
@@ -39,7 +39,7 @@ pub(super) struct Engine {
     pub(super) regions: Regions,
     pub(super) events: VecDeque<Event>,
     pub(super) ready: Vec<Vi>,
-    /// Whether a VI was polled since somebody asked who is ready: then what came was fetched for all.
+    /// Whether a VI was polled since the model asked which are ready: then what came was fetched for all.
     pub(super) looked: bool,
     /// Our requests that have neither been answered nor given up, by VI, with the number of the request.
     pub(super) asked: HashMap<Vi, u64>,
@@ -50,7 +50,7 @@ pub(super) struct Engine {
     pub(super) wants: Vec<Call>,
     /// When peers that were not there are tried again.
     pub(super) retry: Option<u64>,
-    /// When somebody looks at the clock again, if not the control thread before.
+    /// When the owner looks at the clock again, if not the control thread before.
     pub(super) look_next: u64,
     pub(super) next: u64,
     next_lane: u32,
@@ -105,8 +105,8 @@ impl Engine {
         }
     }
 
-    /// Whoever is half connected to a port of ours is lost by libfabric when the port closes: its other end is told that
-    /// nobody is there. There are no connections any more, and no new ones are taken in.
+    /// Clients that are half connected to a port of ours are lost by libfabric when the port closes: their connections are
+    /// reset. There are no lanes any more, and no new ones are made.
     pub(super) fn forget_half_connected(&mut self) {
         let lost = |port: &Port| sockets::forgotten_at(port.ip, port.port);
         self.forgotten.0 = self.ports.iter().flat_map(lost).collect();
@@ -126,7 +126,7 @@ impl Engine {
         if self.polls.is_multiple_of(DUTIES_EVERY) {
             self.events(core);
             if clock::now_ns() >= self.look_next {
-                self.look_at_the_clock(core);
+                self.on_clock(core);
             }
         }
     }
@@ -140,7 +140,7 @@ impl Engine {
         self.scratch.len() != self.watched.len() || !self.scratch.iter().zip(&self.watched).all(same)
     }
 
-    /// Tells how many lanes there are, whoever may ask without the lock.
+    /// Notes how many lanes there are, for those that ask without the lock.
     fn count(&self, core: &Core) {
         core.lanes.store(self.lanes.len(), Ordering::Relaxed);
     }
@@ -155,7 +155,7 @@ impl Engine {
                 continue;
             }
             // What was sent now may be done at once.
-            let sent = self.after(core);
+            let sent = self.flush_touched(core);
             if left == 0 || fetched < BATCH && !sent {
                 return left > 0;
             }
@@ -167,7 +167,7 @@ impl Engine {
         self.fabric.read_cq(&mut done);
         let fetched = done.len();
         for entry in done.drain(..) {
-            self.finished(core, &entry);
+            self.on_done(core, &entry);
         }
         self.done = done;
         fetched
@@ -176,14 +176,14 @@ impl Engine {
     /// Takes libfabric's events: connections that come, stand or end.
     pub(super) fn events(&mut self, core: &Arc<Core>) {
         while let Some(news) = self.fabric.read_eq() {
-            self.heard(core, news);
+            self.on_news(core, news);
         }
-        self.after(core);
+        self.flush_touched(core);
     }
 
     /// Sends what is due on every lane that something happened to, and tells the owner. Whether a lane has something under
-    /// way whose end somebody waits for.
-    pub(super) fn after(&mut self, core: &Arc<Core>) -> bool {
+    /// way whose end will be reported.
+    pub(super) fn flush_touched(&mut self, core: &Arc<Core>) -> bool {
         self.count(core);
         if self.touched.is_empty() {
             return false;
@@ -205,7 +205,7 @@ impl Engine {
                 }
             }
             if lane.end == Some(Fault::Lost) && !lane.stage.is_open() {
-                self.over(core, id, 0);
+                self.end_lane(core, id, 0);
             }
         }
         if ring {
@@ -267,7 +267,7 @@ impl Engine {
         Some(lane)
     }
 
-    fn finished(&mut self, core: &Arc<Core>, done: &Done) {
+    fn on_done(&mut self, core: &Arc<Core>, done: &Done) {
         let (id, sends, buffer) = from_context(done.context);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if self.touched.last() != Some(&id) {
@@ -276,14 +276,14 @@ impl Engine {
         if done.errno != 0 {
             lane.lost();
         } else if sends {
-            lane.sent(buffer);
+            lane.on_sent(buffer);
         } else {
-            self.arrived(core, id, buffer, done.len);
+            self.on_receive(core, id, buffer, done.len);
         }
     }
 
     /// A frame came.
-    fn arrived(&mut self, core: &Arc<Core>, id: u32, buffer: u16, len: usize) {
+    fn on_receive(&mut self, core: &Arc<Core>, id: u32, buffer: u16, len: usize) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.heard = clock::now_ns();
         let len = len.min(lane.frames.receive(usize::from(buffer)).1);
@@ -296,7 +296,7 @@ impl Engine {
         let taken = match checked {
             Err(e) => Err(e),
             Ok((kind, head, payload)) => match &lane.stage {
-                Stage::Open => lane.took(buffer, kind, head, payload, &self.regions),
+                Stage::Open => lane.on_frame(buffer, kind, head, payload, &self.regions),
                 Stage::Closing { .. } => {
                     lane.release(buffer, kind);
                     if matches!(kind, Kind::Close | Kind::Closed) {
@@ -307,7 +307,7 @@ impl Engine {
                 _ if kind == Kind::Hello => {
                     let hello = Hello::parse(payload);
                     lane.release(buffer, kind);
-                    self.greeted(core, id, hello);
+                    self.on_greeting(core, id, hello);
                     Ok(())
                 }
                 _ => {
@@ -324,7 +324,7 @@ impl Engine {
             tracing::warn!("ofi: a connection is cut off: {e}");
             match self.lanes.get_mut(&id) {
                 Some(lane) if lane.stage.is_open() => lane.ends(Fault::Protocol),
-                Some(_) => self.over(core, id, 0),
+                Some(_) => self.end_lane(core, id, 0),
                 None => {}
             }
         }

@@ -23,7 +23,7 @@ pub(crate) fn failed(fi: &Fi, call: &'static str, code: i64) -> Error {
     Error::Transport { provider: "ofi", call, why: fi.explain(code) }
 }
 
-/// Closes an object. What it says is of no use to anybody.
+/// Closes an object. A failure has no consequence, so it is not reported.
 ///
 /// # Safety
 /// The object is open, is not used afterwards, and nothing that is still open depends on it.
@@ -49,7 +49,7 @@ unsafe impl Send for Fabric {}
 
 /// What an event queue tells.
 pub(crate) enum News {
-    /// Somebody connects to a listening endpoint; the information is for the endpoint that takes it.
+    /// A client connects to a listening endpoint; the information is for the endpoint that takes it.
     Asked { at: usize, info: Info },
     /// A connection stands.
     Connected { ep: usize },
@@ -137,10 +137,10 @@ impl Fabric {
     }
 
     /// The completion queue's descriptors, as they are now. False if there is something in the queue: it need not be in
-    /// one of them any more, so nobody may sleep.
+    /// one of them any more, so no thread may sleep on them.
     pub(crate) fn list(&self, into: &mut Vec<Watched>) -> bool {
         let empty = self.settle();
-        // Without any, nobody would be woken: then somebody looks a few times a second, for signs of life.
+        // Without any, nothing wakes the control thread but the signs of life, a few times a second.
         let _ = self.fill_list(into);
         if let Some(stuck) = &self.listed {
             into.retain(|w| !stuck.contains(&w.fd));
@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "uses a library")]
-    fn nobody_there_and_a_port_that_is_taken_are_told() {
+    fn a_missing_listener_and_a_port_that_is_taken_are_errors() {
         let (Some(a), Some(b)) = (open(), open()) else { return };
         let at = b.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = at.address().unwrap();

@@ -1,4 +1,4 @@
-//! Flow control: nobody sends a frame for which the other end has no buffer. Pure.
+//! Flow control: no end sends a frame for which the other end has no buffer. Pure.
 //!
 //! Each end says at set-up how many frames of two classes it has room for. *Data* frames (messages) keep their buffer
 //! until the owner of the VI takes them. *Service* frames (RDMA, acknowledgements) are dealt with when they arrive,

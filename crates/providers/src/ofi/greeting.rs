@@ -1,10 +1,10 @@
-//! Authentication at set-up: who speaks, who proves what, and what is refused. Pure: greetings in, greetings out.
+//! Authentication at set-up: which end speaks, what each proves, and what is refused. Pure: greetings in, greetings out.
 //!
 //! ```text
 //!   client                                  server
 //!   REQUEST   nonce, addresses, VI ───────▶ nothing is looked up yet
 //!             ◀─────────── CHALLENGE  nonce, proof        or WRONG_VERSION
-//!   PROOF     proof ──────────────────────▶ of this job? somebody listens?
+//!   PROOF     proof ──────────────────────▶ of this job? is the name there?
 //!             ◀─────────── ACCEPT | REJECT | NO_MATCH | ELSEWHERE | MISMATCH | NOT_OF_THIS_JOB
 //! ```
 //!
@@ -38,7 +38,7 @@ impl Client {
     }
 
     /// The server's challenge came: its proof is checked, and ours is the answer.
-    pub(crate) fn challenged(&self, challenge: &Hello, token: &Token) -> Result<Hello, Error> {
+    pub(crate) fn answer_challenge(&self, challenge: &Hello, token: &Token) -> Result<Hello, Error> {
         let (ours, theirs) = (Nonce(self.request.nonce), Nonce(challenge.nonce));
         let said = said(&self.request, challenge, self.port);
         if !verify(token, Role::Server, &ours, &theirs, &said, &challenge.proof) {
@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// The client's proof came: its request, if it is of this job.
-    pub(crate) fn proven(self, proof: &Hello, token: &Token) -> Result<Hello, Error> {
+    pub(crate) fn check_proof(self, proof: &Hello, token: &Token) -> Result<Hello, Error> {
         let (client, server) = (Nonce(self.request.nonce), Nonce(self.challenge.nonce));
         let said = said(&self.request, &self.challenge, self.port);
         if !verify(token, Role::Client, &client, &server, &said, &proof.proof) {
@@ -115,8 +115,8 @@ mod tests {
         let token = Token::random();
         let (client, hello) = Client::new(request(), PORT);
         let (server, challenge) = Server::new(hello, &token, PORT);
-        let proof = client.challenged(&challenge, &token).unwrap();
-        assert_eq!(server.proven(&proof, &token).unwrap().parties.private(), b"private");
+        let proof = client.answer_challenge(&challenge, &token).unwrap();
+        assert_eq!(server.check_proof(&proof, &token).unwrap().parties.private(), b"private");
     }
 
     #[test]
@@ -124,21 +124,21 @@ mod tests {
         let (ours, theirs) = (Token::random(), Token::random());
         let (client, hello) = Client::new(request(), PORT);
         let (server, challenge) = Server::new(hello, &theirs, PORT);
-        assert!(matches!(client.challenged(&challenge, &ours), Err(Error::NotOfThisJob(_))));
+        assert!(matches!(client.answer_challenge(&challenge, &ours), Err(Error::NotOfThisJob(_))));
         // A client that does not care about the server's proof still has none of its own.
         let mut forged = Hello::new(step::PROOF);
         forged.proof = challenge.proof;
-        assert!(matches!(server.proven(&forged, &theirs), Err(Error::NotOfThisJob(_))));
+        assert!(matches!(server.check_proof(&forged, &theirs), Err(Error::NotOfThisJob(_))));
     }
 
     #[test]
-    fn what_was_changed_on_the_way_is_noticed() {
+    fn a_change_on_the_way_is_noticed() {
         let token = Token::random();
         let (client, hello) = Client::new(request(), PORT);
         let mut changed = hello;
         changed.parties.set_private(b"another");
         let (_, challenge) = Server::new(changed, &token, PORT);
-        assert!(client.challenged(&challenge, &token).is_err());
+        assert!(client.answer_challenge(&challenge, &token).is_err());
     }
 
     #[test]
@@ -146,12 +146,12 @@ mod tests {
         let token = Token::random();
         let (client, hello) = Client::new(request(), PORT);
         let (server, challenge) = Server::new(hello, &token, PORT + 1);
-        assert!(matches!(client.challenged(&challenge, &token), Err(Error::NotOfThisJob(_))));
+        assert!(matches!(client.answer_challenge(&challenge, &token), Err(Error::NotOfThisJob(_))));
         // Nor does the server take a client that does not care.
         let said = said(&hello, &challenge, PORT);
         let mut proof = Hello::new(step::PROOF);
         proof.proof = prove(&token, Role::Client, &Nonce(hello.nonce), &Nonce(challenge.nonce), &said);
-        assert!(matches!(server.proven(&proof, &token), Err(Error::NotOfThisJob(_))));
+        assert!(matches!(server.check_proof(&proof, &token), Err(Error::NotOfThisJob(_))));
     }
 
     #[test]
@@ -159,9 +159,9 @@ mod tests {
         let token = Token::random();
         let (client, hello) = Client::new(request(), PORT);
         let (_, challenge) = Server::new(hello, &token, PORT);
-        let proof = client.challenged(&challenge, &token).unwrap();
+        let proof = client.answer_challenge(&challenge, &token).unwrap();
         let (again, _) = Server::new(hello, &token, PORT);
-        assert!(again.proven(&proof, &token).is_err());
+        assert!(again.check_proof(&proof, &token).is_err());
     }
 
     #[test]

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "signals")]
-    fn what_was_taken_over_is_given_back() {
+    fn handlers_that_were_taken_over_are_given_back() {
         let before = handler(SIGFPE).sa_sigaction;
         let kept = Handlers::kept();
         // SAFETY: a handler that does nothing.

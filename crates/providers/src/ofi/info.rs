@@ -16,7 +16,7 @@ pub(crate) struct Info {
     pub(super) ptr: *mut FiInfo,
 }
 
-// SAFETY: plain memory of the library's that nobody else holds.
+// SAFETY: plain memory of the library's that has no other holder.
 unsafe impl Send for Info {}
 
 /// One provider that could be used.
@@ -26,7 +26,7 @@ pub struct Offer {
     pub name: String,
     /// Whether libfabric offers RDMA on it. Viaduct does not use it: the target's engine moves RDMA, by messages.
     pub rma: bool,
-    /// The same for atomics.
+    /// Whether libfabric offers atomics on it.
     pub atomics: bool,
 }
 
@@ -37,7 +37,7 @@ impl Info {
         Info::find_with(fi, provider, caps, FI_EP_MSG)
     }
 
-    /// The same for endpoints of this kind.
+    /// What there is for endpoints of this kind, with these capabilities.
     pub(super) fn find_with(
         fi: &'static Fi,
         provider: Option<&str>,
@@ -118,7 +118,7 @@ impl Info {
         None
     }
 
-    /// The same, to listen at an address.
+    /// A copy for listening at an address.
     pub(crate) fn listening_at(&self, address: SocketAddr) -> Info {
         let copy = self.copy_of(self.ptr);
         let (bytes, len, format) = sockaddr(address);
@@ -132,7 +132,7 @@ impl Info {
         copy
     }
 
-    /// The same, to connect to an address.
+    /// A copy for connecting to an address.
     pub(crate) fn leading_to(&self, address: SocketAddr) -> Info {
         let copy = self.copy_of(self.ptr);
         let (bytes, len, format) = sockaddr(address);
@@ -146,7 +146,7 @@ impl Info {
         copy
     }
 
-    /// Bytes that are copied by a send that tells nobody when it is done.
+    /// Bytes that are copied by a send without a completion.
     pub(crate) fn inject_size(&self) -> usize {
         // SAFETY: an entry of the library's has all its parts.
         unsafe { (*(*self.ptr).tx_attr).inject_size }

@@ -1,7 +1,7 @@
 //! One connection: an endpoint of libfabric's with its buffers, and what goes over it frame by frame.
 //!
-//! Everything here runs under the engine's lock, called by the owner of the NIC or by its control thread, whoever looks
-//! first. What concerns the queues of the VI is in `progress`, RDMA in `rdma`, set-up in `connect`.
+//! Everything here runs under the engine's lock, called by the owner of the NIC or by its control thread, whichever
+//! looks first. What concerns the queues of the VI is in `progress`, RDMA in `rdma`, set-up in `connect`.
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ pub(super) struct Lane {
     /// When it was made; and whether its other end came by itself and has not proved to be of this job.
     pub(super) born: u64,
     pub(super) stranger: bool,
-    /// The port that was dialled: the peer's if it is we who called, else ours.
+    /// The port that was dialled: the peer's if we called, else ours.
     pub(super) port: u16,
     /// When something was last heard and said, in clock nanoseconds.
     pub(super) heard: u64,
@@ -99,7 +99,7 @@ pub(super) struct Lane {
     /// An RDMA write that is refused, until its last piece has come.
     pub(super) refusing: Option<u32>,
     /// An operation of the peer's was refused: what it sent after it is not carried out.
-    pub(super) deaf: bool,
+    pub(super) rejecting: bool,
     /// The peer's close is to be answered, or ours to be sent.
     pub(super) closed_due: bool,
     pub(super) close_due: bool,
@@ -110,7 +110,7 @@ pub(super) fn context(lane: u32, sends: bool, buffer: u16) -> u64 {
     u64::from(lane) << 17 | u64::from(sends) << 16 | u64::from(buffer)
 }
 
-/// The same taken apart.
+/// Takes a [`context`] apart.
 pub(super) fn from_context(context: u64) -> (u32, bool, u16) {
     ((context >> 17) as u32, context >> 16 & 1 != 0, context as u16)
 }
@@ -171,7 +171,7 @@ impl Lane {
             skipping: false,
             replies: VecDeque::new(),
             refusing: None,
-            deaf: false,
+            rejecting: false,
             closed_due: false,
             close_due: false,
         }
@@ -209,7 +209,7 @@ impl Lane {
         let (to, len) = self.frames.receive(usize::from(buffer));
         let desc = self.frames.receive_desc(usize::from(buffer));
         let context = context(self.id, false, buffer);
-        // SAFETY: the buffer is nobody's: it was never posted, or what came in it was dealt with.
+        // SAFETY: the buffer has no user: it was never posted, or what came in it was dealt with.
         let code = unsafe { self.ep.recv(to, len, desc, context) };
         if code != 0 {
             // There are never more receives than the queue holds, so this is no shortage.
@@ -239,11 +239,11 @@ impl Lane {
         let memory = self.frames.send(usize::from(buffer));
         // SAFETY: inside the buffer.
         fill(unsafe { memory.add(HEAD) });
-        // Who closes wants to know when its last words are out.
+        // The end that closes has to see when its last words are out.
         if HEAD + len <= self.inject && !matches!(kind, Kind::Close | Kind::Closed | Kind::Hello) {
             // SAFETY: the bytes are read before the call returns.
             let code = unsafe { self.ep.inject(memory, HEAD + len) };
-            let went = self.posted(kind, credits, code);
+            let went = self.account(kind, credits, code);
             if went {
                 self.free.push(buffer);
             }
@@ -254,7 +254,7 @@ impl Lane {
             let desc = self.frames.send_desc(usize::from(buffer));
             self.ep.send(memory, HEAD + len, desc, context(self.id, true, buffer))
         };
-        let went = self.posted(kind, credits, code);
+        let went = self.account(kind, credits, code);
         self.under_way += usize::from(went);
         went
     }
@@ -277,7 +277,7 @@ impl Lane {
         };
         // SAFETY: as above; memory of a posted descriptor stays until it is back, and it is not given back before.
         let code = unsafe { self.ep.send_gathered(&start, places, context(self.id, true, buffer)) };
-        let went = self.posted(kind, credits, code);
+        let went = self.account(kind, credits, code);
         self.under_way += usize::from(went);
         went.then_some(buffer)
     }
@@ -306,7 +306,7 @@ impl Lane {
     }
 
     /// What libfabric said to the frame begun last. False if it did not go.
-    fn posted(&mut self, kind: Kind, credits: Window, code: isize) -> bool {
+    fn account(&mut self, kind: Kind, credits: Window, code: isize) -> bool {
         if code != 0 {
             self.flow.unsent(kind.class(), credits);
             if code != -(FI_EAGAIN as isize) {
@@ -327,13 +327,13 @@ impl Lane {
     }
 
     /// The buffer of a frame that went is free again.
-    pub(super) fn sent(&mut self, buffer: u16) {
+    pub(super) fn on_sent(&mut self, buffer: u16) {
         self.under_way -= 1;
         // Those for greetings are too small for anything else.
         if usize::from(buffer) < self.frames.sending || !self.frames.is_grown() {
             self.free.push(buffer);
         }
-        self.news |= self.straight.sent(buffer);
+        self.news |= self.straight.on_sent(buffer);
         self.room_again();
     }
 
@@ -418,7 +418,7 @@ impl Lane {
         if !self.replies.is_empty() {
             self.send_replies(regions);
         }
-        self.go_on();
+        self.send_on();
         if self.ack_due {
             self.signal(Kind::Ack);
         }

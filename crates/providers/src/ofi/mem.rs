@@ -41,7 +41,7 @@ pub(super) fn allocate(len: usize) -> Result<SharedMemory, Error> {
         return Err(too_much());
     }
     let block = Arc::new(Block { memory, layout });
-    // SAFETY: the block has at least len bytes, lives as long as the Arc and is used by nobody else.
+    // SAFETY: the block has at least len bytes, lives as long as the Arc and has no other user.
     let memory = unsafe { RawMemory::from_shared(memory, len, block) };
     Ok(SharedMemory { memory, locator: None })
 }

@@ -5,11 +5,11 @@
 //!   engine    libfabric's queues, all lanes      lane      one connection, frame by frame
 //!   outgoing  send queue to wire                 progress  wire to queues
 //!   rdma      RDMA and atomics by messages
-//!   connect   set-up                             greeting  who proves what           (pure)
+//!   connect   set-up                             greeting  which end proves what     (pure)
 //!   flow      credits (pure)                     wire      headers and greetings     (pure)
 //!   place     from names to ports                frames    buffers      mem  regions
 //!   control   the thread; pace  when it looks      fabric endpoint info sys abi   libfabric itself
-//!   bare      libfabric without VIA, for whoever measures what VIA costs
+//!   bare      libfabric without VIA, to measure what VIA costs
 //! ```
 //!
 //! Every connection of two VIs is one connection of libfabric's (`FI_EP_MSG`). What is promised to VIs is kept here, not

@@ -226,7 +226,7 @@ impl Provider for Ofi {
         Ok(())
     }
 
-    /// Operations of peers are carried out under the engine's lock, so nobody is in the region once it is out.
+    /// Operations of peers are carried out under the engine's lock, so none is in the region once it is out.
     fn withdraw(&mut self, handle: MemHandle) {
         self.core.hold().regions.withdraw(handle);
     }

@@ -59,7 +59,7 @@ impl Outgoing {
 /// How far handing over a descriptor came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handed {
-    /// All of it is out; nobody has to say anything to it.
+    /// All of it is out, and no report of it is due.
     Done,
     /// A completion will follow.
     Pending,
@@ -89,7 +89,7 @@ impl Straight {
     }
 
     /// A send is done; whether it, and those before it, made something new.
-    pub(super) fn sent(&mut self, buffer: u16) -> bool {
+    pub(super) fn on_sent(&mut self, buffer: u16) -> bool {
         let Some(entry) = self.under_way.iter_mut().find(|(b, _)| *b == buffer) else { return false };
         entry.1 = true;
         let before = self.done;
@@ -119,18 +119,18 @@ impl Lane {
             self.outgoing.push_back(out);
             return Handed::Pending;
         }
-        if self.is_out(&out, false) { Handed::Done } else { Handed::Pending }
+        if self.finish_sending(&out, false) { Handed::Done } else { Handed::Pending }
     }
 
     /// Goes on with the descriptors that are not all out.
-    pub(super) fn go_on(&mut self) {
+    pub(super) fn send_on(&mut self) {
         while self.end.is_none() {
             let Some(mut out) = self.outgoing.pop_front() else { return };
             if !self.advance(&mut out) {
                 self.outgoing.push_front(out);
                 return;
             }
-            self.is_out(&out, true);
+            self.finish_sending(&out, true);
             self.news = true;
             self.blocked = false;
         }
@@ -191,7 +191,7 @@ impl Lane {
     }
 
     /// All of a descriptor is out. True if it is done with that and the caller says so; else a flight does.
-    fn is_out(&mut self, out: &Outgoing, told: bool) -> bool {
+    fn finish_sending(&mut self, out: &Outgoing, told: bool) -> bool {
         let reception = self.ours.reliability == Reliability::ReliableReception;
         let message = out.op == Op::Send || out.immediate.is_some();
         if out.op.is_rdma() && !message {
@@ -323,16 +323,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_left_straight_is_done_in_order_whatever_the_order_of_completions() {
+    fn straight_frames_are_done_in_order_whatever_the_order_of_completions() {
         let mut straight = Straight::default();
         assert!(straight.is_empty() && straight.is_done(None));
         let numbers: Vec<u32> = [7, 3, 9].map(|buffer| straight.post(buffer)).into();
         assert!(!straight.is_done(Some(numbers[0])));
-        assert!(!straight.sent(3), "the first is still under way");
+        assert!(!straight.on_sent(3), "the first is still under way");
         assert!(!straight.is_done(Some(numbers[1])));
-        assert!(straight.sent(7));
+        assert!(straight.on_sent(7));
         assert!(straight.is_done(Some(numbers[1])) && !straight.is_done(Some(numbers[2])));
-        assert!(!straight.sent(7), "copied this time");
-        assert!(straight.sent(9) && straight.is_done(Some(numbers[2])) && straight.is_empty());
+        assert!(!straight.on_sent(7), "copied this time");
+        assert!(straight.on_sent(9) && straight.is_done(Some(numbers[2])) && straight.is_empty());
     }
 }

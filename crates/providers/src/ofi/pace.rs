@@ -1,7 +1,7 @@
-//! Who moves the engine on: the owner of the NIC while it polls, the control thread while it does not.
+//! Which thread moves the engine on: the owner of the NIC while it polls, the control thread while it does not.
 //!
 //! libfabric's descriptors are readable for both. If the control thread came for every message that an owner in a loop is
-//! about to take, the two would fight over the lock; so it stays away for a moment when it sees that somebody polls. An
+//! about to take, the two would fight over the lock; so it stays away for a moment when it sees that the owner polls. An
 //! owner that goes to sleep says so, and calls it back.
 
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ const ASIDE: Duration = Duration::from_millis(1);
 const LONGEST_ASIDE: Duration = Duration::from_millis(8);
 /// Looks in a millisecond that only a tight loop makes.
 const TIGHT: u64 = 100;
-/// How long in a row if the loop is not tight: who looks now and then moves little on. In a tight loop the owner has all
+/// How long in a row if the loop is not tight: an owner that looks now and then moves little on. In a tight loop the owner has all
 /// the duties, and keeps the lock nearly all of the time: to fight for it would cost both more than it is worth.
 const SLOW_ASIDE: Duration = Duration::from_millis(50);
 
@@ -38,7 +38,7 @@ pub(super) struct Pace {
     asleep: AtomicU32,
     /// The control thread stays away.
     aside: AtomicBool,
-    /// There is something that nobody else does.
+    /// There is something that only the control thread does.
     called: AtomicBool,
     /// It sleeps on a list of descriptors, and does not know yet that it has changed. Written under the engine's lock, but
     /// for its end.
@@ -76,7 +76,7 @@ impl Pace {
         if !self.listed.load(Ordering::Relaxed) {
             return;
         }
-        // Whoever looks while the control thread sleeps on a list has to compare the list each time. An owner in a loop does
+        // A thread that looks while the control thread sleeps on a list has to compare the list each time. An owner in a loop does
         // not: it sends the control thread aside. That may not get to run for milliseconds on the same core.
         let looks = self.looks.load(Ordering::Relaxed) + 1;
         self.looks.store(looks, Ordering::Relaxed);
@@ -98,19 +98,19 @@ impl Pace {
         self.wake.signal();
     }
 
-    /// Calls the control thread for something that nobody else does.
+    /// Calls the control thread for something that only it does.
     pub(super) fn call(&self) {
         self.called.store(true, Ordering::SeqCst);
         self.wake.signal();
     }
 
     /// The control thread comes: what it was called for, it will see under the lock.
-    pub(super) fn comes(&self) {
+    pub(super) fn clear_call(&self) {
         self.called.store(false, Ordering::SeqCst);
     }
 
     /// The control thread is awake. Whether it stays away, if `messages` were all that woke it.
-    pub(super) fn leaves_it_to_the_owner(&self, messages: bool) -> bool {
+    pub(super) fn defers_to_owner(&self, messages: bool) -> bool {
         // Before the look at what it was called for, which is in `step_aside`.
         self.wake.drain();
         self.looping.swap(false, Ordering::Relaxed) || messages
@@ -166,7 +166,7 @@ impl Paced {
         Paced { inner, pace: OnceLock::new() }
     }
 
-    /// From now on sleepers are told of. Whoever sleeps already is woken, to announce itself again.
+    /// From now on sleepers announce themselves. One that sleeps already is woken, to do so again.
     pub(super) fn set(&self, pace: Arc<Pace>) {
         // There is one control thread to a NIC, so this is called once.
         let _ = self.pace.set(pace);
@@ -226,13 +226,13 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "needs epoll")]
-    fn the_control_thread_stays_away_only_while_somebody_polls() {
+    fn the_control_thread_stays_away_only_while_the_owner_polls() {
         let pace = Pace::new().unwrap();
         let mut seen = 0;
-        pace.step_aside(&mut seen); // nobody ever polled: returns at once, or the test hangs below
+        pace.step_aside(&mut seen); // the owner never polled: returns at once, or the test hangs below
         pace.polled();
         pace.step_aside(&mut seen);
-        assert_eq!(seen, 1, "one more look, and nobody polled since");
+        assert_eq!(seen, 1, "one more look, and no poll since");
         // A sleeper needs it now, however much was polled before.
         pace.polled();
         pace.sleeps(PARKED);
@@ -249,11 +249,11 @@ mod tests {
         for _ in 0..LOOP {
             pace.polled();
         }
-        assert!(pace.listed.load(Ordering::Relaxed) && !pace.leaves_it_to_the_owner(false));
+        assert!(pace.listed.load(Ordering::Relaxed) && !pace.defers_to_owner(false));
         pace.polled();
         assert!(!pace.listed.load(Ordering::Relaxed), "the list is compared no more");
         assert_eq!(pace.only_wake.wait(&mut Vec::new(), None).unwrap(), 1, "and it is woken");
-        assert!(pace.leaves_it_to_the_owner(false) && !pace.leaves_it_to_the_owner(false));
+        assert!(pace.defers_to_owner(false) && !pace.defers_to_owner(false));
         let (done, mut seen) = (AtomicBool::new(false), 0);
         std::thread::scope(|scope| {
             let busy = scope.spawn(|| {
@@ -269,11 +269,11 @@ mod tests {
             });
             while !pace.called.load(Ordering::SeqCst) {
                 pace.step_aside(&mut seen);
-                assert!(!busy.is_finished(), "it comes back although somebody polls");
+                assert!(!busy.is_finished(), "it comes back although the owner polls");
             }
             done.store(true, Ordering::Relaxed);
         });
-        pace.comes();
+        pace.clear_call();
         assert!(!pace.called.load(Ordering::SeqCst));
     }
 
@@ -289,7 +289,7 @@ mod tests {
                 }
                 pace.sleeps(ARMED);
             });
-            // It comes back by being called, or because nobody polls any more; in neither case it stays.
+            // It comes back by being called, or because the owner polls no more; in neither case it stays.
             while !busy.is_finished() {
                 pace.polled();
                 pace.step_aside(&mut seen);

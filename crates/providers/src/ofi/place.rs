@@ -8,8 +8,8 @@
 //!
 //! A listener holds a lock on its file as long as it lives, so that an address is used once on a host and the file of a
 //! dead process is known for what it is. A NIC has one port for all its names: the first free one of those that the job
-//! gives, or any. Who connects from elsewhere knocks at the same ones, and whoever of the job is there reads the file and
-//! tells it where to go.
+//! gives, or any. A client from elsewhere knocks at the same ones, and the NIC of the job that is there reads the file
+//! and sends it on.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -92,7 +92,7 @@ impl Names {
         Names { folder, job: token.name(), host }
     }
 
-    /// Takes a name, unless somebody on this host has it.
+    /// Takes a name, unless another process on this host has it.
     pub(crate) fn claim(&self, address: &NetAddress) -> Result<Claim, Error> {
         let path = self.path(address);
         let mut tries = 0;
@@ -107,7 +107,7 @@ impl Names {
                 .map_err(|e| OsError::sys("open", e))?;
             match file.try_lock() {
                 Ok(()) => {}
-                // Somebody may just be finding out whether a dead process left it.
+                // Another process may just be finding out whether a dead one left it.
                 Err(TryLockError::WouldBlock) if tries < LOOKS => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(1));
@@ -116,7 +116,7 @@ impl Names {
                 Err(TryLockError::WouldBlock) => return Err(Error::AddressInUse(address.to_string())),
                 Err(TryLockError::Error(e)) => return Err(OsError::sys("flock", e).into()),
             }
-            // Whoever had it may have removed the file between our opening and our locking it.
+            // Its last owner may have removed the file between our opening and our locking it.
             if is_at(&file, &path) {
                 file.set_len(0).map_err(|e| OsError::sys("ftruncate", e))?;
                 return Ok(Claim { path, _fork: fork::close_in_child(file.as_raw_fd()), file });
@@ -124,14 +124,14 @@ impl Names {
         }
     }
 
-    /// Removes the files that dead processes left behind; whoever comes next tidies up.
+    /// Removes the files that dead processes left behind; the next NIC of the user tidies up.
     pub(crate) fn sweep(&self) {
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
         for entry in entries.flatten() {
             if !entry.file_name().to_string_lossy().starts_with("ofi-") {
                 continue;
             }
-            // Who claims a name at this very moment tries again.
+            // A process that claims a name at this very moment tries again.
             let path = entry.path();
             if let Ok(file) = File::open(&path)
                 && file.try_lock().is_ok()
@@ -142,7 +142,7 @@ impl Names {
         }
     }
 
-    /// Where a name of this host is, if somebody has it.
+    /// Where a name of this host is, if a process has it.
     pub(crate) fn find(&self, address: &NetAddress) -> Option<SocketAddr> {
         let path = self.path(address);
         let mut file = File::open(&path).ok()?;
@@ -151,7 +151,7 @@ impl Names {
         // Without an address it is being claimed, and must be left alone.
         let place: SocketAddr = text.trim().parse().ok()?;
         if file.try_lock_shared().is_ok() {
-            // Nobody holds it: a dead process left it behind.
+            // It is not held: a dead process left it behind.
             if is_at(&file, &path) {
                 let _ = fs::remove_file(&path);
             }
@@ -222,7 +222,7 @@ pub(crate) fn is_plain(address: &NetAddress) -> bool {
 impl Claim {
     /// Tells others on this host where it is.
     pub(crate) fn announce(&mut self, ip: IpAddr, port: u16) -> Result<(), Error> {
-        // Who listens everywhere is found at the loopback interface, too.
+        // A NIC that listens everywhere is found at the loopback interface, too.
         let ip = match ip {
             IpAddr::V4(v4) if v4.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(v6) if v6.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -238,7 +238,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Before the lock goes with the file, so that nobody takes the name and loses its file to us.
+        // Before the lock goes with the file, so that no process takes the name and loses its file to us.
         if is_at(&self.file, &self.path) {
             let _ = fs::remove_file(&self.path);
         }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "locks files")]
-    fn what_a_dead_process_left_is_nobodys() {
+    fn names_of_dead_processes_are_free() {
         let folder = TempDir::new("names");
         let names = Names::new(folder.path().to_owned(), &Token::random(), HostId::named("here"));
         let echo: NetAddress = "echo".parse().unwrap();

@@ -10,7 +10,7 @@ use super::wire::{FIRST, HEAD, Head, Kind, LAST};
 
 impl Lane {
     /// A frame came on an open connection. The buffer is free again unless it is kept for the owner.
-    pub(super) fn took(
+    pub(super) fn on_frame(
         &mut self,
         buffer: u16,
         kind: Kind,
@@ -19,13 +19,13 @@ impl Lane {
         regions: &Regions,
     ) -> Result<(), Error> {
         match kind {
-            Kind::Data | Kind::Written if !self.deaf => {
+            Kind::Data | Kind::Written if !self.rejecting => {
                 self.inbox.push_back(Held { buffer, kind, head });
                 self.news = true;
                 return Ok(());
             }
             Kind::Write | Kind::Read | Kind::Atomic => self.serve(kind, &head, payload, regions)?,
-            Kind::Reply => self.replied(&head, payload)?,
+            Kind::Reply => self.on_reply(&head, payload)?,
             Kind::Close => {
                 self.ends(Fault::Disconnected);
                 self.closed_due = true;
@@ -82,7 +82,7 @@ impl Lane {
             if half && self.outgoing.front().is_some_and(|out| out.index == index) {
                 self.outgoing.pop_front();
             }
-            if !self.failed(queues, index, status) {
+            if !self.fail_send(queues, index, status) {
                 return false;
             }
         }
@@ -103,7 +103,7 @@ impl Lane {
     }
 
     /// A descriptor failed. False if that is the end of the connection.
-    fn failed(&mut self, queues: &mut Queues<'_>, index: u32, status: Status) -> bool {
+    fn fail_send(&mut self, queues: &mut Queues<'_>, index: u32, status: Status) -> bool {
         queues.complete_send(index, status, 0);
         let over = self.ours.reliability.is_reliable();
         if over {
@@ -122,7 +122,7 @@ impl Lane {
                 continue;
             }
             if queues.must_hold() {
-                // Sends that nobody will acknowledge any more do not wait until there is room.
+                // Sends that will not be acknowledged any more do not wait until there is room.
                 if let Some(fault) = self.end.filter(|_| !self.flights.is_empty()) {
                     queues.broken(fault);
                 }
@@ -188,7 +188,7 @@ impl Lane {
         true
     }
 
-    /// The peer is told which message failed.
+    /// The next frame tells the peer which message failed.
     fn refuse(&mut self, status: Status) {
         if self.ours.reliability == Reliability::ReliableReception {
             self.refused = Some(status);

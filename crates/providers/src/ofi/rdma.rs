@@ -13,12 +13,12 @@ use super::lane::Lane;
 use super::mem::Regions;
 use super::wire::{Head, Kind, LAST, SWAP};
 
-/// Replies that a peer may be owed; who asks for more without fetching any has gone mad.
+/// Replies that a peer may be owed; one that asks for more without fetching any is cut off.
 const MOST_OWED: usize = 1024;
 
 /// A descriptor of ours that is not done.
 pub(super) struct Flight {
-    /// In the ledger; `u32::MAX` if nobody asks.
+    /// In the ledger; `u32::MAX` if it has no descriptor.
     pub(super) index: u32,
     pub(super) length: u32,
     pub(super) waits: Waits,
@@ -70,7 +70,7 @@ impl Into {
 /// Spreads bytes over segments, from `offset` on; what does not fit is left out.
 ///
 /// # Safety
-/// The segments are valid and nobody else writes to them.
+/// The segments are valid and nothing else writes to them.
 pub(super) unsafe fn scatter(segments: &[RawSegment], mut offset: usize, mut bytes: &[u8]) {
     for s in segments {
         let len = s.len as usize;
@@ -125,7 +125,7 @@ impl Lane {
         payload: &[u8],
         regions: &Regions,
     ) -> Result<(), Error> {
-        if self.deaf {
+        if self.rejecting {
             return Ok(());
         }
         let (number, handle) = (head.number.get(), head.handle.get());
@@ -145,17 +145,17 @@ impl Lane {
                 if head.is(LAST) {
                     let status = if allowed { Status::Success } else { Status::RdmaProtectionError };
                     self.refusing = None;
-                    self.owe(Reply::Outcome { number, status })?;
-                    self.go_deaf(allowed);
+                    self.queue_reply(Reply::Outcome { number, status })?;
+                    self.reject_after(allowed);
                 }
             }
             Kind::Read => {
                 let allowed = regions.allow(Op::RdmaRead, handle, address, total.into(), &self.ours);
-                self.owe(match allowed {
+                self.queue_reply(match allowed {
                     true => Reply::Bytes { number, handle, address, total, sent: 0 },
                     false => Reply::Outcome { number, status: Status::RdmaProtectionError },
                 })?;
-                self.go_deaf(allowed);
+                self.reject_after(allowed);
             }
             _ => {
                 let Ok(operands) = <[u8; 16]>::try_from(payload) else {
@@ -164,7 +164,7 @@ impl Lane {
                 let word =
                     |at: usize| u64::from_le_bytes(operands[at..at + 8].try_into().expect("eight bytes"));
                 let allowed = regions.allow(Op::FetchAdd, handle, address, 8, &self.ours);
-                self.owe(match allowed {
+                self.queue_reply(match allowed {
                     true => {
                         let at = address as *mut u8;
                         // SAFETY: eight aligned bytes of a registered region, which the engine's lock keeps.
@@ -178,18 +178,18 @@ impl Lane {
                     }
                     false => Reply::Outcome { number, status: Status::RdmaProtectionError },
                 })?;
-                self.go_deaf(allowed);
+                self.reject_after(allowed);
             }
         }
         Ok(())
     }
 
     /// After a refusal on a reliable connection nothing is carried out any more: the initiator will end it.
-    fn go_deaf(&mut self, allowed: bool) {
-        self.deaf |= !allowed && self.ours.reliability.is_reliable();
+    fn reject_after(&mut self, allowed: bool) {
+        self.rejecting |= !allowed && self.ours.reliability.is_reliable();
     }
 
-    fn owe(&mut self, reply: Reply) -> Result<(), Error> {
+    fn queue_reply(&mut self, reply: Reply) -> Result<(), Error> {
         if self.replies.len() == MOST_OWED {
             return Err(Error::Protocol("too many operations at once"));
         }
@@ -258,7 +258,7 @@ impl Lane {
     }
 
     /// The outcome of an operation of ours, or a piece of what it brings.
-    pub(super) fn replied(&mut self, head: &Head, payload: &[u8]) -> Result<(), Error> {
+    pub(super) fn on_reply(&mut self, head: &Head, payload: &[u8]) -> Result<(), Error> {
         let wanted = head.number.get();
         let found = self.flights.iter_mut().find_map(|f| match &mut f.waits {
             Waits::Reply { number, into, done, .. } if *number == wanted && done.is_none() => {
@@ -266,7 +266,7 @@ impl Lane {
             }
             _ => None,
         });
-        let Some((into, done)) = found else { return Err(Error::Protocol("a reply that nobody waits for")) };
+        let Some((into, done)) = found else { return Err(Error::Protocol("a reply without a request")) };
         let status = u8::try_from(head.immediate.get()).ok().and_then(Status::from_number);
         let status = status.ok_or(Error::Protocol("no such status"))?;
         if status.is_success() && (head.offset.get() != into.got || !into.take(payload)) {

@@ -1,4 +1,4 @@
-//! Loading libfabric at run time: nothing is needed to build, and a machine without it is told what is missing.
+//! Loading libfabric at run time: nothing is needed to build, and a machine without it gets an error that says what is missing.
 //!
 //! The library exports several versions of its functions; each is asked for by the version whose structures `abi`
 //! declares. A library that was loaded stays loaded, because its threads and its handlers at exit may outlive us.
@@ -47,7 +47,7 @@ pub(crate) struct Fi {
 }
 
 impl Fi {
-    /// The library of this name; loaded by the first who asks.
+    /// The library of this name; loaded when it is first asked for.
     pub(crate) fn load(name: &str) -> Result<&'static Fi, Error> {
         static LOADED: Mutex<Option<HashMap<String, &'static Fi>>> = Mutex::new(None);
         let mut loaded = LOADED.lock().unwrap_or_else(|e| e.into_inner());
@@ -80,7 +80,7 @@ impl Fi {
     fn open(name: &str) -> Result<Fi, Error> {
         let unavailable = |why: String, hint| Error::Unavailable { provider: "ofi", why, hint };
         let _kept = Handlers::kept();
-        // SAFETY: loading runs the library's constructors; whoever names a library trusts it.
+        // SAFETY: loading runs the library's constructors; a user that names a library trusts it.
         let library = unsafe { Library::new(name) }.map_err(|e| unavailable(e.to_string(), INSTALL))?;
         let handle = library.into_raw();
         let find = |symbol: &str, version: &str| {

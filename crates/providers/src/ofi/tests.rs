@@ -164,7 +164,7 @@ impl Rogue {
             if let Some(found) = look(self) {
                 return found;
             }
-            assert!(Instant::now() < end, "waited in vain");
+            assert!(Instant::now() < end, "it did not come");
             std::thread::yield_now();
         }
     }
@@ -242,7 +242,7 @@ impl Scene {
         let (client, hello) = Client::new(request_of(level, window), rogue.port);
         assert!(rogue.hello(&hello));
         let challenge = rogue.hear_hello();
-        let proof = client.challenged(&challenge, &self.token).unwrap();
+        let proof = client.answer_challenge(&challenge, &self.token).unwrap();
         assert!(rogue.hello(&proof));
         let asked = self.nic.wait_listener(self.listener, Some(Duration::from_secs(30))).unwrap();
         let vi = self.nic.create_vi(ViAttributes::new(self.tag).reliability(level)).unwrap();
@@ -264,7 +264,7 @@ impl Scene {
         self.nic.disconnect(vi).unwrap();
     }
 
-    /// Somebody who plays by the rules is still served.
+    /// A peer that plays by the rules is still served.
     fn is_well(&mut self) {
         let (mut rogue, vi) = self.connected();
         let mut head = Head::new(Kind::Data);
@@ -338,7 +338,7 @@ fn frames_against_the_rules_break_the_connection_alone() {
 
 #[test]
 #[cfg_attr(miri, ignore = "uses a library")]
-fn whatever_a_peer_sends_others_are_served() {
+fn other_peers_are_served_whatever_one_sends() {
     let _watchdog = Watchdog::arm(Duration::from_secs(600), "random frames");
     let Some(mut s) = scene() else { return };
     let secret = s.nic.alloc(4096, MemAttributes::local(s.tag)).unwrap();
@@ -368,6 +368,6 @@ fn whatever_a_peer_sends_others_are_served() {
         drop(rogue);
         s.breaks(vi, "it is gone");
     }
-    assert_eq!(secret.to_vec(4096), [0; 4096], "nobody may write there");
+    assert_eq!(secret.to_vec(4096), [0; 4096], "no peer may write there");
     s.is_well();
 }

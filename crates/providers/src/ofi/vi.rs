@@ -61,7 +61,7 @@ impl Endpoint for OfiVi {
         };
         lane.poll(queues);
         if lane.flush(&engine.regions) {
-            // What was sent now may be done at once, and nobody else would look.
+            // What was sent now may be done at once, and no other look is due.
             engine.progress(&self.core);
             if let Some(lane) = engine.lanes.get_mut(&self.lane) {
                 lane.poll(queues);
@@ -81,7 +81,7 @@ impl Endpoint for OfiVi {
         }
         let mut engine = self.core.hold();
         let engine = &mut *engine;
-        // From here on nobody reads or writes memory of the VI's descriptors: what libfabric still sends from there
+        // From here on memory of the VI's descriptors is neither read nor written: what libfabric still sends from there
         // mostly leaves in no time, and a peer that does not take it is not waited for.
         let give_up = clock::now_ns() + LET_GO_NS;
         while let Some(lane) = engine.lanes.get_mut(&self.lane) {
@@ -103,7 +103,7 @@ impl Endpoint for OfiVi {
             lane.release(held.buffer, held.kind);
         }
         lane.flush(&engine.regions);
-        // Whoever has said its last word, or is gone, does not wait for ours.
+        // A peer that has closed, or is gone, does not wait for our close.
         let ended = matches!(lane.end, Some(Fault::Disconnected | Fault::Lost));
         lane.close_due = !ended;
         lane.stage = Stage::Closing { until: clock::now_ns() + self.core.silence_ns() };

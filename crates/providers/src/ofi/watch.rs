@@ -1,10 +1,10 @@
 //! How the control thread sleeps on libfabric's completion queue.
 //!
-//! A queue with one descriptor is an epoll set: the kernel then does something for it with each packet, whether anybody
-//! sleeps or not. Where libfabric gives the list of its descriptors instead, nothing is watched while the owner polls,
-//! and latency is that of plain `poll` (ADR 0014). But the list that somebody sleeps on becomes stale when a connection
+//! A queue with one descriptor is an epoll set: the kernel then does something for it with each packet, whether a
+//! thread sleeps on it or not. Where libfabric gives the list of its descriptors instead, nothing is watched while the owner polls,
+//! and latency is that of plain `poll` (ADR 0014). But the list that a thread sleeps on becomes stale when a connection
 //! comes, goes, or has something to write, and it is of no use when what came was read from a socket into the queue. So it
-//! is noted when somebody sleeps on a list, and whoever uses the engine meanwhile looks whether it is still the same, and
+//! is noted when a thread sleeps on a list, and every other user of the engine looks whether it is still the same, and
 //! the queue empty, before it gives up the lock ([`Held`]).
 
 use std::ops::{Deref, DerefMut};
@@ -54,13 +54,13 @@ impl Watch {
         ready.is_ok_and(|n| n > 0) && !other
     }
 
-    /// Nobody sleeps on the list.
+    /// The control thread no longer sleeps on the list.
     pub(super) fn end(&mut self, core: &Core) {
         core.pace.listed.store(false, Ordering::Relaxed);
     }
 }
 
-/// The engine, in the hands of somebody else than the control thread.
+/// The engine, in the hands of a thread other than the control thread.
 pub(super) struct Held<'a> {
     core: &'a Core,
     engine: MutexGuard<'a, Engine>,

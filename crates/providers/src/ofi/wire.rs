@@ -168,7 +168,7 @@ impl Head {
 
 /// Steps of connection set-up.
 pub(crate) mod step {
-    /// Client: asks for a connection with whoever listens.
+    /// Client: asks for a connection with a listener.
     pub(crate) const REQUEST: u32 = 1;
     /// Client: asks for a connection with a peer that asks for one with us.
     pub(crate) const PEER_REQUEST: u32 = 2;
@@ -180,7 +180,7 @@ pub(crate) mod step {
     pub(crate) const ACCEPT: u32 = 5;
     /// Server: no.
     pub(crate) const REJECT: u32 = 6;
-    /// Server: nobody waits here.
+    /// Server: there is no such listener here.
     pub(crate) const NO_MATCH: u32 = 7;
     /// Server: the two ask for different things; here is what we ask for.
     pub(crate) const MISMATCH: u32 = 8;
@@ -188,7 +188,7 @@ pub(crate) mod step {
     pub(crate) const WRONG_VERSION: u32 = 9;
     /// Server: the proof is wrong.
     pub(crate) const NOT_OF_THIS_JOB: u32 = 10;
-    /// Server: whom you look for is at another port of this host.
+    /// Server: the name is at another port of this host.
     pub(crate) const ELSEWHERE: u32 = 11;
 }
 
@@ -219,7 +219,7 @@ impl Hello {
         hello
     }
 
-    /// Checks what came in; the version first, so that a stranger is told so.
+    /// Checks what came in; the version first, so that the other end hears of it.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Hello, Error> {
         if bytes.get(..8) != Some(&MAGIC) {
             return Err(Error::Protocol("not a Viaduct greeting"));

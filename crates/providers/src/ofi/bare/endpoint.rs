@@ -29,7 +29,7 @@ pub struct Listener {
     inner: Rc<Inner>,
 }
 
-/// Somebody who wants to connect.
+/// A client that wants to connect.
 pub struct Request {
     info: Info,
 }
@@ -46,7 +46,7 @@ impl Listener {
         self.passive.address()
     }
 
-    /// The next who wants to connect, if there is one.
+    /// The next client that wants to connect, if there is one.
     pub fn poll(&self) -> Option<Request> {
         let key = self.passive.key();
         match self.inner.hear(|news| matches!(news, News::Asked { at, .. } if *at == key))? {
@@ -163,7 +163,7 @@ impl Endpoint {
         self.post(message, true)
     }
 
-    /// Sends bytes that are copied by the call and told of by nobody; false if the queue is full.
+    /// Sends bytes that are copied by the call and have no completion; false if the queue is full.
     ///
     /// # Errors
     /// [`Error::Transport`] with the cause; [`Error::Limit`] if there are too many.
@@ -189,7 +189,7 @@ impl Endpoint {
         }
         let context = self.inner.ledger.borrow_mut().put(Held { message, endpoint: active.key(), receive });
         // SAFETY: the ledger keeps the message, and with it the memory, until the completion has come or the endpoint is
-        // closed; nobody can touch it there.
+        // closed; it cannot be touched there.
         let code = unsafe {
             match (whole, several) {
                 (Some((at, len, desc)), _) if receive => active.recv(at, len, desc, context),
@@ -234,7 +234,7 @@ impl Drop for Endpoint {
         if let Some(active) = self.active.take() {
             active.shut_down();
         }
-        // Closed now: nobody works on its messages any more. They go when the ledger is not borrowed.
+        // Closed now: libfabric works on its messages no more. They go when the ledger is not borrowed.
         let left = self.inner.ledger.borrow_mut().take_all(key);
         drop(left);
         self.inner

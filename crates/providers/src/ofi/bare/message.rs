@@ -1,4 +1,4 @@
-//! Memory for messages. Whoever has a [`Message`] may touch its bytes: while it is posted the ledger has it.
+//! Memory for messages. The owner of a [`Message`] may touch its bytes: while it is posted the ledger has it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
@@ -71,7 +71,7 @@ impl Message {
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(too_much)?;
         let mut block = Block { registered: None, start, layout };
         for page in (0..len).step_by(PAGE) {
-            // SAFETY: within the memory, which nobody else has yet.
+            // SAFETY: within the memory, which has no other user yet.
             unsafe { start.add(page).write_volatile(0) };
         }
         if registered && len > 0 {
@@ -116,7 +116,7 @@ impl Message {
     #[inline]
     pub fn bytes_mut(&mut self, piece: usize) -> &mut [u8] {
         let Piece { at, len } = self.pieces[piece];
-        // SAFETY: as above, and nobody else borrows the message.
+        // SAFETY: as above, and the message is borrowed once.
         unsafe { slice::from_raw_parts_mut(at.as_ptr(), len) }
     }
 
@@ -146,7 +146,7 @@ impl Message {
         }
     }
 
-    /// The same for a call that takes several.
+    /// What a call that takes several pieces wants to know of each.
     pub(super) fn places(&self) -> (SmallVec<[libc::iovec; 8]>, SmallVec<[*mut c_void; 8]>) {
         let place = |p: &Piece| libc::iovec { iov_base: p.at.as_ptr().cast(), iov_len: p.len };
         (self.pieces.iter().map(place).collect(), self.pieces.iter().map(|_| self.desc()).collect())

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!   Domain    an opened provider                 Cq        completions, of one endpoint or of many
-//!   Endpoint  a connection; Listener, Request    Message   memory, owned by whoever may touch it
+//!   Endpoint  a connection; Listener, Request    Message   memory, owned by the part that may touch it
 //! ```
 //!
-//! A message that is posted belongs to the domain's ledger until its completion hands it out again, so that nobody can
+//! A message that is posted belongs to the domain's ledger until its completion hands it out again, so that no one can
 //! touch memory that libfabric uses. One thread has it all.
 
 mod endpoint;
@@ -139,7 +139,7 @@ impl Domain {
 }
 
 impl Inner {
-    /// The first piece of news that is wanted; others are kept for whoever wants them.
+    /// The first piece of news that is wanted; others are kept for those that want them.
     fn hear(&self, wanted: impl Fn(&News) -> bool) -> Option<News> {
         let mut news = self.news.borrow_mut();
         news.extend(self.fabric.read_eq());

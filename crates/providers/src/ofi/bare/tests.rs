@@ -1,4 +1,4 @@
-//! Two domains of one process talk to each other; what is refused is told.
+//! Two domains of one process talk to each other; refusals are errors.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ fn messages_in_pieces_arrive_and_come_back() {
     assert!(!sent.receive && sent.endpoint == endpoint.key() && sent.message.bytes(0) == b"ab");
     let came = |expected: &[u8]| {
         let done = until(|| {
-            // Who sends moves the transport on by looking.
+            // The sender moves the transport on by looking.
             assert!(queues.send.poll().unwrap().is_none());
             pair.there.1.receive.poll().unwrap()
         });
@@ -91,7 +91,7 @@ fn messages_in_pieces_arrive_and_come_back() {
 
 #[test]
 #[cfg_attr(miri, ignore = "uses a library")]
-fn whoever_waits_is_woken() {
+fn a_waiter_is_woken() {
     let Some(pair) = pair(true, |domain| domain.messages(1, &[8], 64, false).unwrap()) else { return };
     let queue = &pair.there.1.receive;
     assert!(queue.poll().unwrap().is_none());
@@ -136,5 +136,5 @@ fn a_closed_endpoint_gives_up_what_was_posted() {
     assert!(queues.receive.poll().unwrap().is_none());
     assert_eq!(domain.inner.ledger.borrow().len(), 0);
     drop((here, queues));
-    assert_eq!(Rc::strong_count(&domain.inner), 1, "nobody keeps the domain");
+    assert_eq!(Rc::strong_count(&domain.inner), 1, "nothing keeps the domain");
 }

@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// Whether a request has been neither answered nor given up.
-    pub(super) fn stands(&self, call: &Call) -> bool {
+    pub(super) fn is_pending(&self, call: &Call) -> bool {
         self.asked.get(&call.vi) == Some(&call.number)
     }
 
@@ -60,18 +60,18 @@ impl Engine {
                 call.places = places.into();
                 self.dial(core, call);
             }
-            Err(error) => self.failed(core, &call, error),
+            Err(error) => self.fail_call(core, &call, error),
         }
     }
 
     /// Goes to the next place there is.
     fn dial(&mut self, core: &Arc<Core>, mut call: Call) {
-        if !self.stands(&call) {
+        if !self.is_pending(&call) {
             return;
         }
         let Some(place) = call.places.pop_front() else {
             let error = Error::NoMatch(call.remote.to_string());
-            return self.failed(core, &call, error);
+            return self.fail_call(core, &call, error);
         };
         call.place = Some(place);
         let info = self.fabric.info.leading_to(place);
@@ -79,7 +79,7 @@ impl Engine {
         let made = self.make_lane(core, &info, stage, call.attributes.clone());
         let id = match made {
             Ok(id) => id,
-            Err(error) => return self.failed(core, &call, error),
+            Err(error) => return self.fail_call(core, &call, error),
         };
         let dialled = self.lanes.get_mut(&id).map_or(Ok(()), |lane| {
             lane.port = place.port();
@@ -87,13 +87,13 @@ impl Engine {
         });
         if let Err(errno) = dialled {
             self.remove(id);
-            self.not_there(core, call, errno);
+            self.try_next(core, call, errno);
         }
         core.pace.call();
     }
 
-    /// Nobody answered at a place.
-    pub(super) fn not_there(&mut self, core: &Arc<Core>, mut call: Call, errno: i32) {
+    /// There was no answer at a place.
+    pub(super) fn try_next(&mut self, core: &Arc<Core>, mut call: Call, errno: i32) {
         let refused = matches!(errno, 0 | FI_ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN);
         if let Some(place) = call.place.filter(|_| !refused) {
             // A host that does not answer at one port does not at the others, and each takes its time to find out.
@@ -109,21 +109,21 @@ impl Engine {
                 Error::NotReachable(format!("{}: {why}", call.remote))
             }
         };
-        self.failed(core, &call, error);
+        self.fail_call(core, &call, error);
     }
 
-    /// A request came to nothing: a peer may still come, others are told.
-    fn failed(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
+    /// A request came to nothing: a peer may still come, other requests fail.
+    fn fail_call(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
         if call.peer && matches!(error, Error::NoMatch(_) | Error::NotReachable(_)) {
-            self.peer_not_there(call);
+            self.retry_later(call);
             core.pace.call();
         } else {
-            self.refused(core, call, error);
+            self.refuse_call(core, call, error);
         }
     }
 
-    /// libfabric has connected: we say who we are.
-    pub(super) fn connected(&mut self, core: &Arc<Core>, id: u32) {
+    /// libfabric has connected: the request goes out.
+    pub(super) fn on_connected(&mut self, core: &Arc<Core>, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Stage::Dialling { call } = &lane.stage else { return };
         let call = call.clone();
@@ -138,11 +138,11 @@ impl Engine {
     }
 
     /// The server has proved that it is of this job; now we do.
-    pub(super) fn challenged(&mut self, core: &Arc<Core>, id: u32, challenge: &Hello) {
+    pub(super) fn on_challenge(&mut self, core: &Arc<Core>, id: u32, challenge: &Hello) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Stage::Greeting { call, client } = &lane.stage else { return };
         let call = call.clone();
-        match client.challenged(challenge, &core.token) {
+        match client.answer_challenge(challenge, &core.token) {
             Ok(proof) => {
                 lane.stage = Stage::Asking { call };
                 lane.say(&proof);
@@ -156,7 +156,7 @@ impl Engine {
     }
 
     /// The server's answer.
-    pub(super) fn answered(&mut self, core: &Arc<Core>, id: u32, answer: &Hello) {
+    pub(super) fn on_answer(&mut self, core: &Arc<Core>, id: u32, answer: &Hello) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Stage::Asking { call } = &lane.stage else { return };
         let call = (**call).clone();
@@ -175,7 +175,7 @@ impl Engine {
             _ => Err(refusal(answer, &call.remote.to_string())),
         };
         match accepted {
-            Ok((remote, (theirs, frame))) if self.stands(&call) => {
+            Ok((remote, (theirs, frame))) if self.is_pending(&call) => {
                 let Some(lane) = self.lanes.get_mut(&id) else { return };
                 lane.open(core, call.vi, theirs, frame);
                 let endpoint = Box::new(OfiVi::new(core.clone(), id));
@@ -189,7 +189,7 @@ impl Engine {
             }
             Err(error) => {
                 self.remove(id);
-                self.refused(core, &call, error);
+                self.refuse_call(core, &call, error);
             }
         }
     }
@@ -197,14 +197,14 @@ impl Engine {
     /// Tries the next place, if there is one.
     fn next_or(&mut self, core: &Arc<Core>, call: Call, error: Error) {
         match call.places.is_empty() {
-            true => self.failed(core, &call, error),
+            true => self.fail_call(core, &call, error),
             false => self.dial(core, call),
         }
     }
 
     /// A request of ours is answered, unless it was given up.
     pub(super) fn answer(&mut self, core: &Arc<Core>, call: &Call, event: Event) {
-        if !self.stands(call) {
+        if !self.is_pending(call) {
             return;
         }
         self.asked.remove(&call.vi);
@@ -212,7 +212,7 @@ impl Engine {
         self.tell(core, event);
     }
 
-    pub(super) fn refused(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
+    pub(super) fn refuse_call(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
         self.answer(core, call, Event::Refused { vi: call.vi, error });
     }
 

@@ -27,7 +27,7 @@ impl Engine {
     fn start_look_ups(&mut self, core: &Arc<Core>) {
         while self.looking_up < AT_ONCE {
             let Some(call) = self.calls.pop_front() else { return };
-            if !self.stands(&call) {
+            if !self.is_pending(&call) {
                 continue;
             }
             match look_up_beside(core, call.clone()) {

@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// A peer asks for one of ours that asks for it, or does not yet.
-    pub(super) fn peer_requested(
+    pub(super) fn on_peer_request(
         &mut self,
         core: &Arc<Core>,
         id: u32,
@@ -73,16 +73,16 @@ impl Engine {
             w.from.discriminator() == to.discriminator() && w.remote.discriminator() == from.discriminator()
         };
         let Some(call) = self.wants.iter().find(crossed).cloned() else {
-            return self.last_word(core, id, &Hello::new(step::NO_MATCH));
+            return self.say_last(core, id, &Hello::new(step::NO_MATCH));
         };
         if let Some((error, _)) = mismatch(&call.attributes, theirs) {
             let mut answer = Hello::new(step::MISMATCH);
             answer.parties.set_attributes(&call.attributes);
-            self.last_word(core, id, &answer);
-            self.refused(core, &call, error);
+            self.say_last(core, id, &answer);
+            self.refuse_call(core, &call, error);
             return;
         }
-        // One that asked and is gone leaves us waiting for one who stays.
+        // If the one that asked is gone, the request goes on waiting.
         if let Some(endpoint) = self.accept_on(core, id, &hello, call.vi, &call.attributes) {
             let (endpoint, remote) = (Box::new(endpoint), theirs.clone());
             self.answer(core, &call, Event::Established { vi: call.vi, endpoint, remote });
@@ -103,7 +103,7 @@ impl Engine {
     }
 
     /// It is tried again in a moment.
-    pub(super) fn peer_not_there(&mut self, call: &Call) {
+    pub(super) fn retry_later(&mut self, call: &Call) {
         if let Some(want) = self.wants.iter_mut().find(|w| w.number == call.number) {
             want.trying = false;
             self.retry.get_or_insert(clock::now_ns() + RETRY_NS);

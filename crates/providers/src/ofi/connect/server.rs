@@ -98,7 +98,7 @@ impl Engine {
         if !waiting {
             return;
         }
-        // Whoever waits anew takes one request more, however long the answers to the others take.
+        // A wait that begins takes one request more, however long the answers to the others take.
         listen.queued = 0;
         for lane in self.lanes.values_mut() {
             if let Stage::Asked { listener, counts, .. } = &mut lane.stage
@@ -110,7 +110,7 @@ impl Engine {
     }
 
     pub(in crate::ofi) fn unlisten(&mut self, core: &Arc<Core>, id: ListenId) {
-        // Who has just arrived is taken in, and told that nobody is there.
+        // Clients that have just arrived are taken in, and hear that the listener is gone.
         self.events(core);
         for listening in self.listening.values_mut() {
             if listening.listen.as_ref().is_some_and(|l| l.id == id) {
@@ -120,13 +120,13 @@ impl Engine {
         self.drop_unused_names();
         for request in unseen_requests(&mut self.events, id) {
             if let Some((lane, _)) = self.take_asked(request) {
-                self.last_word(core, lane, &Hello::new(step::NO_MATCH));
+                self.say_last(core, lane, &Hello::new(step::NO_MATCH));
             }
         }
-        self.after(core);
+        self.flush_touched(core);
     }
 
-    /// Names that nobody waits at are free again.
+    /// Names without listener and waiting peer are free again.
     pub(super) fn drop_unused_names(&mut self) {
         self.listening.retain(|_, l| l.listen.is_some() || l.peers > 0);
     }
@@ -135,8 +135,8 @@ impl Engine {
         self.listening.values_mut().filter_map(|l| l.listen.as_mut()).find(|l| l.id == id)
     }
 
-    /// Somebody connects: it is taken in and has to say who it is.
-    pub(super) fn arrives(&mut self, core: &Arc<Core>, at: usize, info: &Info) {
+    /// A client connects: it is taken in and has to prove itself.
+    pub(super) fn on_client(&mut self, core: &Arc<Core>, at: usize, info: &Info) {
         let Some(door) = self.ports.iter().position(|p| p.passive.key() == at) else { return };
         // A crowd does not keep out a client that speaks: the oldest stranger leaves, also one that was refused already
         // and does not hang up.
@@ -179,8 +179,8 @@ impl Engine {
         }
     }
 
-    /// A request: whoever it is for, its sender has to be of this job.
-    pub(super) fn requested(&mut self, core: &Arc<Core>, id: u32, request: Hello) {
+    /// A request: before anything is looked up, its sender has to prove to be of this job.
+    pub(super) fn on_request(&mut self, core: &Arc<Core>, id: u32, request: Hello) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if !matches!(lane.stage, Stage::Arriving) {
             return;
@@ -192,21 +192,21 @@ impl Engine {
     }
 
     /// The client's proof: now its request is looked at.
-    pub(super) fn proven(&mut self, core: &Arc<Core>, id: u32, proof: &Hello) {
+    pub(super) fn on_proof(&mut self, core: &Arc<Core>, id: u32, proof: &Hello) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let stage = std::mem::replace(&mut lane.stage, Stage::Arriving);
         let Stage::Proving { server } = stage else { return };
-        let hello = match server.proven(proof, &core.token) {
+        let hello = match server.check_proof(proof, &core.token) {
             Ok(hello) => hello,
             Err(error) => {
                 tracing::warn!("ofi: a request was turned away: {error}");
-                return self.last_word(core, id, &Hello::new(step::NOT_OF_THIS_JOB));
+                return self.say_last(core, id, &Hello::new(step::NOT_OF_THIS_JOB));
             }
         };
         lane.stranger = false;
         if let Err(error) = lane.grow(&self.fabric, &core.budget) {
             tracing::warn!("ofi: a request was turned away for want of room: {error}");
-            return self.last_word(core, id, &Hello::new(step::NO_MATCH));
+            return self.say_last(core, id, &Hello::new(step::NO_MATCH));
         }
         let parsed = (|| {
             Ok::<_, Error>((
@@ -227,10 +227,10 @@ impl Engine {
             // Another NIC of this host has the name.
             let mut answer = Hello::new(step::ELSEWHERE);
             answer.set_port(place.port());
-            return self.last_word(core, id, &answer);
+            return self.say_last(core, id, &answer);
         }
         if hello.step() == step::PEER_REQUEST {
-            return self.peer_requested(core, id, hello, &to, &from, &theirs);
+            return self.on_peer_request(core, id, hello, &to, &from, &theirs);
         }
         let request = RequestId(self.number());
         let named = |l: &&mut Listening| l.address.discriminator() == to.discriminator();
@@ -238,7 +238,7 @@ impl Engine {
         let open =
             here.and_then(|l| l.listen.as_mut()).filter(|l| l.queued < l.backlog.max(usize::from(l.waiting)));
         let Some(listen) = open else {
-            return self.last_word(core, id, &Hello::new(step::NO_MATCH));
+            return self.say_last(core, id, &Hello::new(step::NO_MATCH));
         };
         listen.queued += 1;
         let listener = listen.id;
@@ -262,7 +262,7 @@ impl Engine {
     }
 
     /// A client went away before it was answered.
-    pub(super) fn asker_gone(&mut self, id: u32) {
+    pub(super) fn drop_request(&mut self, id: u32) {
         let Some(Stage::Asked { request, .. }) = self.lanes.get(&id).map(|l| &l.stage) else { return };
         let request = *request;
         self.take_asked(request);
@@ -309,6 +309,6 @@ impl Engine {
         let Some((id, _)) = self.take_asked(request) else { return };
         let mut answer = Hello::new(step::REJECT);
         answer.parties.set_private(private);
-        self.last_word(core, id, &answer);
+        self.say_last(core, id, &answer);
     }
 }

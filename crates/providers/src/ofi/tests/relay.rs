@@ -48,7 +48,7 @@ fn a_connection_through_another_port_is_refused_by_both_ends() {
     let (client, hello) = Client::new(request(), place.port());
     assert!(rogue.hello(&hello));
     let challenge = rogue.hear_hello();
-    let good = client.challenged(&challenge, &s.token).unwrap();
+    let good = client.answer_challenge(&challenge, &s.token).unwrap();
     let mut forged = good;
     forged.proof[0] ^= 1;
     assert!(rogue.hello(&forged));

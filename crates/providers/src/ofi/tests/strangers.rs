@@ -78,7 +78,7 @@ fn a_stranger_that_only_gives_signs_of_life_is_cut_off() {
 isolated! {
     limit 300;
     #[cfg_attr(miri, ignore = "uses a library")]
-    fn a_crowd_of_refused_strangers_is_bounded_and_keeps_nobody_out() {
+    fn a_crowd_of_refused_strangers_is_bounded_and_keeps_no_client_out() {
         let _watchdog = Watchdog::arm(Duration::from_secs(300), "a crowd");
         let Some(mut s) = scene() else { return };
         // Each has a libfabric of its own.
