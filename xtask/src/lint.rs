@@ -1,24 +1,25 @@
 //! `cargo xtask lint`: formatting, clippy, documentation and the house, warnings being errors.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use crate::house;
 use crate::progress::say;
 use crate::step::Step;
+use crate::suites::minutes;
 use crate::summary::{Row, Verdict};
 use crate::test::{Wanted, run_steps};
 use crate::workspace::Workspace;
 
-/// Budgets in minutes.
-const FORMAT: u64 = 1;
-const CLIPPY: u64 = 2;
-const DOCUMENTATION: u64 = 1;
+/// Budgets.
+const FORMAT: Duration = minutes(1);
+const CLIPPY: Duration = minutes(2);
+const DOCUMENTATION: Duration = minutes(1);
 
 /// Runs all of them, whatever the first ones say.
 pub(crate) fn run(workspace: &Workspace) -> Result<Vec<Row>> {
-    let wanted = Wanted { full: false, install: false, filter: None, only: None };
+    let wanted = Wanted::default();
     let format = Step::cargo(["fmt", "--all", "--check"]);
     let clippy = Step::cargo(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     let documentation = Step::cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");

@@ -6,8 +6,9 @@
 //!  lint           formatting, clippy, docs, house checks      \
 //!  test           packages, build, suites                      >  rows  ->  summary: table, skipped tests, counts
 //!  suites         the table of suites, one line each          /
-//!  worlds         the worlds of the conformance suite
-//!  ordinary       the built tests again as an ordinary user
+//!  rotation       what takes turns: worlds, loom, Miri, instructions, sweeps
+//!  ordinary       tests as an ordinary user, and as root what needs root
+//!  packages       Debian packages and, in wheels, Python packages that tests need
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
 //!  install        the C libraries with their headers, pkg-config files and manual pages
 //!  cluster        hosts with sshds on this machine, for a command
@@ -26,13 +27,14 @@ mod lint;
 mod ordinary;
 mod packages;
 mod progress;
+mod rotation;
 mod step;
 mod suites;
 mod summary;
 mod tally;
 mod test;
+mod wheels;
 mod workspace;
-mod worlds;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +42,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use summary::Row;
+use summary::{Outcome, Row};
 use test::Wanted;
 use workspace::Workspace;
 
@@ -95,6 +97,9 @@ struct TestArguments {
     /// Install nothing; tests that miss something are skipped by name
     #[arg(long)]
     no_install: bool,
+    /// A test that fails and passes when it is tried again has failed
+    #[arg(long)]
+    strict: bool,
     /// Run only tests whose name contains this
     filter: Option<String>,
 }
@@ -104,27 +109,29 @@ fn main() -> Result<ExitCode> {
     let chore = Arguments::parse().chore;
     let workspace = Workspace::load()?;
     std::env::set_current_dir(&workspace.root)?;
-    let rows = match chore {
+    let outcome = match chore {
         Chore::CheckHouse => return house::check_and_report(&workspace).map(exit_code),
         Chore::Instructions { renew } => return instructions::run(&workspace, renew).map(exit_code),
         Chore::Install { prefix } => return install::run(&workspace, &prefix).map(exit_code),
         Chore::Cluster { hosts, command } => return cluster::run(hosts, &command),
-        Chore::Lint => lint::run(&workspace)?,
+        Chore::Lint => Outcome { rows: lint::run(&workspace)?, turns: Vec::new() },
         Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,
         Chore::Loom(arguments) => test::run(&workspace, &wanted(arguments, Some("loom")))?,
         Chore::Miri(arguments) => test::run(&workspace, &wanted(arguments, Some("miri")))?,
         Chore::Ci(arguments) => {
             let mut rows = lint::run(&workspace)?;
-            rows.extend(test::run(&workspace, &wanted(arguments, None))?);
-            rows
+            let mut outcome = test::run(&workspace, &wanted(arguments, None))?;
+            rows.append(&mut outcome.rows);
+            Outcome { rows, ..outcome }
         }
     };
-    summary::print(&rows);
-    Ok(exit_code(rows.iter().all(Row::is_good)))
+    summary::print(&outcome);
+    Ok(exit_code(outcome.rows.iter().all(Row::is_good)))
 }
 
 fn wanted(arguments: TestArguments, only: Option<&'static str>) -> Wanted {
-    Wanted { full: arguments.full, install: !arguments.no_install, filter: arguments.filter, only }
+    let TestArguments { full, no_install, strict, filter } = arguments;
+    Wanted { full, install: !no_install, strict, filter, only }
 }
 
 fn exit_code(good: bool) -> ExitCode {

@@ -1,132 +1,126 @@
-//! The tests that are built already, once more as an ordinary user.
+//! Tests run as an ordinary user, also when root runs them: root may be stopped by nothing and so proves little.
 //!
-//! Only root needs this: it runs each test binary as nobody, with a home, a run-time folder and a folder for
-//! temporary files of its own.
+//! Cargo and nextest start each test through a runner, which leaves root and gives the user folders of its own. What
+//! skipped itself there, for want of root or of anything else, runs again as root (`plan_rest`), and nothing runs twice.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::geteuid;
-use serde::Deserialize;
-use viaduct_kit::unprivileged::User;
+use viaduct_kit::packages::find_program;
+use viaduct_kit::unprivileged::{NOBODY, User};
 
 use crate::step::Step;
-use crate::suites::{Context, Plan};
-use crate::workspace::{self, Workspace};
-use crate::worlds;
+use crate::suites::{Context, Plan, test_step};
+use crate::workspace;
 
-pub(crate) fn plan(context: &Context) -> Result<Plan> {
+/// Makes tests of this step run as an ordinary user, or says why they run as root.
+pub(crate) fn demote(step: Step, target: &Path) -> Result<(Step, Option<String>)> {
     if !geteuid().is_root() {
-        return Ok(Plan::NotNeeded("the tests above ran as an ordinary user".to_owned()));
+        return Ok((step, None));
     }
-    let binaries = built_tests()?;
-    let user = Rc::new(User::new());
-    if let Some(closed) =
-        binaries.iter().map(|binary| &binary.executable).find(|file| !user_reaches(&user, file))
-    {
-        let reason = format!(
-            "ordinary users cannot reach {} (set CARGO_TARGET_DIR to a folder they can)",
-            closed.display()
-        );
-        return Ok(Plan::Skip(reason));
-    }
-    let step = |binary: &TestBinary| {
-        let mut command = Command::new(&binary.executable);
-        command.args(&context.wanted.filter);
-        command.args(worlds::left_out(context.wanted.full).iter().map(|world| format!("--skip={world}::")));
-        set_up_as_cargo_does(&mut command, context.workspace, &binary.manifest_path);
-        user.runs(&mut command);
-        Step { user: Some(Rc::clone(&user)), ..Step::new(command) }
+    let Some(setpriv) = find_program("setpriv") else {
+        return Ok((step, Some("setpriv not found (apt-get install util-linux)".to_owned())));
     };
-    Ok(Plan::Run(binaries.iter().map(step).collect()))
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct TestBinary {
-    executable: PathBuf,
-    manifest_path: PathBuf,
-}
-
-/// One line of Cargo's messages, as far as it matters here.
-#[derive(Deserialize)]
-struct Message {
-    reason: String,
-    manifest_path: Option<PathBuf>,
-    executable: Option<PathBuf>,
-    profile: Option<Profile>,
-}
-
-#[derive(Deserialize)]
-struct Profile {
-    test: bool,
-}
-
-/// The test binaries; nothing is compiled if the suite of tests ran before.
-fn built_tests() -> Result<Vec<TestBinary>> {
-    let mut command = workspace::cargo();
-    let fixed = ["test", "--workspace", "--tests", "--no-run", "--message-format", "json-render-diagnostics"];
-    command.args(fixed);
-    let output = command.stderr(Stdio::inherit()).output().context("cargo cannot be started")?;
-    ensure!(output.status.success(), "building the tests: {}", output.status);
-    Ok(test_binaries(&String::from_utf8_lossy(&output.stdout)))
-}
-
-fn test_binaries(messages: &str) -> Vec<TestBinary> {
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
-    let tests = messages.filter(|message| {
-        message.reason == "compiler-artifact" && message.profile.as_ref().is_some_and(|profile| profile.test)
-    });
-    tests
-        .filter_map(|test| {
-            Some(TestBinary { executable: test.executable?, manifest_path: test.manifest_path? })
-        })
-        .collect()
-}
-
-/// Tests may count on the folder and the variables that `cargo test` gives them.
-fn set_up_as_cargo_does(command: &mut Command, workspace: &Workspace, manifest: &Path) {
-    let folder = manifest.parent().unwrap_or(Path::new("/"));
-    command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).env("CARGO_MANIFEST_PATH", manifest);
-    if let Some(package) = workspace.packages.iter().find(|package| package.manifest_path == manifest) {
-        command.env("CARGO_PKG_NAME", &package.name).env("CARGO_PKG_VERSION", &package.version);
+    let user = User::new();
+    if !reaches(&user, target) {
+        let hint = "set CARGO_TARGET_DIR to a folder they can";
+        return Ok((step, Some(format!("ordinary users cannot reach {} ({hint})", target.display()))));
     }
+    let folders =
+        [("HOME", user.home()), ("XDG_RUNTIME_DIR", user.runtime_dir()), ("TMPDIR", user.temp_dir())];
+    let folders = folders.map(|(name, folder)| format!("{name}={}", folder.display())).join(" ");
+    let names = "USER=nobody LOGNAME=nobody";
+    let setpriv = setpriv.display();
+    let runner =
+        format!("env {folders} {names} {setpriv} --reuid={NOBODY} --regid={NOBODY} --clear-groups --");
+    let mut step = step.env(&runner_variable(&host()?), runner);
+    step.user = Some(Rc::new(user));
+    Ok((step, None))
 }
 
-fn user_reaches(user: &User, file: &Path) -> bool {
+/// The suite that runs, as root, what skipped itself as an ordinary user.
+pub(crate) fn plan_rest(context: &Context) -> Result<Plan> {
+    if !geteuid().is_root() {
+        return Ok(Plan::NotNeeded("not root; what needs root is among the skipped tests".to_owned()));
+    }
+    let tests = context.skipped.take();
+    if tests.is_empty() {
+        return Ok(Plan::NotNeeded("no test skipped itself as an ordinary user".to_owned()));
+    }
+    Ok(Plan::Run(vec![test_step(&exactly(&tests), &[], None)?]))
+}
+
+/// The suite that runs everything as root.
+pub(crate) fn plan_all(context: &Context) -> Result<Plan> {
+    if !geteuid().is_root() {
+        return Ok(Plan::Skip("needs root".to_owned()));
+    }
+    let filter = context.wanted.filter.as_deref();
+    Ok(Plan::Run(vec![test_step(&context.rotation.borrow().filterset(), &[], filter)?]))
+}
+
+/// The expression for nextest that takes these tests; the first part of a name is the package or the binary.
+fn exactly(tests: &[String]) -> String {
+    let tests = tests.iter().map(|test| test.split_once("::").map_or(test.as_str(), |(_, test)| test));
+    tests.map(|test| format!("test(={test})")).collect::<Vec<_>>().join(" or ")
+}
+
+/// `CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER`.
+fn runner_variable(host: &str) -> String {
+    format!("CARGO_TARGET_{}_RUNNER", host.replace(['-', '.'], "_").to_uppercase())
+}
+
+fn host() -> Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("-vV").output().context("rustc cannot be started")?;
+    ensure!(output.status.success(), "rustc -vV: {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).with_context(|| format!("rustc does not name its host: {text}"))
+}
+
+/// Whether the user can enter the folder that test binaries lie in.
+fn reaches(user: &User, folder: &Path) -> bool {
     let mut probe = Command::new("test");
-    probe.arg("-x").arg(file);
+    probe.arg("-x").arg(folder);
     user.runs(&mut probe);
-    probe.status().is_ok_and(|status| status.success())
+    workspace::succeeds(&mut probe)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::tests::sample;
+    use crate::tally::Tally;
+    use std::time::Duration;
 
     #[test]
-    fn only_test_binaries_are_taken() {
-        let messages = r#"
-            {"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","executable":null,"profile":{"test":false}}
-            {"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","executable":"/t/a","profile":{"test":true}}
-            {"reason":"compiler-artifact","manifest_path":"/w/b/Cargo.toml","executable":"/t/b","profile":{"test":false}}
-            {"reason":"build-finished","success":true}
-            not json"#;
-        let wish = TestBinary { executable: "/t/a".into(), manifest_path: "/w/a/Cargo.toml".into() };
-        assert_eq!(test_binaries(messages), [wish]);
+    fn the_runner_is_named_after_the_host() {
+        assert_eq!(
+            runner_variable("x86_64-unknown-linux-gnu"),
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER"
+        );
+        assert!(host().unwrap().contains("linux"));
     }
 
     #[test]
-    fn a_test_finds_itself_where_cargo_would_put_it() {
-        let mut command = Command::new("test");
-        set_up_as_cargo_does(&mut command, &sample(), Path::new("/w/crates/os/Cargo.toml"));
-        assert_eq!(command.get_current_dir(), Some(Path::new("/w/crates/os")));
-        assert!(
-            command
-                .get_envs()
-                .any(|(name, value)| name == "CARGO_PKG_NAME" && value == Some("viaduct-os".as_ref()))
-        );
+    fn what_was_skipped_is_asked_for_by_name() {
+        let tests = ["viaduct-faults::hosts::a".to_owned(), "programs::b".to_owned()];
+        assert_eq!(exactly(&tests), "test(=hosts::a) or test(=b)");
+    }
+
+    #[test]
+    fn what_the_runner_starts_is_no_root_and_has_folders_of_its_own() {
+        if !viaduct_kit::packages::need_root() {
+            return;
+        }
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("eval exec \"\\$$0\" sh -c \"'test \\$(id -u) != 0 && : > \\$TMPDIR/x'\"");
+        command.arg(runner_variable(&host().unwrap()));
+        let (mut step, reason) = demote(Step::new(command), Path::new("/usr")).unwrap();
+        assert_eq!(reason, None);
+        assert!(step.run(Duration::from_secs(60), &mut Tally::default()).unwrap().is_good());
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A test that misses a program skips itself by name, so not being able to install is no failure.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -21,6 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) struct Package {
     name: &'static str,
     sign: Sign,
+    when: When,
+}
+
+/// Which runs install it. A test that needs it runs wherever it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Large, or for one test: full runs alone.
+    Full,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,33 +42,33 @@ enum Sign {
 
 /// What the tests of this workspace need. A test names the same package in `need_program`.
 const PACKAGES: &[Package] = &[
-    Package { name: "binutils", sign: Sign::Program("nm") },
-    Package { name: "chromium", sign: Sign::Program("chromium") },
-    Package { name: "g++", sign: Sign::Program("g++") },
-    Package { name: "gcc", sign: Sign::Program("gcc") },
-    Package { name: "gdb", sign: Sign::Program("gdb") },
-    Package { name: "iproute2", sign: Sign::Program("ip") },
-    Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h") },
-    Package { name: "libfabric-bin", sign: Sign::Program("fi_pingpong") },
-    Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h") },
-    Package { name: "libmpich-dev", sign: Sign::Program("mpicc.mpich") },
-    Package { name: "libtirpc-dev", sign: Sign::File("/usr/include/tirpc/rpc/rpc.h") },
-    Package { name: "mpich", sign: Sign::Program("mpiexec.hydra") },
-    Package { name: "munge", sign: Sign::Program("munged") },
-    Package { name: "nftables", sign: Sign::Program("nft") },
-    Package { name: "openssh-server", sign: Sign::Program("sshd") },
-    Package { name: "procps", sign: Sign::Program("ps") },
-    Package { name: "slurm-client", sign: Sign::Program("srun") },
-    Package { name: "slurmctld", sign: Sign::Program("slurmctld") },
-    Package { name: "slurmd", sign: Sign::Program("slurmd") },
-    Package { name: "strace", sign: Sign::Program("strace") },
-    Package { name: "util-linux", sign: Sign::Program("unshare") },
-    Package { name: "valgrind", sign: Sign::Program("valgrind") },
+    Package { name: "binutils", sign: Sign::Program("nm"), when: When::Always },
+    Package { name: "chromium", sign: Sign::Program("chromium"), when: When::Full },
+    Package { name: "g++", sign: Sign::Program("g++"), when: When::Full },
+    Package { name: "gcc", sign: Sign::Program("gcc"), when: When::Always },
+    Package { name: "gdb", sign: Sign::Program("gdb"), when: When::Always },
+    Package { name: "iproute2", sign: Sign::Program("ip"), when: When::Always },
+    Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h"), when: When::Always },
+    Package { name: "libfabric-bin", sign: Sign::Program("fi_pingpong"), when: When::Always },
+    Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h"), when: When::Always },
+    Package { name: "libmpich-dev", sign: Sign::Program("mpicc.mpich"), when: When::Always },
+    Package { name: "libtirpc-dev", sign: Sign::File("/usr/include/tirpc/rpc/rpc.h"), when: When::Always },
+    Package { name: "mpich", sign: Sign::Program("mpiexec.hydra"), when: When::Always },
+    Package { name: "munge", sign: Sign::Program("munged"), when: When::Full },
+    Package { name: "nftables", sign: Sign::Program("nft"), when: When::Always },
+    Package { name: "openssh-server", sign: Sign::Program("sshd"), when: When::Always },
+    Package { name: "procps", sign: Sign::Program("ps"), when: When::Always },
+    Package { name: "slurm-client", sign: Sign::Program("srun"), when: When::Full },
+    Package { name: "slurmctld", sign: Sign::Program("slurmctld"), when: When::Full },
+    Package { name: "slurmd", sign: Sign::Program("slurmd"), when: When::Full },
+    Package { name: "strace", sign: Sign::Program("strace"), when: When::Always },
+    Package { name: "util-linux", sign: Sign::Program("unshare"), when: When::Always },
+    Package { name: "valgrind", sign: Sign::Program("valgrind"), when: When::Always },
 ];
 
 /// Installs what is missing, if allowed and able to; says what it does and why it does not.
-pub(crate) fn provide(install: bool) {
-    let missing = missing(PACKAGES);
+pub(crate) fn provide(install: bool, full: bool) {
+    let missing = missing(PACKAGES, full);
     if missing.is_empty() {
         say("packages: all there");
         return;
@@ -72,7 +83,9 @@ pub(crate) fn provide(install: bool) {
     say(format_args!("packages: installing {list}"));
     let mut install: Vec<&str> = vec!["install", "-y", "--no-install-recommends"];
     install.extend(&missing);
+    let quiet = NoServices::new(Path::new(POLICY));
     let good = apt_get(&["update"]) && apt_get(&install);
+    drop(quiet);
     say(if good {
         "packages: installed"
     } else {
@@ -80,8 +93,9 @@ pub(crate) fn provide(install: bool) {
     });
 }
 
-fn missing(packages: &[Package]) -> Vec<&'static str> {
-    packages.iter().filter(|package| !package.is_there()).map(|package| package.name).collect()
+fn missing(packages: &[Package], full: bool) -> Vec<&'static str> {
+    let wanted = packages.iter().filter(|package| full || package.when == When::Always);
+    wanted.filter(|package| !package.is_there()).map(|package| package.name).collect()
 }
 
 fn obstacle(install: bool, root: bool, apt: bool) -> Option<&'static str> {
@@ -99,6 +113,47 @@ fn apt_get(arguments: &[&str]) -> bool {
     Step::new(command).run(PATIENCE, &mut Tally::default()).is_ok_and(|end| end.is_good())
 }
 
+/// What Debian's packages ask before they start a service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// What such a file says: 101 is "not allowed". The first lines tell ours from others.
+const DENIED: &str = "#!/bin/sh\n# Put here by `cargo xtask test` while it installs packages.\nexit 101\n";
+
+/// While this lives no package starts its services: tests start the daemons they need, with folders of their own.
+#[derive(Debug)]
+struct NoServices<'a> {
+    /// None if the machine has a policy of its own, which stays.
+    ours: Option<&'a Path>,
+}
+
+impl<'a> NoServices<'a> {
+    fn new(policy: &'a Path) -> Self {
+        // One of ours is left over from a run that was killed.
+        let foreign = fs::read_to_string(policy).map_or_else(|_| policy.exists(), |text| text != DENIED);
+        if foreign {
+            say(format_args!("packages: {} decides which services start", policy.display()));
+            return Self { ours: None };
+        }
+        let made = fs::write(policy, DENIED)
+            .and_then(|()| fs::set_permissions(policy, Permissions::from_mode(0o755)));
+        if let Err(error) = made {
+            say(format_args!(
+                "packages: services are not kept from starting ({}: {error})",
+                policy.display()
+            ));
+        }
+        Self { ours: Some(policy) }
+    }
+}
+
+impl Drop for NoServices<'_> {
+    fn drop(&mut self) {
+        if let Some(policy) = self.ours {
+            let _ = fs::remove_file(policy);
+        }
+    }
+}
+
 impl Package {
     fn is_there(&self) -> bool {
         match self.sign {
@@ -111,16 +166,45 @@ impl Package {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use viaduct_kit::tempdir::TempDir;
 
     #[test]
     fn only_what_is_missing_is_listed() {
         let packages = [
-            Package { name: "dash", sign: Sign::Program("sh") },
-            Package { name: "nothing", sign: Sign::Program("no-such-program") },
-            Package { name: "base-files", sign: Sign::File("/etc/passwd") },
-            Package { name: "nowhere", sign: Sign::File("/no/such/file") },
+            Package { name: "dash", sign: Sign::Program("sh"), when: When::Always },
+            Package { name: "nothing", sign: Sign::Program("no-such-program"), when: When::Always },
+            Package { name: "base-files", sign: Sign::File("/etc/passwd"), when: When::Always },
+            Package { name: "nowhere", sign: Sign::File("/no/such/file"), when: When::Always },
         ];
-        assert_eq!(missing(&packages), ["nothing", "nowhere"]);
+        assert_eq!(missing(&packages, false), ["nothing", "nowhere"]);
+    }
+
+    #[test]
+    fn what_is_for_full_runs_is_installed_by_them_alone() {
+        let packages = [Package { name: "large", sign: Sign::Program("no-such-program"), when: When::Full }];
+        assert_eq!(missing(&packages, false), Vec::<&str>::new());
+        assert_eq!(missing(&packages, true), ["large"]);
+    }
+
+    #[test]
+    fn services_are_denied_only_while_packages_are_installed() {
+        let folder = TempDir::new("policy");
+        let policy = folder.join("policy-rc.d");
+        let denied = NoServices::new(&policy);
+        assert_eq!(Command::new(&policy).status().unwrap().code(), Some(101));
+        // A run that is killed leaves it, and the next one takes it for its own.
+        std::mem::forget(denied);
+        drop(NoServices::new(&policy));
+        assert!(!policy.exists());
+    }
+
+    #[test]
+    fn a_policy_that_is_there_stays() {
+        let folder = TempDir::new("policy");
+        let policy = folder.join("policy-rc.d");
+        fs::write(&policy, "#!/bin/sh\nexit 0\n").unwrap();
+        drop(NoServices::new(&policy));
+        assert_eq!(fs::read_to_string(&policy).unwrap(), "#!/bin/sh\nexit 0\n");
     }
 
     #[test]

@@ -1,41 +1,84 @@
 //! The table of suites. To add one: write a function that plans it, and add a line to [`SUITES`].
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::instructions;
 use crate::ordinary;
 use crate::progress::say;
+use crate::rotation::Rotation;
 use crate::step::Step;
 use crate::tally::Harness;
 use crate::test::Wanted;
-use crate::workspace::{self, Workspace};
-use crate::worlds;
+use crate::workspace::{self, Workspace, succeeds};
 
 /// A line of the table.
 #[derive(Debug)]
 pub(crate) struct Suite {
     pub(crate) name: &'static str,
-    /// The budget of a quick run in minutes; none if the suite is only for full runs.
-    pub(crate) quick: Option<u64>,
-    /// The budget of a full run in minutes.
-    pub(crate) full: u64,
+    /// The budget of a quick run; none if the suite is only for full runs.
+    pub(crate) quick: Option<Duration>,
+    /// The budget of a full run.
+    pub(crate) full: Duration,
     /// Whether it takes part in a run with a filter; it does so too when it is asked for by name.
     pub(crate) filters: bool,
     pub(crate) plan: fn(&Context) -> Result<Plan>,
 }
 
-/// Every suite, in the order in which they run. The quick budgets, with those of lint and build, make 30 minutes.
+/// What a quick run may take on two cores, build included.
+#[cfg(test)]
+const WHOLE: Duration = minutes(15);
+
+/// What the tests of one layer may take of it on the clock; each layer has one smoke test against outside programs.
+pub(crate) const LAYER: Duration = Duration::from_secs(45);
+
+/// Layers that are still to come, each with its [`LAYER`] of time.
+#[cfg(test)]
+const TO_COME: u32 = 7;
+
+/// Every suite, in the order in which they run. The quick budgets and that of the build leave room for what is to come;
+/// suites that take turns (`rotation.rs`) share a budget of their own.
 pub(crate) const SUITES: &[Suite] = &[
-    Suite { name: "tests", quick: Some(8), full: 60, filters: true, plan: tests },
-    Suite { name: "doc-tests", quick: Some(1), full: 3, filters: false, plan: doc_tests },
-    Suite { name: "ordinary-user", quick: Some(6), full: 60, filters: true, plan: ordinary::plan },
-    Suite { name: "loom", quick: Some(1), full: 30, filters: false, plan: loom },
-    Suite { name: "miri", quick: Some(3), full: 20, filters: false, plan: miri },
-    Suite { name: "instructions", quick: Some(2), full: 4, filters: false, plan: instructions::plan },
+    Suite { name: "tests", quick: Some(minutes(3)), full: minutes(60), filters: true, plan: tests },
+    Suite {
+        name: "root",
+        quick: Some(seconds(45)),
+        full: minutes(10),
+        filters: true,
+        plan: ordinary::plan_rest,
+    },
+    Suite { name: "doc-tests", quick: Some(seconds(45)), full: minutes(3), filters: false, plan: doc_tests },
+    Suite { name: "loom", quick: Some(minutes(2)), full: minutes(30), filters: false, plan: loom },
+    Suite { name: "miri", quick: Some(minutes(3)), full: minutes(20), filters: false, plan: miri },
+    Suite {
+        name: "instructions",
+        quick: Some(minutes(2)),
+        full: minutes(4),
+        filters: false,
+        plan: instructions::plan,
+    },
+    Suite {
+        name: "as-root",
+        quick: Some(minutes(3)),
+        full: minutes(60),
+        filters: false,
+        plan: ordinary::plan_all,
+    },
 ];
+
+/// For the table.
+pub(crate) const fn minutes(number: u64) -> Duration {
+    Duration::from_secs(60 * number)
+}
+
+/// For the table.
+pub(crate) const fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
 
 /// What a suite does in this run.
 #[derive(Debug)]
@@ -54,25 +97,36 @@ pub(crate) enum Plan {
 pub(crate) struct Context<'a> {
     pub(crate) workspace: &'a Workspace,
     pub(crate) wanted: &'a Wanted,
+    /// What has its turn.
+    pub(crate) rotation: &'a RefCell<Rotation>,
+    /// Tests that skipped themselves as an ordinary user, for the suite that runs them as root.
+    pub(crate) skipped: &'a RefCell<Vec<String>>,
 }
 
-/// Unit and integration tests of all packages: each test in a process of its own where nextest is at hand.
+/// Unit and integration tests of all packages, as an ordinary user.
 fn tests(context: &Context) -> Result<Plan> {
-    let filter = context.wanted.filter.as_deref();
-    let left_out = worlds::left_out(context.wanted.full);
-    let step = if has_nextest() {
-        let expression = worlds::without(left_out);
-        let fixed = ["nextest", "run", "--workspace", "--profile", "xtask", "--no-tests", "pass"];
-        let worlds = ["--filterset", &expression];
-        Step { harness: Harness::Nextest, ..Step::cargo(fixed.into_iter().chain(worlds).chain(filter)) }
-    } else {
+    let rotation = context.rotation.borrow();
+    let step = test_step(&rotation.filterset(), &rotation.skips(), context.wanted.filter.as_deref())?;
+    let (step, as_root) = ordinary::demote(step, &context.workspace.target_directory)?;
+    if let Some(reason) = as_root {
+        say(format_args!("the tests run as root: {reason}"));
+    }
+    Ok(Plan::Run(vec![step]))
+}
+
+/// Tests that a filterset takes: each in a process of its own where nextest is at hand. Without it, the names that start
+/// with one of `skips` are left out instead.
+pub(crate) fn test_step(filterset: &str, skips: &[&str], filter: Option<&str>) -> Result<Step> {
+    if !has_nextest() {
         say("cargo-nextest is not installed: cargo test does it");
         let fixed = ["test", "--workspace", "--tests", "--no-fail-fast", "--"];
-        let worlds: Vec<String> =
-            left_out.iter().flat_map(|world| ["--skip".to_owned(), format!("{world}::")]).collect();
-        Step::cargo(fixed.into_iter().chain(worlds.iter().map(String::as_str)).chain(filter))
-    };
-    Ok(Plan::Run(vec![step]))
+        let skips = skips.iter().flat_map(|skip| ["--skip", *skip]);
+        return Ok(Step::cargo(fixed.into_iter().chain(skips).chain(filter)));
+    }
+    let threads = (2 * std::thread::available_parallelism()?.get()).max(4).to_string();
+    let fixed = ["nextest", "run", "--workspace", "--profile", "xtask", "--no-tests", "pass"];
+    let chosen = ["--test-threads", &threads, "--filterset", filterset];
+    Ok(Step { harness: Harness::Nextest, ..Step::cargo(fixed.into_iter().chain(chosen).chain(filter)) })
 }
 
 fn doc_tests(_context: &Context) -> Result<Plan> {
@@ -160,49 +214,54 @@ fn nightly_cargo() -> Command {
     command
 }
 
-fn succeeds(command: &mut Command) -> bool {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::workspace::tests::sample;
     use std::collections::BTreeSet;
+    use viaduct_kit::tempdir::TempDir;
 
     fn wanted() -> Wanted {
-        Wanted { full: false, install: false, filter: Some("ring".to_owned()), only: None }
+        Wanted { filter: Some("ring".to_owned()), ..Wanted::default() }
+    }
+
+    /// Plans a suite for a workspace.
+    fn plan(suite: fn(&Context) -> Result<Plan>, workspace: &Workspace) -> Plan {
+        let folder = TempDir::new("plan");
+        let rotation = RefCell::new(Rotation::new(folder.path(), folder.path(), true));
+        let skipped = RefCell::default();
+        let (wanted, rotation, skipped) = (&wanted(), &rotation, &skipped);
+        suite(&Context { workspace, wanted, rotation, skipped }).unwrap()
     }
 
     #[test]
-    fn names_are_different_and_quick_budgets_fit() {
+    fn names_are_different_and_a_quick_run_has_room_for_what_is_to_come() {
         let names: BTreeSet<_> = SUITES.iter().map(|suite| suite.name).collect();
         assert_eq!(names.len(), SUITES.len());
-        assert!(SUITES.iter().filter_map(|suite| suite.quick).sum::<u64>() <= 21);
+        let turning = ["loom", "miri", "instructions", "as-root"];
+        let each_time = SUITES.iter().filter(|suite| !turning.contains(&suite.name));
+        let suites: Duration = each_time.filter_map(|suite| suite.quick).sum();
+        let now = crate::test::BUILD + suites + crate::rotation::TURNS;
+        assert!(now + TO_COME * LAYER <= WHOLE, "{now:?} now, and {TO_COME} layers to come");
         assert!(SUITES.iter().all(|suite| suite.quick.is_none_or(|quick| quick <= suite.full)));
     }
 
     #[test]
     fn loom_is_planned_for_the_targets_there_are() {
-        let (mut workspace, wanted) = (sample(), wanted());
-        let Plan::Run(steps) = loom(&Context { workspace: &workspace, wanted: &wanted }).unwrap() else {
-            panic!("the sample has a model")
-        };
+        let mut workspace = sample();
+        let Plan::Run(steps) = plan(loom, &workspace) else { panic!("the sample has a model") };
         let arguments: Vec<_> =
             steps[0].command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         let wish = "test --release --no-fail-fast --package viaduct-os --test loom_ring -- ring";
         assert_eq!(arguments.join(" "), wish);
         workspace.packages.clear();
-        let plan = loom(&Context { workspace: &workspace, wanted: &wanted }).unwrap();
-        assert!(matches!(plan, Plan::NotYet(_)));
+        assert!(matches!(plan(loom, &workspace), Plan::NotYet(_)));
     }
 
     #[test]
     fn miri_is_said_not_to_be_there_yet() {
-        let (mut workspace, wanted) = (sample(), wanted());
+        let mut workspace = sample();
         workspace.packages.clear();
-        let plan = miri(&Context { workspace: &workspace, wanted: &wanted }).unwrap();
-        assert!(matches!(plan, Plan::NotYet(_)));
+        assert!(matches!(plan(miri, &workspace), Plan::NotYet(_)));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::progress::seconds;
+use crate::suites::LAYER;
 use crate::tally::Tally;
 
 /// What became of a suite.
@@ -22,8 +23,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) verdict: Verdict,
     pub(crate) took: Duration,
-    /// Minutes.
-    pub(crate) budget: Option<u64>,
+    pub(crate) budget: Option<Duration>,
     pub(crate) tally: Tally,
     /// Tests that skipped themselves, with their reasons.
     pub(crate) skips: BTreeMap<String, Vec<String>>,
@@ -39,7 +39,7 @@ pub(crate) struct Counts {
 
 impl Row {
     /// A line for something that is no test.
-    pub(crate) fn new(name: &str, verdict: Verdict, took: Duration, budget: Option<u64>) -> Self {
+    pub(crate) fn new(name: &str, verdict: Verdict, took: Duration, budget: Option<Duration>) -> Self {
         Self { name: name.to_owned(), verdict, took, budget, tally: Tally::default(), skips: BTreeMap::new() }
     }
 
@@ -48,7 +48,14 @@ impl Row {
     }
 
     fn is_over_budget(&self) -> bool {
-        self.budget.is_some_and(|minutes| self.took > Duration::from_secs(60 * minutes))
+        self.budget.is_some_and(|budget| self.took > budget)
+    }
+
+    /// Takes the tests out that skipped themselves, for another suite to run them.
+    pub(crate) fn hand_on_skips(&mut self) -> Vec<String> {
+        let skips = std::mem::take(&mut self.skips);
+        self.tally.passed = self.tally.passed.saturating_sub(skips.len() as u64);
+        skips.into_keys().collect()
     }
 
     /// A test that skipped itself returned early, which its harness calls passed. A failure outside of tests, such as
@@ -78,7 +85,7 @@ impl Row {
         } else {
             format!("{passed}/{failed}/{skipped}")
         };
-        let budget = self.budget.map_or_else(|| "-".to_owned(), |minutes| format!("{minutes} min"));
+        let budget = self.budget.map_or_else(|| "-".to_owned(), told);
         let over = if self.is_over_budget() { " OVER" } else { "" };
         [self.name.clone(), counts, seconds(self.took), format!("{budget}{over}"), result]
     }
@@ -94,12 +101,42 @@ impl Counts {
     }
 }
 
-/// Prints everything; the counts are the last line.
-pub(crate) fn print(rows: &[Row]) {
-    print!("{}", text(rows));
+/// All that a run came to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) rows: Vec<Row>,
+    /// What took turns, and which of it was in this run.
+    pub(crate) turns: Vec<String>,
 }
 
-fn text(rows: &[Row]) -> String {
+/// Packages whose tests are about several layers; every other one has the time of a layer.
+const WIDE: [&str; 3] = ["viaduct", "viaduct-conformance", "viaduct-faults"];
+
+/// Prints everything; the counts are the last line.
+pub(crate) fn print(outcome: &Outcome) {
+    print!("{}", text(outcome));
+}
+
+/// A budget as one says it.
+pub(crate) fn told(budget: Duration) -> String {
+    match budget.as_secs() {
+        short if !short.is_multiple_of(60) => format!("{short} s"),
+        long => format!("{} min", long / 60),
+    }
+}
+
+/// Packages that took more than a layer may: by the clock, their tests side by side as all are.
+fn over_quota(row: &Row) -> Vec<String> {
+    let all: f64 = row.tally.times.values().sum();
+    let share = |seconds: &f64| row.took.mul_f64(if all > 0.0 { seconds / all } else { 0.0 });
+    let layers = row.tally.times.iter().filter(|(package, _)| !WIDE.contains(&package.as_str()));
+    let over = layers.map(|(package, seconds)| (package, share(seconds))).filter(|(_, share)| *share > LAYER);
+    over.map(|(package, share)| format!("{package}: {}, and {} is the quota", seconds(share), told(LAYER)))
+        .collect()
+}
+
+fn text(outcome: &Outcome) -> String {
+    let rows = &outcome.rows;
     let mut text = format!("\n{}", table(rows));
     for row in rows.iter().filter(|row| !row.tally.failures.is_empty()) {
         text += &format!("\nfailed in {}:\n", row.name);
@@ -111,6 +148,21 @@ fn text(rows: &[Row]) -> String {
     }
     for row in rows.iter().filter(|row| row.tally.ignored > 0) {
         text += &format!("\nignored by attribute in {}: {}\n", row.name, row.tally.ignored);
+    }
+    for row in rows.iter().filter(|row| !row.tally.flaky.is_empty()) {
+        text += &format!("\nFLAKY in {} (failed, then passed):\n", row.name);
+        text.extend(row.tally.flaky.iter().map(|test| format!("  {test}\n")));
+    }
+    for row in rows {
+        text.extend(
+            over_quota(row)
+                .iter()
+                .map(|line| format!("\nOVER THE QUOTA of a layer in {}: {line}\n", row.name)),
+        );
+    }
+    if !outcome.turns.is_empty() {
+        text += "\nwhat takes turns (a full run has all of it):\n";
+        text.extend(outcome.turns.iter().map(|line| format!("  {line}\n")));
     }
     let Counts { passed, failed, skipped } = Counts::of(rows);
     text + &format!("\n{passed} passed, {failed} failed, {skipped} skipped\n")
@@ -134,7 +186,7 @@ mod tests {
     use super::*;
 
     fn row(verdict: Verdict, passed: u64, failed: u64) -> Row {
-        let mut row = Row::new("tests", verdict, Duration::from_secs(61), Some(1));
+        let mut row = Row::new("tests", verdict, Duration::from_secs(61), Some(Duration::from_secs(60)));
         row.tally = Tally { passed, failed, ..Tally::default() };
         row
     }
@@ -167,8 +219,36 @@ mod tests {
     fn the_last_line_is_the_counts_and_over_budget_is_said() {
         let mut row = row(Verdict::Passed, 5, 0);
         row.skips.insert("a::b".to_owned(), vec!["no strace".to_owned()]);
-        let text = text(&[row]);
+        let text = text(&Outcome { rows: vec![row], turns: vec!["loom: not in this run".to_owned()] });
+        assert!(text.contains("  loom: not in this run\n"), "{text}");
         assert!(text.ends_with("\n4 passed, 0 failed, 1 skipped\n"), "{text}");
         assert!(text.contains("OVER") && text.contains("a::b: no strace"), "{text}");
+    }
+
+    #[test]
+    fn tests_that_another_suite_runs_are_not_counted_here() {
+        let mut row = row(Verdict::Passed, 5, 0);
+        row.skips.insert("a::b".to_owned(), vec!["needs root".to_owned()]);
+        assert_eq!(row.hand_on_skips(), ["a::b"]);
+        assert_eq!(Counts::of(&[row]), Counts { passed: 4, failed: 0, skipped: 0 });
+    }
+
+    #[test]
+    fn a_layer_that_takes_too_long_is_named() {
+        let mut row = row(Verdict::Passed, 5, 0);
+        row.took = Duration::from_secs(100);
+        let times = [("viaduct-slow", 180.0), ("viaduct-quick", 10.0), ("viaduct", 190.0)];
+        row.tally.times = times.map(|(package, time)| (package.to_owned(), time)).into();
+        let over = over_quota(&row);
+        assert_eq!(over.len(), 1);
+        assert!(over[0].starts_with("viaduct-slow: 47"), "{over:?}");
+    }
+
+    #[test]
+    fn budgets_are_said_in_minutes_where_they_are_whole() {
+        assert_eq!(
+            (told(Duration::from_secs(120)), told(Duration::from_secs(45))),
+            ("2 min".to_owned(), "45 s".to_owned())
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Counting tests by reading what libtest and nextest print.
 
+use std::collections::BTreeMap;
+
 /// Who prints the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Harness {
@@ -10,7 +12,7 @@ pub(crate) enum Harness {
 }
 
 /// Tests counted in the output of a command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) harness: Harness,
     pub(crate) passed: u64,
@@ -18,6 +20,10 @@ pub(crate) struct Tally {
     pub(crate) ignored: u64,
     /// The tests that failed, once each.
     pub(crate) failures: Vec<String>,
+    /// Tests that failed and passed when they were tried again.
+    pub(crate) flaky: Vec<String>,
+    /// Seconds that the tests of each package took, one test after the other.
+    pub(crate) times: BTreeMap<String, f64>,
     /// With a filter nextest calls skipped what was not asked for.
     pub(crate) filtered: bool,
 }
@@ -39,6 +45,10 @@ impl Tally {
         self.failed += other.failed;
         self.ignored += other.ignored;
         self.failures.extend(other.failures.iter().cloned());
+        self.flaky.extend(other.flaky.iter().cloned());
+        for (package, seconds) in &other.times {
+            *self.times.entry(package.clone()).or_default() += seconds;
+        }
     }
 
     fn read_libtest(&mut self, line: &str) {
@@ -54,8 +64,21 @@ impl Tally {
     fn read_nextest(&mut self, line: &str) {
         if let Some((_, rest)) = line.split_once("] ").filter(|_| line.starts_with("Summary [")) {
             self.read_nextest_summary(rest);
-        } else if let Some(name) = nextest_failure(line) {
-            self.add_failure(name);
+        } else if let Some(status) = NextestLine::parse(line) {
+            self.read_nextest_line(&status);
+        }
+    }
+
+    fn read_nextest_line(&mut self, line: &NextestLine) {
+        if line.word == "FLAKY" {
+            if !self.flaky.iter().any(|known| known == line.name) {
+                self.flaky.push(line.name.to_owned());
+            }
+        } else if line.is_bad() {
+            self.add_failure(line.name);
+        } else if let ("PASS", Some(seconds)) = (line.word, line.seconds) {
+            let package = line.name.split([':', ' ']).next().unwrap_or_default();
+            *self.times.entry(package.to_owned()).or_default() += seconds;
         }
     }
 
@@ -95,20 +118,46 @@ impl Tally {
     }
 }
 
-/// `FAIL [   0.2s] ( 9/52) package test`; other words than FAIL are signals and time-outs.
-fn nextest_failure(line: &str) -> Option<&str> {
-    const HARMLESS: [&str; 9] = ["PASS", "LEAK", "SLOW", "SKIP", "START", "SETUP", "TRY", "RETRY", "FLAKY"];
-    let (word, rest) = line.split_once(" [")?;
-    let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
-    if !is_word || HARMLESS.contains(&word) {
-        return None;
+/// `FAIL [   0.2s] ( 9/52) package test`, with `TRY 3 ` in front or ` 2/3` behind the word where tests are tried again;
+/// an attempt that is not the last has no number in the parentheses.
+#[derive(Debug)]
+struct NextestLine<'a> {
+    word: &'a str,
+    seconds: Option<f64>,
+    last: bool,
+    name: &'a str,
+}
+
+impl<'a> NextestLine<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (head, rest) = line.split_once(" [")?;
+        let (word, attempts) = match head.split_once(' ') {
+            None => (head, None),
+            Some(("TRY", rest)) => rest.split_once(' ').map(|(number, word)| (word, Some(number)))?,
+            Some((word, number)) => (word, Some(number)),
+        };
+        let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'/');
+        if !is_word || !attempts.is_none_or(is_number) {
+            return None;
+        }
+        let (time, name) = rest.split_once("] ")?;
+        let time = time.trim_start_matches('>').trim().strip_suffix('s')?;
+        let name = name.trim_start();
+        let (place, name) = match name.strip_prefix('(').and_then(|rest| rest.split_once(") ")) {
+            Some((place, name)) => (Some(place), name),
+            None => (None, name),
+        };
+        let last = place.is_none_or(|place| place.contains('/'));
+        Some(Self { word, seconds: time.parse().ok(), last, name })
     }
-    let (time, name) = rest.split_once("] ")?;
-    if !time.trim_start_matches('>').trim().ends_with('s') {
-        return None;
+
+    /// Other words than FAIL are signals and time-outs.
+    fn is_bad(&self) -> bool {
+        const HARMLESS: [&str; 9] =
+            ["PASS", "LEAK", "SLOW", "SKIP", "START", "SETUP", "TRY", "RETRY", "FLAKY"];
+        self.last && !HARMLESS.contains(&self.word)
     }
-    let name = name.trim_start();
-    Some(name.strip_prefix('(').and_then(|rest| rest.split_once(") ")).map_or(name, |(_, name)| name))
 }
 
 fn numbers(counts: &str, separator: char) -> impl Iterator<Item = (u64, &str)> {
@@ -174,6 +223,41 @@ mod tests {
         );
         assert_eq!((tally.passed, tally.failed, tally.ignored), (3, 2, 4));
         assert_eq!(tally.failures, ["pkg::bin two", "pkg::bin three"]);
+    }
+
+    #[test]
+    fn a_test_that_passes_when_tried_again_is_flaky_and_no_failure() {
+        let tally = read(
+            Harness::Nextest,
+            &[
+                "  TRY 1 FAIL [   0.234s] (───) pkg flaky",
+                "  TRY 2 PASS [   0.006s] (2/4) pkg flaky",
+                "  TRY 1 ABRT [   0.010s] (───) pkg crash",
+                "  TRY 3 ABRT [   0.010s] (1/4) pkg crash",
+                "     Summary [   0.626s] 2 tests run: 1 passed (1 flaky), 1 failed, 0 skipped",
+                "   FLAKY 2/3 [   0.006s] (2/4) pkg flaky",
+                "  TRY 3 ABRT [   0.010s] (1/4) pkg crash",
+            ],
+        );
+        assert_eq!((tally.passed, tally.failed), (1, 1));
+        assert_eq!(
+            (tally.flaky, tally.failures),
+            (vec!["pkg flaky".to_owned()], vec!["pkg crash".to_owned()])
+        );
+    }
+
+    #[test]
+    fn the_time_of_a_package_is_that_of_its_tests() {
+        let lines = [
+            "PASS [   1.500s] (1/3) pkg::main one",
+            "PASS [   0.500s] (2/3) pkg two",
+            "PASS [   2.000s] (3/3) other x",
+        ];
+        let times = read(Harness::Nextest, &lines).times;
+        assert_eq!(
+            times.into_iter().collect::<Vec<_>>(),
+            [("other".to_owned(), 2.0), ("pkg".to_owned(), 2.0)]
+        );
     }
 
     #[test]

@@ -59,3 +59,4 @@ pub mod resources;
 pub mod tempdir;
 pub mod unprivileged;
 pub mod watchdog;
+pub mod wheels;

@@ -1,7 +1,7 @@
 //! `cargo xtask instructions`: how many instructions the operations of the data path take, against baselines.
 //!
 //! ```text
-//!  build       the examples `instructions` of the packages below, in release mode, by themselves
+//!  build       the examples of the packages below, in release mode, by themselves
 //!  count       each operation twice under callgrind, with few rounds and with many
 //!  compare     with baselines.txt beside each program; --renew writes that file instead
 //! ```
@@ -12,6 +12,7 @@
 mod baselines;
 mod compare;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,14 +27,15 @@ use crate::workspace::{self, Workspace};
 use baselines::Baselines;
 use compare::{compare, table};
 
-const PROGRAM: &str = "instructions";
-
-/// Packages with an example of that name, and the files beside it.
-const COUNTED: &[(&str, &str)] = &[
-    ("viaduct-providers", "crates/providers/examples/instructions/baselines.txt"),
-    ("viaduct-sovia", "crates/sovia/examples/instructions/baselines.txt"),
-    ("viaduct-vipl", "capi/vipl/examples/instructions/baselines.txt"),
+/// Packages, their examples that are counted, and the files beside these.
+const COUNTED: &[(&str, &str, &str)] = &[
+    ("viaduct-providers", "instructions", "crates/providers/examples/instructions/baselines.txt"),
+    ("viaduct-sovia", "instructions", "crates/sovia/examples/instructions/baselines.txt"),
+    ("viaduct-vipl", "instructions", "capi/vipl/examples/instructions/baselines.txt"),
 ];
+/// What `cargo build` makes without further words.
+const DEFAULTS: [&str; 3] = ["viaduct", "viaduct-libsovia", "viaduct-vipl"];
+
 const MISSING: &str = "valgrind not found (apt-get install valgrind)";
 
 /// Rounds of the two runs. The difference is a multiple of a ring's length, so that what is done once a lap, or once a
@@ -53,8 +55,9 @@ pub(crate) fn plan(_context: &Context) -> Result<Plan> {
 pub(crate) fn run(workspace: &Workspace, renew: bool) -> Result<bool> {
     let Some(valgrind) = find_program("valgrind") else { bail!(MISSING) };
     let mut good = true;
-    for (package, file) in COUNTED {
-        good &= run_one(workspace, &valgrind, package, file, renew)?;
+    for (package, example, file) in COUNTED {
+        let program = build(workspace, package, example)?;
+        good &= run_one(workspace, &valgrind, &program, file, renew)?;
     }
     Ok(good)
 }
@@ -62,12 +65,11 @@ pub(crate) fn run(workspace: &Workspace, renew: bool) -> Result<bool> {
 fn run_one(
     workspace: &Workspace,
     valgrind: &Path,
-    package: &str,
+    program: &Path,
     baselines: &str,
     renew: bool,
 ) -> Result<bool> {
-    let program = build(workspace, package)?;
-    let now = Baselines { rustc: rustc_version()?, machine: machine(), counts: counts(valgrind, &program)? };
+    let now = Baselines { rustc: rustc_version()?, machine: machine(), counts: counts(valgrind, program)? };
     let file = workspace.root.join(baselines);
     let old = match std::fs::read_to_string(&file) {
         Ok(text) => text.parse().with_context(|| baselines.to_owned())?,
@@ -106,18 +108,43 @@ fn report(old: &Baselines, now: &Baselines, renew: bool) -> bool {
     bad.is_empty()
 }
 
-/// Builds the program by itself: with the whole workspace the features of the fault tests would be in it.
-fn build(workspace: &Workspace, package: &str) -> Result<PathBuf> {
+/// The release build of a run with counting: what users get and the programs, in one call, so that nothing is compiled
+/// twice. None while two programs have one name, since Cargo puts them into one folder.
+pub(crate) fn release_build() -> Option<Command> {
+    let names: BTreeSet<&str> = COUNTED.iter().map(|(_, example, _)| *example).collect();
+    if names.len() < COUNTED.len() {
+        return None;
+    }
+    let mut command = build_command();
+    let packages: BTreeSet<&str> =
+        DEFAULTS.into_iter().chain(COUNTED.iter().map(|(package, ..)| *package)).collect();
+    command.args(["--lib", "--bins"]);
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
+    command.args(names.iter().flat_map(|example| ["--example", example]));
+    Some(command)
+}
+
+fn build(workspace: &Workspace, package: &str, example: &str) -> Result<PathBuf> {
+    say(format_args!("building {example} of {package}"));
+    let mut command = release_build().unwrap_or_else(|| {
+        let mut command = build_command();
+        command.args(["--package", package, "--example", example]);
+        command
+    });
+    let status = command.arg("--quiet").status().context("cargo cannot be started")?;
+    ensure!(status.success(), "building {example} of {package}: {status}");
+    Ok(workspace.target_directory.join("release/examples").join(example))
+}
+
+/// Never the whole workspace, which would put the features of the fault tests into the programs.
+fn build_command() -> Command {
     let mut command = workspace::cargo();
-    command.args(["build", "--quiet", "--release", "--package", package, "--example", PROGRAM]);
+    command.args(["build", "--release"]);
     // Somebody's flags would make another program, or put it elsewhere.
     for stray in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(stray);
     }
-    say(format_args!("building {PROGRAM} of {package}"));
-    let status = command.status().context("cargo cannot be started")?;
-    ensure!(status.success(), "building {PROGRAM}: {status}");
-    Ok(workspace.target_directory.join("release/examples").join(PROGRAM))
+    command
 }
 
 fn counts(valgrind: &Path, program: &Path) -> Result<Vec<(String, f64)>> {
@@ -204,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_baselines_that_are_committed_can_be_read() {
-        for (_, file) in COUNTED {
+        for (_, _, file) in COUNTED {
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
             let baselines: Baselines = std::fs::read_to_string(file).unwrap().parse().unwrap();
             assert!(baselines.counts.len() > 5 && !baselines.rustc.is_empty());

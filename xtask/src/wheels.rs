@@ -1,0 +1,121 @@
+//! The Python packages that tests need: wheels in an environment of their own below `target/`, for every user to read.
+//!
+//! Like the Debian packages they are installed when missing, aloud. A test asks for one with `viaduct_kit::wheels`, and
+//! skips itself by name where it is not, so a machine without Python or without a network is no failure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use viaduct_kit::packages::find_program;
+use viaduct_kit::wheels::{FOLDER, is_there};
+
+use crate::progress::say;
+use crate::step::Step;
+use crate::tally::Tally;
+
+/// How long one call of pip may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A Python package with its version, since a test that compares with it means that one.
+#[derive(Clone, Copy, Debug)]
+struct Wheel {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// What the tests of this workspace need, sorted. A test names the same package in `need_wheel`.
+const WHEELS: &[Wheel] = &[];
+
+/// Installs what is missing, if allowed; says what it does and why it does not.
+pub(crate) fn provide(install: bool, target: &Path) {
+    provide_these(WHEELS, install, &target.join(FOLDER));
+}
+
+fn provide_these(wheels: &[Wheel], install: bool, folder: &Path) {
+    let missing: Vec<_> = wheels.iter().filter(|wheel| !wheel.is_in(folder)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let list = missing.iter().map(|wheel| wheel.name).collect::<Vec<_>>().join(" ");
+    let good = match (install, system_python()) {
+        (false, _) => Err("--no-install"),
+        (_, None) => Err("no python3 here"),
+        (true, Some(python)) => {
+            say(format_args!("wheels: installing {list}"));
+            let made = folder.join("bin/python").exists()
+                || run(Command::new(python).args(["-m", "venv"]).arg(folder));
+            let requirements = missing.iter().map(|wheel| format!("{}=={}", wheel.name, wheel.version));
+            let mut pip = Command::new(folder.join("bin/python"));
+            pip.args(["-m", "pip", "install", "--only-binary", ":all:", "--disable-pip-version-check"]);
+            (made && run(pip.args(requirements))).then_some(()).ok_or("pip failed")
+        }
+    };
+    match good {
+        Ok(()) => missing.iter().for_each(|wheel| wheel.note(folder)),
+        Err(reason) => {
+            say(format_args!("wheels: missing {list} ({reason}); tests that need them skip by name"));
+        }
+    }
+}
+
+impl Wheel {
+    fn is_in(self, folder: &Path) -> bool {
+        is_there(folder, self.name)
+            && fs::read_to_string(self.mark(folder)).is_ok_and(|text| text == self.version)
+    }
+
+    /// A file beside the packages says which version was installed.
+    fn note(self, folder: &Path) {
+        let _ = fs::write(self.mark(folder), self.version);
+    }
+
+    fn mark(self, folder: &Path) -> PathBuf {
+        viaduct_kit::wheels::mark(folder, self.name)
+    }
+}
+
+/// The one of the system: another may lie in a home that ordinary users cannot enter.
+fn system_python() -> Option<PathBuf> {
+    Some(PathBuf::from("/usr/bin/python3"))
+        .filter(|python| python.exists())
+        .or_else(|| find_program("python3"))
+}
+
+fn run(command: &mut Command) -> bool {
+    let mut own = Command::new(command.get_program());
+    own.args(command.get_args());
+    Step::new(own).run(PATIENCE, &mut Tally::default()).is_ok_and(|end| end.is_good())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use viaduct_kit::tempdir::TempDir;
+
+    #[test]
+    fn a_wheel_is_there_in_its_version_only() {
+        let folder = TempDir::new("wheels");
+        let wheel = Wheel { name: "thing", version: "1.0" };
+        assert!(!wheel.is_in(folder.path()));
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        fs::write(folder.join("bin/python"), "").unwrap();
+        wheel.note(folder.path());
+        assert!(wheel.is_in(folder.path()));
+        assert!(!Wheel { version: "2.0", ..wheel }.is_in(folder.path()));
+    }
+
+    #[test]
+    fn nothing_is_installed_without_leave_or_need() {
+        let folder = TempDir::new("wheels");
+        provide_these(&[Wheel { name: "thing", version: "1.0" }], false, &folder.join("venv"));
+        provide_these(&[], true, &folder.join("venv"));
+        assert!(!folder.join("venv").exists());
+    }
+
+    #[test]
+    fn the_table_is_sorted_without_doubles() {
+        assert!(WHEELS.is_sorted_by(|one, two| one.name < two.name));
+    }
+}
