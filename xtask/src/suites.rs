@@ -52,6 +52,7 @@ pub(crate) const SUITES: &[Suite] = &[
         plan: ordinary::plan_rest,
     },
     Suite { name: "doc-tests", quick: Some(seconds(45)), full: minutes(3), filters: false, plan: doc_tests },
+    Suite { name: "fuzz", quick: None, full: minutes(15), filters: false, plan: fuzz },
     Suite { name: "loom", quick: Some(minutes(2)), full: minutes(30), filters: false, plan: loom },
     Suite { name: "miri", quick: Some(minutes(3)), full: minutes(20), filters: false, plan: miri },
     Suite {
@@ -163,6 +164,29 @@ fn loom(context: &Context) -> Result<Plan> {
     Ok(Plan::Run(by_package.iter().map(|(package, targets)| step(package, targets)).collect()))
 }
 
+/// A minute of each target of `fuzz/`, where cargo-fuzz is installed. The tests of a full run give parsers a minute of
+/// spoiled messages each on the stable compiler, with or without it.
+fn fuzz(context: &Context) -> Result<Plan> {
+    if !succeeds(nightly_cargo().args(["fuzz", "--version"])) {
+        let hint = "cargo install cargo-fuzz, with a nightly toolchain";
+        return Ok(Plan::Skip(format!("no cargo-fuzz ({hint}); the tests above spoil messages without it")));
+    }
+    let manifest = std::fs::read_to_string(context.workspace.root.join("fuzz/Cargo.toml"))?;
+    let step = |target: &str| {
+        let mut command = nightly_cargo();
+        command.args(["fuzz", "run", target, "--", "-max_total_time=60"]);
+        Step::new(command)
+    };
+    Ok(Plan::Run(fuzz_targets(&manifest).into_iter().map(step).collect()))
+}
+
+/// The names behind `[[bin]]` in the manifest of `fuzz/`.
+fn fuzz_targets(manifest: &str) -> Vec<&str> {
+    let lines: Vec<&str> = manifest.lines().collect();
+    let names = lines.windows(2).filter(|pair| pair[0] == "[[bin]]");
+    names.filter_map(|pair| pair[1].strip_prefix("name = \"")?.strip_suffix('"')).collect()
+}
+
 /// Packages ask for Miri in their manifest: `[package.metadata.xtask]`, `miri = ["--lib"]`.
 fn miri(context: &Context) -> Result<Plan> {
     let packages = &context.workspace.packages;
@@ -256,6 +280,20 @@ mod tests {
         assert_eq!(arguments.join(" "), wish);
         workspace.packages.clear();
         assert!(matches!(plan(loom, &workspace), Plan::NotYet(_)));
+    }
+
+    #[test]
+    fn every_parser_that_peers_feed_is_fuzzed() {
+        let manifest = include_str!("../../fuzz/Cargo.toml");
+        let targets = fuzz_targets(manifest);
+        assert!(
+            ["ofi_wire", "shm_wire", "sovia_wire"].iter().all(|name| targets.contains(name)),
+            "{targets:?}"
+        );
+        for target in targets {
+            let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets");
+            assert!(std::path::Path::new(file).join(target).with_extension("rs").exists(), "{target}");
+        }
     }
 
     #[test]

@@ -23,6 +23,9 @@
 pub mod auto;
 mod bell;
 pub mod config;
+#[cfg(any(feature = "fuzzing", all(test, not(loom))))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod loopback;
 pub mod ofi;
 mod parties;

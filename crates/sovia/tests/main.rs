@@ -9,4 +9,5 @@ mod pair;
 mod protocol;
 mod streams;
 mod users;
+mod wire;
 mod world;

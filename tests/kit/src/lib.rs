@@ -17,6 +17,8 @@
 //!  needs several hosts            hosts::Hosts                              network namespaces, links that can be cut
 //!  needs hosts with sshd          cluster::Cluster                          keys made for it
 //!  waits for another's state      process::{is_stopped, has_ended}           what the kernel says of it
+//!  reads hostile input            fuzz::spoil                               right messages with something wrong
+//!  needs a Python package         wheels::need_wheel                        skipped by name, as programs are
 //!  takes long                     effort::{full, scaled}                    more rounds with --full
 //! ```
 //!
@@ -51,6 +53,7 @@ pub mod cc;
 pub mod child;
 pub mod cluster;
 pub mod effort;
+pub mod fuzz;
 pub mod hosts;
 pub mod leaks;
 pub mod packages;

@@ -42,7 +42,7 @@ mod sys;
 mod tests;
 mod vi;
 mod watch;
-mod wire;
+pub(crate) mod wire;
 
 use std::path::Path;
 use std::sync::Mutex;

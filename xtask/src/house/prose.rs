@@ -1,0 +1,98 @@
+//! Words of comments and documentation: they name who acts, and a first sentence stands by itself.
+//!
+//! A comment that says "who" or "nobody" leaves the reader to find out whether it is the sender, the owner thread or the
+//! caller. A documentation comment that begins with "The same" is shown alone in lists, where it says nothing.
+
+use std::path::Path;
+
+use super::{Finding, Severity, TextFile};
+
+/// Words that hide an actor.
+const VAGUE: [&str; 4] = ["who", "whoever", "nobody", "somebody"];
+
+/// Lines with such a word that are accepted. Lower it as they are rewritten; 80 is the aim.
+const MOST: usize = 573;
+
+const MEND: &str = "name the actor: sender, receiver, owner thread, control thread, peer, caller";
+
+pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
+    let sources: Vec<&TextFile> =
+        files.iter().filter(|file| file.is_rust() && is_source(&file.path)).collect();
+    let vague = places(&sources, is_vague);
+    let same = places(&sources, begins_with_the_same);
+    let mut findings = Vec::new();
+    if let Some((file, line)) = vague.get(MOST) {
+        let what = format!("{} lines say who, whoever, nobody or somebody; {MOST} is the most", vague.len());
+        findings.push(Finding::error(file, *line, what, MEND));
+    }
+    if let Some((file, line)) = same.first() {
+        let what = format!("{} documentation comments begin with \"The same\"", same.len());
+        let mend = "say what it is in a sentence that can stand alone";
+        findings.push(Finding { severity: Severity::Warning, ..Finding::error(file, *line, what, mend) });
+    }
+    findings
+}
+
+/// Every line for which `is` holds.
+fn places<'a>(files: &[&'a TextFile], is: fn(&str) -> bool) -> Vec<(&'a Path, usize)> {
+    let lines = files.iter().flat_map(|file| {
+        file.text.lines().enumerate().map(move |(index, line)| (file.path.as_path(), index + 1, line))
+    });
+    lines.filter(|(_, _, line)| is(line)).map(|(path, number, _)| (path, number)).collect()
+}
+
+/// `crates/NAME/src/...` and `capi/NAME/src/...`.
+fn is_source(path: &Path) -> bool {
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    matches!((parts.next(), parts.next(), parts.next()), (Some("crates" | "capi"), Some(_), Some("src")))
+}
+
+/// Whether a line has such a word. `"nobody"` is a user, and so is `NOBODY`.
+fn is_vague(line: &str) -> bool {
+    let mut at = 0;
+    line.split(|char: char| !(char.is_alphanumeric() || char == '_')).any(|word| {
+        let (start, end) = (at, at + word.len());
+        at = end + line[end..].chars().next().map_or(0, char::len_utf8);
+        let quoted = line[..start].ends_with('"') && line[end..].starts_with('"');
+        let constant = word.chars().all(|char| char.is_uppercase());
+        !quoted && !constant && VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague))
+    })
+}
+
+fn begins_with_the_same(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("/// The same") || line.starts_with("//! The same")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::file;
+    use super::*;
+
+    #[test]
+    fn an_actor_without_a_name_is_found() {
+        for line in ["// Who waits here", "/// whoever", "//! for nobody.", "let x; // (somebody)"] {
+            assert!(is_vague(line), "{line}");
+        }
+        for line in ["command.user(\"nobody\")", "const NOBODY: u32 = 1;", "// the whole", "fn who_am_i() {}"]
+        {
+            assert!(!is_vague(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_few_are_accepted_and_more_are_not() {
+        let lines = |count: usize| file("crates/a/src/lib.rs", &"// who\n".repeat(count));
+        assert_eq!(check(&[lines(MOST)]), []);
+        let found = check(&[lines(MOST + 1)]);
+        assert_eq!((found.len(), found[0].line, found[0].severity), (1, MOST + 1, Severity::Error));
+        let elsewhere = [file("tests/a/src/lib.rs", &"// who\n".repeat(MOST + 1))];
+        assert_eq!(check(&elsewhere), []);
+    }
+
+    #[test]
+    fn a_first_sentence_that_leans_on_another_is_warned_of() {
+        let found = check(&[file("capi/a/src/lib.rs", "//! What it is.\n    /// The same, but longer.\n")]);
+        assert_eq!((found.len(), found[0].line, found[0].severity), (1, 2, Severity::Warning));
+    }
+}
