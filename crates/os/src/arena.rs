@@ -4,6 +4,7 @@
 //! (Millennium Sort, section 3.2, DiskMemPool). How the memory is divided, and which thread may touch which part, is the
 //! business of the owner.
 
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::error::OsError;
@@ -88,6 +89,36 @@ impl Drop for Arena {
     }
 }
 
+/// A long list of numbers in an arena of its own, zero at first.
+#[derive(Debug)]
+pub struct Numbers {
+    arena: Arena,
+    count: usize,
+}
+
+impl Numbers {
+    /// `count` zeros.
+    pub fn new(count: usize) -> Result<Numbers, OsError> {
+        Ok(Numbers { arena: Arena::new(count * size_of::<u128>())?, count })
+    }
+}
+
+impl Deref for Numbers {
+    type Target = [u128];
+
+    fn deref(&self) -> &[u128] {
+        // SAFETY: the arena has room for `count` numbers, is aligned for them and initialised; it belongs to this value alone.
+        unsafe { std::slice::from_raw_parts(self.arena.as_ptr().cast(), self.count) }
+    }
+}
+
+impl DerefMut for Numbers {
+    fn deref_mut(&mut self) -> &mut [u128] {
+        // SAFETY: as above, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.arena.as_ptr().cast(), self.count) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +135,8 @@ mod tests {
             assert_eq!(*arena.as_ptr().add(8192), 0);
         }
         assert_eq!(Arena::new(1).unwrap().len(), 4096);
+        let mut numbers = Numbers::new(1000).unwrap();
+        numbers[999] = 1 << 100;
+        assert_eq!((numbers.len(), numbers[0], numbers[999]), (1000, 0, 1 << 100));
     }
 }

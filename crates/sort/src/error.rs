@@ -17,6 +17,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The output is not what it has to be: a defect, which is found before the output gets its name.
+    #[error("the proof failed: {0}; hint: this is a defect of the program or of the machine's memory")]
+    Proof(String),
     /// Options that do not go together.
     #[error("{0}")]
     Usage(String),

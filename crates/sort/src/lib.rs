@@ -28,11 +28,30 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+mod engine;
+mod entries;
 mod error;
+mod external;
 pub mod generate;
+mod kernel;
+mod order;
+mod ordered;
+mod report;
+mod sort;
+mod spill;
+mod splitters;
 pub mod summary;
+mod text;
+mod writer;
 
+pub use engine::{looks_like_lines, refuse_text, sort};
 pub use error::Error;
+pub use order::KeyField;
+pub use ordered::{Disorder, find_disorder};
+pub use report::{EdgeReport, NodeReport, Phases, Report};
+pub use sort::{Input, MOST_MODEST, Progress, Records, Settings, Target};
+pub use text::TextKey;
+pub use viaduct_river::disk::{Direct, Partial};
 
 /// Bytes of a record of the benchmark.
 pub const RECORD: usize = 100;

@@ -1,8 +1,9 @@
-//! `viaduct sort gen` and `viaduct sort check`: the words and answers of gensort and valsort.
+//! `viaduct sort`, with the words of GNU sort, gensort and valsort: what it answers, and what it leaves behind.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
 use viaduct_kit::tempdir::TempDir;
 
 fn sort(folder: &Path, args: &[&str]) -> Output {
@@ -68,4 +69,121 @@ fn a_cut_record_and_an_empty_file_are_refused() {
     assert!(said(&answer).contains("50 bytes at offset 200"), "{}", said(&answer));
     std::fs::write(folder.path().join("empty"), []).unwrap();
     assert_eq!(sort(folder.path(), &["check", "empty"]).status.code(), Some(1));
+}
+
+/// The names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_sort_proves_itself_and_tells_what_its_edges_carried() {
+    let folder = TempDir::new("sort-verb");
+    sort(folder.path(), &["gen", "20K", "-o", "x"]);
+    let done = sort(folder.path(), &["x", "-o", "y", "--summary", "s"]);
+    assert_eq!((done.status.code(), said(&done)), (Some(0), String::new()));
+    let check = sort(folder.path(), &["check", "y"]);
+    assert_eq!(check.status.code(), Some(0), "{}", said(&check));
+    let summary: Value = serde_json::from_slice(&std::fs::read(folder.path().join("s")).unwrap()).unwrap();
+    assert_eq!((&summary["records"], &summary["passes"]), (&20_000.into(), &1.into()));
+    assert!(said(&check).contains(summary["checksum"].as_str().unwrap()));
+    for edge in summary["nodes"][0]["edges"].as_array().unwrap() {
+        assert_eq!((&edge["records"], &edge["bytes"]), (&20_000.into(), &2_000_000.into()), "{edge}");
+    }
+    for phase in ["overhead", "read", "sort", "write"] {
+        assert!(summary["nodes"][0]["phases"][phase].is_number());
+    }
+    // The output may be the input.
+    let done = sort(folder.path(), &["x", "-o", "x"]);
+    assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    assert_eq!(
+        std::fs::read(folder.path().join("x")).unwrap(),
+        std::fs::read(folder.path().join("y")).unwrap()
+    );
+    assert_eq!(names(folder.path()), ["s", "x", "y"]);
+}
+
+#[test]
+fn pipes_several_inputs_and_an_empty_one_are_sorted() {
+    let folder = TempDir::new("sort-pipe");
+    let root = folder.path();
+    std::fs::write(root.join("a"), "pear\napple").unwrap();
+    std::fs::write(root.join("b"), "fig\n\n").unwrap();
+    let done = sort(root, &["--lines", "a", "b"]);
+    assert_eq!(done.stdout, b"\napple\nfig\npear\n", "{}", said(&done));
+    let program = env!("CARGO_BIN_EXE_viaduct");
+    let script = format!("cat a b | {program} sort -r --lines - | {program} sort -u --lines");
+    let piped = Command::new("sh").args(["-c", &script]).current_dir(root).output().unwrap();
+    assert_eq!(piped.stdout, b"\napplefig\npear\n", "{}", said(&piped));
+    std::fs::write(root.join("none"), "").unwrap();
+    let done = sort(root, &["none", "-o", "empty"]);
+    assert_eq!((done.status.code(), std::fs::read(root.join("empty")).unwrap().len()), (Some(0), 0));
+}
+
+#[test]
+fn failures_have_a_cause_and_leave_no_output() {
+    let folder = TempDir::new("sort-fail");
+    let root = folder.path();
+    std::fs::write(root.join("text"), "one line\nanother line\n".repeat(50)).unwrap();
+    std::fs::write(root.join("cut"), [7; 1050]).unwrap();
+    std::fs::create_dir(root.join("folder")).unwrap();
+    sort(root, &["gen", "200K", "-o", "big"]);
+    let cases: [(&[&str], &str); 10] = [
+        (&["text", "-o", "out"], "--lines"),
+        (&["cut", "-o", "out"], "50 bytes at offset 1000"),
+        (&["missing", "-o", "out"], "missing"),
+        (&["folder", "-o", "out"], "folder"),
+        (&["big", "-o", "no/such/out"], "no/such/out"),
+        (&["big", "-o", "out", "--memory", "16M", "--tmp", "no/tmp"], "no/tmp"),
+        (&["big", "-o", "out", "--at", "95:10"], "95:10"),
+        (&["big", "-o", "/dev/full"], "/dev/full"),
+        (&["big", "-o", "out", "-k1,1f"], "letter f"),
+        (&["big", "-o", "out", "--version-sort"], "--version-sort"),
+    ];
+    for (args, cause) in cases {
+        let answer = sort(root, args);
+        assert_eq!(answer.status.code(), Some(2), "{args:?}: {}", said(&answer));
+        assert!(said(&answer).contains(cause), "{args:?}: {}", said(&answer));
+        assert_eq!(names(root), ["big", "cut", "folder", "text"], "{args:?}");
+    }
+    let done = sort(root, &["cut", "-o", "out", "--partial", "drop"]);
+    assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    assert_eq!(std::fs::read(root.join("out")).unwrap().len(), 1000);
+}
+
+#[test]
+fn a_killed_sort_leaves_nothing() {
+    let folder = TempDir::new("sort-kill");
+    let root = folder.path();
+    let fifo = root.join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    command.args(["sort", "--lines", "fifo", "-o", "out", "--memory", "16M"]).current_dir(root);
+    let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+    // More than fits into memory, and no end: the sort spills, and waits.
+    let mut pipe = std::fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    let line = [b'x'; 1 << 16];
+    for _ in 0..320 {
+        std::io::Write::write_all(&mut pipe, &line).unwrap();
+        std::io::Write::write_all(&mut pipe, b"\n").unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(names(root), ["fifo"]);
+}
+
+#[test]
+fn the_order_of_files_is_checked() {
+    let folder = TempDir::new("sort-c");
+    let root = folder.path();
+    std::fs::write(root.join("good"), "a 2\nb 1\nb 1\n").unwrap();
+    assert_eq!(sort(root, &["-c", "--lines", "good"]).status.code(), Some(0));
+    for (args, number) in [(&["-c", "-k2,2n", "good"], 2), (&["-c", "-u", "good"], 3)] {
+        let answer = sort(root, args);
+        assert_eq!(answer.status.code(), Some(1));
+        assert!(said(&answer).contains(&format!("good:{number}: disorder: b 1")), "{}", said(&answer));
+    }
 }

@@ -57,6 +57,11 @@ impl Output {
         &self.path
     }
 
+    /// The folder that it will lie in.
+    pub fn folder(&self) -> &Path {
+        folder_of(&self.path)
+    }
+
     /// Reserves space, so that a full disk is found out before any work.
     pub fn reserve(&self, len: u64) -> Result<(), Error> {
         let failed = |error: viaduct_os::error::OsError| {

@@ -115,7 +115,8 @@ impl Source for StreamSource {
         buffer.set_position(state.position);
         buffer.set_sequence(state.sequence);
         state.position += buffer.len() as u64;
-        state.sequence += 1;
+        // A buffer that is longer than those of the pool counts as several.
+        state.sequence += buffer.len().div_ceil(self.pool.buffer_size()).max(1) as u64;
         drop(state);
         buffer.set_records(self.format.count(buffer.data()));
         self.edge.carried(buffer.len(), buffer.records());

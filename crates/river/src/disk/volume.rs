@@ -134,6 +134,20 @@ impl Volume {
         Ok(wanted - into.len())
     }
 
+    /// As [`Volume::read_at`], past the page cache where that is on and the range allows it.
+    pub fn read_block(&self, into: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let aligned = into.len().is_multiple_of(BLOCK) && (into.as_ptr() as usize).is_multiple_of(512);
+        let got = match self.direct_at(offset, into.len()).filter(|_| aligned) {
+            Some((file, at)) => file.read_at(into, at).unwrap_or(0),
+            None => 0,
+        };
+        // What was refused or cut short is read the ordinary way, which also tells the cause.
+        if got == into.len() {
+            return Ok(got);
+        }
+        Ok(got + self.read_at(&mut into[got..], offset + got as u64)?)
+    }
+
     /// Writes all of `from` at `offset`: whole blocks past the page cache where that is on, edges through it.
     pub fn write_at(&self, mut from: &[u8], mut offset: u64) -> Result<(), Error> {
         while !from.is_empty() {

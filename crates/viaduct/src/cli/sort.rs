@@ -2,13 +2,119 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_required = true)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SortArgs {
     #[command(subcommand)]
     pub(crate) verb: Option<SortVerb>,
+    /// Files to sort; `-` or none for standard input
+    pub(crate) files: Vec<PathBuf>,
+    /// The file to write, which may be one of the inputs; it has its name once it is complete [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Sort lines of text, in the order of GNU sort with LC_ALL=C
+    #[arg(long)]
+    pub(crate) lines: bool,
+    /// Bytes of a record [default: 100]
+    #[arg(long, value_name = "BYTES", conflicts_with = "lines")]
+    pub(crate) record_size: Option<usize>,
+    /// Where a field of the key lies in a record, the most important first; with :r greatest first [default: 0:10]
+    #[arg(long, value_name = "OFFSET:LENGTH[:r]", value_parser = field, conflicts_with = "lines")]
+    pub(crate) at: Vec<(usize, usize, bool)>,
+    /// Greatest first
+    #[arg(short, long)]
+    pub(crate) reverse: bool,
+    /// Equal keys keep the order of the input; without it the whole record decides
+    #[arg(short, long)]
+    pub(crate) stable: bool,
+    /// Say whether the input is in order, and write nothing
+    #[arg(short, long, conflicts_with = "output")]
+    pub(crate) check: bool,
+    /// A key of lines: FIELD[.CHAR][nrb][,FIELD[.CHAR][nrb]], the most important first
+    #[arg(short, long, value_name = "KEYDEF", help_heading = "Lines")]
+    pub(crate) key: Vec<String>,
+    /// Separator of fields [default: from non-blank to blank]
+    #[arg(short = 't', long, value_name = "CHAR", help_heading = "Lines")]
+    pub(crate) field_separator: Option<String>,
+    /// Compare as numbers
+    #[arg(short, long, help_heading = "Lines")]
+    pub(crate) numeric_sort: bool,
+    /// Blanks before a field do not count
+    #[arg(short = 'b', long, help_heading = "Lines")]
+    pub(crate) ignore_leading_blanks: bool,
+    /// Of lines with equal keys keep the first
+    #[arg(short, long, help_heading = "Lines")]
+    pub(crate) unique: bool,
+    /// Lines end with a zero byte
+    #[arg(short, long, help_heading = "Lines")]
+    pub(crate) zero_terminated: bool,
+    /// The inputs are sorted already
+    #[arg(short, long, help_heading = "Lines")]
+    pub(crate) merge: bool,
+    /// Memory to use: bytes, with K, M, G for powers of 1,024 [default: 80 % of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Machine")]
+    pub(crate) memory: Option<u64>,
+    /// As --memory, in GNU's units: KiB without a letter
+    #[arg(short = 'S', long, value_name = "SIZE", value_parser = gnu_size, conflicts_with = "memory", help_heading = "Machine")]
+    pub(crate) buffer_size: Option<u64>,
+    /// A folder for temporary files; several share the work [default: that of the output]
+    #[arg(
+        short = 'T',
+        long = "tmp",
+        alias = "temporary-directory",
+        value_name = "DIR",
+        help_heading = "Machine"
+    )]
+    pub(crate) tmp: Vec<PathBuf>,
+    /// Threads [default: one a core]
+    #[arg(long, alias = "threads", value_name = "N", help_heading = "Machine")]
+    pub(crate) parallel: Option<usize>,
+    /// Read and write past the page cache
+    #[arg(long, value_enum, default_value_t, help_heading = "Machine")]
+    pub(crate) direct: DirectArg,
+    /// Prove order and checksum of the output
+    #[arg(long, value_enum, default_value_t, help_heading = "Machine")]
+    pub(crate) checksum: Switch,
+    /// A piece of a record at the end of a file
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) partial: PartialArg,
+    /// Write what was done to this file in JSON: phases, edges, checksum; `-` for standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) summary: Option<PathBuf>,
+}
+
+/// Whether files are used past the page cache.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum DirectArg {
+    /// Where it is likely to win
+    #[default]
+    Auto,
+    /// Wherever the file system allows it
+    On,
+    /// Never
+    Off,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// Do
+    #[default]
+    On,
+    /// Do not
+    Off,
+}
+
+/// What is done with a piece of a record.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum PartialArg {
+    /// It is an error
+    #[default]
+    Refuse,
+    /// It is left out
+    Drop,
 }
 
 #[derive(Debug, Subcommand)]
@@ -68,8 +174,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     pub(crate) record_size: usize,
     /// Where the key lies: OFFSET:LENGTH
-    #[arg(long, value_name = "AT:LEN", default_value = "0:10", value_parser = place)]
-    pub(crate) key: (usize, usize),
+    #[arg(long, value_name = "OFFSET:LENGTH", default_value = "0:10", value_parser = place)]
+    pub(crate) at: (usize, usize),
 }
 
 /// A number, with K, M, G for powers of 1,000.
@@ -92,8 +198,42 @@ pub(crate) fn place(text: &str) -> Result<(usize, usize), String> {
     if len == 0 { Err("a key has at least one byte".to_owned()) } else { Ok((offset, len)) }
 }
 
+/// OFFSET:LENGTH, or OFFSET:LENGTH:r.
+fn field(text: &str) -> Result<(usize, usize, bool), String> {
+    let (range, descending) = match text.strip_suffix(":r") {
+        Some(range) => (range, true),
+        None => (text, false),
+    };
+    place(range).map(|(offset, len)| (offset, len, descending))
+}
+
+/// Bytes, with K, M, G, T for powers of 1,024.
+fn size(text: &str) -> Result<u64, String> {
+    with_unit(text, 0)
+}
+
+/// As GNU sort has it: KiB without a letter, b for bytes.
+fn gnu_size(text: &str) -> Result<u64, String> {
+    with_unit(text, 10)
+}
+
+fn with_unit(text: &str, plain: u32) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'b') => (&text[..text.len() - 1], 0),
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        Some(b't' | b'T') => (&text[..text.len() - 1], 40),
+        _ => (text, plain),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a size such as 256M or 4G".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
 pub(crate) const SORT_HELP: &str = "\
 Examples:
-  viaduct sort gen 10M -o input
-  viaduct sort check output
+  viaduct sort gen 10M -o input && viaduct sort input -o output && viaduct sort check output
+  viaduct sort --memory 256M --tmp /disk1 --tmp /disk2 huge -o sorted
+  viaduct sort --record-size 64 --at 8:8 --at 0:4:r data -o sorted
+  viaduct sort -k2,2n -t: names.txt
   viaduct sort check -o part1.sum part1 && cat part*.sum > all && viaduct sort check -s all";

@@ -1,21 +1,144 @@
 //! `viaduct sort`: arguments and output; the work is in `viaduct-sort`.
 
-use std::io::{self, Write};
+mod words;
+
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use viaduct_sort::check::{Check, Checked, KeyRule, Summary};
 use viaduct_sort::generate::{Generator, Style};
+use viaduct_sort::{Direct, Input, KeyField, Partial, Progress, Records, Settings, Target};
 
-use crate::cli::sort::{CheckArgs, GenArgs, SortArgs, SortVerb};
+use crate::cli::sort::{CheckArgs, DirectArg, GenArgs, PartialArg, SortArgs, SortVerb, Switch};
+use crate::output::progress::Progress as Bar;
 
 pub(crate) fn run(args: &SortArgs) -> Result<ExitCode> {
     match &args.verb {
         Some(SortVerb::Gen(args)) => generate(args),
         Some(SortVerb::Check(args)) => check(args),
-        None => bail!("nothing to do"),
+        None if args.check => ordered(args),
+        None => sort(args),
     }
+}
+
+fn sort(args: &SortArgs) -> Result<ExitCode> {
+    let settings = settings(args)?;
+    if args.record_size.is_none() && args.at.is_empty() {
+        args.files.iter().try_for_each(|path| viaduct_sort::refuse_text(path, &settings.records))?;
+    }
+    let target = match &args.output {
+        Some(path) if is_special(path) => {
+            let file = std::fs::OpenOptions::new().write(true).open(path);
+            let file = file.with_context(|| format!("opening {}", path.display()))?;
+            Target::Stream(path.clone(), Box::new(file))
+        }
+        Some(path) if path != Path::new("-") => Target::Path(path.clone()),
+        _ => Target::Stream("standard output".into(), Box::new(io::stdout())),
+    };
+    let progress = Progress::default();
+    let done = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        if io::stderr().is_terminal() {
+            scope.spawn(|| show(&progress, &done));
+        }
+        let report = viaduct_sort::sort(inputs(args), target, &settings, &progress);
+        done.store(true, Ordering::Relaxed);
+        report
+    })?;
+    if let Some(path) = &args.summary {
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        if path == Path::new("-") {
+            io::stderr().write_all(text.as_bytes())?;
+        } else {
+            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows phase, rate and how long it will take, until `done`.
+fn show(progress: &Progress, done: &AtomicBool) {
+    let mut bar = Bar::new("sort");
+    while !done.load(Ordering::Relaxed) {
+        let (phase, bytes, total) = progress.look();
+        bar.show(phase, if total == 0 { 0.0 } else { bytes as f64 / total as f64 });
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    bar.clear();
+}
+
+/// `-c`: whether the input is in order.
+fn ordered(args: &SortArgs) -> Result<ExitCode> {
+    match viaduct_sort::find_disorder(inputs(args), &settings(args)?)? {
+        None => Ok(ExitCode::SUCCESS),
+        Some(found) => {
+            let mut out = io::stderr().lock();
+            let name = found.path.display();
+            let text = String::from_utf8_lossy(&found.record);
+            writeln!(out, "viaduct sort: {name}:{}: disorder: {}", found.number, text.trim_end())?;
+            Ok(ExitCode::from(1))
+        }
+    }
+}
+
+fn inputs(args: &SortArgs) -> Vec<Input> {
+    let stdin = || Input::Stream("standard input".into(), Box::new(io::stdin()));
+    if args.files.is_empty() {
+        return vec![stdin()];
+    }
+    let input = |path: &PathBuf| if path == Path::new("-") { stdin() } else { Input::Path(path.clone()) };
+    args.files.iter().map(input).collect()
+}
+
+fn settings(args: &SortArgs) -> Result<Settings> {
+    let text = args.lines
+        || !args.key.is_empty()
+        || args.field_separator.is_some()
+        || args.numeric_sort
+        || args.ignore_leading_blanks
+        || args.unique
+        || args.zero_terminated
+        || args.merge;
+    let records = if text {
+        if args.record_size.is_some() || !args.at.is_empty() {
+            bail!("--record-size and --at are for records of one size, -k -t -n -b -u -z -m for lines");
+        }
+        words::lines(args)?
+    } else {
+        let size = args.record_size.unwrap_or(viaduct_sort::RECORD);
+        let first = [(0, viaduct_sort::KEY.min(size), false)];
+        let fields = if args.at.is_empty() { &first[..] } else { &args.at };
+        let field = |&(offset, len, down): &(usize, usize, bool)| KeyField {
+            offset,
+            len,
+            descending: down != args.reverse,
+        };
+        Records::Fixed { size, keys: fields.iter().map(field).collect() }
+    };
+    let direct = match args.direct {
+        DirectArg::Auto => Direct::Auto,
+        DirectArg::On => Direct::On,
+        DirectArg::Off => Direct::Off,
+    };
+    let partial = match args.partial {
+        PartialArg::Refuse => Partial::Refuse,
+        PartialArg::Drop => Partial::Drop,
+    };
+    Ok(Settings {
+        records,
+        stable: args.stable,
+        unique: args.unique,
+        memory: args.memory.or(args.buffer_size),
+        threads: args.parallel.unwrap_or(0),
+        tmp: args.tmp.clone(),
+        direct,
+        checksum: args.checksum == Switch::On,
+        partial,
+    })
 }
 
 fn generate(args: &GenArgs) -> Result<ExitCode> {
@@ -46,7 +169,7 @@ fn generate(args: &GenArgs) -> Result<ExitCode> {
 }
 
 fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let (offset, len) = args.key;
+    let (offset, len) = args.at;
     if offset.checked_add(len).is_none_or(|end| end > args.record_size) {
         bail!("the key {offset}:{len} lies outside records of {} bytes", args.record_size);
     }

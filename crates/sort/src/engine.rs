@@ -1,0 +1,377 @@
+//! Runs a sort on one node: one pass if everything fits into memory, two if not.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use viaduct_river::disk::{Direct, DiskSink, DiskSource, Output, StreamSink, StreamSource, Volume};
+use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Sink, Source, records};
+
+use crate::Error;
+use crate::external::External;
+use crate::kernel::{Kernel, Outcome};
+use crate::order::{AnyOrder, Order};
+use crate::report::Report;
+use crate::sort::{Input, Progress, Records, Settings, Target};
+
+/// Bytes of a buffer, about.
+const ROOM: usize = 1 << 20;
+
+/// Outputs shorter than this go through the page cache, unless it is asked otherwise.
+const DIRECT_FROM: u64 = 2 << 30;
+
+/// Sorts `inputs` into `target`.
+pub fn sort(
+    inputs: Vec<Input>,
+    target: Target,
+    settings: &Settings,
+    progress: &Progress,
+) -> Result<Report, Error> {
+    match settings.order()? {
+        AnyOrder::Fields(order) => {
+            Engine { order, settings, progress, start: Instant::now() }.run(inputs, target)
+        }
+        AnyOrder::Text(order) => {
+            Engine { order, settings, progress, start: Instant::now() }.run(inputs, target)
+        }
+    }
+}
+
+struct Engine<'a, O> {
+    order: O,
+    settings: &'a Settings,
+    progress: &'a Progress,
+    start: Instant,
+}
+
+/// Where the output goes, and what remains to be done when it is complete.
+struct Destination {
+    sink: Box<dyn Sink>,
+    output: Option<Output>,
+}
+
+impl<O: Order> Engine<'_, O> {
+    fn run(self, inputs: Vec<Input>, target: Target) -> Result<Report, Error> {
+        let format = self.settings.format();
+        let room = room_for(format.framing());
+        let seekable = inputs.iter().all(|input| matches!(input, Input::Path(path) if is_file(path)));
+        if seekable {
+            let paths: Vec<PathBuf> = inputs.into_iter().filter_map(path_of).collect();
+            self.files(&paths, target, &format, room)
+        } else {
+            self.streams(inputs, target, &format, room)
+        }
+    }
+
+    fn files(
+        &self,
+        paths: &[PathBuf],
+        target: Target,
+        format: &Arc<dyn RecordFormat>,
+        room: usize,
+    ) -> Result<Report, Error> {
+        let volumes = paths.iter().map(|path| Volume::open(path)).collect::<Result<Vec<_>, _>>()?;
+        let len: u64 = volumes.iter().map(Volume::len).sum();
+        let density = self.density(&volumes, format)?;
+        let one_pass = self.fits(len, density);
+        // Every thread has a buffer at hand, and eight reads may be under way; one pass keeps all.
+        let least = self.settings.threads() + 10;
+        let kept = if one_pass { (len / (room as u64 * 3 / 4)) as usize + volumes.len() } else { 0 };
+        let pool = MemPool::new(kept + least, room)?;
+        let (direct, partial) = (self.settings.direct, self.settings.partial);
+        let source = DiskSource::new("input", volumes, format.clone(), pool, direct, partial)?;
+        let destination = self.open(target, source.len())?;
+        if one_pass {
+            return self.one_pass(&source, source.len(), destination, format, room);
+        }
+        let sampler = |wanted: usize| sample_files(&source, &**format, wanted);
+        self.two_passes(&source, source.len(), density, &sampler, destination, format, room)
+    }
+
+    fn streams(
+        &self,
+        inputs: Vec<Input>,
+        target: Target,
+        format: &Arc<dyn RecordFormat>,
+        room: usize,
+    ) -> Result<Report, Error> {
+        let mut open: Vec<(PathBuf, Box<dyn std::io::Read + Send>)> = Vec::new();
+        for input in inputs {
+            match input {
+                Input::Stream(name, stream) => open.push((name, stream)),
+                Input::Path(path) => {
+                    let file = std::fs::File::open(&path);
+                    let file = file.map_err(|error| viaduct_river::Error::file("opening", &path, error))?;
+                    open.push((path, Box::new(file)));
+                }
+            }
+        }
+        // The length is not known: read until the end or until memory is used up.
+        let most = (self.settings.budget() / 2 / room as u64).max(4) as usize;
+        let pool = MemPool::new(most + 2, room)?;
+        let source = StreamSource::new("input", open, format.clone(), pool, self.settings.partial);
+        self.progress.enter(1, 0);
+        let (mut held, mut bytes, mut count) = (VecDeque::new(), 0u64, 0u64);
+        let mut over = false;
+        while held.len() < most && self.fits(bytes, density_of(bytes, count)) {
+            self.progress.check()?;
+            match source.pull()? {
+                Some(buffer) => {
+                    self.progress.add(buffer.len() as u64);
+                    bytes += buffer.len() as u64;
+                    count += buffer.records();
+                    held.push_back(buffer);
+                }
+                None => {
+                    over = true;
+                    break;
+                }
+            }
+        }
+        if over {
+            let destination = self.open(target, bytes)?;
+            let held = Held { held: Mutex::new(held), rest: None, edge: source.edge() };
+            return self.one_pass(&held, bytes, destination, format, room);
+        }
+        let sample = sample_buffers(&held, &**format);
+        let sampler = |_: usize| Ok(sample.clone());
+        let destination = self.open(target, 0)?;
+        let density = density_of(bytes, count);
+        let held = Held { held: Mutex::new(held), rest: Some(&source), edge: source.edge() };
+        // As long as it turns out to be; partitions that are too large are divided again.
+        self.two_passes(&held, bytes * 16, density, &sampler, destination, format, room)
+    }
+
+    /// Bytes of a record, on average.
+    fn density(&self, volumes: &[Volume], format: &Arc<dyn RecordFormat>) -> Result<f64, Error> {
+        if let Framing::Fixed(size) = format.framing() {
+            return Ok(size as f64);
+        }
+        let (mut bytes, mut count) = (0, 0);
+        let mut piece = vec![0; 64 << 10];
+        for volume in volumes {
+            for n in 0..16u64 {
+                let got = volume.read_at(&mut piece, volume.len() / 16 * n)?;
+                bytes += got as u64;
+                count += format.count(&piece[..got]);
+            }
+        }
+        Ok(density_of(bytes, count))
+    }
+
+    /// Whether records and pairs fit into memory: two pairs of 16 bytes a record while they are divided.
+    fn fits(&self, len: u64, density: f64) -> bool {
+        let pairs = len as f64 / density * 32.0;
+        let fixed = (self.settings.threads() as u64 * 6 + 10) * ROOM as u64;
+        len as f64 * 1.02 + pairs + fixed as f64 <= self.settings.budget() as f64
+    }
+
+    fn open(&self, target: Target, len: u64) -> Result<Destination, Error> {
+        match target {
+            Target::Stream(name, stream) => {
+                let sink = Box::new(StreamSink::new("output", &name, stream));
+                Ok(Destination { sink, output: None })
+            }
+            Target::Path(path) => {
+                let output = Output::create(&path)?;
+                output.reserve(len)?;
+                let mut volume = Volume::of_files(vec![(path, output.file()?)], u64::MAX);
+                let direct = self.settings.direct;
+                if direct == Direct::On || direct == Direct::Auto && len >= DIRECT_FROM {
+                    volume.use_direct();
+                }
+                let sink = Box::new(DiskSink::new("output", volume));
+                Ok(Destination { sink, output: Some(output) })
+            }
+        }
+    }
+
+    fn one_pass(
+        &self,
+        source: &dyn Source,
+        len: u64,
+        destination: Destination,
+        format: &Arc<dyn RecordFormat>,
+        room: usize,
+    ) -> Result<Report, Error> {
+        self.progress.enter(1, len);
+        let kernel = Kernel {
+            order: &self.order,
+            format: &**format,
+            threads: if len < 1 << 20 { 1 } else { self.settings.threads() },
+            shift: room.next_power_of_two().trailing_zeros(),
+            checksum: self.settings.checksum,
+            unique: self.settings.unique,
+            progress: self.progress,
+            alone: true,
+        };
+        let outcome = kernel.run(source, &*destination.sink, 0, ROOM)?;
+        let edges = vec![source.edge().counts()];
+        self.conclude(outcome, destination, 1, 1, edges)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn two_passes(
+        &self,
+        source: &dyn Source,
+        len: u64,
+        density: f64,
+        sampler: &dyn Fn(usize) -> Result<Vec<Vec<u8>>, Error>,
+        destination: Destination,
+        format: &Arc<dyn RecordFormat>,
+        room: usize,
+    ) -> Result<Report, Error> {
+        let folders = match (&self.settings.tmp[..], &destination.output) {
+            ([], Some(output)) => vec![output.folder().to_owned()],
+            ([], None) => vec![std::env::temp_dir()],
+            (folders, _) => folders.to_vec(),
+        };
+        let external = External {
+            order: &self.order,
+            format,
+            settings: self.settings,
+            progress: self.progress,
+            folders,
+            room,
+        };
+        let (outcome, partitions, mut edges) =
+            external.run(source, len, density, sampler, &*destination.sink)?;
+        edges.insert(0, source.edge().counts());
+        self.conclude(outcome, destination, 2, partitions, edges)
+    }
+
+    /// Everything was written: the file gets its name.
+    fn conclude(
+        &self,
+        outcome: Outcome,
+        destination: Destination,
+        passes: u32,
+        partitions: usize,
+        mut edges: Vec<viaduct_river::EdgeCounts>,
+    ) -> Result<Report, Error> {
+        destination.sink.finish()?;
+        edges.push(destination.sink.edge().counts());
+        drop(destination.sink);
+        if let Some(output) = destination.output {
+            output.commit(outcome.bytes_out)?;
+        }
+        Ok(Report::new(&outcome, self.settings, passes, partitions, edges, self.start.elapsed()))
+    }
+}
+
+/// Buffers that were read already, then the rest of their stream.
+struct Held<'a> {
+    held: Mutex<VecDeque<Buffer>>,
+    rest: Option<&'a dyn Source>,
+    edge: &'a Edge,
+}
+
+impl Source for Held<'_> {
+    fn pull(&self) -> Result<Option<Buffer>, viaduct_river::Error> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        match (held, self.rest) {
+            (Some(buffer), _) => Ok(Some(buffer)),
+            (None, Some(rest)) => rest.pull(),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn edge(&self) -> &Edge {
+        self.edge
+    }
+}
+
+fn density_of(bytes: u64, count: u64) -> f64 {
+    if count == 0 { 100.0 } else { (bytes as f64 / count as f64).max(1.0) }
+}
+
+/// Bytes of a buffer: as near to [`ROOM`] as whole records and whole blocks allow.
+fn room_for(framing: Framing) -> usize {
+    let Framing::Fixed(size) = framing else { return ROOM };
+    let mut step = size.max(1);
+    // The least common multiple with a block.
+    while !step.is_multiple_of(4096) && step <= ROOM {
+        step *= 2;
+    }
+    if step <= ROOM { ROOM / step * step } else { ROOM.max(size).next_multiple_of(4096) }
+}
+
+fn is_file(path: &Path) -> bool {
+    // What is not there is found out when it is opened, by name.
+    std::fs::metadata(path).map_or(true, |kind| kind.is_file() || kind.is_dir())
+}
+
+fn path_of(input: Input) -> Option<PathBuf> {
+    match input {
+        Input::Path(path) => Some(path),
+        Input::Stream(..) => None,
+    }
+}
+
+/// Records from places all over the input.
+fn sample_files(
+    source: &DiskSource,
+    format: &dyn RecordFormat,
+    wanted: usize,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut sample = Vec::with_capacity(wanted);
+    let len = source.len();
+    let mut piece = vec![0; 4096];
+    // Steps of the golden ratio spread evenly whatever their number.
+    let mut at = 0u64;
+    for _ in 0..wanted.div_ceil(10) * 2 {
+        at = at.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let offset = ((u128::from(at) * u128::from(len)) >> 64) as u64;
+        match format.framing() {
+            Framing::Fixed(size) => {
+                piece.resize(10 * size, 0);
+                let got = source.peek(&mut piece, offset / size as u64 * size as u64)?;
+                sample.extend(piece[..got].chunks_exact(size).map(<[u8]>::to_vec));
+            }
+            _ => {
+                let got = source.peek(&mut piece, offset)?;
+                let whole = records(format, &piece[..got]).skip(usize::from(offset > 0)).take(10);
+                sample.extend(whole.map(<[u8]>::to_vec));
+            }
+        }
+        if sample.len() >= wanted {
+            break;
+        }
+    }
+    Ok(sample)
+}
+
+/// Records from all over the buffers.
+fn sample_buffers(held: &VecDeque<Buffer>, format: &dyn RecordFormat) -> Vec<Vec<u8>> {
+    let each = (1 << 16) / held.len().max(1) + 1;
+    let some = |buffer: &Buffer| {
+        let step = (buffer.records() as usize / each).max(1);
+        records(format, buffer.data()).step_by(step).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    held.iter().flat_map(some).collect()
+}
+
+/// Whether bytes at the start of a file look like lines of text that are no records of `size` bytes.
+pub fn looks_like_lines(bytes: &[u8], size: usize) -> bool {
+    let printable = |byte: &u8| !matches!(byte, 0..=8 | 14..=31 | 127) || *byte == 27;
+    let marks: Vec<usize> = memchr::memchr_iter(b'\n', bytes).collect();
+    !marks.is_empty() && bytes.iter().all(printable) && marks.iter().any(|mark| mark % size != size - 1)
+}
+
+/// Refuses text where records of one size are expected.
+pub fn refuse_text(path: &Path, records: &Records) -> Result<(), Error> {
+    let Records::Fixed { size, .. } = records else { return Ok(()) };
+    let mut start = vec![0; 16 << 10];
+    let got = match Volume::open(path) {
+        Ok(volume) if volume.is_regular() => volume.read_at(&mut start, 0)?,
+        _ => return Ok(()),
+    };
+    if looks_like_lines(&start[..got], *size) {
+        let name = path.display();
+        return Err(Error::Usage(format!(
+            "{name} looks like text, not like records of {size} bytes; hint: --lines sorts lines, --record-size {size} insists"
+        )));
+    }
+    Ok(())
+}

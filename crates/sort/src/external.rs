@@ -1,0 +1,256 @@
+//! The sort in two passes: divide the input into partitions on disk, then sort each into its place in the output.
+//!
+//! There is no merge: a partition is sorted in memory and written where it belongs, so memory is bounded by the partitions'
+//! sizes, which are known before the second pass begins. A partition that came out too large is divided again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use viaduct_river::{EdgeCounts, MemPool, PartitionSink, RecordFormat, Sink, Source, records};
+
+use crate::Error;
+use crate::kernel::{Kernel, Outcome, on_threads};
+use crate::order::Order;
+use crate::sort::{Progress, Settings};
+use crate::spill::{Part, SpillSink, SpillSource, Store};
+use crate::splitters::{SAMPLES, Splitters};
+
+/// Bytes of a block on disk at most.
+const BLOCK: usize = 256 << 10;
+
+/// What a sort in two passes needs to know.
+pub(crate) struct External<'a, O> {
+    pub(crate) order: &'a O,
+    pub(crate) format: &'a Arc<dyn RecordFormat>,
+    pub(crate) settings: &'a Settings,
+    pub(crate) progress: &'a Progress,
+    pub(crate) folders: Vec<PathBuf>,
+    pub(crate) room: usize,
+}
+
+impl<O: Order> External<'_, O> {
+    /// Sorts `source`, of about `len` bytes, into `sink`.
+    pub(crate) fn run(
+        &self,
+        source: &dyn Source,
+        len: u64,
+        density: f64,
+        sampler: &dyn Fn(usize) -> Result<Vec<Vec<u8>>, Error>,
+        sink: &dyn Sink,
+    ) -> Result<(Outcome, usize, Vec<EdgeCounts>), Error> {
+        let start = Instant::now();
+        self.progress.enter(0, 0);
+        let store = Arc::new(Store::new(&self.folders, len, self.settings.direct)?);
+        let limit = self.limit(density);
+        let wanted = self.partitions(len, limit);
+        let splitters = Splitters::new(sampler(wanted * SAMPLES)?, wanted, self.order);
+        self.progress.enter(2, len);
+        let (parts, sum) = self.distribute(source, &splitters, &store, true)?;
+        let parts = self.divide_large(parts, limit, &store)?;
+        let read_ns = start.elapsed().as_nanos() as u64;
+        let total: u64 = parts.iter().map(|part| part.bytes).sum();
+        self.progress.enter(3, total);
+        let mut outcome = self.second_pass(&parts, &store, sink)?;
+        outcome.read_ns += read_ns;
+        if self.settings.checksum && sum != outcome.sum_in {
+            return Err(Error::Proof("the checksum of the partitions is not that of the input".into()));
+        }
+        Ok((outcome, parts.len(), vec![store.edge().counts()]))
+    }
+
+    /// Bytes that a partition may have: records and pairs of each worker fit into its share of the memory.
+    fn limit(&self, density: f64) -> u64 {
+        let workers = self.workers() as u64;
+        let share = self.settings.budget() / workers;
+        let fixed = 6 * self.room as u64;
+        let usable = share.saturating_sub(fixed).max(share / 4) as f64 * 0.9;
+        (usable / (1.05 + 32.0 / density)) as u64
+    }
+
+    fn workers(&self) -> usize {
+        if self.settings.unique { 1 } else { self.settings.threads() }
+    }
+
+    fn partitions(&self, len: u64, limit: u64) -> usize {
+        // A quarter more than fit exactly: a sample is no count.
+        ((len / limit.max(1) + 1) * 5 / 4 + 1).clamp(2, 1 << 14) as usize
+    }
+
+    /// The first pass: every record into its partition.
+    fn distribute(
+        &self,
+        source: &dyn Source,
+        splitters: &Splitters,
+        store: &Arc<Store>,
+        first: bool,
+    ) -> Result<(Vec<Part>, u128), Error> {
+        // One writer keeps the order of the input within each partition.
+        let stable = self.settings.stable || self.settings.unique;
+        let writers = if stable { 1 } else { self.settings.threads() };
+        let memory = self.settings.budget() as usize / 4;
+        let buffers = splitters.count() * writers + writers;
+        let block = (memory / buffers / 4096 * 4096).clamp(16 << 10, BLOCK);
+        let pool = MemPool::new(buffers.min((memory / block).max(2 * writers)), block)?;
+        let sinks: Vec<Arc<SpillSink>> = (0..splitters.count())
+            .map(|number| Arc::new(SpillSink::new(store.clone(), splitters.is_equal(number))))
+            .collect();
+        let rule = |record: &[u8]| splitters.of(record, self.order);
+        let divider = PartitionSink::new("partitions", self.format.clone(), rule, pool, sinks);
+        let sums = on_threads((0..writers).collect(), |_| {
+            let mut writer = divider.writer();
+            let mut sum = 0u128;
+            while let Some(buffer) = source.pull()? {
+                self.progress.check()?;
+                if first {
+                    self.progress.add(buffer.len() as u64);
+                }
+                if first && self.settings.checksum {
+                    let each = records(&**self.format, buffer.data());
+                    sum += each.map(|record| u128::from(crc32fast::hash(record))).sum::<u128>();
+                }
+                writer.put(buffer)?;
+            }
+            writer.flush()?;
+            Ok(sum)
+        })?;
+        let parts = divider.sinks().iter().map(|sink| sink.part());
+        Ok((parts.filter(|part| part.records > 0).collect(), sums.into_iter().sum()))
+    }
+
+    /// Divides partitions that do not fit into memory again, until all do.
+    fn divide_large(&self, parts: Vec<Part>, limit: u64, store: &Arc<Store>) -> Result<Vec<Part>, Error> {
+        let mut done = Vec::new();
+        let mut left: Vec<(Part, u32)> = parts.into_iter().rev().map(|part| (part, 0)).collect();
+        while let Some((part, depth)) = left.pop() {
+            if part.bytes <= limit || part.equal || part.records == 1 {
+                done.push(part);
+                continue;
+            }
+            if depth > 8 {
+                return Err(Error::Usage(format!(
+                    "a partition of {} MB does not get smaller; hint: give more --memory",
+                    part.bytes >> 20
+                )));
+            }
+            let wanted = self.partitions(part.bytes, limit);
+            let pool = MemPool::new(2 + self.settings.threads(), part.longest().clamp(4096, BLOCK))?;
+            let source = SpillSource::new(store.clone(), part, pool);
+            let sample = source.sample(&**self.format, wanted * SAMPLES)?;
+            let splitters = Splitters::new(sample, wanted, self.order);
+            let (parts, _) = self.distribute(&source, &splitters, store, false)?;
+            left.extend(parts.into_iter().rev().map(|part| (part, depth + 1)));
+        }
+        Ok(done)
+    }
+
+    /// The second pass: every partition into its place.
+    fn second_pass(&self, parts: &[Part], store: &Arc<Store>, sink: &dyn Sink) -> Result<Outcome, Error> {
+        let mut bases = Vec::with_capacity(parts.len());
+        let mut base = 0;
+        for part in parts {
+            bases.push(base);
+            base += part.bytes;
+        }
+        let blocks = parts.iter().filter(|part| !part.equal).map(Part::blocks).max().unwrap_or(1);
+        let longest = parts.iter().map(Part::longest).max().unwrap_or(4096).clamp(4096, BLOCK);
+        let next = AtomicUsize::new(0);
+        let written = Mutex::new(0u64);
+        let workers = self.workers();
+        let outcomes = on_threads((0..workers.min(parts.len()).max(1)).collect(), |_| {
+            let pool = MemPool::new(blocks + 1, longest)?;
+            let mut outcomes = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(part) = parts.get(number) else { return Ok(outcomes) };
+                let source = SpillSource::new(store.clone(), part.clone(), pool.clone());
+                let base = if self.settings.unique { *lock(&written) } else { bases[number] };
+                let outcome = if part.equal && !self.settings.unique {
+                    self.copy(&source, sink, base)?
+                } else {
+                    self.kernel().run(&source, sink, base, self.room)?
+                };
+                *lock(&written) += outcome.bytes_out;
+                outcomes.push((number, outcome));
+            }
+        })?;
+        let mut outcomes: Vec<(usize, Outcome)> = outcomes.into_iter().flatten().collect();
+        outcomes.sort_unstable_by_key(|(number, _)| *number);
+        self.join(outcomes, workers as u64)
+    }
+
+    fn kernel(&self) -> Kernel<'_, O> {
+        Kernel {
+            order: self.order,
+            format: &**self.format,
+            threads: 1,
+            shift: BLOCK.trailing_zeros(),
+            checksum: self.settings.checksum,
+            unique: self.settings.unique,
+            progress: self.progress,
+            alone: false,
+        }
+    }
+
+    /// A partition of equal records goes out as it is.
+    fn copy(&self, source: &SpillSource, sink: &dyn Sink, base: u64) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        let start = Instant::now();
+        let mut position = base;
+        while let Some(mut buffer) = source.pull()? {
+            self.progress.check()?;
+            if self.settings.checksum {
+                let each = records(&**self.format, buffer.data());
+                outcome.sum_in += each.map(|record| u128::from(crc32fast::hash(record))).sum::<u128>();
+            }
+            if outcome.ends.is_none() {
+                let first = records(&**self.format, buffer.data()).next().unwrap_or_default().to_vec();
+                outcome.ends = Some((first.clone(), first));
+            }
+            outcome.records_in += buffer.records();
+            outcome.bytes_in += buffer.len() as u64;
+            self.progress.add(buffer.len() as u64);
+            buffer.set_position(position);
+            position += buffer.len() as u64;
+            sink.put(buffer)?;
+        }
+        outcome.write_ns = start.elapsed().as_nanos() as u64;
+        (outcome.records_out, outcome.bytes_out) = (outcome.records_in, outcome.bytes_in);
+        outcome.sum_out = outcome.sum_in;
+        Ok(outcome)
+    }
+
+    /// Joins what the partitions say; their seams are in order, too.
+    fn join(&self, outcomes: Vec<(usize, Outcome)>, workers: u64) -> Result<Outcome, Error> {
+        let mut whole = Outcome::default();
+        for (_, part) in outcomes {
+            whole.records_in += part.records_in;
+            whole.bytes_in += part.bytes_in;
+            whole.sum_in += part.sum_in;
+            whole.records_out += part.records_out;
+            whole.bytes_out += part.bytes_out;
+            whole.sum_out += part.sum_out;
+            whole.read_ns += part.read_ns / workers;
+            whole.sort_ns += part.sort_ns / workers;
+            whole.write_ns += part.write_ns / workers;
+            match (&mut whole.ends, part.ends) {
+                (_, None) => {}
+                (None, ends) => whole.ends = ends,
+                (Some((_, before)), Some((first, last))) => {
+                    if self.settings.checksum && self.order.compare(before, &first).is_gt() {
+                        return Err(Error::Proof("partitions came out in the wrong order".into()));
+                    }
+                    *before = last;
+                }
+            }
+        }
+        Ok(whole)
+    }
+}
+
+fn lock(written: &Mutex<u64>) -> std::sync::MutexGuard<'_, u64> {
+    written.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,244 @@
+//! The sort against independent answers: a plain comparison sort in binary mode, `LC_ALL=C sort` in line mode.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::packages::need_program;
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_sort::check::{Check, Checked};
+use viaduct_sort::generate::{Generator, Style};
+use viaduct_sort::{Direct, Input, KeyField, Progress, Records, Report, Settings, Target, TextKey};
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % n
+    }
+}
+
+fn sort(input: &Path, output: &Path, settings: &Settings) -> Report {
+    let input = vec![Input::Path(input.to_owned())];
+    viaduct_sort::sort(input, Target::Path(output.to_owned()), settings, &Progress::default()).unwrap()
+}
+
+fn watch() -> Watchdog {
+    Watchdog::arm(Duration::from_secs(120), "a sort")
+}
+
+#[test]
+fn records_of_the_benchmark_are_sorted_in_one_pass_and_in_two() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-passes");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    for generator in [Generator::new(Style::Binary), Generator::skewed(Style::Ascii)] {
+        let sum = generator.to_file(0, 220_000, &from, 2).unwrap();
+        for (memory, passes) in [(None, 1), (Some(16 << 20), 2)] {
+            for direct in [Direct::Off, Direct::On] {
+                let settings = Settings { memory, direct, threads: 2, ..Settings::default() };
+                let report = sort(&from, &to, &settings);
+                assert_eq!((report.passes, report.records, report.records_out), (passes, 220_000, 220_000));
+                assert_eq!(report.checksum.as_deref(), Some(&*format!("{sum:x}")));
+                let check = Check::default().files(std::slice::from_ref(&to)).unwrap();
+                assert_eq!(
+                    (check.verdict(), check.records, check.checksum),
+                    (Checked::Ordered, 220_000, sum)
+                );
+                let edges = &report.nodes[0].edges;
+                assert!(edges.iter().all(|edge| edge.records == 220_000), "{edges:?}");
+            }
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left behind");
+}
+
+#[test]
+fn any_records_and_keys_come_out_like_from_a_plain_sort() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-fixed");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let mut random = Random(42);
+    for round in 0..60 {
+        let size = [1, 3, 10, 16, 64, 100, 257, 5000][random.below(8) as usize];
+        let count = [0, 1, 2, 100, 3000, 20_000][random.below(6) as usize].min(4_000_000 / size);
+        let letters = [2, 4, 256][random.below(3) as usize];
+        let bytes: Vec<u8> = (0..size * count).map(|_| random.below(letters) as u8).collect();
+        std::fs::write(&from, &bytes).unwrap();
+        let mut field = || {
+            let offset = random.below(size as u64) as usize;
+            let len = 1 + random.below((size - offset) as u64) as usize;
+            KeyField { offset, len, descending: random.below(2) == 0 }
+        };
+        let keys = vec![field(), field()];
+        let stable = round % 2 == 0;
+        let mut expected: Vec<&[u8]> = bytes.chunks(size).collect();
+        expected.sort_by(|a, b| {
+            let key = |key: &KeyField| {
+                let range = key.offset..key.offset + key.len;
+                let order = a[range.clone()].cmp(&b[range]);
+                if key.descending { order.reverse() } else { order }
+            };
+            let order = key(&keys[0]).then_with(|| key(&keys[1]));
+            if stable { order } else { order.then_with(|| a.cmp(b)) }
+        });
+        let records = Records::Fixed { size, keys: keys.clone() };
+        let settings = Settings { records, stable, threads: 1 + round % 3, ..Settings::default() };
+        sort(&from, &to, &settings);
+        assert!(
+            std::fs::read(&to).unwrap() == expected.concat(),
+            "round {round}: {count} of {size}, {keys:?}"
+        );
+    }
+}
+
+#[test]
+fn equal_keys_keep_their_order_in_two_passes_and_fill_no_memory() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-equal");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    // All keys equal, then three values: partitions of equal records larger than the memory.
+    for values in [1u32, 3] {
+        let bytes: Vec<u8> = (0..200_000u32)
+            .flat_map(|n| {
+                let mut record = [0u8; 100];
+                record[0] = (n.wrapping_mul(2654435761) >> 16) as u8 % values as u8;
+                record[96..].copy_from_slice(&n.to_be_bytes());
+                record
+            })
+            .collect();
+        std::fs::write(&from, &bytes).unwrap();
+        let mut expected: Vec<&[u8]> = bytes.chunks(100).collect();
+        expected.sort_by_key(|record| record[0]);
+        for stable in [true, false] {
+            // Numbers grow with the input, so both orders are the same.
+            let settings = Settings { memory: Some(16 << 20), stable, threads: 2, ..Settings::default() };
+            let report = sort(&from, &to, &settings);
+            assert_eq!(report.passes, 2);
+            assert!(std::fs::read(&to).unwrap() == expected.concat(), "{values} values, stable {stable}");
+        }
+    }
+}
+
+/// Text with fields, numbers, blanks, empty lines, long common beginnings and a few long lines.
+fn text(random: &mut Random, lines: usize, mark: u8) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..lines {
+        match random.below(12) {
+            0 => {}
+            1 => bytes.extend(format!("{}", random.below(2000) as i64 - 1000).into_bytes()),
+            2 => bytes.extend(format!(" {}.{}:x", random.below(50), random.below(1000)).into_bytes()),
+            3 => bytes.extend(format!("http://www.example.org/path/{}", random.below(300)).into_bytes()),
+            4 => bytes.extend((0..random.below(2000)).map(|n| b'a' + (n % 3) as u8)),
+            5 => bytes.extend((0..random.below(30)).map(|_| random.below(256) as u8).filter(|&b| b != mark)),
+            _ => {
+                let word = |random: &mut Random| {
+                    (0..random.below(6)).map(|_| b"ab01:. \t-"[random.below(9) as usize]).collect::<Vec<_>>()
+                };
+                for _ in 0..random.below(4) {
+                    bytes.extend(word(random));
+                    bytes.push(b' ');
+                }
+            }
+        }
+        bytes.push(mark);
+    }
+    // Often the last line has no end.
+    if random.below(2) == 0 {
+        bytes.pop();
+    }
+    bytes
+}
+
+fn gnu(path: &Path, words: &[&str]) -> Vec<u8> {
+    let mut command = Command::new("sort");
+    let output = command.args(words).arg(path).env("LC_ALL", "C").stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn lines_come_out_like_from_gnu_sort() {
+    if need_program("sort", "coreutils").is_none() {
+        return;
+    }
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-lines");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let mut random = Random(7);
+    let key = |first: usize, last: Option<usize>, numeric: bool, reverse: bool| TextKey {
+        first_field: first - 1,
+        last_field: last.map(|last| last - 1),
+        ..TextKey::whole(numeric, reverse)
+    };
+    for round in 0..40 {
+        let mark = if round % 5 == 4 { 0 } else { b'\n' };
+        let lines = [0, 1, 5, 500, 20_000][random.below(5) as usize];
+        std::fs::write(&from, text(&mut random, lines, mark)).unwrap();
+        let (stable, unique, reverse) = (random.below(2) == 0, random.below(3) == 0, random.below(3) == 0);
+        let (keys, words): (Vec<TextKey>, Vec<&str>) = match random.below(6) {
+            0 | 1 => (vec![], vec![]),
+            2 => (vec![TextKey::whole(true, reverse)], vec!["-n"]),
+            3 => (vec![key(2, Some(2), false, reverse)], vec!["-k2,2"]),
+            4 => (vec![key(2, None, true, false), key(1, Some(1), false, true)], vec!["-k2n", "-k1,1r"]),
+            _ => (vec![key(1, Some(2), true, true)], vec!["-k1,2nr"]),
+        };
+        let tab = (random.below(2) == 0).then_some(b':');
+        let mut words = words;
+        for (on, word) in
+            [(stable, "-s"), (unique, "-u"), (reverse, "-r"), (mark == 0, "-z"), (tab.is_some(), "-t:")]
+        {
+            if on {
+                words.push(word);
+            }
+        }
+        let records = Records::Text { mark, keys, tab, reverse };
+        let threads = 1 + round % 3;
+        let settings = Settings { records, stable, unique, threads, ..Settings::default() };
+        let report = sort(&from, &to, &settings);
+        let expected = gnu(&from, &words);
+        assert!(std::fs::read(&to).unwrap() == expected, "round {round}: {lines} lines, {words:?}");
+        assert_eq!(report.bytes_out, expected.len() as u64);
+        // From a stream into a stream.
+        let piped = folder.path().join("piped");
+        let stream = Cursor::new(std::fs::read(&from).unwrap());
+        let input = Input::Stream(PathBuf::from("stream"), Box::new(stream));
+        let target = Target::Stream(piped.clone(), Box::new(std::fs::File::create(&piped).unwrap()));
+        viaduct_sort::sort(vec![input], target, &settings, &Progress::default()).unwrap();
+        assert!(std::fs::read(&piped).unwrap() == expected, "round {round} by streams: {words:?}");
+    }
+}
+
+#[test]
+fn lines_larger_than_memory_come_out_like_from_gnu_sort() {
+    if need_program("sort", "coreutils").is_none() {
+        return;
+    }
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-large");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let mut bytes = text(&mut Random(3), 200_000, b'\n');
+    bytes.push(b'\n');
+    // One line that no buffer and no block holds.
+    bytes.extend(vec![b'm'; 3 << 20]);
+    bytes.push(b'\n');
+    bytes.extend(text(&mut Random(4), 10_000, b'\n'));
+    std::fs::write(&from, &bytes).unwrap();
+    for (unique, words) in [(false, &[][..]), (true, &["-u"])] {
+        let records = Records::Text { mark: b'\n', keys: vec![], tab: None, reverse: false };
+        let settings =
+            Settings { records, unique, memory: Some(16 << 20), threads: 2, ..Settings::default() };
+        let report = sort(&from, &to, &settings);
+        assert_eq!(report.passes, 2);
+        let expected = gnu(&from, words);
+        assert!(std::fs::read(&to).unwrap() == expected, "{words:?}");
+        let input = Input::Stream(PathBuf::from("stream"), Box::new(std::fs::File::open(&from).unwrap()));
+        let target = Target::Path(to.clone());
+        let report = viaduct_sort::sort(vec![input], target, &settings, &Progress::default()).unwrap();
+        assert_eq!(report.passes, 2);
+        assert!(std::fs::read(&to).unwrap() == expected, "stream {words:?}");
+    }
+}
