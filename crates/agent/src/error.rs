@@ -12,9 +12,12 @@ pub enum Error {
         /// What the system said.
         why: String,
     },
-    /// The other end is not who it should be, or speaks something else.
+    /// The other end has not the key that it should have, or speaks something else.
     #[error("refused: {0}")]
     Refused(&'static str),
+    /// No agent of this user runs on this host.
+    #[error("no agent of yours runs on this host")]
+    NoAgent,
     /// ssh did not bring up an agent.
     #[error("{0}")]
     Bootstrap(String),

@@ -70,12 +70,12 @@ impl Identity {
         self.public
     }
 
-    /// The secret that this one and the owner of a key can make, and nobody else.
+    /// The secret that only this identity and the owner of a key can make.
     pub(crate) fn shared(&self, other: PublicKey) -> [u8; LEN] {
         let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("it is compiled in");
         dh.set(&self.private);
         let mut secret = [0; LEN];
-        // A key of low order gives a secret that anybody knows; snow gives zeroes, and no MAC of ours is made with those.
+        // A key of low order gives a secret that is no secret; snow gives zeroes, and no MAC of ours is made with those.
         if dh.dh(&other.0, &mut secret).is_err() || secret == [0; LEN] {
             viaduct_os::random::fill(&mut secret);
         }

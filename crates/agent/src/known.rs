@@ -27,7 +27,9 @@ pub fn find(folder: &Path, host: &str) -> Option<Known> {
 /// All that are known.
 pub fn all(folder: &Path) -> Vec<Known> {
     let entries = fs::read_dir(folder.join("agents")).into_iter().flatten().flatten();
-    let mut all: Vec<Known> = entries.filter_map(|entry| read(&entry.path())).collect();
+    // Drafts have an ending; they are left by a process that was killed.
+    let whole = entries.filter(|entry| entry.path().extension().is_none());
+    let mut all: Vec<Known> = whole.filter_map(|entry| read(&entry.path())).collect();
     all.sort_by(|one, two| one.host.cmp(&two.host));
     all
 }
@@ -85,5 +87,8 @@ mod tests {
         assert_eq!(find(folder.path(), "b"), None);
         fs::write(path(folder.path(), "c"), "garbage").unwrap();
         assert_eq!(all(folder.path()), [known("me@a")]);
+        let draft = path(folder.path(), "b").with_extension("12345678");
+        fs::write(draft, "b\n10.0.0.1:7\n".to_owned() + &known("b").key.to_string()).unwrap();
+        assert_eq!(all(folder.path()), [known("me@a")], "a draft is not known yet");
     }
 }

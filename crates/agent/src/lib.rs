@@ -7,8 +7,9 @@
 //!   reach ══════ Noise IK ════▶ link ── first message ──▶ fork: a worker runs the role, the agent guards it
 //! ```
 //!
-//! Who gets in: over the Unix socket, whoever the kernel says has the same user; over the network, whoever holds a key
-//! that was brought in over ssh, or a ticket of one who does. Both ends know the other's key before the first byte (`docs/protocols/catapult.md`). An
+//! Callers that get in: over the Unix socket, processes of the same user, by the kernel's word; over the network, owners of a
+//! key that was brought in over ssh, or of a ticket by such an owner. Both ends know the other's key before the first byte
+//! (`docs/protocols/catapult.md`). An
 //! agent leaves when nothing has happened for a while.
 
 #![forbid(unsafe_code)]

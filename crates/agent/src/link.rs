@@ -18,7 +18,7 @@ pub struct Link {
     stream: TcpStream,
     session: Session,
     interest: Option<Interest>,
-    /// Came together with the first message, and is for whoever it was for.
+    /// Came together with the first message, and is for the same receiver.
     unread: Vec<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ impl Link {
     /// Calls an agent, and waits at most so long until both know each other.
     ///
     /// # Errors
-    /// If nobody is there, or not the one with that key.
+    /// If no agent is there, or one with another key.
     pub fn call(
         address: &str,
         identity: &Identity,
@@ -36,7 +36,7 @@ impl Link {
         Link::call_with(address, identity, agent, None, limit)
     }
 
-    /// The same, with a ticket of somebody whom the agent knows.
+    /// Calls an agent with a ticket of a launcher that the agent knows.
     ///
     /// # Errors
     /// As above, and if the agent does not think much of the ticket.
@@ -72,7 +72,7 @@ impl Link {
     /// Reads what is there; false if the other end has closed.
     ///
     /// # Errors
-    /// If the connection broke or the other end is not who it should be.
+    /// If the connection broke or the other end has another key than it should have.
     pub fn read(
         &mut self,
         admit: &dyn Fn(PublicKey, &[u8]) -> bool,
@@ -80,7 +80,7 @@ impl Link {
     ) -> Result<bool, Error> {
         messages.append(&mut self.unread);
         let mut bytes = vec![0; 128 << 10];
-        // Not for ever: others wait, and what is left is reported again.
+        // Only so much at a time: others wait, and what is left is reported again.
         for _ in 0..16 {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Ok(false),
@@ -131,7 +131,7 @@ impl Link {
         self.session.output().len()
     }
 
-    /// Who the other end is.
+    /// The key of the other end.
     pub fn peer(&self) -> Option<PublicKey> {
         self.session.peer()
     }
@@ -175,7 +175,7 @@ impl Link {
         }
     }
 
-    /// Sends everything, and then waits until the other end hangs up, at most so long. To be called by the one who has
+    /// Sends everything, and then waits until the other end hangs up, at most so long. To be called by the end that has
     /// said the last word: a process that ends with something unread makes the kernel throw away what the other end has
     /// not read yet.
     pub fn linger(&mut self, limit: Duration) {

@@ -1,8 +1,8 @@
 //! Where agents of different users on one host meet: an abstract socket with the owner's number in its name.
 //!
-//! Anybody can take such a name, so the name proves nothing: whoever connects asks the kernel who answers, and whoever
-//! answers asks who called. An agent tells a stranger who it is and whom it takes the stranger for, and nothing else: no
-//! role is open to strangers yet.
+//! Every process can take such a name, so the name proves nothing: the caller asks the kernel for the user that answers, and
+//! the agent for the user that calls. An agent tells a stranger its process and the user that it takes the stranger for, and
+//! nothing else: no role is open to strangers yet.
 
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use viaduct_os::fdpass::{Channel, PeerCred};
 use viaduct_os::process;
 
-/// How long an agent may take to say who it is.
+/// How long an agent may take to name itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Callers that are answered before others of the agent have their turn.
@@ -24,7 +24,7 @@ const MOST_CALLERS: usize = 64;
 pub struct Met {
     /// The process of the agent.
     pub pid: u32,
-    /// Whom the agent takes its caller for.
+    /// The user that the agent takes its caller for.
     pub caller: u32,
 }
 
@@ -35,14 +35,14 @@ fn address(uid: u32) -> io::Result<SocketAddr> {
 /// Listens for the agents of other users.
 ///
 /// # Errors
-/// If somebody has taken the name.
+/// If another process has taken the name.
 pub fn listen() -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&address(process::effective_uid())?)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Tells those who have come who we are, so many in one turn. A few bytes always fit into a fresh socket, so nobody makes us
+/// Names us to those that have come, so many in one turn. A few bytes always fit into a fresh socket, so no caller makes us
 /// wait.
 pub(crate) fn greet(listener: &UnixListener) {
     for (mut stream, _) in (0..MOST_CALLERS).map_while(|_| listener.accept().ok()) {
@@ -57,12 +57,12 @@ pub(crate) fn greet(listener: &UnixListener) {
 /// Meets the agent of another user.
 ///
 /// # Errors
-/// If there is none, somebody else answers in its place, or it says nothing in time.
+/// If there is none, another user answers in its place, or it says nothing in time.
 pub fn visit(uid: u32) -> io::Result<Met> {
     let mut stream = connect(uid)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut said = [0; 64];
-    // One look: it says all of it at once, and nobody makes us wait by saying it bit by bit.
+    // One look: it says all of it at once, and cannot make us wait by saying it bit by bit.
     let len = stream.read(&mut said)?;
     postcard::from_bytes(&said[..len])
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "that is no agent"))
@@ -71,20 +71,20 @@ pub fn visit(uid: u32) -> io::Result<Met> {
 /// Connects to the agent of another user, if it is that user's.
 ///
 /// # Errors
-/// If nobody listens, or somebody else does.
+/// If there is no listener, or it is another user's.
 pub fn connect(uid: u32) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(uid)?)?;
     let peer = peer(&stream)?;
     if peer.uid != uid {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "somebody else has taken the name of that agent",
+            "another user has taken the name of that agent",
         ));
     }
     Ok(stream)
 }
 
-/// Who is at the other end.
+/// The process and user at the other end.
 ///
 /// # Errors
 /// The kernel's.
@@ -107,6 +107,6 @@ mod tests {
             greet(&listener);
         }
         assert_eq!(visitor.join().unwrap(), Met { pid: std::process::id(), caller: uid });
-        assert!(visit(uid.wrapping_add(77)).is_err(), "nobody is there");
+        assert!(visit(uid.wrapping_add(77)).is_err(), "there is none");
     }
 }

@@ -1,8 +1,9 @@
 //! The agent's life: its doors, a worker for each conversation, and an end when nothing happens.
 //!
-//! The agent itself does little, so that little can break it: it looks who knocks, and forks. A worker is guarded: it is
+//! The agent itself does little, so that little can break it: it checks its callers, and forks. A worker is guarded: it is
 //! told when the agent dies, and what it leaves behind when *it* dies the agent kills.
 
+use std::collections::VecDeque;
 use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -23,7 +24,7 @@ use crate::ticket::Ticket;
 
 /// The name of the agent's socket in the run-time folder.
 pub const SOCKET: &str = "agent";
-/// Callers that have not proven who they are: so many, so long.
+/// Callers that have not proven their key: so many, so long.
 const MOST_STRANGERS: usize = 64;
 const STRANGER: Duration = Duration::from_secs(10);
 /// Most keys that are known at once.
@@ -59,13 +60,13 @@ pub struct Settings<'a> {
 /// What the agent of a host is asked for over its socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Ask {
-    /// Let the one with this key in.
+    /// Let the owner of this key in.
     Admit([u8; 32]),
     /// Leave, once all workers are done.
     Leave,
 }
 
-/// Where an agent can be found, and who it is.
+/// Where an agent can be found, and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Its port.
@@ -87,7 +88,7 @@ fn read_first(message: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(role).ok()?, rest))
 }
 
-/// Asks the agent of this host to let somebody in; tells where it is.
+/// Asks the agent of this host to let the owner of a key in; tells where the agent is.
 ///
 /// # Errors
 /// If there is none.
@@ -105,7 +106,7 @@ pub fn leave(folder: &Path) -> Result<Place, Error> {
 
 fn ask(folder: &Path, ask: &Ask) -> Result<Place, Error> {
     let failed = |why: &dyn ToString| Error::system("the agent of this host", why.to_string());
-    let channel = Channel::connect(&folder.join(SOCKET)).map_err(|e| failed(&e))?;
+    let channel = Channel::connect(&folder.join(SOCKET)).map_err(|_| Error::NoAgent)?;
     let bytes = postcard::to_stdvec(ask).map_err(|e| failed(&e))?;
     channel.send(&bytes, &[]).map_err(|e| failed(&e))?;
     let epoll = Epoll::new().map_err(|e| failed(&e))?;
@@ -147,10 +148,11 @@ struct Agent<'a> {
     identity: Identity,
     keys: Vec<PublicKey>,
     unix: Listener,
-    guests: Vec<Channel>,
-    tcp: TcpListener,
+    guests: VecDeque<(Channel, Instant)>,
+    /// None in a worker, which has no doors.
+    tcp: Option<TcpListener>,
     port: u16,
-    /// Where agents of other users come, unless somebody has taken the name: then they do without us.
+    /// Where agents of other users come, unless another process has taken the name: then they do without us.
     meeting: Option<UnixListener>,
     strangers: Vec<Option<(Link, Instant)>>,
     signals: SignalFd,
@@ -186,8 +188,8 @@ impl<'a> Agent<'a> {
             identity: Identity::of_user(settings.folder)?,
             keys: Vec::new(),
             unix,
-            guests: Vec::new(),
-            tcp,
+            guests: VecDeque::new(),
+            tcp: Some(tcp),
             port,
             meeting,
             strangers: Vec::new(),
@@ -243,23 +245,24 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Those of the same user on this host.
+    /// Those of the same user on this host. The oldest one that said nothing makes room for a new one.
     fn guests(&mut self) {
-        while let Ok(Some(guest)) = self.unix.accept() {
+        for _ in 0..MOST_STRANGERS {
+            let Ok(Some(guest)) = self.unix.accept() else { break };
             let ours = guest.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
-            if ours
-                && self.guests.len() < MOST_STRANGERS
-                && self.epoll.add(&guest, UNIX, Interest::Read).is_ok()
-            {
-                self.guests.push(guest);
+            if ours && self.epoll.add(&guest, UNIX, Interest::Read).is_ok() {
+                if self.guests.len() >= MOST_STRANGERS {
+                    self.guests.pop_front();
+                }
+                self.guests.push_back((guest, Instant::now()));
             }
         }
         let mut asked = Vec::new();
         let place = Place { port: self.port, key: self.identity.public().0, pid: std::process::id() };
-        self.guests.retain(|guest| {
+        self.guests.retain(|(guest, since)| {
             let mut bytes = [0; 256];
             let ask = match guest.recv(&mut bytes, &mut Vec::new(), 0) {
-                Ok(Recv::WouldBlock) => return true,
+                Ok(Recv::WouldBlock) => return since.elapsed() < STRANGER,
                 Ok(Recv::Message(n)) => postcard::from_bytes::<Ask>(&bytes[..n]),
                 _ => return false,
             };
@@ -282,10 +285,11 @@ impl<'a> Agent<'a> {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.tcp.accept() {
+        for _ in 0..MOST_STRANGERS {
+            let Some(Ok((stream, _))) = self.tcp.as_ref().map(TcpListener::accept) else { return };
             let place = self.strangers.iter().position(Option::is_none).unwrap_or(self.strangers.len());
             if place >= MOST_STRANGERS {
-                continue; // dropped: somebody knocks and says nothing
+                continue; // dropped: too many callers have said nothing yet
             }
             let Ok(mut link) = Link::answer(stream, &self.identity) else { continue };
             link.arm(&self.epoll, CALLER + place as u64, true);
@@ -315,7 +319,7 @@ impl<'a> Agent<'a> {
                 let (mut link, _) = self.strangers[place].take().expect("it was just there");
                 link.forget(&self.epoll);
                 let first = messages.remove(0);
-                // Whoever came with a ticket says what it is for, and nothing else.
+                // A caller with a ticket says what it is for, and nothing else.
                 if Ticket::parse(link.shown()).is_some_and(|ticket| !ticket.is_for(&first)) {
                     return;
                 }
@@ -333,7 +337,11 @@ impl<'a> Agent<'a> {
         match children::fork_worker() {
             Ok(Forked::Parent(pid)) => self.workers.push(pid),
             Ok(Forked::Worker) => {
-                // The doors are the agent's, and its epoll set is one set for both of us: nothing in it is touched here.
+                // The doors and other callers are the agent's: a connection that this process held, too, would not be
+                // seen to end when the agent ends. Its epoll set is one set for both, and is not touched.
+                self.strangers.clear();
+                self.guests.clear();
+                (self.tcp, self.meeting) = (None, None);
                 let _ = children::adopt_orphans();
                 let status = role.run(link, rest);
                 children::quit(status);

@@ -55,7 +55,7 @@ impl std::fmt::Debug for State {
 }
 
 impl Session {
-    /// The caller's end, to whoever has this key; `show` travels with our own key, sealed for that one alone.
+    /// The caller's end, to the owner of this key; `show` travels with our own key, sealed for that one alone.
     ///
     /// # Errors
     /// If there is no randomness to be had.
@@ -136,7 +136,7 @@ impl Session {
         &mut self.output
     }
 
-    /// Who the other end is, once that is proven.
+    /// The key of the other end, once that is proven.
     pub fn peer(&self) -> Option<PublicKey> {
         self.peer.filter(|_| self.is_ready())
     }
@@ -146,7 +146,7 @@ impl Session {
         &self.shown
     }
 
-    /// Whether both have proven who they are.
+    /// Whether both have proven their keys.
     pub fn is_ready(&self) -> bool {
         matches!(self.state, State::Talks(_))
     }
@@ -170,7 +170,7 @@ impl Session {
                 let key = state.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
                 let key = key.ok_or(Error::Refused("the caller has no key"))?;
                 if !admit(key, &plain[..shown]) {
-                    return Err(Error::Refused("nobody brought the caller's key"));
+                    return Err(Error::Refused("the caller's key was not brought in over ssh"));
                 }
                 self.shown = plain[..shown].to_vec();
                 let n = state.write_message(&[], &mut plain).map_err(|_| Error::Refused("no handshake"))?;
@@ -179,7 +179,7 @@ impl Session {
                 self.talk(*state)
             }
             State::Asked(mut state) => {
-                let strange = |_| Error::Refused("whoever answered does not have the agent's key");
+                let strange = |_| Error::Refused("the process that answered does not have the agent's key");
                 state.read_message(record, &mut plain).map_err(strange)?;
                 self.talk(*state)
             }
@@ -282,7 +282,7 @@ mod tests {
         let mut a = Session::call(&caller, agent.public(), b"shown").unwrap();
         let mut b = Session::answer(&agent).unwrap();
         assert!(run(&mut a, &mut b, &|_, _| false, 100).is_err(), "a stranger");
-        assert!(b.output().is_empty() && b.peer().is_none(), "who is refused hears nothing");
+        assert!(b.output().is_empty() && b.peer().is_none(), "a caller that is refused hears nothing");
         let impostor = Identity::from_token(&Token::random());
         let mut a = Session::call(&caller, agent.public(), b"shown").unwrap();
         let mut b = Session::answer(&impostor).unwrap();

@@ -1,9 +1,9 @@
 //! A ticket: a launcher that two agents know lets one of them call the other, for one message.
 //!
 //! In a tree of agents the launcher talks to the first ones only. What it wants said further down it gives them word for
-//! word, with a ticket for whoever is to hear it. Launcher and agent make the same secret out of their two keys
+//! word, with a ticket for the agent that is to hear it. Launcher and agent make the same secret out of their two keys
 //! (X25519), so the ticket needs no conversation: it is an HMAC-SHA256 under that secret over giver, bearer, agent and
-//! the digest of the message. Whoever finds it can do nothing with it: the bearer still has to prove its key.
+//! the digest of the message. It is of no use to a finder: the bearer still has to prove its key.
 
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
@@ -22,14 +22,14 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Lets `bearer` say `message` to `agent`, to whom `giver` is known.
+    /// Lets `bearer` say `message` to `agent`, which knows `giver`.
     pub fn new(giver: &Identity, bearer: PublicKey, agent: PublicKey, message: &[u8]) -> Ticket {
         let digest: [u8; LEN] = Sha256::digest(message).into();
         let mac = mac(giver, agent, giver.public(), bearer, agent, &digest);
         Ticket { giver: giver.public(), digest, mac: mac.finalize().into_bytes().into() }
     }
 
-    /// Who gave it.
+    /// The key of its giver.
     pub fn giver(&self) -> PublicKey {
         self.giver
     }
@@ -58,7 +58,7 @@ impl Ticket {
     }
 }
 
-/// Under the secret of the one who asks and `other`, over those whom the ticket is about.
+/// Under the secret of the asking identity and `other`, over the keys that the ticket is about.
 fn mac(
     own: &Identity,
     other: PublicKey,
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(ticket.giver(), launcher.public());
         assert!(!ticket.is_for(b"start something else"));
         assert!(!ticket.admits(&agent, other.public()), "stolen");
-        assert!(!ticket.admits(&other, bearer.public()), "shown to somebody else");
+        assert!(!ticket.admits(&other, bearer.public()), "shown to another agent");
         for at in 0..BYTES {
             let mut bytes = ticket.to_bytes();
             bytes[at] ^= 1;

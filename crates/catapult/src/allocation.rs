@@ -24,7 +24,7 @@ pub fn hosts(
         return Ok(Some(hosts));
     }
     match variable("PBS_NODEFILE") {
-        Some(path) => hosts::file::parse(&source.file(&path)?).map(Some),
+        Some(path) => hosts::file::parse(&source.file(&path)?, &path).map(Some),
         None => Ok(None),
     }
 }

@@ -11,6 +11,8 @@ use viaduct_job::pmi::server::Root;
 use viaduct_os::epoll::{self, Epoll, Interest};
 use viaduct_os::signals::{self, SignalFd, number};
 
+use crate::binding;
+use crate::complaints::Complaints;
 use crate::error::Error;
 use crate::far::Far;
 use crate::guard::Leash;
@@ -18,7 +20,7 @@ use crate::input::Input as Source;
 use crate::jobs::{Door, Report};
 use crate::node::{self, Node};
 use crate::outcome::{Fate, Outcome};
-use crate::output::{Merger, Mode, Stream};
+use crate::output::{Merger, Mode, OutputFiles, Stream};
 use crate::plan::NodePlan;
 use crate::rescue::{Rescue, Rescued};
 use crate::wire::{End, Event, Order};
@@ -35,6 +37,10 @@ const FAR: u64 = 64;
 
 /// How often nodes and launcher look whether the other still lives.
 const TICK: Duration = Duration::from_millis(500);
+/// How long hosts may take to be reached before the user hears which.
+const PROGRESS: Duration = Duration::from_secs(5);
+/// How long a line that is too long to be kept back may stand still before others go on.
+const STANDSTILL: Duration = Duration::from_secs(1);
 
 /// What is to be done, all decided.
 #[derive(Debug)]
@@ -51,6 +57,8 @@ pub struct Launch {
     pub grace: Duration,
     /// Whether the user hears of what the launcher does.
     pub quiet: bool,
+    /// Output that goes to files.
+    pub files: OutputFiles,
     /// Reaches the others.
     pub rescue: Option<Rescue>,
 }
@@ -89,8 +97,13 @@ struct Control {
     input: Source,
     outcome: Outcome,
     done: Vec<bool>,
+    complaints: Complaints,
+    /// Ranks in the middle of a long line, from which alone output is read, and when they last went on.
+    held: (Vec<u32>, Instant),
     interrupts: u32,
     begun: Instant,
+    /// When the user hears next which hosts are not reached yet.
+    progress_at: Instant,
     kill_at: Option<Instant>,
 }
 
@@ -138,13 +151,19 @@ impl Control {
             out: [out, err],
             input,
             outcome,
+            complaints: Complaints::default(),
+            held: (Vec::new(), Instant::now()),
             interrupts: 0,
             begun: Instant::now(),
+            progress_at: Instant::now() + PROGRESS,
             kill_at: None,
         })
     }
 
     fn begin(&mut self) -> Result<(), Error> {
+        if let Some(plan) = self.launch.local.and_then(|index| self.launch.plans.get(index)) {
+            node::check_descriptors(&plan.host, plan.ranks.len(), self.launch.files.count())?;
+        }
         if let Some(rescue) = &self.launch.rescue {
             self.epoll
                 .add(rescue, RESCUE, Interest::Read)
@@ -153,7 +172,7 @@ impl Control {
         self.begin_here()
     }
 
-    /// Starts the ranks of this host, once all others are reached: an ssh that is under way is nobody's rank.
+    /// Starts the ranks of this host, once all others are reached: an ssh that is under way must not be taken for a rank.
     fn begin_here(&mut self) -> Result<(), Error> {
         let Some(index) = self.launch.local.filter(|_| self.node.is_none() && self.is_settled()) else {
             return Ok(());
@@ -245,7 +264,9 @@ impl Control {
             return Some(Duration::ZERO);
         }
         let limit = self.launch.timeout.filter(|_| !self.outcome.timed_out).map(|limit| self.begun + limit);
-        let next = [limit, self.kill_at].into_iter().flatten().min();
+        let standstill = (!self.held.0.is_empty()).then(|| self.held.1 + STANDSTILL);
+        let progress = (!self.is_settled()).then_some(self.progress_at);
+        let next = [limit, self.kill_at, standstill, progress].into_iter().flatten().min();
         let next = next.map(|at| at.saturating_duration_since(Instant::now()));
         match (next, self.far.is_empty()) {
             (next, true) => next,
@@ -289,13 +310,34 @@ impl Control {
         let mut write = |stream: Stream, bytes: &[u8]| out[stream.index()].put(bytes);
         match event {
             Event::Started(rank, pid) => self.fate(rank, |fate| fate.pid = Some(pid)),
-            Event::Output(rank, stream, bytes) => self.merger.put(rank, stream, &bytes, &mut write),
-            Event::OutputEnd(rank, stream) => self.merger.end(rank, stream, &mut write),
-            Event::Exited(rank, end, time) => {
-                if let End::NotStarted(why, _) | End::Lost(why) = &end {
-                    self.say(&format!("rank {rank}: {why}"));
+            Event::Bound(rank, cpus) => {
+                let host = self.outcome.fates.get(rank as usize).map_or("", |fate| &fate.host);
+                let what = match &cpus[..] {
+                    [] => "not bound".to_owned(),
+                    cpus => format!("bound to CPUs {}", binding::show(cpus)),
+                };
+                self.say(&format!("rank {rank}: {host}: {what}"));
+            }
+            Event::Output(rank, stream, bytes) => {
+                if self.held.0.contains(&rank) {
+                    self.held.1 = Instant::now();
                 }
-                self.fate(rank, |fate| (fate.end, fate.time) = (Some(end), time));
+                if !self.launch.files.put(rank, stream, &bytes) {
+                    self.merger.put(rank, stream, &bytes, &mut write);
+                }
+            }
+            Event::OutputEnd(rank, stream) => {
+                if !self.launch.files.end(rank, stream) {
+                    self.merger.end(rank, stream, &mut write);
+                }
+            }
+            Event::Exited(rank, end, time) => {
+                if let (End::NotStarted(why, _) | End::Lost(why), Some(fate)) =
+                    (&end, self.outcome.fates.get(rank as usize))
+                {
+                    self.complaints.add(rank, &fate.host, why);
+                }
+                self.outcome.ended(rank, end, time);
                 self.end_if_incomplete();
             }
             Event::Took(bytes) => self.input.took(node, bytes),
@@ -314,7 +356,7 @@ impl Control {
             }
             Event::Alive | Event::Need(_) | Event::File(..) | Event::Refused(_) => {}
             Event::Brought(address, key) => {
-                let _ = self.launch.rescue.as_ref().map(|rescue| rescue.remember(node, address, key));
+                let _ = self.launch.rescue.as_mut().map(|rescue| rescue.remember(node, address, key));
             }
             Event::Unreached(why, nodes) => match &mut self.launch.rescue {
                 Some(rescue) if !rescue.gave_up() => rescue.call(node),
@@ -367,6 +409,8 @@ impl Control {
     /// Asks all ranks to end, and kills them if they do not.
     fn end_all(&mut self, why: &str) {
         if self.kill_at.is_none() {
+            self.outcome.is_ending();
+            self.complain();
             self.say(&format!("{why}; ending the job"));
             self.kill_at = Some(Instant::now() + self.launch.grace);
             self.give_up();
@@ -377,7 +421,7 @@ impl Control {
 
     fn signals(&mut self) {
         let Some(signals) = self.leash.read() else {
-            // Whoever started us is gone; nobody is left to see anything.
+            // The process that started us is gone, and with it all readers.
             self.orphaned = true;
             self.tell(&Order::Signal(number::KILL));
             if let Some((_, node)) = &mut self.node {
@@ -419,6 +463,14 @@ impl Control {
             self.kill_at = Some(now + self.launch.grace.max(TICK));
             self.tell(&Order::Signal(number::KILL));
         }
+        if now >= self.progress_at && !self.is_settled() {
+            self.progress_at = now + 2 * PROGRESS;
+            self.say_who_is_missing();
+        }
+        if !self.held.0.is_empty() && now >= self.held.1 + STANDSTILL {
+            let out = &mut self.out;
+            self.merger.relax(&mut |stream, bytes| out[stream.index()].put(bytes));
+        }
         for index in 0..self.far.len() {
             let mut events = Vec::new();
             self.far[index].tick(&self.epoll, FAR + index as u64, &mut events);
@@ -430,6 +482,17 @@ impl Control {
 
     /// Ranks write no faster than our output is read, and we read no faster than ranks take input.
     fn flow(&mut self) {
+        self.complain();
+        if let Some(rank) = self.merger.broken() {
+            self.say(&format!(
+                "rank {rank} stopped in a line of more than 1 MiB; it was ended so that others could go on"
+            ));
+        }
+        let owners = self.merger.owners();
+        if owners != self.held.0 {
+            self.held = (owners.clone(), Instant::now());
+            self.tell(&Order::Hold(owners));
+        }
         if self.out[0].is_closed() && !self.outcome.is_pipe_closed() && self.launch.mode != Mode::Fold {
             self.outcome.closed_pipe();
             self.end_all("the reader of the output is gone");
@@ -463,6 +526,22 @@ impl Control {
         }
     }
 
+    /// What went wrong with ranks and files since the last time.
+    fn complain(&mut self) {
+        for line in self.complaints.take().into_iter().chain(self.launch.files.complaints()) {
+            self.say(&line);
+        }
+    }
+
+    fn say_who_is_missing(&mut self) {
+        let all = self.settled.len();
+        let missing = self.settled.iter().zip(&self.launch.plans).filter(|(settled, _)| !**settled);
+        let hosts: Vec<&str> = missing.map(|(_, plan)| &*plan.host).collect();
+        let more = if hosts.len() > 5 { ", …" } else { "" };
+        let names = hosts[..hosts.len().min(5)].join(", ");
+        self.say(&format!("{} of {all} hosts are not reached yet: {names}{more}", hosts.len()));
+    }
+
     /// What the launcher itself has to say.
     fn say(&mut self, what: &str) {
         if !self.launch.quiet {
@@ -471,6 +550,7 @@ impl Control {
     }
 
     fn finish(&mut self) {
+        self.complain();
         let out = &mut self.out;
         self.merger.finish(&mut |stream, bytes| out[stream.index()].put(bytes));
         // What is folded is shown at the end, to a reader that may be slow.

@@ -1,4 +1,4 @@
-//! The variables of a rank: who it is, who the others are, and where its launcher listens. Pure.
+//! The variables of a rank: its number, the size of the job, and where its launcher listens. Pure.
 //!
 //! `VIADUCT_*` is ours; `PMI_*` is what MPICH, Intel MPI and our own ranks read; `MPI_LOCAL*` is what programs read that
 //! choose a device by it.
@@ -14,9 +14,11 @@ pub const FORWARDED: &[&str] = &[
     "OMP_",
     "KMP_",
     "MPICH_",
+    "MPIR_CVAR_",
     "I_MPI_",
     "FI_",
     "UCX_",
+    "PSM3_",
     "VIADUCT_",
     "RUST_BACKTRACE",
     "RUST_LOG",
@@ -69,7 +71,7 @@ pub const REMOVED: &[&str] =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Input, Program, Rank};
+    use crate::plan::{Program, Rank};
 
     #[test]
     fn what_goes_along() {
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_knows_who_it_is() {
+    fn a_rank_knows_its_number() {
         let program =
             |value: &str| Program { variables: vec![("X".into(), value.into())], ..Program::default() };
         let plan = NodePlan {
@@ -91,10 +93,7 @@ mod tests {
             ranks: vec![Rank { rank: 3, app: 0 }, Rank { rank: 4, app: 1 }],
             programs: vec![program("0"), program("1")],
             variables: vec![("X".into(), "all".into())],
-            mapping: String::new(),
-            input: Input::None,
-            debug: None,
-            strict: false,
+            ..NodePlan::default()
         };
         let list = of_rank(&plan, 1, 7);
         let value = |name: &str| list.iter().rev().find(|(n, _)| n == name).map(|(_, v)| &**v);

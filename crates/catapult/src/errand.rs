@@ -25,7 +25,7 @@ impl<T: Send + 'static> Errands<T> {
     pub(crate) fn send_out(&self, number: usize, work: impl FnOnce() -> Result<T, String> + Send + 'static) {
         let (sender, bell) = (self.sender.clone(), self.bell.clone());
         let errand = move || {
-            // Whoever does not listen any more needs no answer.
+            // A loop that has ended needs no answer.
             let _ = sender.send((number, work()));
             bell.signal();
         };

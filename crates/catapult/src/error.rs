@@ -12,6 +12,26 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A line of a file of hosts makes no sense.
+    #[error("{file}, line {number}: `{line}`: {why}")]
+    BadHostFile {
+        /// The file.
+        file: String,
+        /// The number of the line.
+        number: usize,
+        /// What is in it.
+        line: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// There is no such group of hosts.
+    #[error("there is no group `{name}` of hosts: {why}")]
+    NoGroup {
+        /// Its name.
+        name: String,
+        /// Where it was looked for, and what was wrong.
+        why: String,
+    },
     /// A word that begins like an option and is none, or has no place here.
     #[error("`{word}` {why}")]
     Option {
@@ -53,6 +73,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Option { hint, .. } => Some(hint.clone()),
+            Error::BadHostFile { .. } => Some("a line reads `host`, `host:4` or `host slots=4`".to_owned()),
+            Error::NoGroup { name, .. } => Some(format!("a line there reads `{name}: node[1-4]`")),
             Error::BadHosts { .. } => {
                 Some("write node[1-4],big*2 or @group or file:PATH; `!` takes away, `&` keeps".to_owned())
             }

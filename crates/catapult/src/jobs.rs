@@ -1,7 +1,7 @@
 //! Jobs that run on this host: each launcher and each node of a job keeps a door in the user's run-time folder, behind
 //! which one learns what runs and may send it signals. `viaduct ps` and `viaduct kill` knock there.
 //!
-//! Only the owner gets through: the folder is private, and the kernel says who knocks.
+//! Only the owner gets through: the folder is private, and the kernel names the user of each caller.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,9 @@ use crate::plan::NodePlan;
 
 /// Longest answer.
 const LONGEST: usize = 64 << 10;
-/// How long one who knocks waits.
+/// Guests at a time.
+const MOST_GUESTS: usize = 64;
+/// How long a guest waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a job says of itself.
@@ -29,6 +31,8 @@ pub struct Report {
     pub job: String,
     /// The process that answers.
     pub pid: u32,
+    /// Whether it is the launcher, which knows of all nodes.
+    pub launcher: bool,
     /// The program, as far as it is text.
     pub command: String,
     /// Seconds since its start.
@@ -43,7 +47,7 @@ impl Report {
     /// About these nodes.
     pub fn new(plans: &[NodePlan], outcome: &Outcome, begun: Instant) -> Report {
         let running = outcome.fates.iter().filter(|fate| fate.end.is_none()).count();
-        Report::of(plans, running, begun)
+        Report { launcher: true, ..Report::of(plans, running, begun) }
     }
 
     /// About these nodes, of whose ranks so many run.
@@ -53,6 +57,7 @@ impl Report {
         Report {
             job: plans.first().map(|plan| plan.job.clone()).unwrap_or_default(),
             pid: std::process::id(),
+            launcher: false,
             command: words.join(" ").chars().take(200).collect(),
             seconds: begun.elapsed().as_secs(),
             ranks: (plans.iter().map(|plan| plan.ranks.len() as u32).sum(), running as u32),
@@ -61,7 +66,7 @@ impl Report {
     }
 }
 
-/// What one who knocks wants.
+/// What a caller wants.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Wish {
     Report,
@@ -90,12 +95,17 @@ impl Door {
         Ok(Door { listener, epoll, guests: Vec::new() })
     }
 
-    /// Answers all who knock; the signals that they want sent.
+    /// Answers all callers; the signals that they want sent.
     pub fn serve(&mut self, report: &Report) -> Vec<i32> {
         let mut signals = Vec::new();
-        while let Ok(Some(guest)) = self.listener.accept() {
+        for _ in 0..MOST_GUESTS {
+            let Ok(Some(guest)) = self.listener.accept() else { break };
             let ours = guest.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
             if ours && self.epoll.add(&guest, 1, Interest::Read).is_ok() {
+                // The oldest one that said nothing makes room.
+                if self.guests.len() >= MOST_GUESTS {
+                    self.guests.remove(0);
+                }
                 self.guests.push(guest);
             }
         }
@@ -144,7 +154,7 @@ pub fn visit(folder: &Path, wanted: &dyn Fn(&str) -> Option<i32>) -> Result<Vec<
         let Some((job, _)) = name.rsplit_once('.') else { continue };
         let signal = wanted(job);
         let wish = signal.map_or(Wish::Report, Wish::Signal);
-        // A door that nobody opens is left from a job that was killed.
+        // A door without a listener is left from a job that was killed.
         if let Some(report) = knock(&path, wish) {
             reports.push((report, signal.is_some()));
         }

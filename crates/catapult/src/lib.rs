@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Beyond the paper: input, signals and exit codes travel, output is merged by lines, nothing outlives its job
-//! whoever is killed, programs of MPICH start unchanged, and a rank can run in a debugger.
+//! whichever process is killed, programs of MPICH start unchanged, and a rank can run in a debugger.
 //!
 //! ```
 //! use viaduct_catapult::hosts::Host;
@@ -26,8 +26,11 @@
 #![forbid(unsafe_code)]
 
 pub mod allocation;
+pub mod binding;
+mod complaints;
 pub mod control;
 pub mod dry;
+pub mod elf;
 pub mod environment;
 mod errand;
 pub mod error;
@@ -46,6 +49,7 @@ pub mod remote;
 pub mod rescue;
 pub mod role;
 pub mod stage;
+pub mod tidy;
 pub mod tree;
 pub mod wire;
 pub mod words;

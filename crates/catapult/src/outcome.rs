@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use viaduct_os::signals;
 
+use crate::output::ranges;
 use crate::wire::End;
 
 /// Exit status when the time was up.
@@ -13,6 +14,9 @@ pub const UNREACHABLE: u8 = 255;
 pub const NOT_STARTED: u8 = 127;
 /// Exit status when a program is there and cannot be executed, as of shells.
 pub const NOT_EXECUTABLE: u8 = 126;
+
+/// With more ranks a table has a row for those that ended alike.
+const ROWS: usize = 32;
 
 /// One rank's fate.
 #[derive(Clone, Debug)]
@@ -56,6 +60,10 @@ pub struct Outcome {
     closed_pipe: Option<u8>,
     /// The first rank because of which the job was ended, and the status that this gives.
     ended_by: Option<(u32, u8)>,
+    /// The first rank that ended badly by itself.
+    first_bad: Option<u32>,
+    /// Ranks are being ended: what happens to them now is our doing.
+    ending: bool,
 }
 
 impl Outcome {
@@ -84,6 +92,38 @@ impl Outcome {
         self.ended_by.get_or_insert((rank, status));
     }
 
+    /// A rank has ended, so many microseconds after its start.
+    pub fn ended(&mut self, rank: u32, end: End, time: u64) {
+        let ending = self.ending;
+        let Some(fate) = self.fates.get_mut(rank as usize) else { return };
+        (fate.end, fate.time) = (Some(end), time);
+        if fate.status() != 0 && !ending {
+            self.first_bad.get_or_insert(rank);
+        }
+    }
+
+    /// From now on ranks end because the launcher wants it.
+    pub fn is_ending(&mut self) {
+        self.ending = true;
+    }
+
+    /// The rank that failed first, in a few words; none if there is no such rank, or it is the only one.
+    pub fn first_failure(&self) -> Option<String> {
+        let rank = self.ended_by.map(|(rank, _)| rank).or(self.first_bad)?;
+        let fate = self.fates.get(rank as usize).filter(|_| self.fates.len() > 1)?;
+        let how = match fate.end.as_ref()? {
+            End::Code(code) => format!("ended with code {code}"),
+            End::Signal(signal) => format!("was ended by {}", signals::name(*signal)),
+            End::NotStarted(..) => "was not started".to_owned(),
+            End::Lost(_) => "was lost".to_owned(),
+        };
+        Some(format!(
+            "first to fail: rank {rank} on {} {how} after {:.3} s",
+            fate.host,
+            fate.time as f64 / 1e6
+        ))
+    }
+
     /// The reader of our output left. What had failed before stays a failure; what this does to ranks is none.
     pub fn closed_pipe(&mut self) {
         let status = self.worst();
@@ -99,9 +139,18 @@ impl Outcome {
         self.fates.iter().map(Fate::status).max().unwrap_or(0)
     }
 
-    /// Rows of a table: rank, host, pid, code, signal, seconds.
+    /// Rows of a table: rank, host, pid, code, signal, seconds. Of many ranks those of one host that ended alike are one row.
     pub fn rows(&self) -> Vec<[String; 6]> {
-        let row = |(rank, fate): (usize, &Fate)| {
+        let mut groups: Vec<(Vec<usize>, &Fate)> = Vec::new();
+        for (rank, fate) in self.fates.iter().enumerate() {
+            let alike =
+                |(_, other): &&mut (Vec<usize>, &Fate)| other.host == fate.host && other.end == fate.end;
+            match groups.iter_mut().rev().take(8).find(alike).filter(|_| self.fates.len() > ROWS) {
+                Some((ranks, _)) => ranks.push(rank),
+                None => groups.push((vec![rank], fate)),
+            }
+        }
+        let row = |(ranks, fate): (Vec<usize>, &Fate)| {
             let (code, signal) = match &fate.end {
                 Some(End::Code(code)) => (code.to_string(), String::new()),
                 Some(End::Signal(signal)) => (String::new(), signals::name(*signal)),
@@ -109,10 +158,12 @@ impl Outcome {
                 Some(End::Lost(_)) => ("lost".to_owned(), String::new()),
                 None => (String::new(), String::new()),
             };
-            let pid = fate.pid.map(|pid| pid.to_string()).unwrap_or_default();
-            [rank.to_string(), fate.host.clone(), pid, code, signal, format!("{:.3}", fate.time as f64 / 1e6)]
+            let pid = fate.pid.filter(|_| ranks.len() == 1).map(|pid| pid.to_string()).unwrap_or_default();
+            let longest = ranks.iter().map(|&rank| self.fates[rank].time).max().unwrap_or(0);
+            let seconds = format!("{:.3}", longest as f64 / 1e6);
+            [ranges(&ranks), fate.host.clone(), pid, code, signal, seconds]
         };
-        self.fates.iter().enumerate().map(row).collect()
+        groups.into_iter().map(row).collect()
     }
 
     /// One object for each rank, one for the job.
@@ -187,5 +238,23 @@ mod tests {
         assert_eq!(rows[0], ["0", "h", "1", "2", "", "0.002"]);
         assert_eq!(rows[1][4], "TERM");
         assert_eq!(outcome.objects().len(), 3);
+    }
+
+    #[test]
+    fn of_many_ranks_those_that_ended_alike_are_one_row() {
+        let mut ends = vec![End::Code(0); 1000];
+        ends[7] = End::Signal(11);
+        let rows = outcome(&ends).rows();
+        assert_eq!((rows.len(), &*rows[0][0], &*rows[1][0]), (2, "0-6,8-999", "7"));
+    }
+
+    #[test]
+    fn the_first_rank_that_fails_by_itself_is_named() {
+        let mut outcome = Outcome::new(&["a", "b"].map(str::to_owned));
+        outcome.ended(1, End::Signal(11), 1_500_000);
+        outcome.is_ending();
+        outcome.ended(0, End::Signal(15), 2_000_000);
+        let words = outcome.first_failure().unwrap();
+        assert_eq!(words, "first to fail: rank 1 on b was ended by SEGV after 1.500 s");
     }
 }

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::binding::{Bind, Unit};
 use crate::error::Error;
 use crate::hosts::Host;
 
@@ -93,6 +94,14 @@ pub struct NodePlan {
     pub debug: Option<u32>,
     /// End everything when a rank ends badly.
     pub strict: bool,
+    /// Which CPUs ranks get.
+    pub bind: Bind,
+    /// In which order they are given out, if not by cores.
+    pub bind_by: Option<Unit>,
+    /// Whether the user wants to know of it.
+    pub report_bindings: bool,
+    /// Start programs of Open MPI although each rank is a job of its own.
+    pub singletons: bool,
 }
 
 /// Ranks on hosts.

@@ -26,7 +26,7 @@ pub struct Reach {
     pub retries: u32,
     /// How many hosts at a time.
     pub at_once: usize,
-    /// Our own program, once somebody needs it.
+    /// Our own program, once a host needs it.
     pub payload: OnceLock<Result<Payload, String>>,
 }
 

@@ -1,7 +1,7 @@
 //! What an agent does for the hosts below it in the tree: reaches them, and passes orders down and events up.
 //!
 //! Reaching is the work of threads, which end before the first rank begins: an agent that waits for another goes on
-//! saying that it lives, and ssh is nobody's rank.
+//! saying that it lives, and ssh is not taken for a rank.
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Relay {
     waiting: usize,
     errands: Errands<Reached>,
     root: Root,
-    /// What was ordered while somebody could not hear it yet.
+    /// What was ordered while a node could not hear it yet.
     early: Vec<Order>,
     begun: bool,
     /// Tokens of its connections begin here; the bell's is one less.
@@ -95,7 +95,7 @@ impl Relay {
         if self.is_settled() { std::mem::take(&mut self.early) } else { self.early.clone() }
     }
 
-    /// An order for all who are below.
+    /// An order for all nodes below.
     pub(crate) fn order(&mut self, order: &Order, epoll: &Epoll) {
         if !(self.begun && self.is_settled()) {
             self.early.push(order.clone());
@@ -116,7 +116,7 @@ impl Relay {
         events
     }
 
-    /// Says that we live, and notices who does not. While `full`, nothing is read from those below.
+    /// Says that we live, and notices nodes that do not. While `full`, nothing is read from those below.
     pub(crate) fn tick(&mut self, full: bool, epoll: &Epoll) -> Vec<(usize, Event)> {
         let mut events = Vec::new();
         for (token, child) in (self.token..).zip(&mut self.children) {

@@ -14,7 +14,7 @@ use crate::role::ROLE;
 use crate::stage::{Incoming, Outgoing, Piece, Pump};
 use crate::wire::{End, Event, Order, Start};
 
-/// A silence that is longer counts only so much: whoever slept itself cannot complain about the other.
+/// A silence that is longer counts only so much: a process that slept itself cannot complain about the other.
 const MOST_AT_ONCE: Duration = Duration::from_secs(1);
 /// When so much waits for room, no more is read from files, ranks or others.
 pub(crate) const ENOUGH: usize = 1 << 20;
@@ -81,7 +81,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Tells the agent at the other end what to start; `bytes` is the same as `start`, for one who must not change it.
+    /// Tells the agent at the other end what to start; `bytes` is `start` as it travels: an agent that passes it on must not change it.
     pub fn start(mut link: Link, start: &Start, bytes: &[u8], files: Files) -> Remote {
         let broken = link.say(&first_message(ROLE, bytes)).err().map(|why| why.to_string());
         let behind = |ranks: Vec<u32>| Behind {
@@ -151,13 +151,16 @@ impl Remote {
     }
 
     fn heard(&mut self, node: u32, event: Event, events: &mut Vec<(usize, Event)>) {
-        // An agent speaks for itself and for those behind it, and for nobody else.
+        // An agent speaks for itself and for those behind it, and for no other.
         let event = match event {
             Event::Arrive(nodes, pairs) => Event::Arrive(self.own(nodes), pairs),
             Event::Unreached(why, nodes) => Event::Unreached(why, self.own(nodes)),
             event => event,
         };
         let Some(behind) = self.nodes.get_mut(&node) else { return };
+        if !behind.may_say(&event) {
+            return;
+        }
         match event {
             Event::Need(list) if node == self.next => {
                 for index in list {
@@ -188,7 +191,7 @@ impl Remote {
                         ranks.for_each(|(_, ended)| *ended = true);
                     }
                     Event::Done => behind.done = true,
-                    // Whoever hears of it takes them over.
+                    // The receiver of this takes them over.
                     Event::Unreached(_, nodes) => self.nodes.retain(|node, _| !nodes.contains(node)),
                     _ => {}
                 }
@@ -200,10 +203,24 @@ impl Remote {
 }
 
 impl Behind {
+    /// Whether an event is the node's to tell: of its own ranks, and of the end of each only once.
+    fn may_say(&self, event: &Event) -> bool {
+        let own = |rank: &u32| self.ranks.iter().any(|(other, _)| other == rank);
+        match event {
+            Event::Exited(rank, ..) => self.ranks.contains(&(*rank, false)),
+            Event::Started(rank, _)
+            | Event::Bound(rank, _)
+            | Event::Output(rank, ..)
+            | Event::OutputEnd(rank, _)
+            | Event::Abort(rank, ..) => own(rank),
+            _ => !self.done,
+        }
+    }
+
     /// A piece of a file that comes back.
     fn keep(&mut self, path: &std::path::Path, index: u32, bytes: &[u8], last: bool) -> std::io::Result<()> {
         if self.incoming.as_ref().is_none_or(|(current, _)| *current != index) {
-            self.incoming = Some((index, Incoming::new(path, 0o644)?));
+            self.incoming = Some((index, Incoming::new(path, 0o644, None)?));
         }
         let done = self.incoming.as_mut().map_or(Ok(()), |(_, incoming)| incoming.put(bytes, last));
         self.incoming.take_if(|_| last);
@@ -236,7 +253,7 @@ impl Far for Remote {
         self.pump();
         match good {
             Ok(true) => self.link.arm(epoll, token, !self.paused && !self.over),
-            Ok(false) => self.lose("the connection was closed", events),
+            Ok(false) => self.lose("the connection to its agent was closed", events),
             Err(why) => self.lose(&why.to_string(), events),
         }
         if self.over {
@@ -257,7 +274,8 @@ impl Far for Remote {
             self.silence.broken();
         }
         if self.silence.look() >= self.lease {
-            self.broken = Some("it fell silent".to_owned());
+            let lease = self.lease.as_secs_f64();
+            self.broken = Some(format!("nothing was heard of it for {lease} s; --silence allows more"));
         }
         if let Some(why) = self.broken.clone() {
             self.lose(&why, events);
@@ -270,5 +288,27 @@ impl Far for Remote {
         if !self.over {
             self.link.arm(epoll, token, !pause);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Stream;
+
+    #[test]
+    fn a_node_speaks_for_its_own_ranks_and_of_each_end_once() {
+        let behind = Behind { ranks: vec![(3, false), (4, true)], done: false, incoming: None };
+        let exit = |rank| Event::Exited(rank, End::Code(0), 1);
+        assert!(behind.may_say(&exit(3)) && !behind.may_say(&exit(4)) && !behind.may_say(&exit(0)));
+        for rank in [0, 3, 4] {
+            let own = rank != 0;
+            assert_eq!(behind.may_say(&Event::Output(rank, Stream::Out, b"x".to_vec())), own);
+            assert_eq!(behind.may_say(&Event::OutputEnd(rank, Stream::Err)), own);
+            assert_eq!(behind.may_say(&Event::Started(rank, 1)), own);
+            assert_eq!(behind.may_say(&Event::Bound(rank, vec![0])), own);
+            assert_eq!(behind.may_say(&Event::Abort(rank, 0, String::new())), own);
+        }
+        assert!(behind.may_say(&Event::Alive) && behind.may_say(&Event::Done));
     }
 }

@@ -93,7 +93,7 @@ impl Rescue {
         }
     }
 
-    /// Whether somebody gave up: whoever is not reached by now never will be.
+    /// Whether the launcher gave up: a host that is not reached by now never will be.
     pub fn gave_up(&self) -> bool {
         self.gave_up
     }
@@ -112,13 +112,18 @@ impl Rescue {
         found
     }
 
-    /// The agent of a node was brought up by another one.
-    pub fn remember(&self, node: usize, address: String, key: [u8; 32]) {
-        if let Some(place) = self.tree.place_of(node as u32) {
-            let known = Known { host: self.tree.host(place).to_owned(), address, key: PublicKey(key) };
-            // If it cannot be written down, ssh finds it the next time.
-            let _ = known::remember(&self.reach.folder, &known);
+    /// The agent of a node was brought up by another one, which says so. It is believed once, and only of a host that had
+    /// no agent: a host that was taken over must not lead later jobs elsewhere.
+    pub fn remember(&mut self, node: usize, address: String, key: [u8; 32]) {
+        let Some(place) = self.tree.place_of(node as u32) else { return };
+        let host = self.tree.host(place).to_owned();
+        if self.tree.is_known(place) || known::find(&self.reach.folder, &host).is_some() {
+            return;
         }
+        let known = Known { host, address, key: PublicKey(key) };
+        // If it cannot be written down, ssh finds it the next time.
+        let _ = known::remember(&self.reach.folder, &known);
+        self.tree.learn(place, Some(known));
     }
 
     fn settle(&mut self, place: usize, link: Result<Link, String>) -> Rescued {
@@ -152,5 +157,46 @@ impl Rescue {
 impl AsFd for Rescue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.errands.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use viaduct_agent::bootstrap::Ways;
+    use viaduct_job::Token;
+    use viaduct_kit::tempdir::TempDir;
+
+    use super::*;
+    use crate::tree::Place;
+
+    #[test]
+    fn another_host_is_believed_once_and_only_of_a_host_without_an_agent() {
+        let folder = TempDir::new("brought");
+        let known = |node: u32| Known {
+            host: format!("h{node}"),
+            address: "10.0.0.1:1".into(),
+            key: PublicKey([1; 32]),
+        };
+        known::remember(folder.path(), &known(0)).unwrap();
+        let places = [Place::for_test(0, Some(known(0))), Place::for_test(1, None)];
+        let ways = Ways { ssh: vec!["false".into()], limit: Duration::from_secs(1), allow_root: false };
+        let reach = Reach {
+            folder: folder.path().to_owned(),
+            ways,
+            retries: 0,
+            at_once: 1,
+            payload: OnceLock::new(),
+        };
+        let tree = Tree::new(places.into_iter().collect(), 1);
+        let identity = Identity::from_token(&Token::random());
+        let mut rescue = Rescue::new(tree, reach, identity, Vec::new(), BTreeMap::new()).unwrap();
+        rescue.remember(0, "6.6.6.6:6".into(), [6; 32]);
+        assert_eq!(known::find(folder.path(), "h0"), Some(known(0)), "what was known stays");
+        rescue.remember(1, "10.0.0.1:1".into(), [1; 32]);
+        rescue.remember(1, "6.6.6.6:6".into(), [6; 32]);
+        assert_eq!(known::find(folder.path(), "h1"), Some(known(1)), "the first word counts");
     }
 }

@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use viaduct_agent::bootstrap::Payload;
+use sha2::{Digest, Sha256};
+use viaduct_agent::bootstrap::{self, Payload};
 
 use crate::error::Error;
 use crate::wire::FileHead;
@@ -55,7 +56,7 @@ pub struct Piece {
     pub last: bool,
 }
 
-/// Files on their way to the other end, a piece at a time: whoever sends them keeps no whole file in memory.
+/// Files on their way to the other end, a piece at a time: the sender keeps no whole file in memory.
 #[derive(Debug, Default)]
 pub struct Pump {
     waiting: VecDeque<(u32, PathBuf)>,
@@ -106,14 +107,17 @@ pub struct Incoming {
     path: PathBuf,
     file: File,
     mode: u32,
+    /// What is expected, and what came.
+    expected: Option<String>,
+    hash: Sha256,
 }
 
 impl Incoming {
-    /// Begins one.
+    /// Begins one. Its content has to have this hash, if one is given.
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub fn new(path: &Path, mode: u32) -> std::io::Result<Incoming> {
+    pub fn new(path: &Path, mode: u32, expected: Option<&str>) -> std::io::Result<Incoming> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
         }
@@ -121,16 +125,28 @@ impl Incoming {
         name.push(format!(".{:08x}", viaduct_os::random::u32()));
         let draft = PathBuf::from(name);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        Ok(Incoming { draft, path: path.to_owned(), file, mode })
+        Ok(Incoming {
+            draft,
+            path: path.to_owned(),
+            file,
+            mode,
+            expected: expected.map(str::to_owned),
+            hash: Sha256::new(),
+        })
     }
 
     /// A piece more; with the last one the file gets its name.
     ///
     /// # Errors
-    /// If the disk is full.
+    /// If the disk is full, or something else came than was expected.
     pub fn put(&mut self, bytes: &[u8], last: bool) -> std::io::Result<()> {
         self.file.write_all(bytes)?;
+        self.hash.update(bytes);
         if last {
+            let came = bootstrap::hash_text(&self.hash.clone().finalize());
+            if self.expected.as_ref().is_some_and(|expected| *expected != came) {
+                return Err(std::io::Error::other("it changed while it was sent; launch again"));
+            }
             fs::set_permissions(&self.draft, Permissions::from_mode(self.mode))?;
             fs::rename(&self.draft, &self.path)?;
         }
@@ -174,7 +190,8 @@ mod tests {
             let text: Vec<u8> = (0..len).map(|n| n as u8).collect();
             fs::write(&from, &text).unwrap();
             let _ = fs::remove_file(&to);
-            let mut incoming = Incoming::new(&to, 0o640).unwrap();
+            let hash = Payload::of(from.clone()).unwrap().hash().to_owned();
+            let mut incoming = Incoming::new(&to, 0o640, Some(&hash)).unwrap();
             let mut pump = Pump::default();
             pump.add(7, from);
             while let Some(piece) = pump.piece() {
@@ -188,7 +205,10 @@ mod tests {
         let mut pump = Pump::default();
         pump.add(0, folder.join("none"));
         assert!(pump.piece().unwrap().unwrap_err().contains("none") && pump.piece().is_none());
-        drop(Incoming::new(&folder.join("half"), 0o600).unwrap());
+        drop(Incoming::new(&folder.join("half"), 0o600, None).unwrap());
+        let mut other = Incoming::new(&folder.join("other"), 0o600, Some(&"0".repeat(32))).unwrap();
+        assert!(other.put(b"something else", true).unwrap_err().to_string().contains("changed"));
+        drop(other);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no draft is left");
     }
 

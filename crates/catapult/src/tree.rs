@@ -1,4 +1,4 @@
-//! The tree in which agents start each other: who is below whom, and what each is given for those below. Pure.
+//! The tree in which agents start each other: which host is below which, and what each is given for those below. Pure.
 //!
 //! ```text
 //!   launcher ─┬─ 0 ─┬─ 2         hosts in a row, the first ones directly below the launcher;
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The launcher gives each agent what those below it are to be told, word for word, and a ticket for each (see
-//! `viaduct_agent::ticket`). Hosts whose agents are known come first, so that whoever is to show a ticket has a key that
+//! `viaduct_agent::ticket`). Hosts whose agents are known come first, so that an agent that is to show a ticket has a key that
 //! the launcher knows; where nothing is known, agents bring up those below by ssh.
 
 use std::ops::Range;
@@ -70,6 +70,11 @@ impl Tree {
         self.places[place].start.plan.node.0
     }
 
+    /// Whether an agent of a place is known.
+    pub fn is_known(&self, place: usize) -> bool {
+        self.places[place].known.is_some()
+    }
+
     /// The agent of a place is another one than was known.
     pub fn learn(&mut self, place: usize, known: Option<Known>) {
         self.places[place].known = known;
@@ -95,26 +100,17 @@ impl Tree {
 }
 
 #[cfg(test)]
-mod tests {
-    use viaduct_agent::PublicKey;
-    use viaduct_job::Token;
-
-    use super::*;
-    use crate::plan::{Input, NodePlan, Rank};
-
-    fn place(node: u32, known: bool) -> Place {
+impl Place {
+    /// Host `hN` with rank N.
+    pub(crate) fn for_test(node: u32, known: Option<Known>) -> Place {
+        use crate::plan::{NodePlan, Rank};
         let plan = NodePlan {
             job: "j".into(),
             size: 9,
             node: (node, 9),
             host: format!("h{node}"),
             ranks: vec![Rank { rank: node, app: 0 }],
-            programs: Vec::new(),
-            variables: Vec::new(),
-            mapping: String::new(),
-            input: Input::None,
-            debug: None,
-            strict: false,
+            ..NodePlan::default()
         };
         let start = Start {
             version: crate::wire::VERSION,
@@ -127,9 +123,21 @@ mod tests {
             allow_root: false,
             below: Vec::new(),
         };
+        Place { start, known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use viaduct_agent::PublicKey;
+    use viaduct_job::Token;
+
+    use super::*;
+
+    fn place(node: u32, known: bool) -> Place {
         let key = PublicKey([node as u8 + 1; 32]);
         let agent = Known { host: format!("h{node}"), address: format!("10.0.0.{node}:1"), key };
-        Place { start, known: known.then_some(agent) }
+        Place::for_test(node, known.then_some(agent))
     }
 
     #[test]

@@ -47,11 +47,11 @@ impl Start {
 pub struct Branch {
     /// How the user calls it.
     pub host: String,
-    /// Its agent, if the launcher knows one: address, key, and a ticket for the one who is to call it.
+    /// Its agent, if the launcher knows one: address, key, and a ticket for the agent that is to call it.
     pub agent: Option<(String, [u8; 32], Vec<u8>)>,
     /// The key of the launcher, for an agent that is brought up from here.
     pub launcher: [u8; 32],
-    /// Its [`Start`], as bytes: whoever passes it on does not change it.
+    /// Its [`Start`], as bytes: agents pass it on unchanged.
     pub start: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ pub struct FileHead {
     pub hash: String,
 }
 
-/// What a node is told.
+/// What the launcher tells a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Bytes for standard input.
@@ -82,6 +82,8 @@ pub enum Order {
     InputEnd,
     /// A signal for every rank.
     Signal(i32),
+    /// Output is read from these ranks only; from all if there are none.
+    Hold(Vec<u32>),
     /// All nodes are in the barrier; what is new.
     Release(Vec<Pair>),
     /// A piece of a file that the node has not got, and whether it was the last.
@@ -95,6 +97,8 @@ pub enum Order {
 pub enum Event {
     /// A rank runs as this process.
     Started(u32, i32),
+    /// A rank runs on these CPUs only; told if the user wants to know.
+    Bound(u32, Vec<u32>),
     /// A rank wrote something.
     Output(u32, Stream, Vec<u8>),
     /// A rank will write nothing more there.

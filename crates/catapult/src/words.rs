@@ -1,4 +1,4 @@
-//! The words of `mpiexec`, for those who have them in their fingers and scripts: `-np 4 -host a,b -genv X 1`.
+//! The words of `mpiexec`, for fingers and scripts that are used to them: `-np 4 -host a,b -genv X 1`.
 //!
 //! They are turned into ours before anything else reads them; the words of the program itself stay as they are. A word
 //! before the program that begins like an option and is none is refused here: to the parser it would be the program.

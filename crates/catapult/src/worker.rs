@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use viaduct_agent::Link;
 use viaduct_os::epoll::{Epoll, Interest};
+use viaduct_os::process;
 use viaduct_os::signals::{SignalFd, number};
 
 use crate::jobs::{Door, Report};
@@ -14,6 +15,7 @@ use crate::relay::Relay;
 use crate::remote::{ENOUGH, Files, Silence};
 use crate::role::LaunchRole;
 use crate::stage::{self, Incoming, Outgoing, Piece, Pump};
+use crate::tidy;
 use crate::wire::{Event, Order, Start, VERSION};
 
 const LINK: u64 = 0;
@@ -55,6 +57,10 @@ impl<'a> Worker<'a> {
             let why = format!("the agent has version {VERSION}, the launcher {}", start.version);
             return Err(Box::new((link, number, why)));
         }
+        // The agent was allowed to once; each launch has to say so.
+        if process::effective_uid() == 0 && !start.allow_root {
+            return Err(Box::new((link, number, viaduct_agent::Error::Root.to_string())));
+        }
         let short = |link| Box::new((link, number, "descriptors have run out".to_owned()));
         let set = SignalFd::block(&[number::CHLD, number::TERM, number::INT, number::HUP]);
         let (Ok(epoll), Ok(signals)) = (Epoll::new(), set) else { return Err(short(link)) };
@@ -86,7 +92,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn run(&mut self) -> u8 {
         let puts = self.start.put.iter().enumerate();
         let absent = |path: Option<PathBuf>| path.is_none_or(|path| !path.exists());
-        // What has a place of its own is always brought anew: whoever put it there may have changed it.
+        // What has a place of its own is always brought anew: a program may have changed it since.
         let wanted =
             puts.filter(|(_, head)| head.path.is_some() || absent(stage::kept(&self.role.cache, &head.hash)));
         self.missing = wanted.map(|(index, _)| index as u32).collect();
@@ -223,14 +229,16 @@ impl<'a> Worker<'a> {
         let Some(head) = self.start.put.get(index as usize) else { return };
         let (path, what) = (self.place(index as usize), head.path.clone());
         let mode = if head.path.is_some() { head.mode } else { 0o700 };
-        if self.incoming.as_ref().is_none_or(|(current, _)| *current != index) {
-            self.incoming =
-                path.and_then(|path| Incoming::new(&path, mode).ok()).map(|incoming| (index, incoming));
-        }
-        let done = self.incoming.as_mut().map(|(_, incoming)| incoming.put(bytes, last));
-        if !matches!(done, Some(Ok(()))) {
+        let begun = match (self.incoming.as_ref().is_some_and(|(current, _)| *current == index), path) {
+            (true, _) => Ok(()),
+            (false, Some(path)) => Incoming::new(&path, mode, Some(&head.hash))
+                .map(|incoming| self.incoming = Some((index, incoming))),
+            (false, None) => Err(std::io::Error::other("a name that is none")),
+        };
+        let put = |(_, incoming): &mut (u32, Incoming)| incoming.put(bytes, last);
+        if let Err(why) = begun.and_then(|()| self.incoming.as_mut().map_or(Ok(()), put)) {
             let what = what.unwrap_or_else(|| "the program".to_owned());
-            self.tell(&Event::Refused(format!("{what}: cannot be written there")));
+            self.tell(&Event::Refused(format!("{}: {what}: {why}", self.start.plan.host)));
             self.link.linger(Duration::from_secs(2));
             self.lost = true;
         }
@@ -263,7 +271,7 @@ impl<'a> Worker<'a> {
         self.relay.begin(&self.start, &self.role.folder, files);
     }
 
-    /// Starts the ranks, once all files are there and nobody below waits to be reached.
+    /// Starts the ranks, once all files are there and every host below is reached or given back.
     fn begin(&mut self) {
         if self.node.is_some() || self.lost || !self.missing.is_empty() || !self.relay.is_settled() {
             return;
@@ -271,6 +279,7 @@ impl<'a> Worker<'a> {
         let mut plan = self.start.plan.clone();
         let programs = self.start.put.iter().filter(|head| head.path.is_none());
         for (program, head) in plan.programs.iter_mut().zip(programs) {
+            let _ = stage::kept(&self.role.cache, &head.hash).map(|path| tidy::used(&path));
             if let (Some(path), Some(word)) =
                 (stage::kept(&self.role.cache, &head.hash), program.command.first_mut())
             {
@@ -326,6 +335,7 @@ impl<'a> Worker<'a> {
                 Some(Ok(Piece { index, bytes, last })) => self.tell(&Event::File(index, bytes, last)),
                 Some(Err(why)) => {
                     let rank = self.start.plan.ranks.first().map_or(0, |rank| rank.rank);
+                    let why = format!("{}: {why}", self.start.plan.host);
                     self.tell(&Event::Abort(rank, 2, why));
                 }
                 None => {
@@ -344,7 +354,7 @@ impl<'a> Worker<'a> {
         (if folder.is_dir() { folder.to_owned() } else { home() }).join(path)
     }
 
-    /// Nobody wants this job any more.
+    /// The launcher, or the agent above, is gone: ends everything.
     fn clean_up(&mut self) -> u8 {
         self.relay.abandon();
         let end = Instant::now() + Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Our own standard output and error, written without ever waiting for whoever reads them.
+//! Our own standard output and error, written without ever waiting for their reader.
 //!
 //! A launcher that waits for a pager cannot answer its nodes, and they would take it for dead. The descriptors belong to
 //! others too, so their flags stay as they are: before each write the kernel is asked for room, and a pipe that has room
@@ -78,7 +78,7 @@ impl Writer {
         }
     }
 
-    /// Whether nobody reads any more.
+    /// Whether the reader is gone.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_pipe_keeps_nobody_waiting() {
+    fn a_full_pipe_does_not_make_the_launcher_wait() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut out = Writer::new(writer.into(), 1);
         out.put(&vec![b'x'; 2 << 20]);
@@ -132,7 +132,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut out = Writer::new(writer.into(), 1);
-        out.put(b"anybody there?");
+        out.put(b"hello?");
         assert!(out.is_closed() && out.is_empty());
     }
 

@@ -10,11 +10,14 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group};
-use rustix::process::{set_child_subreaper, set_parent_process_death_signal, wait};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
+};
+use rustix::process::{getrlimit, set_child_subreaper, set_parent_process_death_signal, setrlimit, wait};
 
 use crate::error::OsError;
 use crate::signals::number;
@@ -84,11 +87,27 @@ pub fn quit(status: u8) -> ! {
     unsafe { libc::_exit(i32::from(status)) }
 }
 
+/// The limit of open files that this process was started with, if it was raised.
+static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
+
+/// Raises this process' limit of open files as far as it may; says what it is then. Commands of [`as_rank`] have the old
+/// one again: programs that use `select` count on it.
+pub fn raise_open_files() -> u64 {
+    let old = getrlimit(Resource::Nofile);
+    if old.current != old.maximum
+        && setrlimit(Resource::Nofile, Rlimit { current: old.maximum, ..old }).is_ok()
+    {
+        OPEN_FILES.get_or_init(|| old);
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// Has the command run as the head of a process group of its own that ends with this process, with these descriptors
 /// open under the numbers they have here.
 pub fn as_rank(command: &mut Command, keep: Vec<OwnedFd>) {
     let (parent, raw): (Pid, Vec<RawFd>) = (getpid(), keep.iter().map(AsRawFd::as_raw_fd).collect());
     command.process_group(0);
+    let open_files = OPEN_FILES.get().copied();
     let before_exec = move || {
         // The descriptors live as long as the command does: this closure has them.
         let _ = &keep;
@@ -97,6 +116,9 @@ pub fn as_rank(command: &mut Command, keep: Vec<OwnedFd>) {
             if unsafe { libc::fcntl(fd, libc::F_SETFD, 0) } < 0 {
                 return Err(io::Error::last_os_error());
             }
+        }
+        if let Some(limit) = &open_files {
+            setrlimit(Resource::Nofile, *limit)?;
         }
         // A launcher reads its signals; its ranks have theirs as usual.
         crate::signals::unblock_all();

@@ -4,6 +4,8 @@
 //! which pin. It decides nothing itself.
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +26,14 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Has the command run on these CPUs only; it fails to start if none of them is ours.
+pub fn bind_command(command: &mut Command, cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
+    // SAFETY: the closure makes one system call, which is allowed between fork and exec; it allocates nothing.
+    unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &set)?)) };
 }
 
 /// The CPUs the calling thread may run on.

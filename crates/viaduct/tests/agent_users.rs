@@ -1,5 +1,5 @@
-//! Agents of different users on one host: they meet, each knows by the kernel's word whom it met, and nobody plays the
-//! agent of another. Two users that are neither root nor each other are needed, so this runs as root alone.
+//! Agents of different users on one host: they meet, each knows the other's user by the kernel's word, and no process plays the
+//! agent of another user. Two users that are neither root nor each other are needed, so this runs as root alone.
 
 use crate::launching;
 
@@ -12,7 +12,7 @@ use std::process::Child;
 use launching::{Folder, Run, finish, verb_command, wait_for};
 use viaduct_kit::packages::need_root;
 
-/// Users of nobody in particular: the kernel asks for no entry in a list.
+/// Users without an entry anywhere: the kernel asks for no entry in a list.
 const HERE: u32 = 61_003;
 const THERE: u32 = 61_004;
 
@@ -38,14 +38,14 @@ fn meet(uid: u32, folder: &Folder, whom: &str) -> Run {
 }
 
 #[test]
-fn agents_of_two_users_meet_and_nobody_plays_another() {
+fn agents_of_two_users_meet_and_none_plays_another() {
     if !need_root() {
         return;
     }
     let (ours, theirs) = (folder_of(HERE), folder_of(THERE));
     let whom = THERE.to_string();
-    let nobody = meet(HERE, &ours, &whom);
-    assert_ne!(nobody.status, 0, "there is none yet: {}", nobody.out);
+    let absent = meet(HERE, &ours, &whom);
+    assert_ne!(absent.status, 0, "there is none yet: {}", absent.out);
 
     let mut command = verb_command(&theirs, &["agent", "serve", "--idle", "60"]);
     let agent = Agent(command.uid(THERE).gid(THERE).spawn().unwrap());
@@ -59,7 +59,7 @@ fn agents_of_two_users_meet_and_nobody_plays_another() {
     let name = SocketAddr::from_abstract_name(format!("viaduct-agent-{THERE}")).unwrap();
     let _taken = UnixListener::bind_addr(&name).unwrap();
     let fooled = meet(HERE, &ours, &whom);
-    assert!(fooled.status != 0 && fooled.err.contains("somebody else has taken the name"), "{}", fooled.err);
+    assert!(fooled.status != 0 && fooled.err.contains("another user has taken the name"), "{}", fooled.err);
     // The agent does its other work without it.
     let mut command = verb_command(&theirs, &["agent", "serve", "--idle", "60"]);
     let mut agent = Agent(command.uid(THERE).gid(THERE).spawn().unwrap());
@@ -72,6 +72,6 @@ fn agents_of_two_users_meet_and_nobody_plays_another() {
     });
     wait_for("it leaves", || agent.0.try_wait().unwrap().is_some());
 
-    let unknown = meet(HERE, &ours, "nobody-of-that-name");
+    let unknown = meet(HERE, &ours, "no-user-of-that-name");
     assert!(unknown.status != 0 && unknown.err.contains("no user is called"), "{}", unknown.err);
 }

@@ -12,7 +12,7 @@ use viaduct_kit::leaks::{LeakCheck, descendants};
 use viaduct_kit::process::{has_ended, is_stopped};
 
 #[test]
-fn ranks_know_who_they_are() {
+fn ranks_know_their_numbers() {
     let folder = Folder::new();
     let script = "echo $VIADUCT_RANK $VIADUCT_SIZE $VIADUCT_LOCAL_RANK $PMI_RANK $PMI_SIZE $A $B";
     let run = launch(&folder, &["-np", "3", "-genv", "A", "x", "-env", "B=y", "sh", "-c", script]);
@@ -86,14 +86,14 @@ fn many_lines_of_many_ranks_arrive_whole() {
 fn input_reaches_one_all_or_none() {
     let folder = Folder::new();
     let text: String = (0..60_000).map(|n| format!("line {n}\n")).collect();
-    for (who, sums) in [("0", 1), ("all", 3), ("none", 0)] {
-        let mut command = launching::command(&folder, &["-n", "3", "--stdin", who, "cat"]);
+    for (ranks, sums) in [("0", 1), ("all", 3), ("none", 0)] {
+        let mut command = launching::command(&folder, &["-n", "3", "--stdin", ranks, "cat"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (mut input, bytes) = (child.stdin.take().unwrap(), text.clone());
         let feeder = std::thread::spawn(move || drop(input.write_all(bytes.as_bytes())));
         let output = child.wait_with_output().unwrap();
         feeder.join().unwrap();
-        assert_eq!(output.stdout.len(), sums * text.len(), "{who}");
+        assert_eq!(output.stdout.len(), sums * text.len(), "{ranks}");
         assert!(output.status.success());
     }
 }
@@ -211,7 +211,10 @@ fn an_interrupt_ends_the_wait_for_a_host() {
     launching::signal(child.id(), 2);
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(255) && err.contains("rank 2: it was not reached"), "{err}");
+    assert!(
+        output.status.code() == Some(255) && err.contains("rank 2: nowhere3: it was not reached"),
+        "{err}"
+    );
     for pid in family {
         wait_for(&format!("the end of process {pid}"), || has_ended(pid));
     }
@@ -271,11 +274,16 @@ fn jobs_are_seen_and_killed_by_name() {
         let run = launching::verb(&folder, &["ps", "--local", "--format", "json"]);
         let object: Option<serde_json::Value> =
             run.out.lines().next().and_then(|line| serde_json::from_str(line).ok());
-        job = object.map(|object| object["job"].as_str().unwrap().to_owned()).unwrap_or_default();
+        let running =
+            |object: &serde_json::Value| object["running"].as_u64() == Some(2) && object["seconds"].is_u64();
+        job = object
+            .filter(running)
+            .map(|object| object["job"].as_str().unwrap().to_owned())
+            .unwrap_or_default();
         !job.is_empty()
     });
-    let nobody = launching::verb(&folder, &["kill", "--local", "nobody"]);
-    assert!(nobody.status == 2 && nobody.err.contains("viaduct ps"), "{}", nobody.err);
+    let unknown = launching::verb(&folder, &["kill", "--local", "no-job"]);
+    assert!(unknown.status == 2 && unknown.err.contains("viaduct ps"), "{}", unknown.err);
     // All names begin alike, and one letter is not meant to end them all.
     let mut other = launching::command(&folder, &["sleep", "1001"]);
     let mut other = other.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -295,7 +303,7 @@ fn jobs_are_seen_and_killed_by_name() {
     assert_eq!((none.status, &*none.out, &*none.err), (0, "", ""));
 }
 
-/// Whoever does not read holds up the one who writes, and the launcher keeps little of it.
+/// A reader that does not read holds up the writer, and the launcher keeps little of it.
 #[test]
 fn input_and_output_wait_for_their_readers() {
     let folder = Folder::new();
@@ -310,7 +318,7 @@ fn input_and_output_wait_for_their_readers() {
     });
     let mut lines = launching::Lines::new(child.stdout.take().unwrap());
     assert_eq!(lines.next().map(|line| line.len()), Some(4095));
-    // However long it has time: what nobody takes does not go in.
+    // However long it has time: what is not taken does not go in.
     std::thread::sleep(Duration::from_millis(300));
     let taken = taken.load(Ordering::Relaxed);
     launching::signal(child.id(), 15);
@@ -361,7 +369,8 @@ fn wrong_words_are_named() {
         (&["--stdin", "everybody", "true"], "--stdin"),
         (&["--debug", "3", "true"], "no rank 3"),
         (&["true", ":"], "after `:`"),
-        (&["--hosts", "@nobody", "true"], "groups"),
+        (&["--hosts", "@nogroup", "true"], "there is no group `nogroup`"),
+        (&["--hosts", "h[0-99999999]", "true"], "more than 65,536 hosts"),
         (&[], "PROGRAM"),
         (&["--frobnicate", "true"], "`--frobnicate` is no option"),
         (&["--lable", "true"], "did you mean `--label`?"),
@@ -371,10 +380,63 @@ fn wrong_words_are_named() {
         (&["-iface", "eth0", "true"], "`-iface` has no effect here"),
         (&["--ppn", "0", "true"], "--ppn 0"),
         (&["--hosts", "a!a", "true"], "no host is left"),
+        (&["--stdin", "7", "-n", "2", "true"], "there is no rank 7 for --stdin"),
+        (&["-n", "-1", "true"], "1 or more"),
+        (&["-n", "0", "true"], "1 or more"),
+        (&["--bind-to", "board", "true"], "--bind-to board"),
+        (&["-map-by", "moon", "true"], "--map-by moon"),
+        (&["--output-file", "%x", "true"], "%r is the rank"),
+        (&["--hosts", "nowhere", "--silence", "0.1", "true"], "--silence 0.1"),
     ] {
         let run = launch(&folder, args);
         assert!(run.status == 2 && run.err.contains(word), "{args:?}: {}", run.err);
     }
+}
+
+#[test]
+fn a_file_of_hosts_is_named_with_its_line() {
+    let folder = Folder::new();
+    let file = folder.path().join("hosts");
+    std::fs::write(&file, "# ours\nh0 slots=two\n").unwrap();
+    let run = launch(&folder, &["--hostfile", file.to_str().unwrap(), "true"]);
+    assert!(run.status == 2 && run.err.contains("hosts, line 2: `h0 slots=two`"), "{}", run.err);
+    assert!(run.err.contains("hint: a line reads `host`, `host:4` or `host slots=4`"), "{}", run.err);
+}
+
+#[test]
+fn an_agent_that_is_not_there_cannot_leave() {
+    let folder = Folder::new();
+    let run = launching::verb(&folder, &["agent", "leave"]);
+    assert!(run.status == 2 && run.err.contains("no agent of yours runs on this host"), "{}", run.err);
+}
+
+/// Guests that say nothing make room for one that asks; and workers keep nothing of the agent's open.
+#[test]
+fn silent_guests_and_old_connections_hold_up_no_agent() {
+    let folder = Folder::new();
+    let there = Loopback::new(&folder);
+    let own = folder.path().join("there");
+    let silent: Vec<_> =
+        (0..80).map(|_| viaduct_os::fdpass::Channel::connect(&own.join("agent")).unwrap()).collect();
+    let key = viaduct_agent::PublicKey([0; 32]);
+    assert_eq!(viaduct_agent::serve::admit(&own, key).unwrap().pid, there.agent());
+    drop(silent);
+    let mut command = there.command(&["--hosts", Loopback::HOST, "sh", "-c", "echo up; exec sleep 1000"]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+    assert_eq!(lines.next().as_deref(), Some("up"));
+    let sockets = |pid: u32| -> std::collections::BTreeSet<String> {
+        let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let links =
+            entries.filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.display().to_string()));
+        links.filter(|link| link.starts_with("socket:")).collect()
+    };
+    let worker = launching::child_of(there.agent()).unwrap();
+    let both: Vec<String> = sockets(worker).intersection(&sockets(there.agent())).cloned().collect();
+    launching::signal(child.id(), 15);
+    child.wait().unwrap();
+    assert!(both.is_empty(), "{both:?}");
 }
 
 viaduct_kit::isolated! {

@@ -1,4 +1,4 @@
-//! `viaduct launch` on other hosts: real sshds in network namespaces, agents, files, and what is left when somebody dies.
+//! `viaduct launch` on other hosts: real sshds in network namespaces, agents, files, and what is left when a process or a host dies.
 
 use crate::launching;
 
@@ -108,20 +108,24 @@ fn files_travel_both_ways() {
     }
     assert_eq!(std::fs::read_dir(cluster.own(0).join("cache/files")).unwrap().count(), 1, "kept by content");
     let run = cluster.launch(&["--hosts", "h0", "--get", "no-such-file", "true"]);
-    assert!(run.status != 0 && run.err.contains("no-such-file"), "{}", run.err);
+    assert!(run.status != 0 && run.err.contains("h0: ") && run.err.contains("no-such-file"), "{}", run.err);
 }
 
 #[test]
 fn hosts_that_cannot_be_reached_are_255() {
     let Some(cluster) = Cluster::new(1) else { return };
-    let nobody = cluster.hosts.nobodys_address().to_string();
+    let absent = cluster.hosts.nobodys_address().to_string();
     assert_eq!(cluster.launch(&["--hosts", "h0", "true"]).status, 0);
     // The agent of the one is there; the other is never reached.
-    let mut command = launching::command(&cluster.folder, &["--connect-timeout", "2", "--hosts"]);
-    command.arg(format!("h0,{nobody}")).args(["echo", "here"]);
+    // As root each launch has to say that this is meant, also where an agent is there already.
+    let run = launching::launch(&cluster.folder, &["--hosts", "h0", "true"]);
+    assert!(run.status == 255 && run.err.contains("--allow-root allows it"), "{}", run.err);
+    let mut command =
+        launching::command(&cluster.folder, &["--allow-root", "--connect-timeout", "2", "--hosts"]);
+    command.arg(format!("h0,{absent}")).args(["echo", "here"]);
     let run = launching::finish(command);
     assert_eq!((run.status, &*run.out), (255, "here\n"), "{}", run.err);
-    assert!(run.err.contains(&nobody), "{}", run.err);
+    assert!(run.err.contains(&absent), "{}", run.err);
     let mut command = cluster.command(&["--hosts", "h0", "true"]);
     let args: Vec<_> =
         command.get_args().filter(|word| *word != "--allow-root").map(|word| word.to_owned()).collect();
@@ -189,7 +193,7 @@ fn what_a_login_lacks_is_named_and_what_it_has_ranks_have() {
         "{}",
         run.err
     );
-    // Nobody has this key any more.
+    // The host does not know this key any more.
     viaduct_agent::serve::leave(&cluster.run_folder(0)).unwrap();
     wait_for("the agent to leave", || !cluster.run_folder(0).join("agent").exists());
     std::fs::write(cluster.file("user.pub"), "").unwrap();
@@ -239,14 +243,19 @@ fn jobs_of_all_hosts_are_seen_and_killed() {
     let mut lines = Lines::new(child.stdout.take().unwrap());
     assert_eq!((lines.next().as_deref(), lines.next().as_deref()), (Some("up"), Some("up")));
     let run = launching::verb(&cluster.folder, &["ps", "--format", "json"]);
-    let places: Vec<String> = run
-        .out
-        .lines()
-        .map(|line| {
-            serde_json::from_str::<serde_json::Value>(line).unwrap()["on"].as_str().unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(places, ["localhost", "h0", "h1"], "{}", run.err);
+    let job: serde_json::Value =
+        serde_json::from_str(&run.out).unwrap_or_else(|why| panic!("{why}: {}", run.out));
+    let places: Vec<&str> =
+        job["nodes"].as_array().unwrap().iter().map(|node| node["host"].as_str().unwrap()).collect();
+    assert_eq!(
+        (&job["launcher"]["host"], &places[..]),
+        (&serde_json::json!("localhost"), &["h0", "h1"][..]),
+        "{}",
+        run.err
+    );
+    assert_eq!((job["running"].as_u64(), job["ranks"].as_u64()), (Some(2), Some(2)));
+    let table = launching::verb(&cluster.folder, &["ps"]);
+    assert_eq!(table.out.lines().count(), 3, "one row for a job: {}", table.out);
     let run = launching::verb(&cluster.folder, &["kill", "--all", "-s", "KILL"]);
     // The launcher hands it on: its nodes may have ended before they are asked.
     assert!(run.out.starts_with("KILL v") && run.out.contains("on localhost"), "{}", run.out);

@@ -52,7 +52,7 @@ fn agents_start_agents_and_one_that_left_or_is_not_there_is_no_end() {
     assert_eq!((run.status, sorted(&run.out)), (0, all.to_vec()), "{}", run.err);
     assert_eq!(asked, ["h0", "h1"], "the others were brought up by those");
     assert_eq!(known::all(cluster.folder.path()).len(), 5, "and are known from now on");
-    // Ranks meet through the tree, and nobody needs ssh again.
+    // Ranks meet through the tree, and ssh is not needed again.
     let program = std::env::current_exe().unwrap();
     let name = format!("VIADUCT_TEST_CHILD={}", RANK.name());
     let hosts = "h[0-4]*2,localhost";
@@ -95,7 +95,7 @@ fn output_input_signals_and_files_go_through_agents() {
     feeder.join().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text, "---- ranks 0-2 on h0,h1,h2 ----\ngiven\n100000\n");
-    // Much output of the last one, to one who reads slowly; and an interrupt.
+    // Much output of the last one, to a slow reader; and an interrupt.
     let script = "trap 'echo told $VIADUCT_RANK; exit 3' INT; \
                   test $VIADUCT_RANK = 2 && seq 200000; echo ready; while :; do sleep 0.05; done";
     let args = [&chain[..], &["sh", "-c", script]].concat();

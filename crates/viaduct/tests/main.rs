@@ -9,6 +9,7 @@ mod far;
 mod launch;
 mod launch_hosts;
 mod launch_mpi;
+mod launch_options;
 mod launch_slurm;
 mod launch_tree;
 mod launching;

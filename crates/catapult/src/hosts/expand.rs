@@ -41,8 +41,11 @@ fn choices(inside: &str, pattern: &str) -> Result<Vec<String>, Error> {
             (Ok(from), Ok(to)) => (from, to),
             _ => return Err(wrong()),
         };
-        if from > to || (to - from) / step >= MOST || all.len() > MOST {
-            return Err(wrong());
+        if from > to {
+            return Err(bad(pattern, "a range goes from the smaller number to the larger one"));
+        }
+        if (to - from) / step >= MOST || all.len() > MOST {
+            return Err(bad(pattern, "more than 65,536 hosts"));
         }
         // [01-12]: as many digits as the first one has.
         let width = if first.starts_with('0') { first.len() } else { 0 };
@@ -60,6 +63,12 @@ mod tests {
         assert_eq!(names("n[08-10]").unwrap(), ["n08", "n09", "n10"]);
         assert_eq!(names("n[0-1]").unwrap(), ["n0", "n1"]);
         assert_eq!(names("n[1-7/3,9]x").unwrap(), ["n1x", "n4x", "n7x", "n9x"]);
+    }
+
+    #[test]
+    fn too_many_are_named_as_such() {
+        let why = names("h[0-99999999]").unwrap_err().to_string();
+        assert!(why.contains("more than 65,536 hosts"), "{why}");
     }
 
     #[test]

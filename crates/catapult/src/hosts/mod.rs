@@ -6,7 +6,7 @@
 //!   name   = [ user "@" ] text with ranges [1-4,7,01-12/2] anywhere, or ssh://user@host:port
 //! ```
 //!
-//! Pure: groups and files are read by whoever calls. A host that is named twice has two slots, as for `mpiexec`.
+//! Pure: groups and files are read by the caller. A host that is named twice has two slots, as for `mpiexec`.
 
 mod expand;
 pub mod file;
@@ -123,7 +123,7 @@ fn term_hosts(term: &str, source: &dyn Source, depth: usize) -> Result<Vec<Host>
         return parse_at(&source.group(group)?, source, depth + 1);
     }
     if let Some(path) = term.strip_prefix("file:") {
-        return file::parse(&source.file(path)?);
+        return file::parse(&source.file(path)?, path);
     }
     let (name, slots) = slots(term)?;
     Ok(expand::names(name)?.into_iter().map(|name| Host { name, slots }).collect())

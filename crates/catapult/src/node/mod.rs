@@ -5,16 +5,50 @@
 
 mod rank;
 
+use std::path::Path;
+
 use viaduct_job::pmi::server::{Action, Node as Pmi};
 use viaduct_os::children::{self, Exit, Reaped};
 use viaduct_os::epoll::{self, Epoll};
 use viaduct_os::signals::number;
 
+use crate::binding::{Bind, Topology};
+use crate::elf;
 use crate::error::Error;
+use crate::outcome::NOT_EXECUTABLE;
 use crate::output::Stream;
 use crate::plan::NodePlan;
 use crate::wire::{End, Event, Order};
 use rank::Process;
+
+/// Pieces of PMI that are read from a rank in one turn: one that floods its socket holds up nothing else.
+const AT_ONCE: usize = 16;
+/// Those of a rank that has ended: its socket holds no more than this.
+const AT_THE_END: usize = 1024;
+/// Libraries of Open MPI, by which its programs are known.
+const OPEN_MPI: &[&str] = &["libmpi.so.40", "libmpi.so.20"];
+
+/// Descriptors that so many ranks take, with some for everything else.
+pub fn descriptors(ranks: usize) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(64, Iterator::count);
+    ranks.saturating_mul(4).saturating_add(open + 32)
+}
+
+/// Checks beforehand whether so many ranks can be started on this host, beside `more` open files.
+///
+/// # Errors
+/// If the limit of open files is too low, also when it is raised as far as it may be.
+pub fn check_descriptors(host: &str, ranks: usize, more: usize) -> Result<(), Error> {
+    let (need, limit) = (descriptors(ranks) + more, children::raise_open_files());
+    if need as u64 > limit { Err(too_few(host, ranks, need, limit)) } else { Ok(()) }
+}
+
+fn too_few(host: &str, ranks: usize, need: usize, limit: u64) -> Error {
+    let why = format!(
+        "{ranks} ranks need about {need} open files, and {limit} are allowed (`ulimit -Hn`); use more hosts, or raise it"
+    );
+    Error::system(host.to_owned(), why)
+}
 
 /// Tokens of a node have this bit; those of its owner do not.
 pub const TOKEN: u64 = 1 << 40;
@@ -25,9 +59,11 @@ pub struct Node {
     plan: NodePlan,
     pmi: Pmi,
     ranks: Vec<Process>,
-    /// Bytes of input that came, and that were taken by all who want them.
+    /// Bytes of input that came, and that were taken by all ranks that want them.
     input: (u64, u64),
     wired: bool,
+    /// Output is read from these only, if there are any.
+    only: Vec<u32>,
     paused: bool,
     killed: bool,
     done: bool,
@@ -47,21 +83,73 @@ impl Node {
             ranks: Vec::new(),
             input: (0, 0),
             wired: false,
+            only: Vec::new(),
             paused: false,
             killed: false,
             done: false,
         };
-        for local in 0..node.plan.ranks.len() {
-            let process = Process::start(&node.plan, local, epoll)?;
-            let rank = node.plan.ranks[local].rank;
+        let limit = children::raise_open_files();
+        let need = descriptors(node.plan.ranks.len());
+        if need as u64 > limit {
+            return Err(too_few(&node.plan.host, node.plan.ranks.len(), need, limit));
+        }
+        let cpus = node.cpus();
+        let refused: Vec<Option<End>> = (0..node.plan.programs.len()).map(|app| node.refusal(app)).collect();
+        for (local, cpus) in cpus.into_iter().enumerate() {
+            let rank = node.plan.ranks[local];
+            let refused = refused.get(rank.app as usize).cloned().flatten();
+            let process = match (refused, cpus) {
+                (Some(end), _) | (None, Err(end)) => Process::not_started(local, end),
+                (None, Ok(cpus)) => Process::start(&node.plan, local, cpus.as_deref(), epoll)?,
+            };
+            let rank = rank.rank;
             match process.pid() {
-                Some(pid) => events.push(Event::Started(rank, pid)),
+                Some(pid) => {
+                    events.push(Event::Started(rank, pid));
+                    if node.plan.report_bindings {
+                        events.push(Event::Bound(rank, process.cpus().to_vec()));
+                    }
+                }
                 None => events.push(Event::Exited(rank, process.end().clone(), 0)),
             }
             node.ranks.push(process);
         }
         node.settle(events);
         Ok(node)
+    }
+
+    /// The CPUs of each rank, none where it is not bound; or why it cannot be.
+    fn cpus(&self) -> Vec<Result<Option<Vec<u32>>, End>> {
+        let count = self.plan.ranks.len();
+        let dealt = match &self.plan.bind {
+            Bind::None => Ok(vec![None; count]),
+            bind => Topology::read().deal(bind, self.plan.bind_by, count),
+        };
+        match dealt {
+            Ok(all) => all.into_iter().map(Ok).collect(),
+            Err(why) => {
+                let end = End::NotStarted(format!("{}: {why}", self.plan.host), NOT_EXECUTABLE);
+                vec![Err(end); count]
+            }
+        }
+    }
+
+    /// Why a program must not be started: one of Open MPI finds no PMIx here, and each of its ranks would take itself for
+    /// the only one.
+    fn refusal(&self, app: usize) -> Option<End> {
+        if self.plan.size < 2 || self.plan.singletons {
+            return None;
+        }
+        let program = self.plan.programs.get(app)?;
+        let name = String::from_utf8_lossy(program.command.first()?).into_owned();
+        let path = elf::find(&name, program.folder.as_deref().map(Path::new))?;
+        let library = elf::needed(&path).into_iter().find(|library| OPEN_MPI.contains(&&**library))?;
+        let why = format!(
+            "{}: {name} is a program of Open MPI ({library}), which asks for PMIx: each rank would run as a job of its own; \
+             start it with Open MPI's mpirun, or with --allow-singletons if that is wanted",
+            self.plan.host
+        );
+        Some(End::NotStarted(why, NOT_EXECUTABLE))
     }
 
     /// Something is ready; the token is one of ours.
@@ -75,12 +163,12 @@ impl Node {
                 process.feed(epoll);
                 self.took(events);
             }
-            rank::What::Pmi => self.talk(local, epoll, events),
+            rank::What::Pmi => self.talk(local, AT_ONCE, epoll, events),
         }
         self.settle(events);
     }
 
-    /// Some child has ended. Says what became of whom.
+    /// Some child has ended. Tells which rank it was, and how it ended.
     pub fn reap(&mut self, epoll: &Epoll, events: &mut Vec<Event>) {
         loop {
             match children::reap() {
@@ -109,6 +197,10 @@ impl Node {
                 self.killed |= *signal == number::KILL;
                 self.ranks.iter().for_each(|rank| rank.signal(*signal));
             }
+            Order::Hold(ranks) => {
+                self.only.clone_from(ranks);
+                self.watch(epoll);
+            }
             Order::Release(news) => {
                 let mut actions = Vec::new();
                 self.pmi.release(news, &mut actions);
@@ -125,11 +217,19 @@ impl Node {
         children::kill_descendants();
     }
 
-    /// Stops or goes on reading what ranks write: whoever is to get it does not keep up.
+    /// Stops or goes on reading what ranks write: the receiver of it does not keep up.
     pub fn pause(&mut self, pause: bool, epoll: &Epoll) {
         if self.paused != pause {
             self.paused = pause;
-            self.ranks.iter_mut().for_each(|rank| rank.pause(pause, epoll));
+            self.watch(epoll);
+        }
+    }
+
+    /// Reads output from those ranks from which it is wanted.
+    fn watch(&mut self, epoll: &Epoll) {
+        for (rank, process) in self.plan.ranks.iter().zip(&mut self.ranks) {
+            let held = !self.only.is_empty() && !self.only.contains(&rank.rank);
+            process.pause(self.paused || held, epoll);
         }
     }
 
@@ -152,7 +252,7 @@ impl Node {
         let Some(local) = self.ranks.iter().position(|rank| rank.pid() == Some(pid)) else { return };
         let rank = self.plan.ranks[local].rank;
         // What it said last comes before its end.
-        self.talk(local, epoll, events);
+        self.talk(local, AT_THE_END, epoll, events);
         let end = match exit {
             Exit::Code(code) => End::Code(code),
             Exit::Signal(signal) => End::Signal(signal),
@@ -171,11 +271,11 @@ impl Node {
         }
     }
 
-    /// Everything that a rank has said on its PMI socket.
-    fn talk(&mut self, local: usize, epoll: &Epoll, events: &mut Vec<Event>) {
+    /// What a rank has said on its PMI socket, at most so many pieces of it: what is left is reported again.
+    fn talk(&mut self, local: usize, pieces: usize, epoll: &Epoll, events: &mut Vec<Event>) {
         let mut actions = Vec::new();
         let pmi = &mut self.pmi;
-        let good = self.ranks[local].hear(epoll, &mut |line| pmi.line(local, line, &mut actions));
+        let good = self.ranks[local].hear(pieces, epoll, &mut |line| pmi.line(local, line, &mut actions));
         if !good {
             actions.push(Action::Abort(local, 1, "what it sent on PMI_FD is no PMI".to_owned()));
         }
@@ -198,7 +298,7 @@ impl Node {
         }
     }
 
-    /// Tells the launcher how much of the input all who want it have taken.
+    /// Tells the launcher how much of the input all ranks that want it have taken.
     fn took(&mut self, events: &mut Vec<Event>) {
         let behind = self.ranks.iter().map(Process::waiting_input).max().unwrap_or(0) as u64;
         let taken = self.input.0 - behind.min(self.input.0);

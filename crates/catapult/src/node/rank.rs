@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use viaduct_job::pmi::wire::Lines;
 use viaduct_os::children::{self, set_nonblocking};
+use viaduct_os::cpu;
 use viaduct_os::epoll::{Epoll, Interest};
 
 use super::TOKEN;
@@ -69,12 +70,44 @@ pub(super) struct Process {
     queue: VecDeque<u8>,
     no_more: bool,
     armed: bool,
+    /// Whether output is reported to the owner's epoll set.
+    watched: bool,
+    cpus: Vec<u32>,
     pmi: Option<UnixStream>,
     lines: Lines,
 }
 
 impl Process {
-    pub(super) fn start(plan: &NodePlan, local: usize, epoll: &Epoll) -> Result<Process, Error> {
+    /// One that has ended before it began.
+    pub(super) fn not_started(local: usize, end: End) -> Process {
+        Process { end: Some(end), ..Process::new(local) }
+    }
+
+    fn new(local: usize) -> Process {
+        Process {
+            local,
+            pid: None,
+            end: None,
+            begun: Instant::now(),
+            out: None,
+            err: None,
+            input: None,
+            queue: VecDeque::new(),
+            no_more: false,
+            armed: false,
+            watched: false,
+            cpus: Vec::new(),
+            pmi: None,
+            lines: Lines::default(),
+        }
+    }
+
+    pub(super) fn start(
+        plan: &NodePlan,
+        local: usize,
+        cpus: Option<&[u32]>,
+        epoll: &Epoll,
+    ) -> Result<Process, Error> {
         let short = |why: viaduct_os::error::OsError| Error::system("starting a rank", why);
         let wants_input = plan.input.reaches(plan.ranks[local].rank);
         let (ours, theirs) = UnixStream::pair().map_err(|e| Error::system("a socket for PMI", e))?;
@@ -86,21 +119,10 @@ impl Process {
         command.stdin(if wants_input { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         children::as_rank(&mut command, vec![theirs.into()]);
-        let begun = Instant::now();
-        let mut process = Process {
-            local,
-            pid: None,
-            end: None,
-            begun,
-            out: None,
-            err: None,
-            input: None,
-            queue: VecDeque::new(),
-            no_more: false,
-            armed: false,
-            pmi: None,
-            lines: Lines::default(),
-        };
+        if let Some(cpus) = cpus {
+            cpu::bind_command(&mut command, &cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>());
+        }
+        let mut process = Process { cpus: cpus.unwrap_or_default().to_vec(), ..Process::new(local) };
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(why) => {
@@ -127,6 +149,11 @@ impl Process {
         let pmi = process.pmi.as_ref().expect("just put there");
         epoll.add(pmi, token(local, What::Pmi), Interest::Read).map_err(short)?;
         Ok(process)
+    }
+
+    /// The CPUs that it is bound to, if it is.
+    pub(super) fn cpus(&self) -> &[u32] {
+        &self.cpus
     }
 
     pub(super) fn pid(&self) -> Option<i32> {
@@ -166,7 +193,7 @@ impl Process {
         }
     }
 
-    /// Reads all that is there, once nobody writes any more.
+    /// Reads all that is there, once all writers are gone.
     pub(super) fn drain(&mut self, rank: u32, stream: Stream, events: &mut Vec<Event>) {
         while self.read_once(rank, stream, events).is_some_and(|n| n > 0) {}
         match stream {
@@ -233,18 +260,22 @@ impl Process {
         }
     }
 
+    /// Stops or goes on reading its output.
     pub(super) fn pause(&mut self, pause: bool, epoll: &Epoll) {
-        if !pause {
-            let _ = self.watch(epoll);
-            return;
+        match (pause, self.watched) {
+            (false, false) => drop(self.watch(epoll)),
+            (true, true) => {
+                self.watched = false;
+                let _ = self.out.as_ref().map(|fd| epoll.del(fd));
+                let _ = self.err.as_ref().map(|fd| epoll.del(fd));
+            }
+            _ => {}
         }
-        let _ = self.out.as_ref().map(|fd| epoll.del(fd));
-        let _ = self.err.as_ref().map(|fd| epoll.del(fd));
     }
 
-    /// Hands every line that it said to `each`; false if it talks nonsense.
-    pub(super) fn hear(&mut self, epoll: &Epoll, each: &mut dyn FnMut(&str)) -> bool {
-        loop {
+    /// Hands every line that it said to `each`, reading at most so many pieces; false if it talks nonsense.
+    pub(super) fn hear(&mut self, pieces: usize, epoll: &Epoll, each: &mut dyn FnMut(&str)) -> bool {
+        for _ in 0..pieces {
             let Some(pmi) = &mut self.pmi else { return true };
             let mut bytes = [0; 4096];
             match pmi.read(&mut bytes) {
@@ -263,6 +294,7 @@ impl Process {
                 }
             }
         }
+        true
     }
 
     /// Answers on its PMI socket. A rank has one question open at a time, so there is always room.
@@ -272,7 +304,8 @@ impl Process {
         }
     }
 
-    fn watch(&self, epoll: &Epoll) -> Result<(), viaduct_os::error::OsError> {
+    fn watch(&mut self, epoll: &Epoll) -> Result<(), viaduct_os::error::OsError> {
+        self.watched = true;
         if let Some(fd) = &self.out {
             epoll.add(fd, token(self.local, What::Output(Stream::Out)), Interest::Read)?;
         }
@@ -296,7 +329,7 @@ impl Process {
                 Ok(n) => drop(self.queue.drain(..n)),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return,
-                // It closed its input: what is left is for nobody.
+                // It closed its input: what is left is dropped.
                 Err(_) => {
                     self.input = None;
                     self.queue.clear();
@@ -344,6 +377,9 @@ fn explain(program: &str, plan: &NodePlan, command: &Command, why: &std::io::Err
         _ if is_path && file.is_file() && why.kind() == ErrorKind::PermissionDenied => {
             (format!("{program} may not be executed; `chmod +x` allows it"), NOT_EXECUTABLE)
         }
+        _ if why.kind() == ErrorKind::WouldBlock => {
+            ("no more processes are allowed here (`ulimit -u`)".to_owned(), NOT_EXECUTABLE)
+        }
         _ if why.raw_os_error() == Some(ENOEXEC) => {
             (format!("{program} is no program for this machine: a script begins with #!"), NOT_EXECUTABLE)
         }
@@ -390,5 +426,21 @@ mod tests {
                 assert_eq!(split(token(local, what)), (local, what));
             }
         }
+    }
+
+    #[test]
+    fn a_flood_of_pmi_is_read_in_pieces() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.write_all(&b"cmd=get_maxes\n".repeat(4000)).unwrap();
+        let epoll = Epoll::new().unwrap();
+        let mut process = Process { pmi: Some(ours), ..Process::new(0) };
+        let mut turns = Vec::new();
+        while turns.iter().sum::<usize>() < 4000 {
+            let mut lines = 0;
+            assert!(process.hear(2, &epoll, &mut |_| lines += 1));
+            turns.push(lines);
+        }
+        assert!(turns.len() >= 7 && turns.iter().all(|&lines| lines <= 2 * 4096 / 14 + 1), "{turns:?}");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Stream, Write};
+use crate::complaints::named;
 
 /// Most bytes kept for one rank and stream; what follows is cut off, and that is said.
 const MOST: usize = 16 << 20;
@@ -37,25 +38,10 @@ impl Fold {
             }
             let mut places: Vec<&str> = ranks.iter().map(|&rank| &*hosts[rank]).collect();
             places.dedup();
-            let head = format!("---- ranks {} on {} ----\n", ranges(&ranks), places.join(","));
+            let head = format!("---- {} on {} ----\n", named(&ranks), places.join(","));
             write(stream, &[head.as_bytes(), &text].concat());
         }
     }
-}
-
-/// `0-3,7`.
-fn ranges(ranks: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for &rank in ranks {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    let show = |(first, last): &(usize, usize)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    runs.iter().map(show).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -71,12 +57,7 @@ mod tests {
         let mut text = Vec::new();
         let hosts: Vec<String> = ["a", "a", "b", "b", "b"].map(str::to_owned).to_vec();
         fold.finish(&hosts, &mut |_, bytes| text.extend_from_slice(bytes));
-        let wish = "---- ranks 0,2,4 on a,b ----\nsame\n---- ranks 1 on a ----\nother\n";
+        let wish = "---- ranks 0,2,4 on a,b ----\nsame\n---- rank 1 on a ----\nother\n";
         assert_eq!(String::from_utf8(text).unwrap(), wish);
-    }
-
-    #[test]
-    fn runs_are_short() {
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
     }
 }

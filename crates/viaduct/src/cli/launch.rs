@@ -11,7 +11,7 @@ use super::Format;
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
     /// Ranks [default: as many as the hosts have slots; 1 on this host]
-    #[arg(short = 'n', value_name = "N")]
+    #[arg(short = 'n', value_name = "N", value_parser = count, allow_hyphen_values = true)]
     pub(crate) ranks: Option<usize>,
     /// Hosts: node[1-4],big*2,@group,file:PATH; `!` takes away, `&` keeps [default: the batch system's, else this host]
     #[arg(long, value_name = "LIST")]
@@ -22,6 +22,15 @@ pub(crate) struct LaunchArgs {
     /// Ranks on each host, whatever its slots
     #[arg(long, value_name = "N")]
     pub(crate) ppn: Option<usize>,
+    /// Order in which ranks go to hosts (slot, node, ppr:N:node) and get their CPUs (core, hwthread, socket, numa) [default: slot]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) map_by: Option<String>,
+    /// CPUs of each rank: core, hwthread, socket, numa, none, core:2 for two cores, user:0,2-3,4+6 [default: none]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) bind_to: Option<String>,
+    /// Say which CPUs each rank is bound to
+    #[arg(long)]
+    pub(crate) report_bindings: bool,
     /// Folder to run in [default: this one here, the home folder elsewhere if this one is not there]
     #[arg(long, value_name = "DIR")]
     pub(crate) wdir: Option<String>,
@@ -31,8 +40,8 @@ pub(crate) struct LaunchArgs {
     /// A variable for all programs
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) genv: Vec<String>,
-    /// Variables of ours that go along to other hosts
-    #[arg(short = 'x', value_name = "NAME,..", value_delimiter = ',')]
+    /// Variables of ours that go along to other hosts, or a variable for all programs
+    #[arg(short = 'x', value_name = "NAME,..|NAME=VALUE")]
     pub(crate) forward: Vec<String>,
     /// All of our variables go along to other hosts
     #[arg(long)]
@@ -49,7 +58,13 @@ pub(crate) struct LaunchArgs {
     /// An object for each line and for each rank's end
     #[arg(long, conflicts_with = "label")]
     pub(crate) json: bool,
-    /// Who gets standard input: a rank, `all` or `none`
+    /// Standard output of each rank goes to a file here: %r rank, %h host, %j job
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) output_file: Option<String>,
+    /// Standard error of each rank goes to a file here
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) error_file: Option<String>,
+    /// What standard input goes to: a rank, `all` or `none`
     #[arg(long, value_name = "RANK", default_value = "0")]
     pub(crate) stdin: String,
     /// Longest time for all, in seconds; then everything ends and the exit status is 124
@@ -58,6 +73,9 @@ pub(crate) struct LaunchArgs {
     /// Longest time to reach a host, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     pub(crate) connect_timeout: f64,
+    /// Silence after which a host or the launcher is taken for lost, in seconds
+    #[arg(long, value_name = "SECONDS", env = "VIADUCT_SILENCE", default_value_t = SILENCE)]
+    pub(crate) silence: f64,
     /// How often a host that cannot be reached is tried again
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u32,
@@ -94,16 +112,26 @@ pub(crate) struct LaunchArgs {
     /// Start agents on other hosts even as root
     #[arg(long)]
     pub(crate) allow_root: bool,
+    /// Start programs of Open MPI although each of their ranks is a job of its own here
+    #[arg(long)]
+    pub(crate) allow_singletons: bool,
     /// The program and its arguments; `:` begins another program, with -n, --hosts, --wdir and --env of its own
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Usual silence after which the other end is taken for lost, in seconds.
+pub(crate) const SILENCE: f64 = 2.5;
+
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "write a number of ranks, 1 or more".to_owned())
 }
 
 /// A program after `:`.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, name = "launch ... :")]
 pub(crate) struct SectionArgs {
-    #[arg(short = 'n', value_name = "N")]
+    #[arg(short = 'n', value_name = "N", value_parser = count, allow_hyphen_values = true)]
     pub(crate) ranks: Option<usize>,
     /// Hosts of this program; those of the job if not said
     #[arg(long)]
@@ -160,7 +188,7 @@ pub(crate) enum AgentVerb {
         /// Do it even as root
         #[arg(long)]
         allow_root: bool,
-        /// Leave the session of whoever starts it
+        /// Leave the session of the process that starts it
         #[arg(long)]
         detach: bool,
     },
@@ -174,7 +202,7 @@ pub(crate) enum AgentVerb {
     Leave,
     /// The agents that are known here
     List(super::FormatArgs),
-    /// Meet the agent of another user of this host, and say who it is
+    /// Meet the agent of another user of this host, and name its process
     Meet {
         /// The user, by name or number
         user: String,
@@ -215,8 +243,9 @@ fn options_of(command: &Command) -> Options {
 }
 
 pub(super) const LAUNCH_HELP: &str = "\
-The words of mpiexec are understood as well: -np -host -hostfile -f -wdir -env -genv -ppn -l and `:`.
-Exit status: the worst of all ranks; 124 time is up, 127 not found, 255 a host cannot be reached.
+The words of mpiexec are understood as well: -np -host -hostfile -f -wdir -env -genv -genvall -ppn -l -bind-to
+-map-by -outfile-pattern and `:`. Exit status: that of the rank that ended the job, else the worst of all;
+124 time is up, 126 not executable, 127 not found, 255 a host cannot be reached.
 
 Examples:
   viaduct launch -n 4 ./program

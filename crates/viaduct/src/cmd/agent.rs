@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use viaduct_agent::serve::{self, Place, Settings};
 use viaduct_agent::{PublicKey, bootstrap, known, meet};
 use viaduct_catapult::role::{JobsRole, LaunchRole};
-use viaduct_catapult::stage;
+use viaduct_catapult::{stage, tidy};
 use viaduct_os::{children, process};
 
 use crate::cli::FormatArgs;
@@ -31,12 +31,15 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode> {
     }
 }
 
+/// Is the agent; what lies around of earlier ones is tidied first.
 fn serve(idle: f64, allow_root: bool, detach: bool) -> Result<ExitCode> {
     if detach {
         children::leave_session()?;
     }
     let folder = folder()?;
     let cache = stage::cache(&|name| std::env::var(name).ok());
+    tidy::run_folder(&folder);
+    tidy::cache(&cache);
     let launch = LaunchRole { folder: folder.clone(), cache };
     let jobs = JobsRole { folder: folder.clone() };
     let settings = Settings { folder: &folder, idle: seconds(idle)?, allow_root };
@@ -51,7 +54,7 @@ fn join(allow_root: bool) -> Result<ExitCode> {
     let folder = folder()?;
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;
-    // The one who calls, and the launcher if that is another.
+    // The key of the caller, and that of the launcher if it is another.
     let keys = line.split_whitespace().map(str::parse).collect::<Result<Vec<PublicKey>, _>>()?;
     let Some((&key, more)) = keys.split_first() else { bail!("a key is expected on standard input") };
     let place = match serve::admit(&folder, key) {

@@ -6,13 +6,14 @@ use anyhow::Result;
 use viaduct_providers::config::{Config, KNOBS};
 
 use crate::cli::FormatArgs;
+use crate::cli::launch::SILENCE;
 use crate::cmd::bench::USUAL;
 use crate::knobs;
 use crate::output::table;
 
 pub(crate) fn run(args: &FormatArgs) -> Result<ExitCode> {
     let (config, defaults) = (knobs::from_environment()?, Config::default());
-    let mut rows = vec![provider_row()];
+    let mut rows = vec![provider_row(), silence_row()];
     for knob in KNOBS {
         let origin = origin(knob.env);
         let (value, default) = ((knob.show)(&config), (knob.show)(&defaults));
@@ -35,6 +36,15 @@ fn variable(name: &str) -> Option<String> {
 
 fn origin(name: &str) -> &'static str {
     if std::env::var_os(name).is_some() { "environment" } else { "default" }
+}
+
+/// The one of `viaduct launch`.
+fn silence_row() -> [String; 6] {
+    let (name, usual) = ("VIADUCT_SILENCE", SILENCE.to_string());
+    let value = variable(name).unwrap_or_else(|| usual.clone());
+    let help =
+        "seconds of silence after which launcher and hosts take each other for lost (launch --silence)";
+    ["launch.silence".into(), value, usual, origin(name).into(), name.into(), help.into()]
 }
 
 /// The one knob that belongs to the tools and not to a provider.

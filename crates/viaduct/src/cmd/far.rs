@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use viaduct_agent::Identity;
 use viaduct_agent::bootstrap::Ways;
 use viaduct_agent::known;
@@ -19,8 +20,8 @@ use viaduct_catapult::wire::{Start, VERSION};
 use crate::cli::launch::LaunchArgs;
 use crate::cmd::launch::seconds;
 
-/// How long launcher and nodes wait for a sign of life.
-const LEASE: u64 = 2500;
+/// Shortest silence after which the other end may be taken for lost.
+const SHORTEST: Duration = Duration::from_millis(500);
 
 /// Files that travel with a job.
 pub(crate) struct Cargo {
@@ -62,6 +63,14 @@ pub(crate) fn reach(
     }
     let folder = folder.map_err(|why| anyhow!("{why:#}"))?;
     let ways = Ways { ssh: ssh(), limit: seconds(args.connect_timeout)?, allow_root: args.allow_root };
+    let lease = seconds(args.silence)?;
+    if lease < SHORTEST {
+        bail!(
+            "--silence {}: at least {} s, as signs of life come five times in it",
+            args.silence,
+            SHORTEST.as_secs_f64()
+        );
+    }
     let here = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
     let place = |&node: &usize| Place {
         start: Start {
@@ -69,7 +78,7 @@ pub(crate) fn reach(
             put: cargo.put.iter().map(|file| file.head.clone()).collect(),
             get: cargo.get.iter().map(|(there, _)| there.clone()).collect(),
             folder: here.clone(),
-            lease: LEASE,
+            lease: lease.as_millis() as u64,
             limit: ways.limit.as_millis() as u64,
             allow_root: args.allow_root,
             plan: launch.plans[node].clone(),

@@ -1,10 +1,12 @@
 //! `viaduct ps` and `viaduct kill`: the jobs of this user.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use serde_json::{Value, json};
 use viaduct_agent::known;
 use viaduct_catapult::jobs::{self, Report};
 use viaduct_catapult::reach::ask_jobs;
@@ -16,29 +18,92 @@ use crate::cli::launch::{KillArgs, PsArgs};
 use crate::output::table;
 
 pub(crate) fn ps(args: &PsArgs) -> Result<ExitCode> {
-    let reports = visit(&JobsAsk { start: String::new(), signal: None }, args.local)?;
-    let row = |(host, report, _): &(String, Report, bool)| {
-        let (ranks, running) = report.ranks;
-        let hosts = report.hosts.join(",");
-        let (pid, time) = (report.pid.to_string(), report.seconds.to_string());
-        [
-            report.job.clone(),
-            host.clone(),
-            pid,
-            format!("{running}/{ranks}"),
-            time,
-            hosts,
-            report.command.clone(),
-        ]
-    };
+    let jobs = grouped(visit(&JobsAsk { start: String::new(), signal: None }, args.local)?);
     // A table without rows says nothing to people; programs read an empty list.
-    if reports.is_empty() && args.format == Format::Table {
+    if jobs.is_empty() && args.format == Format::Table {
         writeln!(io::stderr(), "no jobs")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let heads = ["job", "on", "pid", "running", "seconds", "hosts", "command"];
-    table::print(args.format, heads, reports.iter().map(row).collect())?;
+    if args.format == Format::Json {
+        jobs.iter().try_for_each(|job| writeln!(io::stdout(), "{}", job.object()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let heads = ["job", "launcher", "running", "seconds", "hosts", "command"];
+    table::print(args.format, heads, jobs.iter().map(Job::row).collect())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What launcher and nodes say of one job.
+struct Job {
+    /// With the host that each is on; the launcher first, if it is one of ours.
+    reports: Vec<(String, Report)>,
+}
+
+impl Job {
+    fn launcher(&self) -> Option<&(String, Report)> {
+        self.reports.first().filter(|(_, report)| report.launcher)
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &(String, Report)> {
+        self.reports.iter().filter(|(_, report)| !report.launcher)
+    }
+
+    /// Ranks in all, and those that still run: the launcher knows, else the nodes that we know of are added up.
+    fn ranks(&self) -> (u32, u32) {
+        let add =
+            |sum: (u32, u32), (_, node): &(String, Report)| (sum.0 + node.ranks.0, sum.1 + node.ranks.1);
+        self.launcher().map_or_else(|| self.nodes().fold((0, 0), add), |(_, report)| report.ranks)
+    }
+
+    fn hosts(&self) -> Vec<String> {
+        match self.launcher() {
+            Some((_, report)) => report.hosts.clone(),
+            None => self.nodes().map(|(host, _)| host.clone()).collect(),
+        }
+    }
+
+    fn row(&self) -> [String; 6] {
+        let (_, first) = &self.reports[0];
+        let (ranks, running) = self.ranks();
+        let place =
+            self.launcher().map_or_else(|| "-".to_owned(), |(host, report)| format!("{host} {}", report.pid));
+        let seconds = first.seconds.to_string();
+        [
+            first.job.clone(),
+            place,
+            format!("{running}/{ranks}"),
+            seconds,
+            self.hosts().join(","),
+            first.command.clone(),
+        ]
+    }
+
+    fn object(&self) -> Value {
+        let (_, first) = &self.reports[0];
+        let (ranks, running) = self.ranks();
+        let node = |(host, report): &(String, Report)| json!({ "host": host, "pid": report.pid, "ranks": report.ranks.0, "running": report.ranks.1 });
+        json!({
+            "job": first.job,
+            "launcher": self.launcher().map(|(host, report)| json!({ "host": host, "pid": report.pid })),
+            "ranks": ranks,
+            "running": running,
+            "seconds": first.seconds,
+            "hosts": self.hosts(),
+            "nodes": self.nodes().map(node).collect::<Vec<_>>(),
+            "command": first.command,
+        })
+    }
+}
+
+/// Jobs in the order of their names, each once.
+fn grouped(reports: Vec<(String, Report, bool)>) -> Vec<Job> {
+    let mut jobs: BTreeMap<String, Job> = BTreeMap::new();
+    for (host, report, _) in reports {
+        let job = jobs.entry(report.job.clone()).or_insert(Job { reports: Vec::new() });
+        let at = if report.launcher { 0 } else { job.reports.len() };
+        job.reports.insert(at, (host, report));
+    }
+    jobs.into_values().collect()
 }
 
 /// Here and, unless that is not wanted, at all agents that are known.

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use viaduct_catapult::binding::{Bind, Unit};
 use viaduct_catapult::control::{self, Launch};
 use viaduct_catapult::hosts::{self, Host, Source};
 use viaduct_catapult::jobs::Door;
 use viaduct_catapult::outcome::Outcome;
-use viaduct_catapult::output::Mode;
+use viaduct_catapult::output::{Mode, OutputFiles};
 use viaduct_catapult::plan::{Input, MapBy, NodePlan, Placement, Program, Wish};
-use viaduct_catapult::{Error, allocation, dry, environment, guard, words};
+use viaduct_catapult::{Error, allocation, dry, environment, guard, tidy, words};
 use viaduct_job::Token;
 use viaduct_os::{random, runtime_dir};
 
@@ -24,13 +25,12 @@ use crate::cmd::far::{self, Cargo};
 use crate::cmd::jobs;
 use crate::output::table;
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
 pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     let wishes = wishes(args)?;
     let hosts = hosts(args)?;
-    let placement = Placement::new(&wishes, &hosts, args.ppn, MapBy::Slot)?;
-    let plans = plans(args, &wishes, &placement)?;
+    let map = Map::parse(args.map_by.as_deref())?;
+    let placement = Placement::new(&wishes, &hosts, map.per_node.or(args.ppn), map.by)?;
+    let plans = plans(args, &wishes, &placement, map.unit)?;
     if args.dry_run {
         return dry_run(&plans);
     }
@@ -43,8 +43,14 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
         timeout: args.timeout.map(seconds).transpose()?,
         grace: seconds(args.grace)?,
         quiet: args.quiet,
+        files: OutputFiles::default(),
     };
+    let hosts: Vec<String> = placement.host_of_ranks().into_iter().map(str::to_owned).collect();
+    let patterns = [args.output_file.as_deref(), args.error_file.as_deref()];
+    viaduct_os::children::raise_open_files();
+    launch.files = OutputFiles::create(patterns, &launch.plans[0].job, &hosts, args.label)?;
     let (folder, files) = (jobs::folder(), Cargo::new(args, &wishes)?);
+    let _ = folder.as_ref().map(|folder| tidy::run_folder(folder));
     let status = guard::guarded(|leash| {
         // A job without a door runs all the same; only `viaduct ps` does not see it.
         let job = launch.plans[0].job.clone();
@@ -67,20 +73,12 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// Prints what would be started, and makes the token that those will need who start it by hand.
+/// Prints what would be started, and makes the token that ranks need which are started by hand.
 fn dry_run(plans: &[NodePlan]) -> Result<ExitCode> {
     let token = match std::env::var("VIADUCT_TOKEN_FILE") {
         Ok(path) => path,
         Err(_) => {
             let folder = runtime_dir::runtime_dir(Some(&jobs::folder()?.join("tokens")))?;
-            // Nobody pastes what was printed yesterday.
-            let old = |entry: &std::fs::DirEntry| {
-                let changed = entry.metadata().and_then(|meta| meta.modified()).ok();
-                changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > DAY)
-            };
-            for entry in std::fs::read_dir(&folder)?.flatten().filter(old) {
-                let _ = std::fs::remove_file(entry.path());
-            }
             let path = folder.join(&plans[0].job);
             let own = std::env::var("VIADUCT_TOKEN").ok().map(|text| text.parse()).transpose()?;
             own.unwrap_or_else(Token::random).save(&path)?;
@@ -154,7 +152,10 @@ fn hosts(args: &LaunchArgs) -> Result<Vec<Host>> {
 fn named_hosts(list: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<Host>>> {
     match (list, file) {
         (Some(list), _) => host_list(list).map(Some),
-        (None, Some(path)) => Ok(Some(hosts::file::parse(&Files.file(&path.to_string_lossy())?)?)),
+        (None, Some(path)) => {
+            let path = path.to_string_lossy();
+            Ok(Some(hosts::file::parse(&Files.file(&path)?, &path)?))
+        }
         (None, None) => Ok(None),
     }
 }
@@ -164,17 +165,19 @@ pub(crate) fn host_list(list: &str) -> Result<Vec<Host>> {
     Ok(hosts::parse(list, &Files)?)
 }
 
-/// Groups are in a file of the user's, hosts in files of anybody's.
+/// Groups are in a file of the user's; files of hosts are where the user says.
 struct Files;
 
 impl Source for Files {
     fn group(&self, name: &str) -> Result<String, Error> {
-        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-        let folder = std::env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
-        let path = folder.join("viaduct/groups");
-        let text = self.file(&path.to_string_lossy())?;
-        let found = hosts::file::group(&text, name).map(str::to_owned);
-        found.ok_or_else(|| Error::system(format!("group `{name}`"), format!("not in {}", path.display())))
+        let home = std::env::var("HOME").unwrap_or_default();
+        let config = std::env::var("XDG_CONFIG_HOME").unwrap_or_else(|_| format!("{home}/.config"));
+        let path = PathBuf::from(config).join("viaduct/groups");
+        let missing = |why: String| Error::NoGroup { name: name.to_owned(), why };
+        let text =
+            std::fs::read_to_string(&path).map_err(|why| missing(format!("{}: {why}", path.display())))?;
+        let list = hosts::file::group(&text, name).map(str::to_owned);
+        list.ok_or_else(|| missing(format!("it is not in {}", path.display())))
     }
 
     fn file(&self, path: &str) -> Result<String, Error> {
@@ -182,28 +185,100 @@ impl Source for Files {
     }
 }
 
-fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Vec<NodePlan>> {
+/// What `--map-by` says: in which order ranks go to hosts, how many to each, and in which order they get CPUs.
+#[derive(Default)]
+struct Map {
+    by: MapBy,
+    per_node: Option<usize>,
+    unit: Option<Unit>,
+}
+
+impl Map {
+    fn parse(text: Option<&str>) -> Result<Map> {
+        let Some(text) = text else { return Ok(Map::default()) };
+        let words: Vec<&str> = text.split(':').collect();
+        match words[..] {
+            ["slot"] => Ok(Map::default()),
+            ["node"] => Ok(Map { by: MapBy::Node, ..Map::default() }),
+            ["ppr", count, "node"] if count.parse().is_ok_and(|n: usize| n > 0) => {
+                Ok(Map { per_node: count.parse().ok(), ..Map::default() })
+            }
+            [word] if Unit::parse(word).is_some() => Ok(Map { unit: Unit::parse(word), ..Map::default() }),
+            _ => bail!(Error::Option {
+                word: format!("--map-by {text}"),
+                why: "is not understood",
+                hint: "write slot, node or ppr:N:node for hosts; core, hwthread, socket or numa for CPUs"
+                    .to_owned(),
+            }),
+        }
+    }
+}
+
+/// What `-x` says: names of variables of ours, and variables with their values.
+#[derive(Default)]
+struct Forward<'a> {
+    names: Vec<&'a str>,
+    variables: Vec<(String, String)>,
+}
+
+fn forwarding(args: &LaunchArgs) -> Result<Forward<'_>> {
+    let mut forward = Forward::default();
+    for text in &args.forward {
+        if text.contains('=') {
+            forward.variables.push(pair(text)?);
+            continue;
+        }
+        for name in text.split(',').filter(|name| !name.is_empty()) {
+            if std::env::var_os(name).is_none() && !args.quiet {
+                writeln!(io::stderr(), "viaduct launch: -x {name}: that variable is not set here")?;
+            }
+            forward.names.push(name);
+        }
+    }
+    Ok(forward)
+}
+
+/// What `--stdin` says, in a job of this size.
+fn input(args: &LaunchArgs, size: u32) -> Result<Input> {
+    if let Some(rank) = args.debug {
+        if rank >= size {
+            bail!("there is no rank {rank} to debug: the job has {size}");
+        }
+        return Ok(Input::One(rank));
+    }
+    match &*args.stdin {
+        "none" => Ok(Input::None),
+        "all" => Ok(Input::All),
+        text => match text.parse() {
+            Ok(rank) if rank < size => Ok(Input::One(rank)),
+            Ok(rank) => {
+                bail!("there is no rank {rank} for --stdin: the job has {size}, from 0 to {}", size - 1)
+            }
+            Err(_) => bail!("--stdin takes a rank, `all` or `none`, not `{text}`"),
+        },
+    }
+}
+
+fn plans(
+    args: &LaunchArgs,
+    wishes: &[Wish],
+    placement: &Placement,
+    unit: Option<Unit>,
+) -> Result<Vec<NodePlan>> {
     let mut variables: Vec<(String, String)> =
         args.genv.iter().map(|text| pair(text)).collect::<Result<_>>()?;
+    let Forward { names, variables: more } = forwarding(args)?;
+    variables.extend(more);
+    let bind = args.bind_to.as_deref().map(Bind::parse).transpose()?.unwrap_or_default();
     // One secret for the ranks of this job, unless the user has one.
     if std::env::var_os("VIADUCT_TOKEN").is_none() && std::env::var_os("VIADUCT_TOKEN_FILE").is_none() {
         variables.push(("VIADUCT_TOKEN".to_owned(), Token::random().secret_text()));
     }
     let job = format!("v{:08x}", random::u32());
     let (size, nodes) = (placement.size() as u32, placement.nodes.len() as u32);
-    let input = match (&*args.stdin, args.debug) {
-        (_, Some(rank)) => Input::One(rank),
-        ("none", _) => Input::None,
-        ("all", _) => Input::All,
-        (rank, _) => Input::One(rank.parse().context("--stdin takes a rank, `all` or `none`")?),
-    };
-    if let Some(rank) = args.debug.filter(|&rank| rank >= size) {
-        bail!("there is no rank {rank} to debug: the job has {size}");
-    }
+    let input = input(args, size)?;
     // Elsewhere there is no environment to inherit from us.
-    let along = |name: &str| {
-        args.genvall || environment::is_forwarded(name) || args.forward.iter().any(|wanted| wanted == name)
-    };
+    let along = |name: &str| args.genvall || environment::is_forwarded(name) || names.contains(&name);
     let text =
         |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     let mut forwarded: Vec<(String, String)> = std::env::vars_os().filter_map(text).collect();
@@ -221,6 +296,10 @@ fn plans(args: &LaunchArgs, wishes: &[Wish], placement: &Placement) -> Result<Ve
         input,
         debug: args.debug,
         strict: args.kill_on_bad_exit,
+        bind: bind.clone(),
+        bind_by: unit,
+        report_bindings: args.report_bindings,
+        singletons: args.allow_singletons,
     };
     Ok(placement.hosts.iter().zip(&placement.nodes).enumerate().map(plan).collect())
 }
@@ -239,7 +318,7 @@ pub(crate) fn seconds(value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value).with_context(|| format!("{value} is not a number of seconds"))
 }
 
-/// What became of the ranks, for those who want to know.
+/// What became of the ranks, if it is wanted.
 fn show(args: &LaunchArgs, outcome: &Outcome) -> io::Result<()> {
     if args.json {
         return outcome.objects().iter().try_for_each(|object| writeln!(io::stdout(), "{object}"));
@@ -247,7 +326,8 @@ fn show(args: &LaunchArgs, outcome: &Outcome) -> io::Result<()> {
     let bad = outcome.status() != 0 && outcome.fates.len() > 1 && !args.quiet;
     if args.table == When::Always || (args.table == When::Auto && bad) {
         let heads = ["rank", "host", "pid", "code", "signal", "seconds"];
-        return writeln!(io::stderr(), "{}", table::draw(&heads, &outcome.rows(), &[0, 2, 3, 5]));
+        writeln!(io::stderr(), "{}", table::draw(&heads, &outcome.rows(), &[0, 2, 3, 5]))?;
+        return outcome.first_failure().map_or(Ok(()), |words| writeln!(io::stderr(), "{words}"));
     }
     Ok(())
 }

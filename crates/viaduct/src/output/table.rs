@@ -40,6 +40,10 @@ where
     let mut table = Table::new();
     table.load_style(STYLE);
     table.set_content_arrangement(ContentArrangement::Dynamic);
+    // Some terminals say that they have no columns at all.
+    if table.width().is_some_and(|columns| columns < NARROWEST) {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
     table.set_header(heads.iter().map(ToString::to_string));
     table.add_rows(rows.iter().map(AsRef::as_ref));
     for column in right {
@@ -50,6 +54,9 @@ where
     let text = table.to_string();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
+
+/// A terminal with fewer columns does not know its width.
+const NARROWEST: u16 = 20;
 
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 

@@ -12,7 +12,7 @@ use viaduct_kit::effort::scaled;
 use viaduct_kit::leaks::descendants;
 use viaduct_kit::tempdir::TempDir;
 
-/// Where the jobs of a test meet nobody else's.
+/// Where the jobs of a test meet no others.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
