@@ -41,13 +41,18 @@ pub const FD: u32 = 2;
 pub struct BellWord {
     state: AtomicU32,
     seq: AtomicU32,
-    pad: [u32; 14],
+    /// Atomics too: a peer may write the whole line.
+    pad: [AtomicU32; 14],
 }
 
 impl BellWord {
     /// A bell at rest. All zeroes, so a fresh segment holds valid bells already.
     pub const fn new() -> BellWord {
-        BellWord { state: AtomicU32::new(AWAKE), seq: AtomicU32::new(0), pad: [0; 14] }
+        BellWord {
+            state: AtomicU32::new(AWAKE),
+            seq: AtomicU32::new(0),
+            pad: [const { AtomicU32::new(0) }; 14],
+        }
     }
 
     /// Whether no sleeper has announced itself. A hint only: it orders nothing.
@@ -62,9 +67,16 @@ impl BellWord {
     /// if its owner gave one away.
     #[inline]
     pub fn ring(&self, fd: Option<BorrowedFd<'_>>) {
+        self.ring_by(|| fd.into_iter().for_each(eventfd::signal));
+    }
+
+    /// As [`ring`](Self::ring), for a ringer that has no descriptor of the bell: `signal` is called for a sleeper in poll
+    /// or epoll.
+    #[inline]
+    pub fn ring_by(&self, signal: impl FnOnce()) {
         barrier::light();
-        if !self.is_awake() {
-            self.wake_slow(fd);
+        if !self.is_awake() && self.wake_slow() & FD != 0 {
+            signal();
         }
     }
 
@@ -118,22 +130,21 @@ impl BellWord {
         }
     }
 
+    /// Takes the announcements and wakes the sleepers on the word. The announcements that were there.
     #[cold]
     #[inline(never)]
-    fn wake_slow(&self, fd: Option<BorrowedFd<'_>>) {
+    fn wake_slow(&self) -> u32 {
         let state = self.state.swap(AWAKE, Ordering::AcqRel);
         if state == AWAKE {
-            return; // another ringer was faster
+            return AWAKE; // another ringer was faster
         }
-        // Before anybody is woken: whoever compares later does not go to sleep.
+        // Before a sleeper is woken: a thread that compares later does not go to sleep.
         self.seq.fetch_add(1, Ordering::Release);
         // Unknown bits, which only a broken peer sets, are cleared and ignored.
         if state & FUTEX != 0 {
             futex::wake(&self.seq, u32::MAX);
         }
-        if let (true, Some(fd)) = (state & FD != 0, fd) {
-            eventfd::signal(fd);
-        }
+        state
     }
 }
 
@@ -173,7 +184,7 @@ mod tests {
     fn layout_is_one_line() {
         assert_eq!((size_of::<BellWord>(), align_of::<BellWord>()), (64, 64));
         let bell = BellWord::default();
-        assert!(bell.is_awake() && bell.pad == [0; 14]);
+        assert!(bell.is_awake() && bell.pad.iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }
 
     #[test]

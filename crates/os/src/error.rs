@@ -106,6 +106,12 @@ pub enum OsError {
 }
 
 impl OsError {
+    /// Whether a message could not be sent because too many descriptors of this user are in messages that were not read
+    /// yet. It goes when they are.
+    pub fn is_crowded(&self) -> bool {
+        matches!(self, OsError::Sys { source, .. } if source.raw_os_error() == Some(libc::ETOOMANYREFS))
+    }
+
     /// Sorts a failed call into the variant that names the limit behind it.
     ///
     /// ```

@@ -3,13 +3,15 @@
 //! The second of the two ways to sleep on a bell (design, section 2.2). Always non-blocking and close-on-exec. It
 //! carries no data: one signal or a thousand look the same to the reader.
 
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{fcntl_dupfd_cloexec, read, write};
+use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2, read, write};
 
 use crate::error::OsError;
+use crate::fdpass::close_apart;
 
 /// An eventfd of this process, or a peer's that was checked.
 #[derive(Debug)]
@@ -30,15 +32,15 @@ impl EventFd {
 
     /// Takes a descriptor that came from a peer, if it is an eventfd.
     ///
-    /// A pipe or a socket in its place could block the one who rings. The flag is shared with the peer, who could
-    /// make the counter block after all; only a peer of the same user gets that far (design, section 2.3).
+    /// A pipe or a socket in its place could block the thread that rings. The flag O_NONBLOCK belongs to the open file,
+    /// which the peer has too: a hostile one can clear it and fill the counter, and [`signal`](Self::signal) blocks. So
+    /// this is for peers that could stop this process anyway, by a signal: those of the same user.
     ///
     /// # Errors
     /// [`OsError::BadMessage`] if it is something else.
     pub fn from_peer(fd: OwnedFd) -> Result<EventFd, OsError> {
-        // The kernel's own name for the file. Trying a write instead could block, or hit a file where it does harm.
-        let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        if !name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]") {
+        if !EventFd::is_one(fd.as_fd()) {
+            close_apart(vec![fd]);
             return Err(OsError::BadMessage("a descriptor that should be an eventfd is none"));
         }
         let flags = fcntl_getfl(&fd).map_err(|e| OsError::sys("fcntl", e))?;
@@ -46,15 +48,28 @@ impl EventFd {
         Ok(EventFd { fd })
     }
 
+    /// Whether a peer's descriptor is an eventfd.
+    pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+        // The kernel's own name for the file. Trying a write instead could block, or hit a file where it does harm.
+        let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
+    }
+
     /// Makes the descriptor readable. Never blocks, never fails: a full counter is readable already.
     pub fn signal(&self) {
         signal(self.fd.as_fd());
     }
 
-    /// Makes the descriptor unreadable; says whether it had been signalled.
+    /// Makes the descriptor unreadable; says whether it had been signalled. Never blocks, whatever flags another holder
+    /// of the open file has set.
     pub fn drain(&self) -> bool {
         let mut count = [0; 8];
-        read(&self.fd, &mut count).is_ok()
+        let mut into = [IoSliceMut::new(&mut count)];
+        match preadv2(&self.fd, &mut into, u64::MAX, ReadWriteFlags::NOWAIT) {
+            // Before Linux 5.8: by the flag alone.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => read(&self.fd, &mut count).is_ok(),
+            outcome => outcome.is_ok(),
+        }
     }
 
     /// A second descriptor of the same counter, to be passed to a peer.
@@ -107,6 +122,16 @@ mod tests {
         assert!(!event.drain(), "the check must not signal");
         twin.signal();
         assert!(event.drain());
+    }
+
+    #[test]
+    fn a_cleared_flag_does_not_block_a_look() {
+        let event = EventFd::new().unwrap();
+        let twin = event.dup().unwrap();
+        fcntl_setfl(&twin, OFlags::empty()).unwrap();
+        assert!(!event.drain());
+        event.signal();
+        assert!(event.drain() && !event.drain());
     }
 
     #[test]

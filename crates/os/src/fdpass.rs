@@ -5,6 +5,7 @@
 //! fit, or brings more descriptors than asked for, is an error, and every descriptor it brought is closed (an
 //! unexpected one that stays open lets a peer exhaust the table: CVE-2022-0669). No parsing happens here.
 
+mod apart;
 mod listener;
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,6 +24,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::error::OsError;
 use crate::farewell::Line;
 use crate::fork::{self, Registration};
+pub use apart::close_apart;
 pub use listener::Listener;
 pub(crate) use listener::{remove_if_stale, try_lock};
 
@@ -174,7 +176,7 @@ impl Channel {
             None
         };
         if let Some(fault) = fault {
-            fds.truncate(before);
+            close_apart(fds.split_off(before));
             return Err(fault);
         }
         Ok(if message.bytes == 0 { Recv::Closed } else { Recv::Message(message.bytes) })

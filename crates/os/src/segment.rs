@@ -18,6 +18,7 @@ use rustix::mm::{Advice, madvise, munmap};
 
 use crate::budget::{Budget, Charge, check_available};
 use crate::error::OsError;
+use crate::fdpass::close_apart;
 use crate::fork::{self, Registration};
 use crate::point::point;
 pub use memfd::page_size;
@@ -73,15 +74,26 @@ impl Segment {
     /// Maps a descriptor that came from a peer, after checking that the peer cannot make the mapping fault.
     ///
     /// # Errors
-    /// [`OsError::BadSegment`] if it is not a memfd, not sealed, empty, longer than `max_len`, not whole pages or sparse.
+    /// [`OsError::BadSegment`] if it is not a memfd of ordinary pages, not sealed, empty, longer than `max_len`, not whole pages or sparse.
     pub fn open(fd: OwnedFd, access: Access, max_len: usize) -> Result<Segment, OsError> {
-        let len = check(fd.as_fd(), max_len)?;
+        let len = match check(fd.as_fd(), max_len) {
+            Ok(len) => len,
+            Err(e) => {
+                close_apart(vec![fd]);
+                return Err(e);
+            }
+        };
         point("segment.checked");
         let addr = map(&fd, len, access).map_err(|e| match e {
             Errno::PERM | Errno::ACCESS => OsError::BadSegment("it may only be read"),
             e => OsError::sys("mmap", e),
         })?;
         Segment::finish(addr, len, access, fd, None)
+    }
+
+    /// Whether a peer's descriptor is of memory at all, and so harmless to close. [`open`](Self::open) checks the rest.
+    pub fn is_one(fd: BorrowedFd<'_>) -> bool {
+        memfd::is_plain_memory(fd)
     }
 
     /// The first byte. Valid for [`len`](Self::len) bytes until the segment is dropped; never null.

@@ -40,6 +40,23 @@ fn write(segment: &Segment, at: usize, value: u8) {
 }
 
 #[test]
+fn memory_of_huge_pages_is_refused() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    let Ok(fd) = memfd_create("viaduct-test-huge", flags) else {
+        eprintln!("skipped: this kernel has no huge pages");
+        return;
+    };
+    ftruncate(&fd, 2 << 20).unwrap();
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+    assert!(!Segment::is_one(std::os::fd::AsFd::as_fd(&fd)));
+    let Err(OsError::BadSegment(why)) = Segment::open(fd, Access::ReadWrite, 1 << 30) else {
+        panic!("a hole in it could fault");
+    };
+    assert!(why.contains("tmpfs"), "{why}");
+}
+
+#[test]
 fn two_mappings_are_one_memory() {
     let budget = Budget::new(SMALL);
     let mut ours = Segment::create("test", 5000, &budget).unwrap();

@@ -37,6 +37,13 @@ impl<W: HasBell> Bell<W> {
         self.holder.word().alarm(self.fd.get().map(AsFd::as_fd));
     }
 
+    /// Wakes an owner that sleeps in poll or epoll: a peer without our descriptor asks for it.
+    pub(crate) fn signal_fd(&self) {
+        if let Some(fd) = self.fd.get() {
+            fd.signal();
+        }
+    }
+
     fn eventfd(&self) -> Result<&EventFd, Error> {
         if let Some(fd) = self.fd.get() {
             return Ok(fd);

@@ -152,7 +152,8 @@ fn scribble(own_slabs: &[(usize, usize)], seed: u64, is_over: impl Fn() -> bool)
     }
 }
 
-fn words((from, to): (usize, usize)) -> &'static [AtomicU64] {
+/// The words of a mapping.
+pub fn words((from, to): (usize, usize)) -> &'static [AtomicU64] {
     // SAFETY: a shared mapping of this process that stays until its end; atomics may be written from anywhere.
     unsafe { std::slice::from_raw_parts(from as *const AtomicU64, (to - from) / 8) }
 }

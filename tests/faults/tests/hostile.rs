@@ -283,3 +283,55 @@ viaduct_kit::isolated! { limit 600;
         scribbled_on(Mode::Direct, Target::Bells, true);
     }
 }
+
+// Makes many connections, and says for ever that it is inside a copy on each.
+viaduct_kit::child!(DAWDLER, |args| {
+    let mut nic = Place { folder: args[0].as_ref(), mode: Mode::Direct }.open();
+    let tag = nic.create_ptag().unwrap();
+    for _ in 0..DAWDLES {
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        nic.connect_request(vi, &ADDRESS.parse().unwrap(), None).unwrap();
+    }
+    // Half a lane of 64 entries, and where `tx.busy` is in it: the upper half of the first word.
+    let (direction, busy) = ((1_216 + 64 * 64) / 8, 1 << 32);
+    for range in scribbler::ranges("viaduct-lanes") {
+        let words = scribbler::words(range);
+        words
+            .iter()
+            .step_by(direction)
+            .for_each(|word| word.store(busy, std::sync::atomic::Ordering::Relaxed));
+    }
+    say("inside");
+    hear();
+});
+
+const DAWDLES: usize = 56;
+
+#[test]
+fn copies_that_never_end_hold_up_a_withdrawal_once() {
+    // One after the other, the waits would take far longer than the watchdog does.
+    let _watchdog =
+        Watchdog::arm(effort::scaled(Duration::from_secs(90)), "withdrawals beside copies that do not end");
+    let folder = TempDir::new("dawdle");
+    let place = Place { folder: folder.path(), mode: Mode::Direct };
+    let mut nic = place.open();
+    let tag = nic.create_ptag().unwrap();
+    let listener = nic.listen(&ADDRESS.parse().unwrap(), 8).unwrap();
+    let mut child = DAWDLER.spawn(&[folder.path().to_str().unwrap()]);
+    let vis: Vec<Vi> = (0..DAWDLES)
+        .map(|_| {
+            let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
+            let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+            nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+            vi
+        })
+        .collect();
+    child.expect_line("inside", LIMIT);
+    for _ in 0..40 {
+        let window = nic.alloc(4096, MemAttributes::remote(tag)).unwrap();
+        nic.deregister(window).unwrap();
+    }
+    for vi in vis {
+        nic.disconnect(vi).unwrap();
+    }
+}

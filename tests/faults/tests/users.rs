@@ -5,8 +5,10 @@
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::process::CommandExt;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use viaduct_faults::scribbler;
 use viaduct_job::Token;
 use viaduct_kit::child::{Child, hear, say};
 use viaduct_kit::effort::scaled;
@@ -279,4 +281,112 @@ fn nobody_else_gets_in() {
         listening.kill();
         asking.kill();
     }
+}
+
+// Connects, then does to every eventfd it can reach what could make others block on it: fills its counter, and clears
+// O_NONBLOCK, which belongs to the open file and so to all its holders. It also says over and over that both owners sleep
+// on their descriptors, so that both are rung there. Ends when its input does.
+viaduct_kit::child!(BLOCKER, |args| {
+    let mut end = End::open(&args[1..]).unwrap();
+    let vi = end.vi(Reliability::Unreliable);
+    (0..8).for_each(|_| end.post_recv(vi));
+    end.nic.connect_request(vi, &args[0].parse().unwrap(), Some(scaled(LIMIT))).unwrap();
+    let pages = scribbler::ranges("viaduct-nic");
+    assert_eq!(pages.len(), 2, "our page and the victim's");
+    let is_eventfd = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]")
+    };
+    let numbers: Vec<i32> = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .flatten()
+        .filter(is_eventfd)
+        .map(|entry| entry.file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    let most = (u64::MAX - 1).to_ne_bytes();
+    for number in &numbers {
+        let mut count = [0u8; 8];
+        // SAFETY: calls of the kernel with valid buffers. Only an empty counter takes so much.
+        unsafe {
+            libc::read(*number, count.as_mut_ptr().cast(), 8);
+            libc::write(*number, most.as_ptr().cast(), 8);
+        }
+    }
+    // Only when all are full: two numbers may be one open file, and a write to it would block from now on.
+    for number in numbers {
+        // SAFETY: calls of the kernel without memory of ours.
+        unsafe {
+            let flags = libc::fcntl(number, libc::F_GETFL);
+            libc::fcntl(number, libc::F_SETFL, flags & !libc::O_NONBLOCK);
+        }
+        // Each time its owner has emptied it, it is filled again.
+        std::thread::spawn(move || {
+            // SAFETY: a call of the kernel with a valid buffer.
+            while unsafe { libc::write(number, most.as_ptr().cast(), 8) } == 8 {}
+        });
+    }
+    let ring_there = || pages.iter().for_each(|page| scribbler::words(*page)[0].store(2, Ordering::Relaxed));
+    ring_there();
+    say("connected");
+    let parent = std::thread::spawn(hear);
+    // Without a call of the library, which would block.
+    while !parent.is_finished() {
+        ring_there();
+    }
+    // SAFETY: ends the process at once; nothing of it is used any more.
+    unsafe { libc::_exit(0) };
+});
+
+// Waits for a peer, and arms, sends and disarms beside it.
+viaduct_kit::child!(ARMING, |args| {
+    let mut end = End::open(&args[1..]).unwrap();
+    let listener = end.nic.listen(&args[0].parse().unwrap(), 1).unwrap();
+    say("listening");
+    let request = end.nic.wait_listener(listener, Some(scaled(LIMIT))).unwrap();
+    let vi = end.vi(Reliability::Unreliable);
+    end.nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    hear();
+    for _ in 0..1_000 {
+        end.nic.arm().unwrap();
+        if end.nic.query_vi(vi).unwrap().sends < 32 {
+            end.nic.post_send(vi, Descriptor::send(vec![7; 8].into())).unwrap();
+        }
+        while end.nic.poll_send(vi).unwrap().is_some() {}
+        end.nic.disarm();
+    }
+    // The control thread is not stuck either: it makes connections with a NIC of its own process.
+    let mut other = End::open(&args[1..]).unwrap();
+    let (asking, answering) = (other.vi(Reliability::Unreliable), end.vi(Reliability::Unreliable));
+    other.nic.connect_start(asking, None, &args[0].parse().unwrap(), &[], None).unwrap();
+    let request = end.nic.wait_listener(listener, Some(scaled(LIMIT))).unwrap();
+    end.nic.accept(request, answering).map_err(|(e, _)| e).unwrap();
+    other.nic.connect_finish(asking).unwrap();
+    say("done");
+});
+
+/// The victim goes on beside a peer that tries to block it.
+fn is_not_blocked(mut victim: Child, blocker: impl FnOnce() -> Child) {
+    let _dog = Watchdog::arm(scaled(LIMIT), "a peer that clears flags");
+    victim.expect_line("listening", scaled(LIMIT));
+    let mut blocker = blocker();
+    blocker.expect_line("connected", scaled(LIMIT));
+    victim.send_line("go");
+    victim.expect_line("done", scaled(LIMIT));
+    blocker.kill();
+}
+
+#[test]
+fn an_isolated_peer_cannot_make_us_block_by_flags_of_files() {
+    let folder = TempDir::new("flags");
+    let folder = format!("shm.runtime-dir={}", folder.path().display());
+    let args = ["flags", "shm", &folder, "shm.isolate=on"];
+    is_not_blocked(ARMING.spawn(&args), || BLOCKER.spawn(&args));
+}
+
+#[test]
+fn another_user_cannot_make_us_block_by_flags_of_files() {
+    let Some(users) = Users::new() else { return };
+    let token = Some(users.token.as_str());
+    let (there, here) = (users.settings(THERE, "all", token), users.settings(HERE, "all", token));
+    let victim = Users::start(&ARMING, THERE, "shm", &there);
+    is_not_blocked(victim, || Users::start(&BLOCKER, HERE, "shm", &here));
 }

@@ -8,7 +8,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
-use rustix::fs::{fallocate, fcntl_get_seals, fstat, memfd_create};
+use rustix::fs::{fallocate, fcntl_get_seals, fstat, fstatfs, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
@@ -44,12 +44,22 @@ pub(super) fn allocate(fd: &OwnedFd, len: u64) -> Result<(), OsError> {
     }
 }
 
+/// Whether a descriptor is of a file of tmpfs, as memfds are. One of huge pages is not: a hole punched into it may find no
+/// page to fill it with, and then an access faults.
+pub(super) fn is_plain_memory(fd: BorrowedFd<'_>) -> bool {
+    // TMPFS_MAGIC, whose type differs between architectures.
+    fstatfs(fd).is_ok_and(|s| s.f_type == 0x0102_1994)
+}
+
 /// Checks a peer's descriptor; its length if the peer cannot make a mapping of it fault.
 pub(super) fn check(fd: BorrowedFd<'_>, max_len: usize) -> Result<usize, OsError> {
     let need = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let seals = fcntl_get_seals(fd).map_err(|_| OsError::BadSegment("it is no memfd"))?;
     if !seals.contains(need) {
         return Err(OsError::BadSegment("it is not sealed against resizing"));
+    }
+    if !is_plain_memory(fd) {
+        return Err(OsError::BadSegment("it is no memory of tmpfs"));
     }
     // The seals hold from here on, so what is true of the size now stays true.
     let stat = fstat(fd).map_err(|e| OsError::sys("fstat", e))?;

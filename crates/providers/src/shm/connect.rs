@@ -20,19 +20,20 @@ mod peer;
 mod server;
 mod sockets;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use viaduct_os::barrier;
 use viaduct_os::epoll::Interest;
 use viaduct_os::error::OsError;
-use viaduct_os::fdpass::{Channel, Recv};
+use viaduct_os::fdpass::{Channel, Recv, close_apart};
 use viaduct_os::point::point;
 use viaduct_via::Error;
 use viaduct_via::provider::Event;
 use zerocopy::IntoBytes;
 
-use super::control::{CHANNEL, Handshake, PROCESS, Stage, token};
+use super::control::{CHANNEL, Handshake, MOST_EXTRA, PROCESS, Stage, token};
 use super::nic::Core;
 use super::pair::{Modes, Pair, Passed, lock};
 use super::wire::{Hello, hello};
@@ -52,7 +53,7 @@ impl Core {
         let hello = match received {
             Ok(Recv::WouldBlock) => return,
             Ok(Recv::Message(n)) if self.is_greeting(id) => {
-                // Descriptors that come with it are closed.
+                close_apart(fds);
                 self.greeted(id, &buffer[..n]);
                 return;
             }
@@ -68,12 +69,12 @@ impl Core {
         };
         let hello = match hello {
             Ok(hello) => hello,
-            Err(error @ Error::VersionMismatch { .. }) => {
-                self.other_version(id, error);
-                return;
-            }
-            Err(_) => {
-                self.drop_handshake(id);
+            Err(error) => {
+                close_apart(fds);
+                match error {
+                    Error::VersionMismatch { .. } => self.other_version(id, error),
+                    _ => self.drop_handshake(id),
+                }
                 return;
             }
         };
@@ -86,10 +87,16 @@ impl Core {
             _ => false,
         };
         match in_turn {
-            // Who is out of step is turned away.
-            false => self.drop_handshake(id),
+            // A message out of turn ends the attempt.
+            false => {
+                close_apart(fds);
+                self.drop_handshake(id);
+            }
             true if asks => self.requested(id, hello, fds),
-            true if ends => self.acknowledged(id, &hello),
+            true if ends => {
+                close_apart(fds);
+                self.acknowledged(id, &hello);
+            }
             true => self.answered(id, hello, fds),
         }
     }
@@ -160,12 +167,11 @@ impl Core {
         if !hello.asymmetric() {
             barrier::force_symmetric();
         }
+        // The number is no secret among a NIC's peers. One that comes from another process is another NIC, so that a process
+        // which uses a number it has seen keeps its owner from nothing.
+        let key = (hello.uid, channel.peer()?.pid);
         let mut control = lock(&self.control);
-        if let Some(pair) = control.pairs.get(&hello.uid) {
-            // The number is no secret among a NIC's peers: who uses it must be the process we know.
-            if channel.peer()?.pid != pair.pid {
-                return Err(Error::Protocol("the number of another process' NIC"));
-            }
+        if let Some(pair) = control.pairs.get(&key) {
             return Ok((pair.clone(), Some(channel)));
         }
         let id = control.number();
@@ -177,7 +183,7 @@ impl Core {
         point("pair.opened");
         self.epoll.add(&pair.channel, token(CHANNEL, id), Interest::Read)?;
         self.epoll.add(pair.pidfd.as_fd(), token(PROCESS, id), Interest::Read)?;
-        control.pairs.insert(hello.uid, pair.clone());
+        control.pairs.insert(key, pair.clone());
         point("pair.watched");
         Ok((pair, None))
     }
@@ -193,17 +199,23 @@ impl Core {
     /// The server speaks to us over this channel, although we have another one.
     fn keep_extra(self: &Arc<Core>, channel: Channel, pair: &Arc<Pair>) -> Result<(), Error> {
         let mut control = lock(&self.control);
+        if control.extra.values().filter(|(_, p)| Arc::ptr_eq(p, pair)).count() >= MOST_EXTRA {
+            return Err(Error::Protocol("too many channels"));
+        }
         let id = control.number();
         self.epoll.add(&channel, token(CHANNEL, id), Interest::Read)?;
         control.extra.insert(id, (channel, pair.clone()));
         Ok(())
     }
 
-    /// Our page, directory and bell, as every peer gets them. What we have is nothing that other users should know.
-    fn own_fds(&self, foreign: bool) -> Result<[std::os::fd::BorrowedFd<'_>; 3], Error> {
+    /// Our page, directory and bell, as peers of our own user get them. Another user gets the page and an empty directory.
+    fn own_fds(&self, foreign: bool) -> Result<SmallVec<[BorrowedFd<'_>; 4]>, Error> {
         let none = || Error::Protocol("a segment without descriptor");
         // The first part of the directory lives as long as the NIC, so its descriptor does too.
-        let directory = if foreign { self.no_directory()? } else { self.directory_fd.as_fd() };
-        Ok([self.page_segment.fd().ok_or_else(none)?, directory, self.bell_fd.as_fd()])
+        let page = self.page_segment.fd().ok_or_else(none)?;
+        Ok(match foreign {
+            true => SmallVec::from_slice(&[page, self.no_directory()?]),
+            false => SmallVec::from_slice(&[page, self.directory_fd.as_fd(), self.bell_fd.as_fd()]),
+        })
     }
 }

@@ -35,6 +35,11 @@ const HANDSHAKE_DEADLINE_NS: u64 = 5_000_000_000;
 /// Connections at once from which nothing has come yet. One more, and the oldest of them goes: an eighth of the
 /// descriptors a process usually has, and as many as the kernel lets wait at a socket.
 const MOST_SILENT: usize = 128;
+/// Accepted connections of one peer whose last word has not come. One more, and the oldest of them is closed: each holds
+/// a descriptor.
+const MOST_ACCEPTED: usize = 64;
+/// Channels that a peer may have beside the first: two NICs that connect to each other at the same moment have one.
+pub(crate) const MOST_EXTRA: usize = 4;
 /// Connections accepted in one turn, so that a crowd at the door does not keep the others waiting.
 const ACCEPTS: usize = 64;
 /// Notes taken from a channel whose other end has gone: more than the kernel keeps for a socket.
@@ -51,7 +56,8 @@ pub(crate) struct Control {
     pub(crate) asked: HashMap<Vi, u64>,
     pub(crate) sockets: HashMap<u64, Socket>,
     pub(crate) handshakes: HashMap<u64, Handshake>,
-    pub(crate) pairs: HashMap<[u8; 16], Arc<Pair>>,
+    /// By number of the NIC and its process.
+    pub(crate) pairs: HashMap<([u8; 16], i32), Arc<Pair>>,
     /// Channels beside the first one that a peer may use too.
     pub(crate) extra: HashMap<u64, (Channel, Arc<Pair>)>,
     pub(crate) wants: Vec<PeerWant>,
@@ -168,6 +174,16 @@ impl Control {
 
     fn is_silent(&self, handshake: u64) -> bool {
         self.handshakes.get(&handshake).is_some_and(|h| h.stage.is_silent())
+    }
+
+    /// The oldest accepted connection of a pair that still waits for its client's last word, if there are too many.
+    pub(crate) fn too_many_accepted(&self, pair: u64) -> Option<u64> {
+        if self.handshakes.len() <= MOST_ACCEPTED {
+            return None;
+        }
+        let of_pair = |h: &Handshake| matches!(&h.stage, Stage::Accepted { pair: p, .. } if p.id == pair);
+        let accepted = || self.handshakes.iter().filter(|(_, h)| of_pair(h)).map(|(id, _)| *id);
+        if accepted().count() > MOST_ACCEPTED { accepted().min() } else { None }
     }
 
     /// The one that has been silent for longest, if there are too many.
@@ -296,6 +312,10 @@ impl Core {
         if flushed && self.send_pieces(pair) {
             // The others have their turn first.
             self.wake.signal();
+        }
+        if pair.is_crowded() {
+            // Nothing tells when this is over; do not burn the CPU over it.
+            std::thread::sleep(Duration::from_millis(1));
         }
         let more = pair.is_backed_up();
         if pair.wants_room.swap(more, Ordering::Relaxed) != more {

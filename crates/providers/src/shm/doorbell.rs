@@ -12,7 +12,8 @@ const WORDS: usize = BITS as usize / 64;
 #[repr(C, align(64))]
 pub(crate) struct Doorbells {
     summary: AtomicU64,
-    pad: [u64; 7],
+    /// Atomics too: a peer may write the whole line.
+    _pad: [AtomicU64; 7],
     words: [AtomicU64; WORDS],
 }
 
@@ -21,7 +22,7 @@ impl Doorbells {
     pub(crate) fn fresh() -> Doorbells {
         Doorbells {
             summary: AtomicU64::new(0),
-            pad: [0; 7],
+            _pad: std::array::from_fn(|_| AtomicU64::new(0)),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }

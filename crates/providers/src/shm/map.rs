@@ -15,6 +15,9 @@ use viaduct_os::segment::Segment;
 /// there are slower ways that need no mapping.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// Slabs of a peer that are remembered as asked for, and as not there.
+const MOST_REMEMBERED: usize = 1024;
+
 /// What a look-up gave.
 pub(crate) enum Lookup {
     /// It is mapped.
@@ -83,7 +86,15 @@ impl MapCache {
             }
             return Lookup::Never(Why::Failed);
         }
-        if self.asked.insert((pair, slab)) { Lookup::Ask } else { Lookup::Asked }
+        if self.asked.contains(&(pair, slab)) {
+            return Lookup::Asked;
+        }
+        if of_pair(&self.asked, pair) >= MOST_REMEMBERED {
+            // No peer has that many slabs on their way: it invents them.
+            return Lookup::Never(Why::Failed);
+        }
+        self.asked.insert((pair, slab));
+        Lookup::Ask
     }
 
     /// The peer's answer: the segment, or that there is none.
@@ -93,6 +104,10 @@ impl MapCache {
             return;
         }
         let Some(segment) = segment else {
+            if of_pair(&self.gone, pair) >= MOST_REMEMBERED {
+                // Asked for again, should they be wanted again.
+                self.gone.retain(|(p, _)| *p != pair);
+            }
             self.gone.insert((pair, slab));
             return;
         };
@@ -120,6 +135,10 @@ impl MapCache {
         self.gone.retain(|(p, _)| *p != pair);
         self.failed.retain(|(p, _), _| *p != pair);
     }
+}
+
+fn of_pair(slabs: &HashSet<(u64, u32)>, pair: u64) -> usize {
+    slabs.iter().filter(|(p, _)| *p == pair).count()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -151,6 +170,23 @@ mod tests {
         assert!(matches!(cache.find(1, 1), Lookup::Ask));
         assert!(matches!(cache.find(2, 1), Lookup::Mapped(_)));
     }
+
+    #[test]
+    fn slabs_that_a_peer_invents_are_not_remembered_without_bound() {
+        let mut cache = MapCache::new(2);
+        for slab in 0..3 * MOST_REMEMBERED as u32 {
+            assert!(matches!(cache.find(1, slab), Lookup::Ask));
+            cache.insert(1, slab, None);
+        }
+        assert!(cache.gone.len() <= MOST_REMEMBERED);
+        for slab in 0..2 * MOST_REMEMBERED as u32 {
+            cache.find(2, slab);
+        }
+        assert_eq!(of_pair(&cache.asked, 2), MOST_REMEMBERED);
+        assert!(matches!(cache.find(2, u32::MAX), Lookup::Never(Why::Failed)));
+        assert!(matches!(cache.find(3, 1), Lookup::Ask), "other peers are not concerned");
+    }
+
     #[test]
     fn what_could_not_be_mapped_is_told_and_not_asked_for_at_once() {
         let mut cache = MapCache::new(2);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use viaduct_os::budget::Budget;
 use viaduct_os::epoll::{Epoll, Interest};
@@ -14,7 +15,7 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_os::fork::{self, Registration};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
-use viaduct_os::{barrier, process, random, runtime_dir, signals};
+use viaduct_os::{barrier, clock, process, random, runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
@@ -37,6 +38,9 @@ use crate::parties::MAX_PRIVATE;
 
 /// Longest message.
 const MAX_TRANSFER: u32 = 1 << 30;
+
+/// How long one withdrawal, or the close of a connection, waits for copies of peers that do not end.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What the owner of the NIC, its endpoints and its control thread share.
 pub(crate) struct Core {
@@ -91,13 +95,12 @@ impl Core {
     }
 
     /// Waits until no peer is inside a copy that began before the caller withdrew something. Peers that are stopped
-    /// in the middle hold it up for a bounded time only; they are trusted with payload (SECURITY.md).
+    /// in the middle hold it up for a bounded time only, however many there are; they are trusted with payload
+    /// (SECURITY.md).
     pub(crate) fn quiesce(&self) {
         barrier::heavy();
         let lanes: Vec<_> = lock(&self.lanes).values().map(|l| (l.inbound.clone(), l.pair.clone())).collect();
-        for (inbound, pair) in lanes {
-            wait_while_busy(&inbound, &pair);
-        }
+        wait_while_busy(&lanes);
     }
 }
 
@@ -114,19 +117,41 @@ pub(crate) struct LaneRecord {
     pub(crate) rdma_read: bool,
 }
 
-/// Waits until the sender of a direction has left the copy it is in, is dead, or took too long.
-pub(crate) fn wait_while_busy(direction: &Direction, pair: &Pair) {
-    let seen = direction.tx.busy.load(Ordering::Acquire);
-    if seen.is_multiple_of(2) {
+/// Waits until the senders of these directions have left the copies they are in. Senders that are dead are not waited
+/// for, and all others together for [`PATIENCE`] at the most.
+pub(crate) fn wait_while_busy(directions: &[(View<Direction>, Arc<Pair>)]) {
+    let mut inside: Vec<_> = directions
+        .iter()
+        .map(|(direction, pair)| (direction, pair, direction.tx.busy.load(Ordering::Acquire)))
+        .filter(|(_, _, seen)| !seen.is_multiple_of(2))
+        .collect();
+    if inside.is_empty() {
         return;
     }
-    let give_up = viaduct_os::clock::now_ns() + 100_000_000;
-    while direction.tx.busy.load(Ordering::Acquire) == seen && !pair.is_dead() {
-        if !viaduct_os::process::pid_alive(pair.pidfd.as_fd()) || viaduct_os::clock::now_ns() > give_up {
+    let now = clock::now_ns();
+    // A pair that has used up our patience a moment ago gets none: a peer must not hold up each of its connections.
+    inside.retain(|(_, pair, _)| pair.has_patience(now));
+    inside.sort_by_key(|(_, pair, _)| pair.id);
+    let give_up = now + PATIENCE.as_nanos() as u64;
+    loop {
+        let mut asked: Option<(u64, bool)> = None;
+        inside.retain(|(direction, pair, seen)| {
+            let alive = match asked {
+                Some((id, alive)) if id == pair.id => alive,
+                _ => !pair.is_dead() && process::pid_alive(pair.pidfd.as_fd()),
+            };
+            asked = Some((pair.id, alive));
+            alive && direction.tx.busy.load(Ordering::Acquire) == *seen
+        });
+        if inside.is_empty() {
             return;
+        }
+        if clock::now_ns() > give_up {
+            break;
         }
         std::thread::yield_now();
     }
+    inside.iter().for_each(|(_, pair, _)| pair.lose_patience(give_up));
 }
 
 /// How these settings have us meet other users.

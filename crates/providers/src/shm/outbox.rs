@@ -53,6 +53,8 @@ pub(crate) struct Outbox {
     /// Nothing is sent any more; the pair is about to end.
     shut: bool,
     announcement: Announcement,
+    /// The last message could not be sent because too many descriptors of this user are on their way.
+    crowded: bool,
 }
 
 /// Whether the peer has the segment of our bounce buffers.
@@ -69,6 +71,12 @@ pub(crate) enum Announcement {
 impl Outbox {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether the next message waits for descriptors of this user to arrive, of which too many are on their way. The
+    /// channel does not show when that is over.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded
     }
 
     /// How far the announcement of our bounce buffers has got.
@@ -88,6 +96,7 @@ impl Outbox {
                     return Ok(false);
                 }
                 Ok(false) => {}
+                Err(e) if e.is_crowded() => {}
                 Err(e) => return Err(self.shut(Broken::Channel(e))),
             }
         }
@@ -104,6 +113,7 @@ impl Outbox {
 
     /// Sends what waited. Whether something still waits.
     pub(crate) fn flush(&mut self, channel: &Channel) -> Result<bool, Broken> {
+        self.crowded = false;
         while let Some(message) = self.waiting.front() {
             match message.send(channel) {
                 Ok(true) => {
@@ -113,6 +123,10 @@ impl Outbox {
                     self.sent(announces);
                 }
                 Ok(false) => return Ok(true),
+                Err(e) if e.is_crowded() => {
+                    self.crowded = true;
+                    return Ok(true);
+                }
                 Err(e) => return Err(self.shut(Broken::Channel(e))),
             }
         }

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
+use std::time::Duration;
 
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
-use viaduct_os::fdpass::Channel;
+use viaduct_os::fdpass::{Channel, close_apart};
 use viaduct_os::process;
 use viaduct_os::segment::{Access, Segment};
+use viaduct_os::signals;
 use viaduct_via::{Error, MemHandle};
 use zerocopy::IntoBytes;
 
@@ -20,7 +22,7 @@ use super::map::Why;
 use super::outbox::{Announcement, Broken, Message, Outbox};
 use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
-use super::wire::{Hello, Note, WANT_DIRECTORY, note};
+use super::wire::{Hello, Note, WANT_DIRECTORY, hello, note};
 
 /// What a look at the peer's directory gave.
 pub(crate) enum Directed {
@@ -40,7 +42,9 @@ pub(crate) struct Pair {
     pub(crate) channel: Channel,
     pub(crate) pidfd: OwnedFd,
     pub(crate) page: View<NicPage>,
-    bell_fd: EventFd,
+    /// What wakes the peer's owner out of poll or epoll. None for another user: its file and ours stay apart, because
+    /// flags of an open file belong to all its holders, and a write to it could be made to block.
+    bell_fd: Option<EventFd>,
     dead: AtomicBool,
     /// A peer of another user: nothing of ours but what is made for the two of us is shown to it.
     pub(crate) foreign: bool,
@@ -64,6 +68,8 @@ pub(crate) struct Pair {
     pub(crate) reads: Mutex<Reads>,
     /// The channel is of no use any more: the control thread ends the pair.
     broken: AtomicBool,
+    /// When a copy of the peer's last did not end in time.
+    stuck: AtomicU64,
     /// Whether the control thread watches for room.
     pub(crate) wants_room: AtomicBool,
     /// Wakes the control thread.
@@ -95,23 +101,33 @@ pub(crate) struct Reply {
 pub(crate) struct Passed {
     pub(crate) page: OwnedFd,
     pub(crate) directory: OwnedFd,
-    pub(crate) bell: OwnedFd,
+    /// Not from a peer that treats us as another user.
+    pub(crate) bell: Option<OwnedFd>,
     /// The lane's segment, with an answer.
     pub(crate) lane: Option<OwnedFd>,
 }
 
 impl Passed {
-    /// Sorts what came; a wrong number is an error, and everything is closed.
-    pub(crate) fn sort(fds: Vec<OwnedFd>) -> Result<Passed, Error> {
-        let mut fds = fds.into_iter();
-        let (Some(page), Some(directory), Some(bell)) = (fds.next(), fds.next(), fds.next()) else {
-            return Err(Error::Protocol("descriptors are missing"));
-        };
-        let lane = fds.next();
-        if fds.next().is_some() {
-            return Err(Error::Protocol("too many descriptors"));
+    /// Sorts what came with a hello. A wrong number, or another kind of file, is an error.
+    pub(crate) fn sort(fds: Vec<OwnedFd>, hello: &Hello) -> Result<Passed, Error> {
+        let expected = 2 + usize::from(!hello.isolated()) + usize::from(hello.kind == hello::ACCEPT);
+        if fds.len() != expected {
+            close_apart(fds);
+            return Err(Error::Protocol("a wrong number of descriptors"));
         }
-        Ok(Passed { page, directory, bell, lane })
+        let bell = if hello.isolated() { None } else { Some(2) };
+        let is_right = |(at, fd): (usize, &OwnedFd)| {
+            if Some(at) == bell { EventFd::is_one(fd.as_fd()) } else { Segment::is_one(fd.as_fd()) }
+        };
+        if !fds.iter().enumerate().all(is_right) {
+            close_apart(fds);
+            return Err(Error::Protocol("a descriptor of the wrong kind"));
+        }
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().expect("counted above");
+        let (page, directory) = (next(), next());
+        let bell = bell.map(|_| next());
+        Ok(Passed { page, directory, bell, lane: fds.next() })
     }
 }
 
@@ -126,6 +142,9 @@ pub(crate) struct Modes {
 pub(crate) const MAX_SEGMENT: usize = 1 << 40;
 /// Largest slab of bounce buffers accepted from a peer.
 pub(crate) const MAX_BOUNCES: usize = 64 << 20;
+
+/// How long a probe of the peer's memory may take. It takes microseconds, unless the peer is hostile.
+const PROBE: Duration = Duration::from_secs(1);
 
 impl Pair {
     /// Looks at what a peer sent and makes its view.
@@ -151,13 +170,18 @@ impl Pair {
         let mut chunks: [OnceLock<Entries>; CHUNKS] = Default::default();
         chunks[0] = OnceLock::from(first);
         let foreign = modes.foreign;
+        let bell_fd = match passed.bell {
+            Some(fd) if !foreign => Some(EventFd::from_peer(fd)?),
+            None if !foreign => return Err(Error::Protocol("the bell is missing")),
+            _ => None,
+        };
         let direct = modes.direct && hello.direct() && !foreign;
         Ok(Pair {
             id,
             pid: cred.pid,
             pidfd,
             page,
-            bell_fd: EventFd::from_peer(passed.bell)?,
+            bell_fd,
             dead: AtomicBool::new(false),
             foreign,
             direct,
@@ -170,6 +194,7 @@ impl Pair {
             bounces: OnceLock::new(),
             reads: Mutex::new(Reads::default()),
             broken: AtomicBool::new(false),
+            stuck: AtomicU64::new(0),
             wants_room: AtomicBool::new(false),
             wake,
             channel,
@@ -181,6 +206,16 @@ impl Pair {
         self.dead.load(Ordering::Relaxed)
     }
 
+    /// Whether copies of the peer are waited for: not for a second after one did not end in time.
+    pub(crate) fn has_patience(&self, now: u64) -> bool {
+        now.saturating_sub(self.stuck.load(Ordering::Relaxed)) > 1_000_000_000
+    }
+
+    /// A copy of the peer did not end in time.
+    pub(crate) fn lose_patience(&self, now: u64) {
+        self.stuck.store(now, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -188,7 +223,10 @@ impl Pair {
     /// Wakes the peer if it sleeps. What it should see was published before.
     #[inline]
     pub(crate) fn ring(&self) {
-        self.page.bell.ring(Some(self.bell_fd.as_fd()));
+        match &self.bell_fd {
+            Some(fd) => self.page.bell.ring(Some(fd.as_fd())),
+            None => self.page.bell.ring_by(|| self.send(&Note::new(note::WAKE), &[])),
+        }
     }
 
     /// Sends a note, now or when the channel has room.
@@ -255,6 +293,11 @@ impl Pair {
             self.break_off(&why);
             false
         })
+    }
+
+    /// Whether messages wait although the channel has room: too many descriptors of this user are on their way.
+    pub(crate) fn is_crowded(&self) -> bool {
+        lock(&self.outbox).is_crowded()
     }
 
     /// Whether messages wait for room in the channel.
@@ -357,10 +400,31 @@ pub(crate) fn is_hangup(error: &OsError) -> bool {
     matches!(error, OsError::Sys { source, .. } if gone(source.kind()))
 }
 
-/// Whether the kernel lets us read the number the peer says stands in its memory.
+/// Whether the kernel lets us read the number the peer says stands in its memory. On a thread of its own: at an address
+/// that the peer has prepared (userfaultfd, a file of FUSE) the read hangs until the peer dies.
 fn vm_works(pid: i32, hello: &Hello) -> bool {
-    let mut found = [0u8; 16];
-    // SAFETY: the local side is an array of 16 bytes; the kernel checks the remote side.
-    let n = unsafe { process::vm_read(pid, found.as_mut_ptr(), hello.uid_address, 16) };
-    matches!(n, Ok(16)) && found == hello.uid
+    /// Probes that hang. With so many of them no more are begun.
+    const MOST: usize = 8;
+    static PROBING: AtomicUsize = AtomicUsize::new(0);
+    let (uid, address) = (hello.uid, hello.uid_address);
+    let (say, hear) = mpsc::sync_channel(1);
+    let probe = move || {
+        let mut found = [0u8; 16];
+        // SAFETY: the local side is an array of 16 bytes; the kernel checks the remote side.
+        let n = unsafe { process::vm_read(pid, found.as_mut_ptr(), address, 16) };
+        PROBING.fetch_sub(1, Ordering::Relaxed);
+        let _ = say.send(matches!(n, Ok(16)) && found == uid);
+    };
+    if PROBING.fetch_add(1, Ordering::Relaxed) >= MOST {
+        PROBING.fetch_sub(1, Ordering::Relaxed);
+        return false;
+    }
+    let thread = std::thread::Builder::new().name("viaduct-probe".into()).stack_size(64 << 10);
+    match signals::while_blocked(|| thread.spawn(probe)) {
+        Ok(_) => hear.recv_timeout(PROBE).unwrap_or(false),
+        Err(_) => {
+            PROBING.fetch_sub(1, Ordering::Relaxed);
+            false
+        }
+    }
 }

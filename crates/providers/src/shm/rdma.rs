@@ -3,6 +3,8 @@
 //! The initiator checks handle, tag, rights and bounds in the peer's directory; the peer's CPU has no part in it unless
 //! its memory is private and the kernel does not let us reach it.
 
+use std::os::fd::AsFd;
+
 use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_os::point::point;
 use viaduct_os::process;
@@ -183,6 +185,11 @@ impl ShmVi {
     /// Lets the kernel copy between the two address spaces.
     fn by_kernel(&mut self, work: &Work) -> Submit {
         if !self.enter_copy() || !matches!(self.allowed(Aim::of(work)), Ok(Some(_))) {
+            self.leave_copy();
+            return Submit::Busy;
+        }
+        // The kernel goes by number, and numbers of dead processes are given to others.
+        if !process::pid_alive(self.pair.pidfd.as_fd()) {
             self.leave_copy();
             return Submit::Busy;
         }

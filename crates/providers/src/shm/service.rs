@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_os::error::OsError;
+use viaduct_os::fdpass::close_apart;
 use viaduct_os::point::point;
 use viaduct_os::segment::{Access, Segment};
 use viaduct_via::{Counter, MemHandle, Status, raw};
@@ -45,7 +46,13 @@ struct Read {
 impl Core {
     /// Deals with one note. False if the peer broke the protocol.
     pub(crate) fn serve(self: &Arc<Core>, pair: &Arc<Pair>, message: &[u8], mut fds: Vec<OwnedFd>) -> bool {
-        let Ok((n, payload)) = Note::parse(message) else { return false };
+        let Ok((n, payload)) = Note::parse(message) else {
+            close_apart(fds);
+            return false;
+        };
+        if !matches!(n.kind, note::SEGMENT | note::BOUNCES) {
+            close_apart(std::mem::take(&mut fds));
+        }
         match n.kind {
             note::DETACH => {
                 let offset = n.b as u32;
@@ -58,6 +65,10 @@ impl Core {
             }
             note::WANT => self.hand_out(pair, &n),
             note::SEGMENT => self.take_in(pair, &n, fds.pop()),
+            note::WAKE => {
+                self.bell.signal_fd();
+                true
+            }
             note::BOUNCES => self.take_bounces(pair, &n, fds.pop()),
             note::RDMA => self.carry_out(pair, &n, payload),
             note::RDMA_DONE => self.carried_out(pair, &n, payload),

@@ -180,18 +180,21 @@ pub(crate) fn direction(
     Some((words, Slots { at, count: slots, _segment: segment.clone() }))
 }
 
-/// Makes a lane as if fresh from the kernel. Nobody may be using it.
+/// Makes a lane as if fresh from the kernel. Our end no longer uses it, and the peer has said the same of its own; one that
+/// lied may store into it at any time.
 pub(crate) fn wipe_lane(segment: &Segment, lane: usize, slots: usize) {
     let len = lane_bytes(slots);
-    assert!(lane + len <= segment.len(), "lane outside its segment");
+    assert!(lane + len <= segment.len() && lane.is_multiple_of(8), "lane outside its segment");
     let epochs = [0, 1].map(|which| {
         let offset = lane + which * direction_bytes(slots) + std::mem::offset_of!(Direction, flags.epoch);
         // SAFETY: inside the lane, which is inside the mapped segment; an aligned atomic.
         unsafe { &*segment.as_ptr().add(offset).cast::<AtomicU32>() }
     });
     let values = epochs.map(|e| e.load(Ordering::Relaxed).wrapping_add(1));
-    // SAFETY: inside the mapped segment; a lane is wiped only when both ends have let go of it.
-    unsafe { std::ptr::write_bytes(segment.as_ptr().add(lane), 0, len) };
+    // SAFETY: inside the mapped segment; lanes begin at whole lines and have whole words; atomics, whatever the peer does.
+    let words =
+        unsafe { std::slice::from_raw_parts(segment.as_ptr().add(lane).cast::<AtomicU64>(), len / 8) };
+    words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     epochs.iter().zip(values).for_each(|(e, v)| e.store(v, Ordering::Release));
 }
 

@@ -347,7 +347,7 @@ impl Endpoint for ShmVi {
         }
         point("close.told");
         barrier::heavy();
-        wait_while_busy(&self.inn, &self.pair);
+        wait_while_busy(&[(self.inn.clone(), self.pair.clone())]);
         point("close.quiet");
         self.published();
         lock(&self.core.lanes).remove(&(self.pair.id, self.lane));

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use viaduct_os::barrier;
 use viaduct_os::epoll::Interest;
 use viaduct_os::error::OsError;
-use viaduct_os::fdpass::Channel;
+use viaduct_os::fdpass::{Channel, close_apart};
 use viaduct_os::point::point;
+use viaduct_os::process;
 use viaduct_os::segment::{Access, Segment};
 use viaduct_via::provider::Event;
 use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
@@ -118,6 +119,12 @@ impl Core {
                 _ => return Err(Error::Os(OsError::sys("connect", e))),
             },
         };
+        let server = channel.peer()?.uid;
+        if server != process::effective_uid() && server != 0 {
+            return Err(Error::NotReachable(format!(
+                "the listener at {remote} belongs to user {server}, and only our user and root may listen in our folder"
+            )));
+        }
         point("request.connected");
         let mut control = lock(&self.control);
         if !control.is_asked(call) {
@@ -163,6 +170,10 @@ impl Core {
         let Stage::Asking { call, peer } = h.stage else { return };
         point("answer.received");
         let (vi, ours) = (call.vi, &call.attributes);
+        let mut fds = fds;
+        if answer.kind != hello::ACCEPT {
+            close_apart(std::mem::take(&mut fds));
+        }
         let error = match answer.kind {
             hello::ACCEPT => match self.established(h.channel, &answer, fds, vi, ours) {
                 Ok((endpoint, remote)) => {
@@ -197,7 +208,7 @@ impl Core {
         vi: Vi,
         ours: &RemoteAttributes,
     ) -> Result<(ShmVi, RemoteAttributes), Error> {
-        let mut passed = Passed::sort(fds)?;
+        let mut passed = Passed::sort(fds, answer)?;
         let lane_fd = passed.lane.take().ok_or(Error::Protocol("the lane is missing"))?;
         let theirs = answer.parties.attributes()?;
         let slots = answer.ring_slots as usize;

@@ -172,7 +172,7 @@ impl Core {
     /// An empty directory, for other users: where our regions are is none of their business. Made when first needed.
     pub(super) fn no_directory(&self) -> Result<BorrowedFd<'_>, Error> {
         if self.no_directory.get().is_none() {
-            let empty = Segment::create("viaduct-none", chunk_len(0), &self.budget)?;
+            let empty = Segment::create_read_only_for_peers("viaduct-none", chunk_len(0), &self.budget)?;
             let _ = self.no_directory.set(empty);
         }
         let empty = self.no_directory.get().and_then(Segment::fd);

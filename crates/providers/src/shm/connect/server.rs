@@ -40,7 +40,7 @@ impl Core {
     /// Server: a request has come.
     pub(super) fn requested(self: &Arc<Core>, id: u64, hello: Hello, fds: Vec<OwnedFd>) {
         let (Ok(passed), Ok(to), Ok(from), Ok(remote)) =
-            (Passed::sort(fds), hello.parties.to(), hello.parties.from(), hello.parties.attributes())
+            (Passed::sort(fds, &hello), hello.parties.to(), hello.parties.from(), hello.parties.attributes())
         else {
             self.drop_handshake(id);
             return;
@@ -97,9 +97,17 @@ impl Core {
         };
         // The channel is needed until the client's last word; a kept one is watched as the pair's already.
         if let Some(channel) = channel {
+            let pair_id = pair.id;
             let stage = Stage::Accepted { pair, lane };
             self.epoll.add(&channel, token(HANDSHAKE, id), Interest::Read)?;
-            lock(&self.control).handshakes.insert(id, Handshake { channel, deadline: None, stage });
+            let oldest = {
+                let mut control = lock(&self.control);
+                control.handshakes.insert(id, Handshake { channel, deadline: None, stage });
+                control.too_many_accepted(pair_id)
+            };
+            if let Some(oldest) = oldest {
+                self.drop_handshake(oldest);
+            }
         }
         Ok(endpoint)
     }
@@ -142,9 +150,8 @@ impl Core {
             error
         };
         let sent = {
-            let own = self.own_fds(pair.foreign).map_err(undo)?;
-            let lane_fd = segment.fd().ok_or_else(|| undo(Error::Protocol("the lane has no descriptor")))?;
-            let fds = [own[0], own[1], own[2], lane_fd];
+            let mut fds = self.own_fds(pair.foreign).map_err(undo)?;
+            fds.push(segment.fd().ok_or_else(|| undo(Error::Protocol("the lane has no descriptor")))?);
             point("accept.before-send");
             channel.as_ref().unwrap_or(&pair.channel).send(answer.as_bytes(), &fds)
         };
