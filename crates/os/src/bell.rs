@@ -18,7 +18,7 @@
 //! was rung for before it parked notices it, although another one may have announced itself since.
 //!
 //! The word lives in memory that a hostile peer may write. The worst a wrong value does is a useless system call or a
-//! sleep that lasts until its timeout, so nobody parks for ever without another sign of life (pidfd, hang-up). It is no
+//! sleep that lasts until its timeout, so no thread parks without a limit and without another sign of life (pidfd, hang-up). It is no
 //! queue and no lock: *what* is new, the sleeper finds out itself.
 
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::wait::Sleep;
 use crate::{barrier, eventfd, futex};
 
-/// Nobody sleeps.
+/// No thread sleeps.
 pub const AWAKE: u32 = 0;
 /// A thread sleeps, or is about to, on the word itself.
 pub const FUTEX: u32 = 1;
@@ -61,7 +61,7 @@ impl BellWord {
         self.state.load(Ordering::Relaxed) == AWAKE
     }
 
-    /// Wakes whoever sleeps; costs a load if nobody does.
+    /// Wakes the sleepers; costs a load if there are none.
     ///
     /// The caller has published its data with a release store before. `fd` is the eventfd that belongs to this bell,
     /// if its owner gave one away.
@@ -80,8 +80,8 @@ impl BellWord {
         }
     }
 
-    /// Wakes whoever sleeps, whatever the word says: a peer that dies between taking the announcement and waking, or
-    /// that writes nonsense, leaves a sleeper behind whom nobody announces any more. For news that must not be missed.
+    /// Wakes the sleepers, whatever the word says: a peer that dies between taking the announcement and waking, or
+    /// that writes nonsense, leaves a sleeper behind that is announced no more. For news that must not be missed.
     pub fn alarm(&self, fd: Option<BorrowedFd<'_>>) {
         self.state.store(AWAKE, Ordering::SeqCst);
         self.seq.fetch_add(1, Ordering::Release);
@@ -91,7 +91,7 @@ impl BellWord {
         }
     }
 
-    /// How many rings had to wake somebody. For statistics: a peer can write it.
+    /// How many rings had to wake a sleeper. For statistics: a peer can write it.
     pub fn wakes(&self) -> u32 {
         self.seq.load(Ordering::Relaxed)
     }
@@ -123,7 +123,7 @@ impl BellWord {
 
     /// Sleeps until the bell rings or the time is up. May come back early for no reason.
     ///
-    /// Returns at once if it rang since the announcement that gave the ticket, or if nobody is announced any more.
+    /// Returns at once if it rang since the announcement that gave the ticket, or if no sleeper is announced any more.
     pub fn park(&self, ticket: u32, timeout: Option<Duration>) {
         if self.state.load(Ordering::Acquire) & FUTEX != 0 {
             futex::wait(&self.seq, ticket, timeout);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_rung_for_does_not_park_although_another_announces_himself() {
+    fn a_sleeper_that_was_rung_for_does_not_park_although_another_announces_itself() {
         let bell = BellWord::new();
         let ticket = bell.announce(FUTEX);
         bell.ring(None);

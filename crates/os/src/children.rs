@@ -137,7 +137,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<(), OsError> {
     fcntl_setfl(fd, flags | OFlags::NONBLOCK).map_err(|e| OsError::sys("fcntl(F_SETFL)", e))
 }
 
-/// Leaves session, terminal and process group of whoever started this process.
+/// Leaves session, terminal and process group of the process that started this one.
 ///
 /// # Errors
 /// The kernel's: a head of a process group cannot.

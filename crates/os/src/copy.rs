@@ -6,7 +6,7 @@
 //! kernel), about which the compiler assumes nothing. What arrives may be a mixture of old and new, and never more
 //! than that.
 //!
-//! Bytes are stored in ascending order of address in every kernel: whoever sees the last byte on x86-64 (where
+//! Bytes are stored in ascending order of address in every kernel: a thread that sees the last byte on x86-64 (where
 //! stores are not reordered), or has synchronised with the copier elsewhere, sees all before it. The streaming kernel
 //! gives up that order *inside* the copy, and restores it before its last bytes and before it returns. A byte may
 //! be stored twice where blocks overlap.
@@ -16,7 +16,7 @@
 //! | up to 64 | inlined: two or four loads, then as many stores, overlapping |
 //! | up to 128 | the same with eight, not inlined |
 //! | up to half the last-level cache | AVX2, 128 bytes a turn, destination aligned |
-//! | beyond | AVX2 with non-temporal stores: they spare the caches of the one who copies |
+//! | beyond | AVX2 with non-temporal stores: they spare the caches of the copying CPU |
 
 mod portable;
 mod tail;
@@ -75,7 +75,7 @@ pub unsafe fn store_word(dst: *mut u8, word: u64) {
 /// Lines that are asked for at once: more than a core can have on their way.
 const OWNED: usize = 128;
 
-/// Asks for the first lines of a block that will be written soon, which takes them away from whoever else has them. It
+/// Asks for the first lines of a block that will be written soon, which takes them away from other CPUs. It
 /// has no effect but on the caches.
 #[inline(always)]
 pub fn own(dst: *const u8, len: usize) {

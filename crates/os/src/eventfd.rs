@@ -95,7 +95,7 @@ impl From<EventFd> for OwnedFd {
 
 /// Adds one to a non-blocking eventfd that is only borrowed.
 pub fn signal(fd: BorrowedFd<'_>) {
-    // Interruption cannot happen to a non-blocking counter; any other failure means that nobody is left to wake.
+    // Interruption cannot happen to a non-blocking counter; any other failure means that there is no one left to wake.
     let _ = write(fd, &1u64.to_ne_bytes());
 }
 

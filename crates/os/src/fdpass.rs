@@ -54,7 +54,7 @@ pub enum Recv {
     Closed,
 }
 
-/// Who the peer was when it connected, from the kernel.
+/// The peer as it was when it connected, from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCred {
     /// Process; 0 if it is not visible from this namespace.
@@ -69,7 +69,7 @@ impl Channel {
     /// Connects to the listener at `path`.
     ///
     /// # Errors
-    /// The kernel's: `ConnectionRefused` or `NotFound` if nobody listens, `WouldBlock` if its backlog is full.
+    /// The kernel's: `ConnectionRefused` or `NotFound` if no process listens, `WouldBlock` if its backlog is full.
     pub fn connect(path: &Path) -> io::Result<Channel> {
         let fd = socket()?;
         let (addr, _dir) = listener::address(path)?;
@@ -77,7 +77,7 @@ impl Channel {
         Ok(Channel::dead_in_children(fd))
     }
 
-    /// Connects to the listener at an abstract name, whoever that is.
+    /// Connects to the listener at an abstract name, of any user.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -142,7 +142,7 @@ impl Channel {
     /// [`OsError::BadMessage`] if it is longer than `buf` or brings more descriptors; [`OsError::Fds`] if this process
     /// has no room for them. In each case the message is gone and its descriptors are closed.
     pub fn recv(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>, max_fds: usize) -> Result<Recv, OsError> {
-        // Always room for as many as the kernel carries: who sent too many then shows in the count, and a cut
+        // Always room for as many as the kernel carries: too many then show in the count, and a cut
         // control message can only mean that this process ran out of descriptors.
         let mut space = [MaybeUninit::uninit(); SPACE];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -182,7 +182,7 @@ impl Channel {
         Ok(if message.bytes == 0 { Recv::Closed } else { Recv::Message(message.bytes) })
     }
 
-    /// Who the peer was when it connected (or made the pair).
+    /// The peer as it was when it connected (or made the pair).
     ///
     /// # Errors
     /// The kernel's.
@@ -202,7 +202,7 @@ impl Channel {
     pub fn peer_pidfd(&self) -> Result<Option<OwnedFd>, OsError> {
         match option(self.fd.as_fd(), libc::SO_PEERPIDFD, -1) {
             Ok(raw) if raw >= 0 => {
-                // SAFETY: the kernel made this descriptor for us in the call above; nobody else owns it.
+                // SAFETY: the kernel made this descriptor for us in the call above; it has no other owner.
                 return Ok(Some(unsafe { OwnedFd::from_raw_fd(raw) }));
             }
             Ok(_) => {}

@@ -7,7 +7,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 
 /// A second descriptor for the socket that stands at this number, closed on exec as every one of ours.
 ///
-/// A second one, since the number may be claimed by somebody else in this process as well: an MPI library beside us
+/// A second one, since the number may be claimed by another library in this process as well: an MPI library beside us
 /// reads the same variable.
 ///
 /// # Errors

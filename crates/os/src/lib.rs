@@ -21,7 +21,7 @@
 //!    [`fork`] says what becomes of it in children.
 //! 3. **Moving**: [`copy`] is the only routine that touches payload.
 //! 4. **Waiting**: [`wait`] decides between spinning, yielding and sleeping; [`bell`] is how one sleeps and how one
-//!    wakes, on a [`futex`] or an [`eventfd`], and [`barrier`] makes waking free when nobody sleeps.
+//!    wakes, on a [`futex`] or an [`eventfd`], and [`barrier`] makes waking free when no thread sleeps.
 //!
 //! A launcher needs a fifth: [`children`] starts processes that cannot outlive it, [`signals`] says what came for them, and
 //! [`inherit`] takes over what it left open for them.
@@ -33,7 +33,7 @@
 //! end of a process; and every failure is an [`error::OsError`] that names its cause and one way out.
 //!
 //! What this crate does not know: descriptors of VIA, rings, protocols, providers. Memory that a peer can write is
-//! handed out as an address, never as a reference: how to read it safely is the business of the one who reads.
+//! handed out as an address, never as a reference: how to read it safely is the business of the reader.
 //!
 //! # Example
 //!

@@ -27,7 +27,7 @@ mod armed {
     pub enum Action {
         /// The process ends at once (SIGKILL).
         Kill,
-        /// The process stops until somebody continues it (SIGSTOP).
+        /// The process stops until it is continued (SIGSTOP).
         Stop,
         /// The thread sleeps.
         Sleep(Duration),

@@ -1,4 +1,4 @@
-//! Waiting for a list of descriptors that somebody else keeps, for a control thread.
+//! Waiting for a list of descriptors that another library keeps, for a control thread.
 //!
 //! Unlike [`crate::epoll`] nothing is left behind in the kernel between two waits: a descriptor that changes often while
 //! nobody waits costs nothing.

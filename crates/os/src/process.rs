@@ -43,7 +43,7 @@ pub unsafe fn vm_write(pid: i32, local: *const u8, remote: u64, len: usize) -> i
 }
 
 /// The same with the last word (8, 4, 2 or 1 bytes, the widest that ends at a border of its own size) written by
-/// itself after all others: who spins on it sees everything before it.
+/// itself after all others: a thread that spins on it sees everything before it.
 ///
 /// # Errors
 /// As [`vm_write`].

@@ -23,7 +23,7 @@ use crate::point::point;
 /// Finds or makes the folder: `explicit`, else `$XDG_RUNTIME_DIR/viaduct`, else `/tmp/viaduct-UID`.
 ///
 /// # Errors
-/// [`OsError::BadDir`] if it is not a folder of this user that nobody else can enter.
+/// [`OsError::BadDir`] if it is not a folder of this user that no other can enter.
 pub fn runtime_dir(explicit: Option<&Path>) -> Result<PathBuf, OsError> {
     let path = match explicit {
         Some(path) => path.to_owned(),
@@ -54,7 +54,7 @@ pub fn runtime_dir(explicit: Option<&Path>) -> Result<PathBuf, OsError> {
 pub fn sweep(dir: &Path) -> Result<usize, OsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = open(dir, flags, Mode::empty()).map_err(|e| OsError::sys("open", e))?;
-    // Somebody else is at it, or binds: the next one sweeps.
+    // Another process is at it, or binds: the next one sweeps.
     let Some(_lock) = try_lock(&folder)? else { return Ok(0) };
     point("sweep.locked");
     let entries = fs::read_dir(dir).map_err(|e| OsError::sys("readdir", e))?;
@@ -70,7 +70,7 @@ fn default_path(xdg: Option<PathBuf>) -> PathBuf {
     let ours = |dir: &PathBuf| {
         dir.is_absolute() && fs::metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == uid)
     };
-    // After `su` or in a container the variable often names the folder of somebody else.
+    // After `su` or in a container the variable often names the folder of another user.
     match xdg.filter(ours) {
         Some(dir) => dir.join("viaduct"),
         None => PathBuf::from(format!("/tmp/viaduct-{uid}")),

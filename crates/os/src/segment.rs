@@ -63,7 +63,7 @@ impl Segment {
         Segment::make(name, len, budget, false)
     }
 
-    /// The same, but only this mapping can ever write: peers can map it for reading only.
+    /// Creates a segment that only this mapping can ever write: peers can map it for reading only.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -225,7 +225,7 @@ impl Drop for Segment {
         drop(child);
         if !gone {
             // SAFETY: the mapping is this value's own and nothing hands out references into it. In a child where the
-            // kernel left it out the address may belong to somebody else by now: `gone` excludes that.
+            // kernel left it out the address may belong to another mapping by now: `gone` excludes that.
             let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.len) };
         }
     }

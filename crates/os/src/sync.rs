@@ -6,7 +6,7 @@ pub(crate) use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Looks at somebody who should be gone soon before the CPU is left to others, and then before we sleep.
+/// Looks at a thread that should be gone soon before the CPU is left to others, and then before we sleep.
 const LOOKS: u32 = 64;
 const YIELDS: u32 = 64;
 

@@ -21,7 +21,7 @@ pub use looks::Looks;
 
 /// How to sleep until something may have changed. See [`crate::bell`] for the protocol behind the three.
 pub trait Sleep {
-    /// What an announcement gives its sleeper: who was rung since then does not park.
+    /// What an announcement gives its sleeper: one that was rung since then does not park.
     type Ticket;
 
     /// About to sleep; the caller looks once more after it.

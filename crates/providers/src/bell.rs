@@ -19,7 +19,7 @@ pub(crate) struct Bell<W> {
     holder: W,
     /// Made at once by providers whose peers need it, else when first asked for.
     fd: OnceLock<EventFd>,
-    /// The longest sleep, where a peer could write to the word that nobody sleeps, and so keep the others from ringing.
+    /// The longest sleep, where a peer could write to the word that no thread sleeps, and so keep the others from ringing.
     longest: Option<Duration>,
 }
 

@@ -87,12 +87,12 @@ pub struct ShmConfig {
 /// Users besides our own with whom connections are made through shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OtherUsers {
-    /// None but root, who needs no leave.
+    /// None but root, which needs no leave.
     #[default]
     Nobody,
     /// Those with these numbers.
     These(Vec<u32>),
-    /// Whoever has the job's token.
+    /// Every user that has the job's token.
     Everybody,
 }
 
@@ -226,7 +226,7 @@ pub struct Knob {
 }
 
 impl Knob {
-    /// Whether its value is for nobody's eyes, not even when it is wrong.
+    /// Whether its value is never shown, not even when it is wrong.
     pub fn is_secret(&self) -> bool {
         self.name == TOKEN
     }
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "asks the system who the users are")]
+    #[cfg_attr(miri, ignore = "asks the system for its users")]
     fn users_are_named_or_numbered() {
         let users: OtherUsers = "root, 1234".parse().unwrap();
         assert_eq!(users, OtherUsers::These(vec![0, 1234]));

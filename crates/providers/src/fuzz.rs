@@ -1,4 +1,4 @@
-//! What hostile peers feed, for those who fuzz it: every message of `shm` and `ofi` is read, and if it is taken for a
+//! What hostile peers feed, for fuzzing: every message of `shm` and `ofi` is read, and if it is taken for a
 //! message, everything that can be asked of it is asked.
 //!
 //! Only with the feature `fuzzing`, for `fuzz/`, and in the tests below, which do it on the stable compiler.

@@ -256,7 +256,7 @@ fn users_that_name_each_other_talk_by_copying() {
 }
 
 #[test]
-fn nobody_else_gets_in() {
+fn users_that_are_not_named_or_lack_the_token_stay_out() {
     let Some(users) = Users::new() else { return };
     let _dog = Watchdog::arm(scaled(LIMIT) * 3, "two users");
     let (ours, other) = (users.token.clone(), Token::random().secret_text());

@@ -1,7 +1,7 @@
 //! A copy whose last word appears last.
 //!
 //! Design, section 3 (shm): the target of an RDMA write may spin on the last word of its buffer, as MPI libraries did on
-//! VIA hardware. So that word is stored by itself, whole and with release: who sees it sees everything before it.
+//! VIA hardware. So that word is stored by itself, whole and with release: a thread that sees it sees everything before it.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

@@ -1,7 +1,7 @@
-//! The listening end of [`super::Channel`], and who may own its socket file.
+//! The listening end of [`super::Channel`], and the owner of its socket file.
 //!
 //! Mostly that is a file. A name without a file (an *abstract* one) is for processes that share no folder; anybody may
-//! connect to it, so whoever uses one asks who is there.
+//! connect to it, so its users ask the kernel for the other end.
 //!
 //! A killed process leaves its socket file behind. The next one to bind finds out by connecting whether anybody listens
 //! and removes the file if not. Two processes doing so at once could remove each other's fresh file, so all of it
@@ -81,7 +81,7 @@ impl Listener {
     /// Listens at an abstract name, to which every user of this network namespace may connect.
     ///
     /// # Errors
-    /// [`OsError::InUse`] if somebody has the name; otherwise the kernel's.
+    /// [`OsError::InUse`] if the name is taken; otherwise the kernel's.
     pub fn bind_abstract(name: &[u8]) -> Result<Listener, OsError> {
         let fd = socket().map_err(|e| OsError::sys("socket", e))?;
         let addr = SocketAddrUnix::new_abstract_name(name).map_err(|e| OsError::sys("bind", e))?;
@@ -132,7 +132,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes the socket `name` in `dir` if nobody listens on it; the folder must be locked. Says whether it is gone.
+/// Removes the socket `name` in `dir` if no process listens on it; the folder must be locked. Says whether it is gone.
 pub(crate) fn remove_if_stale(dir: BorrowedFd<'_>, name: &OsStr) -> Result<bool, OsError> {
     let fd = socket().map_err(|e| OsError::sys("socket", e))?;
     let addr = in_dir(dir, name).map_err(|e| OsError::sys("connect", e))?;
@@ -174,7 +174,7 @@ pub(crate) fn lock(dir: &OwnedFd) -> Result<Locked, OsError> {
     }
 }
 
-/// Locks a folder unless somebody else has.
+/// Locks a folder unless another process has.
 pub(crate) fn try_lock(dir: &OwnedFd) -> Result<Option<Locked>, OsError> {
     // An open file of its own: locks of one open file do not exclude each other, threads of one process would pass.
     let own = openat(dir, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())

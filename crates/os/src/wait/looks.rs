@@ -1,4 +1,4 @@
-//! The same policy for those who cannot loop: a task of an executor looks, lets others have their turn, and looks again.
+//! The waiting policy for callers that cannot loop: a task of an executor looks, lets others have their turn, and looks again.
 //!
 //! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run; in
 //! a crowd of threads there are none.
@@ -66,7 +66,7 @@ impl Looks {
             State::Looking(since, budget, last) => {
                 let now = clock::now_ns();
                 if now - last > MAX_NS {
-                    // Nobody looked meanwhile, so nothing can be learnt from it.
+                    // The task did not look meanwhile, so nothing can be learnt from it.
                     self.state = State::Idle;
                     return self.again();
                 }
@@ -231,7 +231,7 @@ mod tests {
             looks.found();
         }
         assert!(searched < 100, "{searched} of 600");
-        // Whoever sleeps is woken for it as rarely.
+        // A sleeper is woken for it as rarely.
         (looks.misses, looks.backoff, looks.skip) = (0, PATIENCE, 3);
         let mut woken = 0;
         for _ in 0..3 {

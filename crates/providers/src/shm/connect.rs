@@ -7,7 +7,7 @@
 //!   ACK      ─▶                            only if the server had a channel to this NIC before
 //! ```
 //!
-//! The socket becomes the pair's channel for whoever has none yet. A server that had one says so in ACCEPT and waits for
+//! The socket becomes the pair's channel for each end that has none yet. A server that had one says so in ACCEPT and waits for
 //! ACK, which tells whether the client keeps the socket; else both know and nothing more is said.
 //!
 //! This file is what both sides do. [`client`] and [`server`] have the steps of each, [`peer`] those of two NICs that
@@ -38,7 +38,7 @@ use super::nic::Core;
 use super::pair::{Modes, Pair, Passed, lock};
 use super::wire::{Hello, hello};
 
-/// Told to whoever meets somebody that hangs up.
+/// Told to a client whose server hangs up.
 const NOT_LET_IN: &str = "the listener hung up on our greeting; its shm.other-users has to name our user";
 
 impl Core {

@@ -1,5 +1,5 @@
 //! The control thread: connection set-up, death notices and segments by request. It sleeps in epoll and costs nothing
-//! while nobody connects, asks or dies.
+//! while no peer connects, asks or dies.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsFd;
@@ -68,7 +68,7 @@ pub(crate) struct Control {
 /// A listening address.
 pub(crate) struct Socket {
     pub(crate) listener: Listener,
-    /// The same for processes of other users.
+    /// The socket for processes of other users.
     pub(crate) meeting: Option<Listener>,
     pub(crate) address: NetAddress,
     /// Client-server listening, if any.
@@ -92,7 +92,7 @@ pub(crate) struct Handshake {
 }
 
 pub(crate) enum Stage {
-    /// Server: another user perhaps, who has to greet first.
+    /// Server: another user perhaps, which has to greet first.
     Stranger { socket: u64 },
     /// Server: we have greeted, and wait for the proof.
     Greeted { socket: u64, server: Box<Server> },
@@ -253,7 +253,7 @@ impl Core {
                 Ok(Some(channel)) => channel,
                 Ok(None) => return,
                 Err(e) => {
-                    // Out of descriptors: those who wait stay in the kernel's backlog until there are some again.
+                    // Out of descriptors: clients that wait stay in the kernel's backlog until there are some again.
                     drop(control);
                     tracing::warn!("accept: {e}");
                     std::thread::sleep(Duration::from_millis(1));
@@ -355,7 +355,7 @@ impl Core {
                     return;
                 }
                 Err(e) => {
-                    // The note is lost, and perhaps an answer somebody waits for: better an end than half a pair.
+                    // The note is lost, and perhaps an answer that a VI waits for: better an end than half a pair.
                     tracing::warn!("process {}: a note could not be taken, cut off: {e}", pair.pid);
                     self.peer_gone(&pair);
                     return;

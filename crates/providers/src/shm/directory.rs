@@ -144,7 +144,7 @@ impl Directory {
 }
 
 impl Entry {
-    /// An entry nobody has written to.
+    /// An entry that was never written to.
     #[cfg(all(test, loom))]
     pub(crate) fn fresh() -> Entry {
         let [version, handle, flags, slab] = std::array::from_fn(|_| AtomicU32::new(0));
@@ -163,7 +163,7 @@ impl Entry {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The region, if it is the one named. A handful of tries: an owner who never stops writing gets no RDMA.
+    /// The region, if it is the one named. A handful of tries: an owner that never stops writing gets no RDMA.
     pub(crate) fn read(&self, handle: MemHandle) -> Option<Found> {
         for _ in 0..64 {
             let before = self.version.load(Ordering::Acquire);

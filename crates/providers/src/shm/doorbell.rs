@@ -30,7 +30,7 @@ impl Doorbells {
     /// Sets the bit of a VI. The message was published before.
     pub(crate) fn ring(&self, vi: u32) {
         let bit = vi % BITS;
-        // Release: whoever takes the bit sees the message. The word comes before its summary for the same reason.
+        // Release: the owner that takes the bit sees the message. The word comes before its summary for the same reason.
         self.words[(bit / 64) as usize].fetch_or(1 << (bit % 64), Ordering::AcqRel);
         self.summary.fetch_or(1 << (bit / 64), Ordering::AcqRel);
     }

@@ -1,14 +1,14 @@
-//! Who stands at the door: processes of different users prove to each other that they are of one job. Pure: messages in,
+//! Greetings at the door: processes of different users prove to each other that they are of one job. Pure: messages in,
 //! messages out.
 //!
 //! ```text
 //!   client                                  server
-//!   GREETING  nonce ──────────────────────▶ a user that is let in? (the kernel says who it is)
+//!   GREETING  nonce ──────────────────────▶ a user that is let in? (the kernel names it)
 //!             ◀─────────── GREETING  nonce, proof
 //!   GREETING  proof ──────────────────────▶ of this job; from here on as between processes of one user
 //! ```
 //!
-//! The proofs cover the users of both ends, as each knows its own and the kernel tells the other's: somebody in between
+//! The proofs cover the users of both ends, as each knows its own and the kernel tells the other's: a process in between
 //! would be a third user, and cannot pass on what was said to it.
 
 use viaduct_job::Token;
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::wire::{MAGIC, VERSION};
 use crate::config::OtherUsers;
 
-/// Told to whoever has another token.
+/// Told to a peer that has another token.
 const OTHER_TOKEN: &str = "the two users have different job tokens; give both the same VIADUCT_TOKEN_FILE";
 
 /// A step of it.
@@ -65,7 +65,7 @@ impl Meeting {
         user == self.own || self.users.has(user)
     }
 
-    /// The abstract name at which an address is met. Who has no token cannot take it before its owner does.
+    /// The abstract name at which an address is met. A process without the token cannot take it before its owner does.
     pub(crate) fn name(&self, address: &str) -> Vec<u8> {
         let host = self.host.as_deref().unwrap_or_default();
         let secret = self.token.derive(format!("shm {host}\0{address}").as_bytes());
@@ -119,7 +119,7 @@ impl Server {
     }
 }
 
-/// What both proofs cover, besides the nonces: who the two ends are.
+/// What both proofs cover, besides the nonces: the users of the two ends.
 fn said(client: u32, server: u32) -> [u8; 8] {
     (u64::from(client) << 32 | u64::from(server)).to_le_bytes()
 }
@@ -143,7 +143,7 @@ mod tests {
                 Ok(proof) => assert!(fits && server.proven(&proof, &there.token)),
                 Err(error) => assert!(!fits && matches!(error, Error::NotOfThisJob(_))),
             }
-            // Who does not care about the server's proof still has none of its own.
+            // A client that does not care about the server's proof still has none of its own.
             assert!(!server.proven(&answer, &there.token));
         }
     }

@@ -80,7 +80,7 @@ impl MapCache {
             return Lookup::Never(Why::Gone);
         }
         if let Some(until) = self.failed.get(&(pair, slab)) {
-            // Told at least once, however late somebody looks; then it may be asked for again.
+            // Told at least once, however late the look comes; then it may be asked for again.
             if *until <= clock::now_ns() {
                 self.failed.remove(&(pair, slab));
             }
@@ -99,7 +99,7 @@ impl MapCache {
 
     /// The peer's answer: the segment, or that there is none.
     pub(crate) fn insert(&mut self, pair: u64, slab: u32, segment: Option<Arc<Segment>>) {
-        // What nobody asked for would only push out what others use.
+        // What was not asked for would only push out what others use.
         if !self.asked.remove(&(pair, slab)) {
             return;
         }
@@ -191,7 +191,7 @@ mod tests {
     fn what_could_not_be_mapped_is_told_and_not_asked_for_at_once() {
         let mut cache = MapCache::new(2);
         cache.fail(1, 1);
-        assert!(matches!(cache.find(1, 1), Lookup::Ask), "nobody had asked");
+        assert!(matches!(cache.find(1, 1), Lookup::Ask), "it had not been asked for");
         cache.fail(1, 1);
         assert!(matches!(cache.find(1, 1), Lookup::Never(Why::Failed)));
         assert!(matches!(cache.find(1, 1), Lookup::Never(Why::Failed)));

@@ -120,7 +120,7 @@ impl Memory {
         let segment = state.slabs[&slab].segment.clone();
         let ptr = segment.as_ptr().wrapping_add(offset);
         let block = Arc::new((Block { memory: self.clone(), slab, offset, len: rounded }, segment));
-        // SAFETY: the block is inside the segment, which its owner keeps mapped, and was cut for nobody else.
+        // SAFETY: the block is inside the segment, which its owner keeps mapped, and is in no other block.
         let memory = unsafe { RawMemory::from_shared(ptr, len, block) };
         SharedMemory { memory, locator: Some(Locator { slab, offset: offset as u64 }) }
     }

@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// What the owner of the NIC, its endpoints and its control thread share.
 pub(crate) struct Core {
     pub(crate) uid: [u8; 16],
-    /// The same number in private memory, where peers look whether process_vm works.
+    /// A copy of the number in private memory, where peers look whether process_vm works.
     pub(crate) uid_copy: Box<[u8; 16]>,
     pub(crate) config: ShmConfig,
     pub(crate) budget: Budget,
@@ -161,7 +161,8 @@ fn meeting(config: &ShmConfig) -> Result<Option<Meeting>, Error> {
     }
     let none = || Error::Unavailable {
         provider: "shm",
-        why: "shm.other-users is set and there is no job token to prove who belongs together".into(),
+        why: "shm.other-users is set and there is no job token to prove which processes belong together"
+            .into(),
         hint: "give the processes of all users the same token, each in a file of its own: VIADUCT_TOKEN_FILE",
     };
     let token = config.token.clone().ok_or_else(none)?;
@@ -183,7 +184,7 @@ impl Shm {
         let meeting = meeting(&config)?;
         barrier::register();
         let folder = runtime_dir::runtime_dir(config.runtime_dir.as_deref())?;
-        // Sockets of processes that were killed; whoever comes next tidies up.
+        // Sockets of processes that were killed; the next NIC to open tidies up.
         let _ = runtime_dir::sweep(&folder);
         let budget = config.memory_budget.map_or_else(|| Budget::process().clone(), Budget::new);
         let page_segment = Arc::new(Segment::create("viaduct-nic", size_of::<NicPage>(), &budget)?);
@@ -293,7 +294,7 @@ impl Provider for Shm {
     fn withdraw(&mut self, handle: MemHandle) {
         let had_rights = lock(&self.core.directory).withdraw(handle);
         point("withdraw.gone");
-        // Nobody can be inside memory that was never open to others, so the barrier on all CPUs is spared.
+        // No peer can be inside memory that was never open to others, so the barrier on all CPUs is spared.
         if had_rights {
             self.core.quiesce();
         }

@@ -81,7 +81,7 @@ pub(crate) struct Pair {
 enum Absent {
     Unasked,
     Asked,
-    /// The peer has said that there is no such part; asked again if somebody else wants it.
+    /// The peer has said that there is no such part; asked again if another operation wants it.
     Missing,
     /// It could not be mapped; asked for again likewise.
     Failed,
@@ -370,7 +370,7 @@ impl Pair {
     pub(crate) fn set_directory(&self, chunk: usize, fd: Option<OwnedFd>) -> bool {
         let Some(slot) = self.directory.get(chunk) else { return true };
         let mut absent = lock(&self.absent);
-        // What nobody asked for, or came twice, is ignored.
+        // What was not asked for, or came twice, is ignored.
         if absent[chunk] != Absent::Asked || slot.get().is_some() {
             return true;
         }

@@ -77,7 +77,7 @@ impl ShmVi {
             self.hear_of_sends(queues);
         }
         if ready > 0 {
-            // Whoever waits for this message gets it first; the rest is the next poll's.
+            // The waiter for this message gets it first; the rest is the next poll's.
             self.idle = empty && !self.rx.fetch_burst();
             self.after_taking(empty);
         } else if empty {
@@ -95,7 +95,7 @@ impl ShmVi {
         unsafe { Watch::new(word, lap) }
     }
 
-    /// The shortest way for what somebody may be waiting for: a word, into one buffer. False if it is not that; then
+    /// The shortest way for what the owner may be waiting for: a word, into one buffer. False if it is not that; then
     /// nothing was done.
     #[inline]
     fn take_small(&mut self, queues: &mut Queues<'_>) -> bool {
@@ -124,7 +124,7 @@ impl ShmVi {
         self.took(1, Small::new(8, immediate), extras.in_burst())
     }
 
-    /// The same for what is shorter or longer than a word and still inside the ring.
+    /// Takes a message that is shorter or longer than a word and still inside the ring.
     #[inline(never)]
     pub(crate) fn take_words(&mut self, work: &Work) -> Option<Small> {
         let head = self.rx.peek().ok()??;
@@ -347,7 +347,7 @@ impl ShmVi {
     fn after_taking(&mut self, empty: bool) {
         self.rx.tell(&self.inn.counts.consumed, false);
         point("take.consumed");
-        // First the count, then the look at who waits for it: the other way round both sides could miss each other.
+        // First the count, then the look whether the sender waits for it: the other way round both sides could miss each other.
         barrier::light();
         if self.inn.tx.waiting.load(Ordering::Relaxed) != 0 {
             self.rx.tell(&self.inn.counts.consumed, empty);
@@ -436,7 +436,7 @@ impl ShmVi {
     }
 
     /// A message cannot be taken before its receiver has made room. If the other side is gone, what we sent and it has
-    /// not dealt with must not wait for that: whoever waits for those sends may be the one who would make room.
+    /// not dealt with must not wait for that: the thread that waits for those sends may be the one that would make room.
     #[cold]
     fn look_over(&mut self, queues: &mut Queues<'_>) {
         if !self.waiting || (!self.is_over() && self.inn.tx.closed.load(Ordering::Acquire) == 0) {
@@ -550,7 +550,7 @@ fn scatter(work: &Work, from: *const u8, len: u32) {
     scatter_at(work, 0, from, len);
 }
 
-/// The same, beginning `skip` bytes into the descriptor.
+/// Copies `len` bytes to the segments of a descriptor, beginning `skip` bytes into it.
 fn scatter_at(work: &Work, skip: u32, from: *const u8, len: u32) {
     each_part(work, skip, len, |addr, done, n| {
         // SAFETY: the part lies inside a posted segment; the source holds len bytes and done + n is within.

@@ -258,7 +258,7 @@ impl ShmVi {
         Submit::Pending
     }
 
-    /// The connection is closed: nobody waits for these any more.
+    /// The connection is closed: these are waited for no more.
     pub(crate) fn forget_remote_ops(&mut self) {
         let mut replies = lock(&self.pair.replies);
         for op in self.remote_ops.drain(..) {

@@ -61,7 +61,7 @@ impl Kind {
 pub(crate) const HAS_IMMEDIATE: u8 = 1;
 /// More pieces of the same message follow.
 pub(crate) const CONTINUES: u8 = 2;
-/// The memory to fetch from is the user's own, who gets it back when the sender closes.
+/// The memory to fetch from is the user's own and goes back to the user when the sender closes.
 pub(crate) const USERS: u8 = 4;
 
 /// The entry is one of a burst: more are likely to follow at once.
@@ -427,7 +427,7 @@ impl<S: Deref<Target = [Slot]>> Consumer<S> {
     }
 }
 
-/// A ring nobody has written to.
+/// A ring that was never written to.
 #[cfg(test)]
 pub(crate) fn fresh(slots: usize) -> Vec<Slot> {
     (0..slots)

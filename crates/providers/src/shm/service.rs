@@ -19,7 +19,7 @@ use super::pair::{MAX_BOUNCES, MAX_SEGMENT, Pair, lock};
 use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
 use crate::parties::tags_go_together;
 
-/// Pieces of what peers read that are sent in one turn, so that nobody else waits for long.
+/// Pieces of what peers read that are sent in one turn, so that no other peer waits for long.
 const PIECES: usize = 64;
 
 /// Reads of a peer that are under way. Their bytes are copied when the channel has room for them: a peer that asks for
@@ -59,7 +59,7 @@ impl Core {
                 if n.c == 0 {
                     lock(&pair.lanes).peer_let_go(n.a, offset);
                 }
-                // Whoever waits for errors looks at the connection now.
+                // A waiter for errors looks at the connection now.
                 self.tell();
                 true
             }
@@ -178,7 +178,7 @@ impl Core {
         match op {
             1 if write && payload.len() as u64 == len => {
                 // SAFETY: the range is registered memory of this process, kept by the lock on the directory.
-                // Somebody may spin on the last word.
+                // The owner may spin on the last word.
                 unsafe { copy_release_tail(memory, payload.as_ptr(), payload.len()) };
                 point("service.rdma-written");
                 if n.f == 0 {

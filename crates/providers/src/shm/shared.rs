@@ -36,7 +36,7 @@ pub(crate) struct TxLine {
 /// Written by the receiver of a direction, seldom.
 #[repr(C, align(64))]
 pub(crate) struct FlagLine {
-    /// Nobody looks at the ring: announce by doorbell.
+    /// The receiver does not look at the ring: announce by doorbell.
     pub(crate) armed: AtomicU32,
     /// The receiver's buffers must not be touched any more.
     pub(crate) closed: AtomicU32,

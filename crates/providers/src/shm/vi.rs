@@ -227,7 +227,7 @@ impl ShmVi {
         self.waiting = true;
         self.out.tx.waiting.store(1, Ordering::Relaxed);
         if self.core.signal.is_announced() {
-            // The barrier that makes the flag visible was before: whoever is about to sleep begins again.
+            // The barrier that makes the flag visible was before: an owner that is about to sleep begins again.
             self.core.ring();
         }
     }
@@ -357,7 +357,7 @@ impl Endpoint for ShmVi {
         self.forget_remote_ops();
         point("close.removed");
         if lock(&self.pair.lanes).let_go(self.lane) || !self.pair.is_dead() {
-            // Also wakes the peer's control thread, which tells those who wait for errors.
+            // Also wakes the peer's control thread, which tells the waiters for errors.
             let mut detach = Note::new(note::DETACH);
             detach.a = self.lane.slab;
             detach.b = u64::from(self.lane.offset);

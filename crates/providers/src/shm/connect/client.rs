@@ -139,7 +139,7 @@ impl Core {
         if !matches!(sent, Ok(true)) {
             let _ = self.epoll.del(&channel);
             return match sent {
-                // It took us for one of those who say nothing.
+                // It took us for one of the clients that say nothing.
                 Err(Error::Os(e)) if is_hangup(&e) => Ok(false),
                 sent => sent.and(Err(Error::NoMatch(remote.to_string()))),
             };

@@ -58,19 +58,19 @@ impl Core {
         }
     }
 
-    /// Nobody of our own user is there: calls whoever else has the address. False as in `connect`.
+    /// No process of our own user is there: calls that of another user at the address. False as in `connect`.
     pub(super) fn call_abroad(
         self: &Arc<Core>,
         call: &Call,
         peer: bool,
         meeting: &Meeting,
     ) -> Result<bool, Error> {
-        let nobody = || Error::NoMatch(call.remote.to_string());
+        let no_match = || Error::NoMatch(call.remote.to_string());
         let channel = match Channel::connect_abstract(&meeting.name(&call.remote.to_string())) {
             Ok(channel) => channel,
             Err(e) => match e.kind() {
                 io::ErrorKind::WouldBlock => return Ok(false),
-                io::ErrorKind::ConnectionRefused => return Err(nobody()),
+                io::ErrorKind::ConnectionRefused => return Err(no_match()),
                 _ => return Err(Error::Os(OsError::sys("connect", e))),
             },
         };
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// A greeting of another version: who asks is told by a greeting of ours, and a request of ours is refused.
+    /// A greeting of another version: a client is told by a greeting of ours, and a request of ours is refused.
     fn other_greeting(self: &Arc<Core>, id: u64, meeting: &Meeting, error: Error) {
         let Some(h) = self.take_handshake(id) else { return };
         match h.stage.call() {

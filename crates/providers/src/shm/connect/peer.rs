@@ -84,7 +84,7 @@ impl Core {
                 let (endpoint, remote) = (Box::new(endpoint), theirs.clone());
                 self.answer_to(&call, Event::Established { vi: call.vi, endpoint, remote });
             }
-            // It asked and is gone: we wait for one who stays.
+            // It asked and is gone: we wait for one that stays.
             Err(Error::NotReachable(_)) => {}
             Err(error) => self.refused(&call, error),
         }

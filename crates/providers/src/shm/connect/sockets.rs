@@ -60,7 +60,7 @@ impl Core {
         if let Some(listen) = found {
             listen.waiting = waiting;
             if waiting {
-                // Whoever waits anew takes one request more, however long the answers to the others take.
+                // An owner that waits anew takes one request more, however long the answers to the others take.
                 listen.queued = 0;
             }
         }
