@@ -3,6 +3,7 @@
 //! ```text
 //!   datatype     where the bytes of a message lie: constructors, layouts, signatures
 //!   raw          packing and unpacking a program's memory
+//!   coll         collective operations as schedules
 //!   matching     which receive a message belongs to
 //!   op           predefined reductions
 //!   group        ordered sets of processes and their algebra
@@ -14,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod coll;
 pub mod datatype;
 pub mod error;
 pub mod group;
