@@ -11,7 +11,7 @@ pub fn bcast(me: Me, root: usize, data: Data<'_>, limits: &Limits) -> Schedule {
 /// The tree: a rank receives from the one that differs in its lowest bit, then sends to those that differ in lower ones.
 fn tree(me: Me, root: usize, chunk: Chunk) -> Schedule {
     let mut schedule = Schedule::default();
-    let place = me.from_root(root);
+    let place = me.place(root);
     let mut bit = 1;
     while bit < me.size {
         if place & bit != 0 {
@@ -40,7 +40,7 @@ fn scattered(me: Me, root: usize, data: Data<'_>) -> Schedule {
         whole.part(begin, last + len - begin, extent)
     };
     let mut schedule = Schedule::default();
-    let place = me.from_root(root);
+    let place = me.place(root);
     // Down the tree each rank gets the blocks of all ranks below it.
     let mut bit = 1;
     while bit < size && place & bit == 0 {

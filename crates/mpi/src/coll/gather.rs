@@ -10,7 +10,7 @@ pub fn gather(me: Me, root: usize, send: Option<Data<'_>>, recv: Data<'_>, limit
         let at = |rank: usize| Chunk::of_recv(&recv).moved(rank as i64 * recv.stride());
         return straight_in(me, root, send, at);
     }
-    let place = me.from_root(root);
+    let place = me.place(root);
     let mut schedule = Schedule::default();
     let below = below(me, place);
     let temp = schedule.bytes(each * below);
@@ -67,7 +67,7 @@ pub fn scatter(me: Me, root: usize, send: Data<'_>, recv: Option<Data<'_>>, limi
         let at = |rank: usize| Chunk::of_send(&send).moved(rank as i64 * send.stride());
         return straight_out(me, root, recv, at);
     }
-    let place = me.from_root(root);
+    let place = me.place(root);
     let mut schedule = Schedule::default();
     let temp = schedule.bytes(each * below(me, place));
     let mut bit = 1;

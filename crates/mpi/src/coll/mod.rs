@@ -58,7 +58,7 @@ impl Me {
     }
 
     /// The place of this rank when the root is counted as 0.
-    fn from_root(self, root: usize) -> usize {
+    fn place(self, root: usize) -> usize {
         (self.rank + self.size - root) % self.size
     }
 

@@ -29,7 +29,7 @@ pub fn reduce(
     }
     // The tree is counted from rank 0 where the order of ranks matters; the result then goes on to the root.
     let top = if commutes { root } else { 0 };
-    let place = me.from_root(top);
+    let place = me.place(top);
     let mut bit = 1;
     let mut other = None;
     while bit < me.size {

@@ -145,26 +145,26 @@ fn different_lengths_are_gathered_and_scattered() {
         let counts: Vec<usize> = (0..size).map(|rank| (rank * 5) % 7).collect();
         let displs: Vec<i64> = (0..size).map(|rank| (size - 1 - rank) as i64 * 8).collect();
         let mut world = World::new(&kind, &kind, &none, 5);
-        for rank in 0..size {
-            let send = Data { count: counts[rank], kind: &kind };
+        for (rank, count) in counts.iter().copied().enumerate() {
+            let send = Data { count, kind: &kind };
             let plan = gatherv(Me { rank, size }, root, Some(send), send, &counts, &displs);
-            world.add(plan, filled(&kind, &own(&kind, rank, counts[rank])), vec![0; size * 32]);
+            world.add(plan, filled(&kind, &own(&kind, rank, count)), vec![0; size * 32]);
         }
         world.run();
         let gathered = world.ranks[root].recv.clone();
-        for rank in 0..size {
+        for (rank, count) in counts.iter().copied().enumerate() {
             let at = displs[rank] as usize * 4;
-            assert_eq!(values(&kind, &gathered[at..], counts[rank]), own(&kind, rank, counts[rank]));
+            assert_eq!(values(&kind, &gathered[at..], count), own(&kind, rank, count));
         }
         let mut world = World::new(&kind, &kind, &none, 6);
-        for rank in 0..size {
-            let recv = Data { count: counts[rank], kind: &kind };
+        for (rank, count) in counts.iter().copied().enumerate() {
+            let recv = Data { count, kind: &kind };
             let plan = scatterv(Me { rank, size }, root, recv, Some(recv), &counts, &displs);
-            world.add(plan, gathered.clone(), vec![0; 4 * counts[rank]]);
+            world.add(plan, gathered.clone(), vec![0; 4 * count]);
         }
         world.run();
-        for rank in 0..size {
-            assert_eq!(values(&kind, &world.ranks[rank].recv, counts[rank]), own(&kind, rank, counts[rank]));
+        for (rank, count) in counts.iter().copied().enumerate() {
+            assert_eq!(values(&kind, &world.ranks[rank].recv, count), own(&kind, rank, count));
         }
     }
 }
