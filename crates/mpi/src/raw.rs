@@ -41,6 +41,39 @@ pub unsafe fn unpack(base: *mut u8, kind: &Datatype, count: usize, from: usize, 
     });
 }
 
+/// Packs `count` elements that lie in `memory`, the first of them at displacement `at`.
+///
+/// # Panics
+/// If an element lies outside of `memory`.
+pub fn pack_within(memory: &[u8], at: i64, kind: &Datatype, count: usize) -> Vec<u8> {
+    check_within(memory.len(), at, kind, count);
+    let mut packed = vec![0; kind.size() * count];
+    // SAFETY: checked just now; `packed` is new.
+    unsafe { pack(memory.as_ptr().wrapping_offset(at as isize), kind, count, 0, &mut packed) };
+    packed
+}
+
+/// Unpacks elements into `memory`, the first of them at displacement `at`.
+///
+/// # Panics
+/// If an element lies outside of `memory`, or `packed` is not as long as `count` elements.
+pub fn unpack_within(memory: &mut [u8], at: i64, kind: &Datatype, count: usize, packed: &[u8]) {
+    check_within(memory.len(), at, kind, count);
+    assert_eq!(packed.len(), kind.size() * count, "the length of {count} elements");
+    // SAFETY: checked just now; a shared and a mutable slice do not overlap.
+    unsafe { unpack(memory.as_mut_ptr().wrapping_offset(at as isize), kind, count, 0, packed) };
+}
+
+fn check_within(len: usize, at: i64, kind: &Datatype, count: usize) {
+    if count == 0 || kind.size() == 0 {
+        return;
+    }
+    let (low, span) = kind.true_extent();
+    let far = kind.extent() * (count as i64 - 1);
+    let (first, end) = (at + low + far.min(0), at + low + span + far.max(0));
+    assert!(first >= 0 && end <= len as i64, "{first}..{end} of {len} bytes");
+}
+
 /// Copies a run into consecutive memory and returns where that ends.
 ///
 /// # Safety

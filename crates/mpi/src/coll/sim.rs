@@ -1,7 +1,5 @@
 //! Carries the schedules of all ranks out in one process, in a random order, so that what only works by luck fails.
 
-#![allow(unsafe_code, reason = "packs and unpacks by raw address, as the engine does")]
-
 use std::collections::{HashMap, VecDeque};
 
 use super::{Chunk, Kind, Local, Place, Schedule, Transfer};
@@ -128,36 +126,22 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The memory of a chunk, which lies in it.
-    fn memory(&mut self, rank: usize, chunk: Chunk, kind: &Datatype) -> *mut u8 {
+    fn memory(&mut self, rank: usize, place: Place) -> &mut [u8] {
         let rank = &mut self.ranks[rank];
-        let memory = match chunk.place {
+        match place {
             Place::Send => &mut rank.send,
             Place::Recv => &mut rank.recv,
             Place::Temp => &mut rank.temp,
-        };
-        if chunk.count > 0 && kind.size() > 0 {
-            let (low, len) = kind.true_extent();
-            let far = kind.extent() * (chunk.count as i64 - 1);
-            assert!(chunk.at + low >= 0 && chunk.at + low + far + len <= memory.len() as i64, "{chunk:?}");
         }
-        memory.as_mut_ptr().wrapping_offset(chunk.at as isize)
     }
 
     fn pack(&mut self, rank: usize, chunk: Chunk) -> Vec<u8> {
         let kind = self.kind(chunk.kind);
-        let memory = self.memory(rank, chunk, &kind);
-        let mut packed = vec![0; kind.size() * chunk.count];
-        // SAFETY: `memory` has checked that the chunk lies in its buffer.
-        unsafe { raw::pack(memory, &kind, chunk.count, 0, &mut packed) };
-        packed
+        raw::pack_within(self.memory(rank, chunk.place), chunk.at, &kind, chunk.count)
     }
 
     fn unpack(&mut self, rank: usize, chunk: Chunk, packed: &[u8]) {
         let kind = self.kind(chunk.kind);
-        let memory = self.memory(rank, chunk, &kind);
-        assert_eq!(packed.len(), kind.size() * chunk.count, "a message of another length: {chunk:?}");
-        // SAFETY: as in `pack`.
-        unsafe { raw::unpack(memory, &kind, chunk.count, 0, packed) };
+        raw::unpack_within(self.memory(rank, chunk.place), chunk.at, &kind, chunk.count, packed);
     }
 }
