@@ -11,6 +11,8 @@ use crate::abi::{CDescriptor, ControlSegment, Return, Segment, control, status};
 
 /// Bytes before the first segment.
 pub(crate) const CONTROL_BYTES: u64 = size_of::<ControlSegment>() as u64;
+/// Segment count and control word, read as one, of a plain send or receive of one piece.
+const PLAIN: u32 = u32::from_ne_bytes([1u16.to_ne_bytes()[0], 1u16.to_ne_bytes()[1], 0, 0]);
 /// Bytes of each segment.
 pub(crate) const SEGMENT_BYTES: u64 = size_of::<Segment>() as u64;
 
@@ -86,8 +88,8 @@ pub(crate) unsafe fn refill_alike(used: &mut Descriptor, at: *mut CDescriptor, q
     // SAFETY: control segment and one segment are there.
     let (plain, length, only) = unsafe {
         let cs = &raw const (*at).cs;
-        let plain = (&raw const (*cs).control).read_volatile() == 0
-            && (&raw const (*cs).seg_count).read_volatile() == 1;
+        // Number of segments and control word lie side by side.
+        let plain = (&raw const (*cs).seg_count).cast::<u32>().read_volatile() == PLAIN;
         let ds = &raw const (*at).ds[0];
         let only = Segment {
             data: (&raw const (*ds).data).read_volatile(),

@@ -155,7 +155,7 @@ fn to_model(object: &NicObject, attributes: Option<CMemAttributes>) -> Result<Me
 /// Handle and address are told together, and must belong together.
 fn check_base(nic: &Nic, address: *mut c_void, handle: u32) -> Result<(), Return> {
     let region = nic.region(MemHandle::from_number(handle)).ok_or(Return::InvalidParameter)?;
-    if region.base == address as u64 { Ok(()) } else { Err(Return::InvalidParameter) }
+    if region.base() == address as u64 { Ok(()) } else { Err(Return::InvalidParameter) }
 }
 
 /// Whether there can be memory: a wrong address is better told now than met later.

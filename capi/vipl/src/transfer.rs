@@ -185,7 +185,7 @@ fn control_segment(nic: &Nic, vi: &ViBody, at: *mut CDescriptor, memory: u32) ->
     let place = at as u64;
     let region = nic.region(MemHandle::from_number(memory))?;
     let aligned = place.is_multiple_of(DESCRIPTOR_ALIGNMENT as u64);
-    if !aligned || !region.contains(place, CONTROL_BYTES) || !vi.tag.goes_with(region.attributes.ptag) {
+    if !aligned || !region.contains(place, CONTROL_BYTES) || !vi.tag.goes_with(region.attributes().ptag) {
         return None;
     }
     // SAFETY: so many bytes of registered memory are there, and aligned.

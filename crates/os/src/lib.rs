@@ -100,6 +100,7 @@ pub mod pages;
 pub mod point;
 pub mod poll;
 pub mod prefetch;
+pub mod proc_fd;
 pub mod process;
 pub mod random;
 pub mod runtime_dir;

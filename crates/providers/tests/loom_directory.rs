@@ -68,7 +68,8 @@ const HANDLE: u32 = 1 << 20;
 fn region(n: u32) -> RegionInfo {
     let attributes = MemAttributes::remote(ProtectionTag::from_raw(RawHandle { index: n, generation: n }));
     let wide = u64::from(n);
-    RegionInfo { base: wide, len: wide, attributes, locator: Some(Locator { slab: n, offset: wide }) }
+    // SAFETY: never given to a provider; only numbers are compared.
+    unsafe { RegionInfo::new(wide, wide, attributes, Some(Locator { slab: n, offset: wide })) }
 }
 
 fn assert_whole(found: Found) {

@@ -213,14 +213,15 @@ pub fn scan() -> Vec<NicCounters> {
 /// Reads the counters of one process.
 pub fn read_process(pid: u32) -> Vec<NicCounters> {
     let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_string();
+    let command = shown(&fs::read(format!("/proc/{pid}/comm")).unwrap_or_default());
     let ours = |path: &std::path::Path| {
         fs::read_link(path).is_ok_and(|t| t.to_string_lossy().starts_with(&format!("/memfd:{SEGMENT_NAME}")))
     };
     let mut out = Vec::new();
     for fd in fds.flatten().filter(|e| ours(&e.path())) {
-        let Ok(file) = fs::File::open(fd.path()) else { continue };
-        let Ok(segment) = Segment::open(file.into(), Access::ReadOnly, 1 << 20) else { continue };
+        // The process may put anything else there meanwhile, a pipe that nothing is written to among it.
+        let Ok(file) = viaduct_os::proc_fd::open_file(&fd.path()) else { continue };
+        let Ok(segment) = Segment::open(file, Access::ReadOnly, 1 << 20) else { continue };
         let words = raw::words(&segment);
         let word = |i: usize| words.get(i).map_or(0, |w| w.load(Ordering::Acquire));
         // A page inherited across fork belongs to the parent.
@@ -233,7 +234,7 @@ pub fn read_process(pid: u32) -> Vec<NicCounters> {
                 continue;
             }
             let name: Vec<u8> = (1..SLOT_HEADER).flat_map(|i| word(at + i).to_le_bytes()).collect();
-            let provider = String::from_utf8_lossy(&name).trim_end_matches('\0').to_string();
+            let provider = shown(&name);
             let values = (0..Counter::ALL.len()).map(|i| word(at + SLOT_HEADER + i)).collect();
             out.push(NicCounters { pid, command: command.clone(), nic, provider, values });
         }
@@ -241,9 +242,23 @@ pub fn read_process(pid: u32) -> Vec<NicCounters> {
     out
 }
 
+/// A name that another process chose, fit to be printed: what a terminal would obey is a question mark.
+fn shown(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    let text = text.trim_end_matches(['\0', '\n']);
+    text.chars().map(|c| if c.is_control() || c == '\u{FFFD}' { '?' } else { c }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_other_processes_do_not_command_a_terminal() {
+        assert_eq!(shown(b"shm\0\0\0"), "shm");
+        assert_eq!(shown(b"\x1b[2Jroot\x07\xff\n"), "?[2Jroot??");
+        assert_eq!(shown("k\u{f6}ln\u{85}".as_bytes()), "k\u{f6}ln?");
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "needs the kernel")]

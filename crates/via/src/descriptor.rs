@@ -153,8 +153,7 @@ pub struct Work {
     pub remote: RemoteAddress,
     /// Operands of atomics: expected value and new value, or the addend.
     pub operands: [u64; 2],
-    /// Local memory.
-    pub segments: SmallVec<[RawSegment; 2]>,
+    pub(crate) segments: SmallVec<[RawSegment; 2]>,
     /// Bytes that may be moved: the sum of the segment lengths, and of a receive that ends beyond its region the part
     /// before that end.
     pub total: u32,
@@ -173,6 +172,12 @@ pub struct Work {
 }
 
 impl Work {
+    /// Local memory.
+    #[inline(always)]
+    pub fn segments(&self) -> &[RawSegment] {
+        &self.segments
+    }
+
     /// How a receive ends that a message of `len` bytes meets.
     #[inline]
     pub fn judge_message(&self, len: u64) -> Status {

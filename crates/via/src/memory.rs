@@ -45,20 +45,41 @@ impl MemHandle {
     }
 }
 
-/// What is known of a region.
+/// What is known of a region. Only the model makes one, of memory that is there: a provider lets peers reach what it says.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionInfo {
-    /// First address in the owner's address space.
-    pub base: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Tag and rights.
-    pub attributes: MemAttributes,
-    /// Where it lies in shareable memory; None for private memory.
-    pub locator: Option<Locator>,
+    pub(crate) base: u64,
+    pub(crate) len: u64,
+    pub(crate) attributes: MemAttributes,
+    pub(crate) locator: Option<Locator>,
 }
 
 impl RegionInfo {
+    /// First address in the owner's address space.
+    #[inline]
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes; at least one.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a region has at least one byte")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Tag and rights.
+    #[inline]
+    pub fn attributes(&self) -> &MemAttributes {
+        &self.attributes
+    }
+
+    /// Where it lies in shareable memory; None for private memory.
+    #[inline]
+    pub fn locator(&self) -> Option<Locator> {
+        self.locator
+    }
+
     /// Whether `addr..addr+len` lies inside.
     #[inline]
     pub fn contains(&self, addr: u64, len: u64) -> bool {

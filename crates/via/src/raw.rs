@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use viaduct_os::segment::Segment;
 
+use crate::attributes::MemAttributes;
 use crate::buffer::Buffer;
 use crate::counters::COUNTS;
 use crate::descriptor::{Descriptor, Op, RemoteAddress, Status};
-use crate::memory::MemHandle;
 pub use crate::memory::raw::{RawMemory, lend};
+use crate::memory::{MemHandle, RegionInfo};
 
 /// One piece of local memory in a descriptor, as the provider sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,21 @@ pub struct Locator {
     pub slab: u32,
     /// Offset of the first byte within it.
     pub offset: u64,
+}
+
+impl RegionInfo {
+    /// A region as the model describes it to a provider.
+    ///
+    /// # Safety
+    /// `base..base + len` is mapped, readable and writable until the region is withdrawn, and lies where `locator` says.
+    pub unsafe fn new(
+        base: u64,
+        len: u64,
+        attributes: MemAttributes,
+        locator: Option<Locator>,
+    ) -> RegionInfo {
+        RegionInfo { base, len, attributes, locator }
+    }
 }
 
 impl Buffer {

@@ -84,6 +84,7 @@ pub fn unknown_queues(mut w: World) {
         assert!(unknown(w.a.poll_cq_entry(cq)));
         assert!(unknown(w.a.poll_cq_batch(cq, &mut Vec::new(), 4)));
         assert!(unknown(w.a.wait_cq(cq, LONG)));
+        assert!(!w.a.leaves_doubts(cq), "no VI waits for its doorbell where no queue is");
         let attributes = w.a.vi_attributes(ReliableDelivery).cq(cq);
         assert!(unknown(w.a.create_vi(attributes)));
     }

@@ -264,3 +264,49 @@ pub fn delaying(mut w: World) {
     node.send(va, b"slow");
     assert_eq!(node.wait_send(va, LONG).unwrap().status, Status::Success);
 }
+
+/// Answers and short cuts of the provider come through a hook as they are: what is tested under hooks is what runs.
+pub fn hooks_pass_everything_on(mut w: World) {
+    let count = Arc::new(Count::default());
+    let (mut plain, mut hooked) = (w.node(), w.hooked(count.clone()));
+    let address = w.address();
+    assert_eq!(hooked.is_direct(&address), plain.is_direct(&address));
+    let mut direct = Vec::new();
+    for server in [&mut plain, &mut hooked] {
+        let address = w.address();
+        let listener = server.listen(&address, 1).unwrap();
+        let asking = w.a.vi(ReliableDelivery);
+        w.a.connect_start(asking, None, &address, &[], LONG).unwrap();
+        let request = server.wait_listener(listener, LONG).unwrap();
+        direct.push(server.would_be_direct(&request));
+        server.reject(request).unwrap();
+        assert!(w.a.connect_finish(asking).is_err());
+    }
+    assert_eq!(direct[0], direct[1]);
+    // By value into the peer's memory, and messages out of the ring.
+    let mut written = Vec::new();
+    for client in [&mut plain, &mut hooked] {
+        let target = w.b.window(64);
+        let (va, vb) = (client.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
+        let address = w.address();
+        connect(client, va, &mut w.b, vb, &address);
+        client.post_recvs(va, 50, 64);
+        // The peer's memory may have to be mapped first.
+        let done = (0..200).any(|_| {
+            w.b.query_vi(vb).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+            client.write_inline(va, b"by value", target.remote(0), None).is_ok()
+        });
+        written.push(done);
+        for n in 0..50u8 {
+            w.b.send(vb, &[n; 8]);
+            let got = until("a message", || {
+                w.b.query_vi(vb).unwrap();
+                client.poll_recv(va).unwrap()
+            });
+            assert_eq!((got.status, got.data()), (Status::Success, vec![n; 8]));
+        }
+    }
+    assert_eq!(written[0], written[1], "a write by value is carried out, or is not, with or without a hook");
+    assert_eq!(count.received(), 50, "those of the fast path are counted, too");
+}

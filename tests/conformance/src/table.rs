@@ -103,7 +103,7 @@ macro_rules! suite {
             }
             $crate::topic! { $world, hooks, 180,
                 counting a_nic_keeps_counters tracing failing losing_by_chance_is_repeatable
-                breaking_one_connection refusing_steps refusing_to_accept delaying
+                breaking_one_connection refusing_steps refusing_to_accept delaying hooks_pass_everything_on
             }
             $crate::topic! { $world, ubertest, 3000,
                 every_combination_carries_its_bytes

@@ -170,7 +170,7 @@ fn receive(end: &mut End, c: &Combination, ready: &Sender<()>) {
         assert_eq!((done.status, done.length as usize), (Status::Success, c.size));
         assert_eq!(done.immediate, (n == 0).then_some(c.number as u32));
         assert_eq!(done.descriptor.work().context, n as u64);
-        let segments = done.descriptor.work().segments.iter().map(|s| s.len as usize).collect::<Vec<_>>();
+        let segments = done.descriptor.work().segments().iter().map(|s| s.len as usize).collect::<Vec<_>>();
         let mut got = Vec::with_capacity(c.size);
         for (buffer, len) in done.descriptor.into_buffers().iter().zip(segments) {
             got.extend_from_slice(&buffer.to_vec(PAD + len)[PAD..]);

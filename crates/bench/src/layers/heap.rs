@@ -218,5 +218,5 @@ impl Shelf {
 #[inline(always)]
 fn start(descriptor: &Descriptor) -> usize {
     let first = descriptor.buffers()[0].remote(0).addr;
-    (descriptor.work().segments[0].addr.addr() as u64 - first) as usize
+    (descriptor.work().segments()[0].addr.addr() as u64 - first) as usize
 }

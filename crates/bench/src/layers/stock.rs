@@ -68,7 +68,7 @@ impl Plain {
             write_pieces(descriptor, &self.scratch);
         } else if self.renewed {
             for index in 0..descriptor.buffers().len() {
-                let len = descriptor.work().segments[index].len as usize;
+                let len = descriptor.work().segments()[index].len as usize;
                 renew(descriptor, index, len, seq as u8);
             }
         }
@@ -233,7 +233,7 @@ pub(crate) fn wrong(bytes: &[u8], done: &Completion, seq: u64) -> u64 {
 fn write_pieces(descriptor: &mut Descriptor, bytes: &[u8]) {
     let mut at = 0;
     for index in 0..descriptor.buffers().len() {
-        let len = descriptor.work().segments[index].len as usize;
+        let len = descriptor.work().segments()[index].len as usize;
         descriptor.write(index, 0, &bytes[at..at + len]);
         at += len;
     }
@@ -241,7 +241,7 @@ fn write_pieces(descriptor: &mut Descriptor, bytes: &[u8]) {
 
 fn read_pieces(descriptor: &Descriptor, bytes: &mut [u8]) {
     let mut at = 0;
-    for (buffer, segment) in descriptor.buffers().iter().zip(&descriptor.work().segments) {
+    for (buffer, segment) in descriptor.buffers().iter().zip(descriptor.work().segments()) {
         buffer.read(0, &mut bytes[at..at + segment.len as usize]);
         at += segment.len as usize;
     }
@@ -249,7 +249,7 @@ fn read_pieces(descriptor: &Descriptor, bytes: &mut [u8]) {
 
 #[inline(always)]
 fn sum_pieces(descriptor: &Descriptor) -> u64 {
-    let pieces = descriptor.buffers().iter().zip(&descriptor.work().segments);
+    let pieces = descriptor.buffers().iter().zip(descriptor.work().segments());
     pieces.fold(0, |sum, (buffer, piece)| sum.wrapping_add(sum_buffer(buffer, piece.len as usize)))
 }
 

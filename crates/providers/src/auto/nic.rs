@@ -129,7 +129,8 @@ fn of(request: RequestId) -> (bool, RequestId) {
     (request.0 & NETWORK != 0, RequestId(request.0 & !NETWORK))
 }
 
-impl Provider for Auto {
+// SAFETY: memory and regions go to the two providers as they came.
+unsafe impl Provider for Auto {
     fn name(&self) -> &'static str {
         "auto"
     }

@@ -46,7 +46,8 @@ impl Loopback {
     }
 }
 
-impl Provider for Loopback {
+// SAFETY: regions are reached under the hub's lock, by bounds, rights and tag, and are out of its table when `withdraw` returns.
+unsafe impl Provider for Loopback {
     fn name(&self) -> &'static str {
         "loopback"
     }
@@ -94,6 +95,14 @@ impl Provider for Loopback {
 
     fn withdraw(&mut self, handle: MemHandle) {
         self.withdraw_region(handle);
+    }
+
+    fn is_direct(&self, _: &NetAddress) -> bool {
+        self.attributes().direct
+    }
+
+    fn would_be_direct(&self, _: RequestId) -> bool {
+        self.attributes().direct
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {

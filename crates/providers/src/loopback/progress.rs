@@ -92,7 +92,7 @@ impl LoopbackVi {
 /// The bytes a descriptor sends.
 pub(super) fn gather(work: &Work) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::with_capacity(work.total as usize);
-    for s in &work.segments {
+    for s in work.segments() {
         let len = s.len as usize;
         // SAFETY: a posted segment is valid until its descriptor is back; room for len bytes was reserved.
         unsafe {
@@ -106,7 +106,7 @@ pub(super) fn gather(work: &Work) -> Vec<u8> {
 /// Spreads bytes over the segments of a descriptor; they fit, as the caller has checked.
 pub(super) fn scatter(work: &Work, bytes: &[u8]) {
     let mut rest = bytes;
-    for s in &work.segments {
+    for s in work.segments() {
         let n = rest.len().min(s.len as usize);
         // SAFETY: a posted segment is valid until its descriptor is back; n is within it and within rest.
         unsafe { viaduct_os::copy::copy(s.addr, rest.as_ptr(), n) };
@@ -120,12 +120,12 @@ pub(super) fn rdma(vi: &LoopbackVi, work: &mut Work) -> Result<(), Status> {
     let nic = hub.nics.get_mut(&vi.peer_nic()).ok_or(Status::TransportError)?;
     let region = nic.regions.get(&work.remote.handle.number()).ok_or(Status::RdmaProtectionError)?;
     let rights = match work.op {
-        Op::RdmaWrite => region.attributes.rdma_write,
-        Op::RdmaRead => region.attributes.rdma_read,
-        _ => region.attributes.rdma_read && region.attributes.rdma_write,
+        Op::RdmaWrite => region.attributes().rdma_write,
+        Op::RdmaRead => region.attributes().rdma_read,
+        _ => region.attributes().rdma_read && region.attributes().rdma_write,
     };
     if !rights
-        || !region.attributes.ptag.goes_with(vi.peer_tag)
+        || !region.attributes().ptag.goes_with(vi.peer_tag)
         || !region.contains(work.remote.addr, u64::from(work.total))
     {
         return Err(Status::RdmaProtectionError);
@@ -143,7 +143,7 @@ pub(super) fn rdma(vi: &LoopbackVi, work: &mut Work) -> Result<(), Status> {
         return Ok(());
     }
     let mut at = remote;
-    for s in &work.segments {
+    for s in work.segments() {
         let len = s.len as usize;
         // SAFETY: the remote range was checked as a whole and is kept by the hub's lock; the local one is posted.
         unsafe {

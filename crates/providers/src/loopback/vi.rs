@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use viaduct_via::provider::{Endpoint, Sleeper, Submit};
-use viaduct_via::{Op, ProtectionTag, Queues, Reach, Reliability, Status, Vi, Work};
+use viaduct_via::provider::{Endpoint, Sleeper, Small, Submit};
+use viaduct_via::raw::Watch;
+use viaduct_via::{Op, ProtectionTag, Queues, Reach, Reliability, RemoteAddress, Status, Vi, Work};
 
 use super::Hub;
 use super::progress::{gather, rdma};
@@ -121,7 +122,8 @@ impl LoopbackVi {
     }
 }
 
-impl Endpoint for LoopbackVi {
+// SAFETY: bytes are gathered at `submit` and scattered by `judge_message` in `poll`; nothing is kept in between.
+unsafe impl Endpoint for LoopbackVi {
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
         if self.is_closed() {
             return Submit::Busy; // poll reports the break and everything is flushed
@@ -159,6 +161,18 @@ impl Endpoint for LoopbackVi {
             self.unacknowledged.push_back((u32::MAX, u32::MAX));
         }
         if pushed { Submit::Done } else { Submit::Busy }
+    }
+
+    fn write_inline(&mut self, _: &[u8], _: RemoteAddress, _: Option<u32>) -> Submit {
+        Submit::Busy
+    }
+
+    fn take_small(&mut self, _: &Work) -> Option<Small> {
+        None
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::NONE
     }
 
     fn tell_receives_from(&self) -> u32 {

@@ -62,14 +62,16 @@ impl Regions {
     /// Whether the peer of a VI like `ours` may do this to these bytes.
     pub(super) fn allow(&self, op: Op, handle: u32, address: u64, len: u64, ours: &RemoteAttributes) -> bool {
         let Some(region) = self.0.get(&handle) else { return false };
-        let (write, read) =
-            (region.attributes.rdma_write && ours.rdma_write, region.attributes.rdma_read && ours.rdma_read);
+        let (write, read) = (
+            region.attributes().rdma_write && ours.rdma_write,
+            region.attributes().rdma_read && ours.rdma_read,
+        );
         let rights = match op {
             Op::RdmaWrite => write,
             Op::RdmaRead => read,
             Op::CompareSwap | Op::FetchAdd => write && read && len == 8 && address.is_multiple_of(8),
             _ => false,
         };
-        rights && region.attributes.ptag.goes_with(ours.ptag) && region.contains(address, len)
+        rights && region.attributes().ptag.goes_with(ours.ptag) && region.contains(address, len)
     }
 }

@@ -180,7 +180,8 @@ impl Ofi {
     }
 }
 
-impl Provider for Ofi {
+// SAFETY: `Regions::allow` checks bounds, rights and tag of every access, under the lock that `withdraw` takes.
+unsafe impl Provider for Ofi {
     fn name(&self) -> &'static str {
         self.core.name
     }
@@ -229,6 +230,14 @@ impl Provider for Ofi {
     /// Operations of peers are carried out under the engine's lock, so none is in the region once it is out.
     fn withdraw(&mut self, handle: MemHandle) {
         self.core.hold().regions.withdraw(handle);
+    }
+
+    fn is_direct(&self, _: &NetAddress) -> bool {
+        self.attributes().direct
+    }
+
+    fn would_be_direct(&self, _: RequestId) -> bool {
+        self.attributes().direct
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {

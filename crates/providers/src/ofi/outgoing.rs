@@ -43,7 +43,7 @@ impl Outgoing {
         Outgoing {
             index,
             op: work.op,
-            segments: SmallVec::from_slice(&work.segments),
+            segments: SmallVec::from_slice(work.segments()),
             total: work.total,
             immediate: work.immediate,
             remote: work.remote,

@@ -171,7 +171,7 @@ impl Lane {
                 let payload =
                     unsafe { self.frames.arrived(usize::from(buffer), HEAD, head.length.get() as usize) };
                 // SAFETY: a posted descriptor is valid until it is back; the message fits into it.
-                unsafe { scatter(&work.segments, head.offset.get() as usize, payload) };
+                unsafe { scatter(work.segments(), head.offset.get() as usize, payload) };
                 self.assembled = Some(head.offset.get() + head.length.get());
             }
             self.drop_front();

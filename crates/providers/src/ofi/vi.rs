@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use viaduct_os::{clock, fork};
-use viaduct_via::provider::{Endpoint, Submit};
-use viaduct_via::{Fault, Queues, Reach, Work};
+use viaduct_via::provider::{Endpoint, Small, Submit};
+use viaduct_via::raw::Watch;
+use viaduct_via::{Fault, Queues, Reach, RemoteAddress, Work};
 
 use super::connect::Stage;
 use super::nic::Core;
@@ -25,7 +26,9 @@ impl OfiVi {
     }
 }
 
-impl Endpoint for OfiVi {
+// SAFETY: segments are read until the descriptor is completed, and `close` lets go of them; messages are judged before they are
+// scattered.
+unsafe impl Endpoint for OfiVi {
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
         let mut engine = self.core.hold();
         let Some(lane) = engine.lanes.get_mut(&self.lane) else { return Submit::Busy };
@@ -42,6 +45,18 @@ impl Endpoint for OfiVi {
             return Submit::Busy;
         };
         if lane.hand_over_inline(bytes, immediate) { Submit::Done } else { Submit::Busy }
+    }
+
+    fn write_inline(&mut self, _: &[u8], _: RemoteAddress, _: Option<u32>) -> Submit {
+        Submit::Busy
+    }
+
+    fn take_small(&mut self, _: &Work) -> Option<Small> {
+        None
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::NONE
     }
 
     fn tell_receives_from(&self) -> u32 {

@@ -96,19 +96,19 @@ impl Directory {
         while self.chunks.len() <= chunk {
             self.grow()?;
         }
-        let a = &region.attributes;
+        let a = region.attributes();
         let mut flags = 0;
         flags |= if a.rdma_write { WRITE } else { 0 };
         flags |= if a.rdma_read { READ } else { 0 };
-        flags |= if region.locator.is_some() { SHARED } else { 0 };
+        flags |= if region.locator().is_some() { SHARED } else { 0 };
         let before = self.rights(handle);
         self.chunks[chunk].1[at].change(|e| {
             e.handle.store(handle.number(), Ordering::Relaxed);
             e.flags.store(flags, Ordering::Relaxed);
-            e.slab.store(region.locator.map_or(0, |l| l.slab), Ordering::Relaxed);
-            e.offset.store(region.locator.map_or(0, |l| l.offset), Ordering::Relaxed);
-            e.base.store(region.base, Ordering::Relaxed);
-            e.len.store(region.len, Ordering::Relaxed);
+            e.slab.store(region.locator().map_or(0, |l| l.slab), Ordering::Relaxed);
+            e.offset.store(region.locator().map_or(0, |l| l.offset), Ordering::Relaxed);
+            e.base.store(region.base(), Ordering::Relaxed);
+            e.len.store(region.len(), Ordering::Relaxed);
             e.tag.store(tag_number(a.ptag), Ordering::Relaxed);
         });
         Ok(before)

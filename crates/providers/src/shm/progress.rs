@@ -113,7 +113,7 @@ impl ShmVi {
     /// then nothing was done.
     #[inline(always)]
     pub(crate) fn take_word(&mut self, work: &Work, extras: Extras) -> Option<Small> {
-        let [only] = work.segments.as_slice() else { return None };
+        let [only] = work.segments() else { return None };
         if work.verdict != Status::Success || work.total < 8 {
             return None;
         }
@@ -129,7 +129,7 @@ impl ShmVi {
     pub(crate) fn take_words(&mut self, work: &Work) -> Option<Small> {
         let head = self.rx.peek().ok()??;
         let plain = head.kind == Kind::Inline && head.flags & !(BURSTING | HAS_IMMEDIATE) == 0;
-        let [only] = work.segments.as_slice() else { return None };
+        let [only] = work.segments() else { return None };
         if !plain
             || work.verdict != Status::Success
             || head.len > work.total
@@ -512,13 +512,13 @@ impl ShmVi {
 pub(crate) fn gather_word(work: &Work) -> u64 {
     let mut word = 0u64;
     let to = (&raw mut word).cast::<u8>();
-    if let [s] = work.segments.as_slice() {
+    if let [s] = work.segments() {
         // SAFETY: at most 8 bytes, as the caller has checked; the segment is valid while posted.
         unsafe { copy(to, s.addr, s.len as usize) };
         return word;
     }
     let mut at = 0;
-    for s in &work.segments {
+    for s in work.segments() {
         // SAFETY: the caller has checked that all segments together have at most 8 bytes; each is valid while posted.
         unsafe { copy(to.add(at), s.addr, s.len as usize) };
         at += s.len as usize;
@@ -531,7 +531,7 @@ pub(crate) fn gather_word(work: &Work) -> u64 {
 pub(crate) fn gather_words(work: &Work, words: &mut [u64; INLINE_WORDS]) -> usize {
     let to = words.as_mut_ptr().cast::<u8>();
     let mut at = 0;
-    for s in &work.segments {
+    for s in work.segments() {
         // SAFETY: the caller has checked that all segments together fit; each one is valid while posted.
         unsafe { copy(to.add(at), s.addr, s.len as usize) };
         at += s.len as usize;
@@ -542,7 +542,7 @@ pub(crate) fn gather_words(work: &Work, words: &mut [u64; INLINE_WORDS]) -> usiz
 /// Copies `len` bytes at `from` to the segments of a descriptor; they fit, as the caller has checked.
 #[inline]
 fn scatter(work: &Work, from: *const u8, len: u32) {
-    if let [only] = work.segments.as_slice() {
+    if let [only] = work.segments() {
         // SAFETY: the segment is valid while posted and holds len bytes; so does the source.
         unsafe { copy(only.addr, from, len as usize) };
         return;
@@ -571,7 +571,7 @@ pub(crate) fn push_into(segment: &Segment, offset: usize, work: &Work) {
     debug_assert!(offset + work.total as usize <= segment.len());
     // SAFETY: inside the segment, as the caller has checked.
     let to = unsafe { segment.as_ptr().add(offset) };
-    if work.segments.len() > 1 {
+    if work.segments().len() > 1 {
         // One long copy has many lines on their way at once, one of pieces only those of a piece.
         own(to, work.total as usize);
     }
@@ -581,7 +581,7 @@ pub(crate) fn push_into(segment: &Segment, offset: usize, work: &Work) {
 /// Walks `len` bytes of a descriptor's segments, from `skip` on: address, bytes done before, bytes here.
 pub(crate) fn each_part(work: &Work, skip: u32, len: u32, mut f: impl FnMut(*mut u8, usize, usize)) {
     let (mut skip, mut left, mut done) = (skip as usize, len as usize, 0);
-    for s in &work.segments {
+    for s in work.segments() {
         let here = s.len as usize;
         if skip >= here {
             skip -= here;

@@ -269,10 +269,12 @@ impl ShmVi {
     }
 }
 
-impl Endpoint for ShmVi {
+// SAFETY: messages are judged before they are scattered; what a peer may reach of a posted buffer is published within
+// `Work::total`, and `close` waits until copies under way are done.
+unsafe impl Endpoint for ShmVi {
     #[inline]
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
-        if let [only] = work.segments.as_slice()
+        if let [only] = work.segments()
             && work.op == Op::Send
             && work.total == 8
             && work.immediate.is_none()

@@ -15,8 +15,9 @@
 mod count;
 mod delay;
 mod fault;
+#[allow(unsafe_code)]
+mod raw;
 mod trace;
-mod wrap;
 
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ use crate::descriptor::{Status, Work};
 pub use count::Count;
 pub use delay::Delay;
 pub use fault::{Action, Faults, Rule, Step};
+pub use raw::Hooked;
 pub use trace::{Trace, TraceEvent};
-pub use wrap::Hooked;
 
 /// What a hook lets happen to a descriptor about to be handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +36,7 @@ pub enum Verdict {
     Pass,
     /// Not now; it is offered again.
     Hold,
-    /// Is said to be done, but is not sent: a loss nobody is told of.
+    /// Is said to be done, but is not sent: a loss without notice.
     Lose,
     /// Ends with this status.
     Fail(Status),
@@ -55,6 +56,11 @@ pub trait Hook: Send + Sync {
     fn submit_inline(&self, bytes: &[u8]) -> Verdict {
         let _ = bytes;
         Verdict::Pass
+    }
+
+    /// An inline write to the peer's memory is about to be handed over. One that is held goes by a descriptor instead.
+    fn write_inline(&self, bytes: &[u8]) -> Verdict {
+        self.submit_inline(bytes)
     }
 
     /// Receives were completed by one poll.

@@ -1,4 +1,5 @@
-//! The wrapping itself: a provider and endpoints that ask a hook before they pass things on.
+//! The wrapping itself: a provider and endpoints that ask a hook before they pass things on. All calls are passed on, those of
+//! the fast path too, so that what runs under hooks is what runs without them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -7,15 +8,16 @@ use std::time::Duration;
 use crate::address::NetAddress;
 use crate::attributes::{NicAttributes, Reach, RemoteAttributes};
 use crate::counters::CounterSlot;
-use crate::descriptor::Work;
+use crate::descriptor::{RemoteAddress, Work};
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::hooks::{Hook, Step, Verdict};
 use crate::memory::{MemHandle, RegionInfo};
 use crate::provider::{
-    Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper, Submit,
+    Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper, Small, Submit,
 };
 use crate::queues::{Fault, Queues};
+use crate::raw::Watch;
 
 /// A provider with a hook around it. Hooks nest by wrapping again.
 pub struct Hooked {
@@ -35,7 +37,8 @@ impl Hooked {
     }
 }
 
-impl Provider for Hooked {
+// SAFETY: memory, regions and descriptors go to the wrapped provider as they came; nothing here touches them.
+unsafe impl Provider for Hooked {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -150,7 +153,7 @@ impl Provider for Hooked {
     }
 }
 
-/// Wakes by itself: nobody rings when the time is over for which a hook holds something.
+/// Wakes by itself: no ring tells that the time is over for which a hook holds something.
 struct LightSleeper {
     inner: Arc<dyn Sleeper>,
     limit: Duration,
@@ -210,7 +213,8 @@ impl HookedEndpoint {
     }
 }
 
-impl Endpoint for HookedEndpoint {
+// SAFETY: descriptors go to the wrapped endpoint as they came, and come back by its word; nothing here touches their memory.
+unsafe impl Endpoint for HookedEndpoint {
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit {
         if self.breaks {
             return Submit::Busy;
@@ -235,8 +239,29 @@ impl Endpoint for HookedEndpoint {
         self.obey(verdict).unwrap_or_else(|| self.inner.submit_inline(bytes, immediate))
     }
 
+    fn write_inline(&mut self, bytes: &[u8], to: RemoteAddress, immediate: Option<u32>) -> Submit {
+        if self.breaks {
+            return Submit::Busy;
+        }
+        let verdict = self.hook.write_inline(bytes);
+        self.obey(verdict).unwrap_or_else(|| self.inner.write_inline(bytes, to, immediate))
+    }
+
     fn tell_receives_from(&self) -> u32 {
         self.inner.tell_receives_from()
+    }
+
+    fn take_small(&mut self, work: &Work) -> Option<Small> {
+        if self.breaks {
+            return None;
+        }
+        let taken = self.inner.take_small(work)?;
+        self.hook.received(1);
+        Some(taken)
+    }
+
+    fn watch(&self) -> Watch {
+        if self.breaks { Watch::NONE } else { self.inner.watch() }
     }
 
     fn recv_posted(&mut self, work: &Work, number: u32) {
