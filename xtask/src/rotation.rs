@@ -57,7 +57,8 @@ const UNITS: &[Unit] = &[
             "crates/os/src/turn.rs",
         ],
     },
-    Unit { name: "instructions", seconds: 100, what: What::Suite, paths: DATA_PATH },
+    Unit { name: "release", seconds: 200, what: What::Suite, paths: &["Cargo.toml", "Cargo.lock"] },
+    Unit { name: "instructions", seconds: 250, what: What::Suite, paths: DATA_PATH },
     Unit {
         name: "miri",
         seconds: 120,
@@ -168,6 +169,12 @@ impl Rotation {
     pub(crate) fn has_suite(&self, name: &str) -> bool {
         let mut suites = UNITS.iter().zip(&self.turns).filter(|(unit, _)| matches!(unit.what, What::Suite));
         suites.find(|(unit, _)| unit.name == name).is_none_or(|(_, turn)| turn.is_now())
+    }
+
+    /// Whether a suite takes turns.
+    #[cfg(test)]
+    pub(crate) fn turns(suite: &str) -> bool {
+        UNITS.iter().any(|unit| matches!(unit.what, What::Suite) && unit.name == suite)
     }
 
     /// The expression for nextest that leaves out the tests whose turn it is not, and nothing else.

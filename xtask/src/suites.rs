@@ -55,6 +55,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "fuzz", quick: None, full: minutes(15), filters: false, plan: fuzz },
     Suite { name: "loom", quick: Some(minutes(2)), full: minutes(30), filters: false, plan: loom },
     Suite { name: "miri", quick: Some(minutes(3)), full: minutes(20), filters: false, plan: miri },
+    Suite { name: "release", quick: Some(minutes(4)), full: minutes(8), filters: false, plan: release },
     Suite {
         name: "instructions",
         quick: Some(minutes(2)),
@@ -132,6 +133,14 @@ pub(crate) fn test_step(filterset: &str, skips: &[&str], filter: Option<&str>) -
 
 fn doc_tests(_context: &Context) -> Result<Plan> {
     Ok(Plan::Run(vec![Step::cargo(["test", "--workspace", "--doc", "--no-fail-fast"])]))
+}
+
+/// What users get, as they get it; with the programs whose instructions are counted if it is their turn, too: one build
+/// for both.
+fn release(context: &Context) -> Result<Plan> {
+    let counted = context.rotation.borrow().has_suite("instructions");
+    let together = if counted { instructions::release_build() } else { None };
+    Ok(Plan::Run(vec![together.map_or_else(|| Step::cargo(["build", "--release"]), Step::new)]))
 }
 
 /// Test targets named `loom...` are models: they are compiled with loom's atomics, into a folder of their own.
@@ -262,8 +271,7 @@ mod tests {
     fn names_are_different_and_a_quick_run_has_room_for_what_is_to_come() {
         let names: BTreeSet<_> = SUITES.iter().map(|suite| suite.name).collect();
         assert_eq!(names.len(), SUITES.len());
-        let turning = ["loom", "miri", "instructions", "as-root"];
-        let each_time = SUITES.iter().filter(|suite| !turning.contains(&suite.name));
+        let each_time = SUITES.iter().filter(|suite| !Rotation::turns(suite.name));
         let suites: Duration = each_time.filter_map(|suite| suite.quick).sum();
         let now = crate::test::BUILD + suites + crate::rotation::TURNS;
         assert!(now + TO_COME * LAYER <= WHOLE, "{now:?} now, and {TO_COME} layers to come");

@@ -15,7 +15,6 @@ use viaduct_kit::effort;
 use viaduct_kit::packages::SKIP_LOG;
 use viaduct_kit::tempdir::TempDir;
 
-use crate::instructions;
 use crate::packages;
 use crate::progress::{self, say};
 use crate::rotation::Rotation;
@@ -57,8 +56,8 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<Outcome> {
     if wanted.only.is_none() {
         packages::provide(wanted.install, wanted.full);
         wheels::provide(wanted.install, &workspace.target_directory);
-        let counted = rotation.borrow().has_suite("instructions");
-        let build = run_steps("build", BUILD, build_steps(wanted, counted), wanted)?;
+        let everything = Step::cargo(["build", "--workspace", "--all-targets"]);
+        let build = run_steps("build", BUILD, vec![everything], wanted)?;
         let good = build.is_good();
         rows.push(build);
         if !good {
@@ -163,18 +162,6 @@ fn budget(suite: &Suite, wanted: &Wanted, rotation: &Rotation) -> Result<Duratio
         (_, Some(quick)) if !wanted.full => Ok(quick),
         _ => Ok(suite.full),
     }
-}
-
-/// All of it as the tests want it, and what users get as they want it, with the programs whose instructions are counted
-/// if it is their turn: one release build for both.
-fn build_steps(wanted: &Wanted, counted: bool) -> Vec<Step> {
-    let everything = Step::cargo(["build", "--workspace", "--all-targets"]);
-    if wanted.filter.is_some() {
-        return vec![everything];
-    }
-    let together = if counted { instructions::release_build() } else { None };
-    let release = together.map_or_else(|| Step::cargo(["build", "--release"]), Step::new);
-    vec![everything, release]
 }
 
 fn ran_nothing(rows: &[Row]) -> bool {
