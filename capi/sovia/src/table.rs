@@ -168,11 +168,13 @@ pub(crate) fn library() -> io::Result<Sovia> {
     // A forked child leaves what its parent has alone, and opens a library of its own.
     std::mem::forget(library.take());
     let variable = |name: &str| std::env::var(name).ok();
+    viaduct_os::log::install_for_library("libsovia", variable(viaduct_os::log::VARIABLE));
     let provider = variable("VIADUCT_PROVIDER").filter(|name| !name.is_empty());
-    let streams = Config::from_variables(variable)?;
     let config = viaduct_providers::Config::from_variables(variable)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
-    let opened = viaduct_providers::open(provider.as_deref().unwrap_or("auto"), &config).and_then(Nic::open);
+    let streams = Config { spin: config.wait.spin, ..Config::from_variables(variable)? };
+    let opened = viaduct_providers::open(provider.as_deref().unwrap_or("auto"), &config)
+        .and_then(|provider| Nic::open_with(provider, config.wait));
     let nic = opened.map_err(|e| io::Error::from(viaduct_sovia::Error::from(e)))?;
     let open = Sovia::open(nic, streams)?;
     static AT_EXIT: Once = Once::new();

@@ -151,3 +151,34 @@ fn the_program_of_the_book_works() {
     let Some(program) = compile_c(program, &flags) else { return };
     assert_eq!(run(program.command(), &[]).stdout, b"hello over VIA\n");
 }
+
+/// A listener that cannot be reached from other hosts, because libfabric is not there: the library says so.
+#[test]
+fn warnings_of_the_library_reach_standard_error() {
+    let text = "#include <sovia.h>\nint main(void) {\n\tint s = sov_socket(AF_INET, SOCK_VIA, 0);\n\
+                \treturn s < 0 || sov_listen(s, 1) != 0 || sov_close(s) != 0;\n}\n";
+    let library = Library::find();
+    let flags = library.flags(&[]);
+    let Some(program) = compile_c(text, &flags.iter().map(String::as_str).collect::<Vec<_>>()) else {
+        return;
+    };
+    let said = |filter: Option<&str>| {
+        let folder = TempDir::new("sovia-log");
+        let mut command = program.command();
+        command
+            .env("VIADUCT_RUNTIME_DIR", folder.path())
+            .env_remove("VIADUCT_LOG")
+            .env_remove("VIADUCT_PROVIDER");
+        command.env("VIADUCT_TOKEN", "c5".repeat(32)).env("VIADUCT_OFI_LIBRARY", "/no/such/library.so");
+        command.envs(filter.map(|filter| ("VIADUCT_LOG", filter)));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{filter:?}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let warned = said(None);
+    assert!(
+        warned.contains("libsovia: warn: ") && warned.contains("is reached on this host alone"),
+        "{warned}"
+    );
+    assert_eq!(said(Some("off")), "");
+}

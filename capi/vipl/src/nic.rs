@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_ulong};
 use std::ptr;
 
+use viaduct_os::log;
 use viaduct_via::{ErrorHandler, Nic, Reliability};
 
 use crate::abi::{CNicAttributes, Return};
@@ -31,7 +32,8 @@ pub unsafe extern "C" fn vip_open_nic(name: *const c_char, out: *mut Handle) -> 
 }
 
 fn open(device: &str) -> Result<Handle, Return> {
-    // The only word that a program gets is a code, so the reason is told to whoever runs it.
+    log::install_for_library("libvipl", std::env::var(log::VARIABLE).ok());
+    // A program gets a code and no more, so the reason is printed for its user.
     let settings = Settings::from_environment().map_err(|reason| {
         eprintln!("vipl: {reason}");
         Return::ErrorResource
@@ -39,7 +41,8 @@ fn open(device: &str) -> Result<Handle, Return> {
     let Some(provider) = settings.provider_of(device).map(str::to_owned) else {
         return Err(Return::InvalidParameter);
     };
-    let opened = viaduct_providers::open(&provider, &settings.providers).and_then(Nic::open);
+    let opened = viaduct_providers::open(&provider, &settings.providers)
+        .and_then(|opened| Nic::open_with(opened, settings.providers.wait));
     let mut nic = opened.map_err(|error| {
         eprintln!("vipl: {device} ({provider}): {error}");
         code(&error)

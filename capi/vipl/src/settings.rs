@@ -5,6 +5,7 @@
 
 use std::fs;
 
+use viaduct_os::knob::number_in;
 use viaduct_providers::NAMES;
 use viaduct_providers::config::Config;
 
@@ -52,10 +53,9 @@ impl Settings {
         let (strict, strict_receives) = (is_strict(TAGS)?, is_strict(RECEIVES)?);
         let depth = match variable(DEPTH) {
             None => 1024,
-            Some(text) => match text.parse() {
-                Ok(depth @ 1..=65_536) => depth,
-                _ => return Err(format!("{DEPTH}={text}: from 1 to 65536")),
-            },
+            Some(text) => {
+                number_in(text.trim(), 1..=65_536).map_err(|allowed| format!("{DEPTH}={text}: {allowed}"))?
+            }
         };
         let mut nodes = Nodes::default();
         nodes.add_list(&variable(NODES).unwrap_or_default()).map_err(|e| format!("{NODES}: {e}"))?;

@@ -210,3 +210,26 @@ fn the_library_exports_what_the_header_declares() {
     wanted.sort_unstable();
     assert_eq!(exported, wanted);
 }
+
+/// What the library has to say of itself reaches standard error, unless it is switched off.
+#[test]
+fn warnings_of_the_library_reach_standard_error() {
+    let text = "#include <vipl.h>\nint main(void) {\n\tVIP_NIC_HANDLE nic;\n\
+                \treturn VipOpenNic(\"via_lo\", &nic) == VIP_SUCCESS ? (int)VipCloseNic(nic) : 1;\n}\n";
+    let library = Library::find();
+    let flags = library.flags(&[]);
+    let Some(program) = compile_c(text, &flags.iter().map(String::as_str).collect::<Vec<_>>()) else {
+        return;
+    };
+    let folder = viaduct_kit::tempdir::TempDir::new("vipl-log");
+    let said = |filter: &str| {
+        let mut command = program.command();
+        command.env("VIADUCT_RUNTIME_DIR", folder.path()).env("VIADUCT_LOG", filter);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{filter}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let loud = said("loud");
+    assert!(loud.contains("libvipl: warn: VIADUCT_LOG=loud is not understood"), "{loud}");
+    assert_eq!(said("off"), "");
+}

@@ -81,7 +81,7 @@ struct Side {
 
 impl Side {
     fn open(provider: &str, config: &Config) -> Result<Side> {
-        let mut nic = Nic::open(viaduct_providers::open(provider, config)?)?;
+        let mut nic = Nic::open_with(viaduct_providers::open(provider, config)?, config.wait)?;
         let tag = nic.create_ptag()?;
         Ok(Side { nic, tag })
     }

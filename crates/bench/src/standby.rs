@@ -86,7 +86,7 @@ pub fn serve(cpu: usize, parent: u32, provider: &str, address: &str, config: &Co
     const RECEIVES: usize = 4;
     die_with(parent)?;
     viaduct_os::cpu::pin(cpu).map_err(Error::os(format!("pinning a process to core {cpu}")))?;
-    let mut nic = Nic::open(viaduct_providers::open(provider, config)?)?;
+    let mut nic = Nic::open_with(viaduct_providers::open(provider, config)?, config.wait)?;
     let tag = nic.create_ptag()?;
     // One for either kind of caller, made beforehand: only connecting is timed.
     let mut doors = Vec::new();

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use viaduct_os::knob;
 use viaduct_providers::Config;
 use viaduct_providers::config::KNOBS;
 
-use crate::cases::Case;
+use crate::cases::{Case, sockets};
 use crate::layers::Layer;
 use crate::measure::{Measured, Slice, WANTED};
 use crate::plan::{Settings, Variant};
@@ -186,7 +187,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
     }
 }
 
-/// How the run was set up, and every knob of the providers that is not at its default.
+/// How the run was set up, and every knob of the providers and of streams that is not at its default.
 fn config(context: &Context<'_>, variant: &Variant) -> BTreeMap<String, String> {
     let settings = context.settings;
     let mut config = BTreeMap::from([
@@ -205,12 +206,11 @@ fn config(context: &Context<'_>, variant: &Variant) -> BTreeMap<String, String> 
         config.insert("send".into(), variant.send.name().into());
         config.insert("repost".into(), variant.repost.name().into());
         config.extend(variant.args.iter().map(|(name, value)| (name.clone(), value.to_string())));
-        let defaults = Config::default();
-        for knob in KNOBS {
-            let value = (knob.show)(&settings.providers);
-            if value != (knob.show)(&defaults) {
-                config.insert(knob.name.into(), value);
-            }
+        let named = |(name, value): (&str, String)| (name.to_owned(), value);
+        config.extend(knob::changed(KNOBS, &settings.providers, &Config::default()).map(named));
+        if let Some(streams) = sockets::settings(variant, &settings.providers) {
+            let usual = viaduct_sovia::Config::default();
+            config.extend(knob::changed(viaduct_sovia::knobs::KNOBS, &streams, &usual).map(named));
         }
     }
     config

@@ -95,6 +95,8 @@ pub mod files;
 pub mod fork;
 pub mod futex;
 pub mod inherit;
+pub mod knob;
+pub mod log;
 pub mod memory;
 pub mod pages;
 pub mod point;

@@ -10,12 +10,14 @@
 mod learn;
 mod looks;
 
+use std::fmt;
 use std::hint::spin_loop;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::thread::sched_yield;
 
-use crate::{clock, cpu};
+use crate::{clock, cpu, knob};
 use learn::{SpinLearner, YieldLearner};
 pub use looks::Looks;
 
@@ -56,6 +58,34 @@ pub enum Spin {
     Always,
     /// This long, then sleep.
     For(Duration),
+}
+
+impl fmt::Display for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spin::Auto => f.write_str("auto"),
+            Spin::Never => f.write_str("never"),
+            Spin::Always => f.write_str("always"),
+            Spin::For(time) => f.write_str(&knob::show_time(*time)),
+        }
+    }
+}
+
+impl FromStr for Spin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Spin, String> {
+        match text {
+            "auto" => Ok(Spin::Auto),
+            "never" => Ok(Spin::Never),
+            "always" => Ok(Spin::Always),
+            time => {
+                let time =
+                    knob::time(time, "us").map_err(|_| "auto, never, always, or a time such as 20us")?;
+                Ok(if time.is_zero() { Spin::Never } else { Spin::For(time) })
+            }
+        }
+    }
 }
 
 /// Waits, and what was learnt from them. One per waiting object.

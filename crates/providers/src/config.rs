@@ -1,7 +1,7 @@
 //! Settings of the providers, each with a name, a default and a line of help: one table for code, `viaduct config`
 //! and documents.
 //!
-//! Nothing here reads the environment; the programs on top do, by [`Knob::env`].
+//! Nothing here reads the environment; the programs on top do ([`knob::read`]).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,6 +10,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use viaduct_job::Token;
+use viaduct_os::knob::{self, BadKnob, Knob, Purpose, bytes, filled, number, number_in, switch};
+use viaduct_os::wait::WaitConfig;
 
 /// Settings of all providers.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,8 @@ pub struct Config {
     pub shm: ShmConfig,
     /// Of the provider between hosts.
     pub ofi: OfiConfig,
+    /// How calls wait on a NIC of any provider. The program that opens the NIC hands it over.
+    pub wait: WaitConfig,
 }
 
 impl Config {
@@ -27,30 +31,9 @@ impl Config {
     /// For the first value that is not understood.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Config, BadKnob> {
         let mut config = Config::default();
-        for knob in KNOBS {
-            let Some(text) = variable(knob.env) else { continue };
-            (knob.set)(&mut config, &text).map_err(|allowed| {
-                // What is never shown is not shown when it is wrong either: it may be the right one with a slip.
-                let given = if knob.is_secret() { "…".to_owned() } else { text };
-                BadKnob { env: knob.env, given, name: knob.name, allowed }
-            })?;
-        }
+        knob::read(KNOBS, &mut config, variable)?;
         Ok(config)
     }
-}
-
-/// A variable with a value that is not understood.
-#[derive(Debug, thiserror::Error)]
-#[error("{env}={given} is not understood; {name}: {allowed}")]
-pub struct BadKnob {
-    /// The variable.
-    pub env: &'static str,
-    /// Its value.
-    pub given: String,
-    /// The setting.
-    pub name: &'static str,
-    /// What it may be.
-    pub allowed: String,
 }
 
 /// Settings of the shared-memory provider.
@@ -211,35 +194,24 @@ impl Default for OfiConfig {
     }
 }
 
-/// One setting.
-pub struct Knob {
-    /// Name in configuration files and on the command line.
-    pub name: &'static str,
-    /// Environment variable.
-    pub env: &'static str,
-    /// What it does.
-    pub help: &'static str,
-    /// Shows its value.
-    pub show: fn(&Config) -> String,
-    /// Sets it from text; the error says what is allowed.
-    pub set: fn(&mut Config, &str) -> Result<(), String>,
-}
-
-impl Knob {
-    /// Whether its value is never shown, not even when it is wrong.
-    pub fn is_secret(&self) -> bool {
-        self.name == TOKEN
-    }
-}
-
-const TOKEN: &str = "ofi.token";
-
 /// Every setting.
-pub const KNOBS: &[Knob] = &[
+pub const KNOBS: &[Knob<Config>] = &[
+    Knob {
+        name: "wait.spin",
+        env: "VIADUCT_WAIT_SPIN",
+        help: "spin budget of a call that waits, before it sleeps: auto (learnt, 50us at most), never, always, or a time",
+        purpose: Purpose::Use,
+        show: |c| c.wait.spin.to_string(),
+        set: |c, text| {
+            c.wait.spin = text.parse()?;
+            Ok(())
+        },
+    },
     Knob {
         name: "shm.runtime-dir",
         env: "VIADUCT_RUNTIME_DIR",
         help: "folder (mode 0700) of the sockets over which connections are set up",
+        purpose: Purpose::Use,
         show: |c| c.shm.runtime_dir.as_ref().map_or("automatic".into(), |p| p.display().to_string()),
         set: |c, text| {
             if text.is_empty() {
@@ -254,6 +226,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.ring-slots",
         env: "VIADUCT_SHM_RING_SLOTS",
         help: "ring entries of a connection in each direction, 64 bytes each",
+        purpose: Purpose::Use,
         show: |c| c.shm.ring_slots.to_string(),
         set: |c, text| {
             let n: usize = number(text)?;
@@ -268,6 +241,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.map-cache",
         env: "VIADUCT_SHM_MAP_CACHE",
         help: "peers' segments kept mapped; more are mapped again when they are used again",
+        purpose: Purpose::Figures,
         show: |c| c.shm.map_cache.to_string(),
         set: |c, text| {
             let n: usize = number(text)?;
@@ -282,6 +256,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.direct",
         env: "VIADUCT_SHM_DIRECT",
         help: "whether peers of the same user copy straight into and out of each other's buffers",
+        purpose: Purpose::Figures,
         show: |c| c.shm.direct.to_string(),
         set: |c, text| {
             c.shm.direct = switch(text)?;
@@ -292,6 +267,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.isolate",
         env: "VIADUCT_SHM_ISOLATE",
         help: "whether peers of the same user are treated like those of other users: everything is copied",
+        purpose: Purpose::Figures,
         show: |c| c.shm.isolate.to_string(),
         set: |c, text| {
             c.shm.isolate = switch(text)?;
@@ -302,6 +278,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.process-vm",
         env: "VIADUCT_SHM_PROCESS_VM",
         help: "whether RDMA on private memory may use the kernel's process_vm calls",
+        purpose: Purpose::Figures,
         show: |c| c.shm.process_vm.to_string(),
         set: |c, text| {
             c.shm.process_vm = switch(text)?;
@@ -312,6 +289,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.memory-budget",
         env: "VIADUCT_SHM_MEMORY_BUDGET",
         help: "bytes of shared memory a NIC may make (suffix K, M or G)",
+        purpose: Purpose::Use,
         show: |c| c.shm.memory_budget.map_or("automatic".into(), |b| b.to_string()),
         set: |c, text| {
             c.shm.memory_budget = Some(bytes(text)?);
@@ -322,6 +300,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.max-connections-per-peer",
         env: "VIADUCT_SHM_MAX_CONNECTIONS",
         help: "most connections with one peer NIC",
+        purpose: Purpose::Use,
         show: |c| c.shm.max_connections_per_peer.to_string(),
         set: |c, text| {
             c.shm.max_connections_per_peer = number(text)?;
@@ -332,9 +311,10 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.longest-sleep-ms",
         env: "VIADUCT_SHM_LONGEST_SLEEP_MS",
         help: "longest sleep without a look around, against peers that silence the bell; 0 is for ever",
+        purpose: Purpose::Use,
         show: |c| c.shm.longest_sleep.map_or(0, |time| time.as_millis()).to_string(),
         set: |c, text| {
-            let time = Duration::from_millis(number(text)? as u64);
+            let time = knob::time(text, "ms")?;
             c.shm.longest_sleep = Some(time).filter(|time| !time.is_zero());
             Ok(())
         },
@@ -343,6 +323,7 @@ pub const KNOBS: &[Knob] = &[
         name: "shm.other-users",
         env: "VIADUCT_SHM_OTHER_USERS",
         help: "users besides our own to connect with, by copying, if both have the job's token: off, all, or a list",
+        purpose: Purpose::Use,
         show: |c| c.shm.other_users.to_string(),
         set: |c, text| {
             c.shm.other_users = text.parse()?;
@@ -353,6 +334,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.library",
         env: "VIADUCT_OFI_LIBRARY",
         help: "file of libfabric, version 1.17 or newer",
+        purpose: Purpose::Use,
         show: |c| c.ofi.library.clone(),
         set: |c, text| {
             c.ofi.library = filled(text, "a file")?;
@@ -360,9 +342,10 @@ pub const KNOBS: &[Knob] = &[
         },
     },
     Knob {
-        name: TOKEN,
+        name: "ofi.token",
         env: "VIADUCT_TOKEN",
         help: "token of the job, 64 hexadecimal digits; never shown",
+        purpose: Purpose::Secret,
         show: |c| if c.ofi.token.is_some() { "given" } else { "automatic" }.into(),
         set: |c, text| {
             c.ofi.token = Some(text.parse().map_err(|e: viaduct_job::Error| e.to_string())?);
@@ -373,6 +356,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.token-file",
         env: "VIADUCT_TOKEN_FILE",
         help: "file (mode 0600) with the token of the job; without one, connections stay on this host",
+        purpose: Purpose::Use,
         show: |c| c.ofi.token_file.as_ref().map_or("automatic".into(), |p| p.display().to_string()),
         set: |c, text| {
             c.ofi.token_file = Some(filled(text, "a file")?.into());
@@ -383,6 +367,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.host",
         env: "VIADUCT_HOST",
         help: "name that stands for the identity of this host (boot and network namespace)",
+        purpose: Purpose::Use,
         show: |c| c.ofi.host.clone().unwrap_or("automatic".into()),
         set: |c, text| {
             c.ofi.host = Some(filled(text, "a name")?);
@@ -393,6 +378,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.bind",
         env: "VIADUCT_OFI_BIND",
         help: "address to listen on, where a name has none",
+        purpose: Purpose::Use,
         show: |c| c.ofi.bind.map_or("automatic".into(), |ip| ip.to_string()),
         set: |c, text| {
             c.ofi.bind = Some(text.parse().map_err(|_| "an address such as 10.0.0.7 or ::")?);
@@ -403,6 +389,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.heartbeat-ms",
         env: "VIADUCT_OFI_HEARTBEAT_MS",
         help: "time between signs of life on a connection that says nothing else",
+        purpose: Purpose::Use,
         show: |c| c.ofi.heartbeat.as_millis().to_string(),
         set: |c, text| {
             c.ofi.heartbeat = at_least_a_moment(text)?;
@@ -413,6 +400,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.silence-ms",
         env: "VIADUCT_OFI_SILENCE_MS",
         help: "silence after which a connection is taken for lost; three times the heartbeat or more",
+        purpose: Purpose::Use,
         show: |c| c.ofi.silence.as_millis().to_string(),
         set: |c, text| {
             c.ofi.silence = at_least_a_moment(text)?;
@@ -423,6 +411,7 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.frame",
         env: "VIADUCT_OFI_FRAME",
         help: "bytes of a frame; longer messages are cut into pieces",
+        purpose: Purpose::Use,
         show: |c| c.ofi.frame.to_string(),
         set: |c, text| {
             let n = bytes(text)? as usize;
@@ -437,53 +426,19 @@ pub const KNOBS: &[Knob] = &[
         name: "ofi.window",
         env: "VIADUCT_OFI_WINDOW",
         help: "frames that a connection has room for, for messages and again for RDMA",
+        purpose: Purpose::Use,
         show: |c| c.ofi.window.to_string(),
         set: |c, text| {
-            let n = number(text)?;
-            if !(2..=1024).contains(&n) {
-                return Err("from 2 to 1024".into());
-            }
-            c.ofi.window = n;
+            c.ofi.window = number_in(text, 2..=1024)?;
             Ok(())
         },
     },
 ];
 
-fn filled(text: &str, what: &str) -> Result<String, String> {
-    if text.is_empty() { Err(what.into()) } else { Ok(text.into()) }
-}
-
 fn at_least_a_moment(text: &str) -> Result<Duration, String> {
-    match number(text)? {
-        n @ 10..=3_600_000 => Ok(Duration::from_millis(n as u64)),
-        _ => Err("from 10 to 3600000".into()),
-    }
-}
-
-fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "a whole number".to_string())
-}
-
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "1" | "true" | "yes" | "on" => Ok(true),
-        "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err("on or off".into()),
-    }
-}
-
-/// A number of bytes with an optional suffix K, M or G.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let bad = || "a number of bytes, such as 65536, 64K, 16M or 2G".to_string();
-    let upper = text.trim().to_ascii_uppercase();
-    let (digits, shift) = match upper.as_bytes().last() {
-        Some(b'K') => (&upper[..upper.len() - 1], 10),
-        Some(b'M') => (&upper[..upper.len() - 1], 20),
-        Some(b'G') => (&upper[..upper.len() - 1], 30),
-        _ => (&upper[..], 0),
-    };
-    let n: u64 = digits.parse().map_err(|_| bad())?;
-    n.checked_mul(1 << shift).ok_or_else(bad)
+    let allowed = Duration::from_millis(10)..=Duration::from_secs(3600);
+    let says = "from 10ms to 1h; a number alone is in milliseconds";
+    knob::time(text, "ms").ok().filter(|time| allowed.contains(time)).ok_or_else(|| says.to_owned())
 }
 
 #[cfg(test)]
@@ -501,9 +456,8 @@ mod tests {
             }
             assert!((knob.set)(&mut config, "").is_err(), "{} takes nothing", knob.name);
         }
-        assert_eq!(bytes("16m"), Ok(16 << 20));
-        assert!(bytes("99999999999G").is_err());
-        assert!((KNOBS[1].set)(&mut Config::default(), "48").is_err());
+        let slots = KNOBS.iter().find(|knob| knob.name == "shm.ring-slots").unwrap();
+        assert!((slots.set)(&mut Config::default(), "48").is_err());
     }
 
     #[test]

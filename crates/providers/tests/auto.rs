@@ -35,7 +35,7 @@ fn config(folder: &Path, token: Option<&Token>, host: Option<&str>) -> Config {
         ..OfiConfig::default()
     };
     let shm = ShmConfig { runtime_dir: Some(folder.to_owned()), longest_sleep: None, ..ShmConfig::default() };
-    Config { shm, ofi }
+    Config { shm, ofi, ..Config::default() }
 }
 
 fn node(name: &str, config: &Config) -> Node {

@@ -154,7 +154,7 @@ fn provider(folder: &Path) -> Box<dyn viaduct_via::provider::Provider> {
     let bind = std::env::var("BIND").map_or(std::net::Ipv4Addr::LOCALHOST, |b| b.parse().unwrap());
     let ofi =
         OfiConfig { runtime_dir: Some(folder.to_owned()), bind: Some(bind.into()), ..Default::default() };
-    let config = viaduct_providers::Config { shm, ofi };
+    let config = viaduct_providers::Config { shm, ofi, ..Default::default() };
     let name = std::env::var("PROVIDER").unwrap_or_else(|_| "shm".into());
     viaduct_providers::open(&name, &config).unwrap()
 }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use viaduct_via::Spin;
+
 use crate::error::Error;
 use crate::protocol::ring;
 use crate::wire::{Greeting, MAX_WINDOW, RING_LEN};
@@ -36,6 +38,8 @@ pub struct Config {
     pub handling: Handling,
     /// How calls wait.
     pub waiting: Waiting,
+    /// The spin budget of calls that may sleep. A program sets it from its `wait.spin`.
+    pub spin: Spin,
     /// How long a closed connection may take to end. A peer that does not answer by then is cut off.
     pub close_limit: Duration,
     /// How long the end of the library waits for connections that are closing.
@@ -117,6 +121,7 @@ impl Default for Config {
             ring_memory: 16 << 20,
             handling: Handling::Single,
             waiting: Waiting::Blocking,
+            spin: Spin::Auto,
             close_limit: Duration::from_secs(3),
             exit_limit: Duration::from_secs(1),
         }
@@ -141,7 +146,7 @@ impl Config {
 
     /// Whether the settings make sense together.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |cause: String, hint| Err(Error::Config { cause, hint });
+        let refuse = |cause: String, hint: &str| Err(Error::Config { cause, hint: hint.to_owned() });
         if self.window == 0 || self.window > MAX_WINDOW {
             let cause = format!("a window of {} packets", self.window);
             return refuse(cause, "a window has 1 to 4096 packets");

@@ -12,7 +12,7 @@ pub enum Error {
         /// What is wrong.
         cause: String,
         /// What to do.
-        hint: &'static str,
+        hint: String,
     },
     /// The address cannot be read.
     #[error("not an address: {text:?}; {hint}")]

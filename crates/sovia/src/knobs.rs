@@ -1,41 +1,28 @@
 //! The settings as knobs, each with a name, a variable and a line of help: one table for `viaduct config`, the C library and
 //! documents.
 //!
-//! Nothing here reads the environment; the programs on top do, by [`Knob::env`].
+//! Nothing here reads the environment; the programs on top do.
 
-use std::time::Duration;
+use viaduct_os::knob::{self, Knob, Purpose, bytes, choose, chosen, number, show_time, time};
 
 use crate::config::{Config, Handling, Path, Waiting};
 use crate::error::Error;
 
-/// One setting that can be changed from outside.
-#[derive(Debug)]
-pub struct Knob {
-    /// Its name, as `viaduct config` lists it.
-    pub name: &'static str,
-    /// The variable that sets it.
-    pub env: &'static str,
-    /// What it does.
-    pub help: &'static str,
-    /// Its value as text.
-    pub show: fn(&Config) -> String,
-    /// Sets it from text; what it may be otherwise.
-    pub set: fn(&mut Config, &str) -> Result<(), &'static str>,
-}
-
 /// All of them.
-pub const KNOBS: &[Knob] = &[
+pub const KNOBS: &[Knob<Config>] = &[
     Knob {
         name: "sovia.mtu",
         env: "VIADUCT_SOVIA_MTU",
         help: "most bytes in one packet of a stream",
+        purpose: Purpose::Use,
         show: |c| c.mtu.to_string(),
-        set: |c, text| number(text).map(|n| c.mtu = n),
+        set: |c, text| size(text).map(|n| c.mtu = n),
     },
     Knob {
         name: "sovia.window",
         env: "VIADUCT_SOVIA_WINDOW",
         help: "packets under way without an acknowledgement (w)",
+        purpose: Purpose::Use,
         show: |c| c.window.to_string(),
         set: |c, text| number(text).map(|n| c.window = u32::try_from(n).unwrap_or(u32::MAX)),
     },
@@ -43,6 +30,7 @@ pub const KNOBS: &[Knob] = &[
         name: "sovia.threshold",
         env: "VIADUCT_SOVIA_THRESHOLD",
         help: "acknowledgements held back (t), below the window",
+        purpose: Purpose::Use,
         show: |c| c.threshold.to_string(),
         set: |c, text| number(text).map(|n| c.threshold = u32::try_from(n).unwrap_or(u32::MAX)),
     },
@@ -50,71 +38,87 @@ pub const KNOBS: &[Knob] = &[
         name: "sovia.copy-max",
         env: "VIADUCT_SOVIA_COPY_MAX",
         help: "longest request, in bytes, that is combined with others",
+        purpose: Purpose::Use,
         show: |c| c.copy_max.to_string(),
-        set: |c, text| number(text).map(|n| c.copy_max = n),
+        set: |c, text| size(text).map(|n| c.copy_max = n),
     },
     Knob {
         name: "sovia.combining",
         env: "VIADUCT_SOVIA_COMBINING",
         help: "small requests wait for more, unless a stream says otherwise: on or off",
+        purpose: Purpose::Use,
         show: |c| if c.combining { "on" } else { "off" }.into(),
-        set: |c, text| choose(text, &[("on", true), ("off", false)], "on or off").map(|on| c.combining = on),
+        set: |c, text| knob::switch(text).map(|on| c.combining = on),
     },
     Knob {
         name: "sovia.timer-ms",
         env: "VIADUCT_SOVIA_TIMER_MS",
         help: "longest that a combined packet waits, in milliseconds",
-        show: |c| c.timer.as_millis().to_string(),
-        set: |c, text| number(text).map(|n| c.timer = Duration::from_millis(n as u64)),
+        purpose: Purpose::Use,
+        show: |c| show_time(c.timer),
+        set: |c, text| time(text, "ms").map(|t| c.timer = t),
     },
     Knob {
         name: "sovia.path",
         env: "VIADUCT_SOVIA_PATH",
         help: "how bytes travel: auto, messages, or ring (written into memory of the receiver)",
-        show: |c| match c.path {
-            Path::Auto => "auto".into(),
-            Path::Messages => "messages".into(),
-            Path::Ring => "ring".into(),
-        },
-        set: |c, text| {
-            let all = [("auto", Path::Auto), ("messages", Path::Messages), ("ring", Path::Ring)];
-            choose(text, &all, "auto, messages or ring").map(|path| c.path = path)
-        },
+        purpose: Purpose::Figures,
+        show: |c| chosen(&c.path, PATHS),
+        set: |c, text| choose(text, PATHS).map(|chosen| c.path = chosen),
     },
     Knob {
         name: "sovia.ring",
         env: "VIADUCT_SOVIA_RING",
         help: "bytes of a receiver's ring",
+        purpose: Purpose::Use,
         show: |c| c.ring.to_string(),
-        set: |c, text| number(text).map(|n| c.ring = n),
+        set: |c, text| size(text).map(|n| c.ring = n),
     },
     Knob {
         name: "sovia.handling",
         env: "VIADUCT_SOVIA_HANDLING",
         help: "who takes packets in: single (the threads of the application) or handler (a thread of its own)",
-        show: |c| match c.handling {
-            Handling::Single => "single".into(),
-            Handling::Handler => "handler".into(),
-        },
-        set: |c, text| {
-            let all = [("single", Handling::Single), ("handler", Handling::Handler)];
-            choose(text, &all, "single or handler").map(|handling| c.handling = handling)
-        },
+        purpose: Purpose::Figures,
+        show: |c| chosen(&c.handling, HANDLINGS),
+        set: |c, text| choose(text, HANDLINGS).map(|chosen| c.handling = chosen),
     },
     Knob {
         name: "sovia.waiting",
         env: "VIADUCT_SOVIA_WAITING",
         help: "how calls wait: blocking (look while that pays, then sleep) or polling (takes a whole CPU)",
-        show: |c| match c.waiting {
-            Waiting::Blocking => "blocking".into(),
-            Waiting::Polling => "polling".into(),
-        },
-        set: |c, text| {
-            let all = [("blocking", Waiting::Blocking), ("polling", Waiting::Polling)];
-            choose(text, &all, "blocking or polling").map(|waiting| c.waiting = waiting)
-        },
+        purpose: Purpose::Figures,
+        show: |c| chosen(&c.waiting, WAITINGS),
+        set: |c, text| choose(text, WAITINGS).map(|chosen| c.waiting = chosen),
+    },
+    Knob {
+        name: "sovia.ring-memory",
+        env: "VIADUCT_SOVIA_RING_MEMORY",
+        help: "bytes of rings that are made at connection; further ones are made when they are needed, and shorter",
+        purpose: Purpose::Use,
+        show: |c| c.ring_memory.to_string(),
+        set: |c, text| size(text).map(|n| c.ring_memory = n),
+    },
+    Knob {
+        name: "sovia.close-limit",
+        env: "VIADUCT_SOVIA_CLOSE_LIMIT",
+        help: "how long a closed connection may take to end before it is cut off",
+        purpose: Purpose::Use,
+        show: |c| show_time(c.close_limit),
+        set: |c, text| time(text, "ms").map(|t| c.close_limit = t),
+    },
+    Knob {
+        name: "sovia.exit-limit",
+        env: "VIADUCT_SOVIA_EXIT_LIMIT",
+        help: "how long the end of a program waits for connections that are closing",
+        purpose: Purpose::Use,
+        show: |c| show_time(c.exit_limit),
+        set: |c, text| time(text, "ms").map(|t| c.exit_limit = t),
     },
 ];
+
+const PATHS: &[(&str, Path)] = &[("auto", Path::Auto), ("messages", Path::Messages), ("ring", Path::Ring)];
+const HANDLINGS: &[(&str, Handling)] = &[("single", Handling::Single), ("handler", Handling::Handler)];
+const WAITINGS: &[(&str, Waiting)] = &[("blocking", Waiting::Blocking), ("polling", Waiting::Polling)];
 
 impl Config {
     /// Defaults, overridden by variables; `variable` gives the value of one.
@@ -123,24 +127,17 @@ impl Config {
     /// For the first value that is not understood, and if they contradict themselves.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Config, Error> {
         let mut config = Config::default();
-        for knob in KNOBS {
-            let Some(text) = variable(knob.env) else { continue };
-            (knob.set)(&mut config, &text).map_err(|hint| Error::Config {
-                cause: format!("{}={text} is not understood", knob.env),
-                hint,
-            })?;
-        }
+        knob::read(KNOBS, &mut config, variable).map_err(|bad| Error::Config {
+            cause: format!("{}={} is not understood", bad.env, bad.given),
+            hint: format!("{}: {}", bad.name, bad.allowed),
+        })?;
         config.check()?;
         Ok(config)
     }
 }
 
-fn number(text: &str) -> Result<usize, &'static str> {
-    text.trim().parse().map_err(|_| "a number")
-}
-
-fn choose<T: Copy>(text: &str, all: &[(&str, T)], allowed: &'static str) -> Result<T, &'static str> {
-    all.iter().find(|(name, _)| *name == text.trim()).map(|(_, value)| *value).ok_or(allowed)
+fn size(text: &str) -> Result<usize, String> {
+    bytes(text).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -165,10 +162,15 @@ mod tests {
             Config::from_variables(move |env| (env == name).then(|| value.to_owned()))
         };
         assert_eq!(only("VIADUCT_SOVIA_WINDOW", "64").unwrap().window, 64);
+        assert_eq!(only("VIADUCT_SOVIA_MTU", "16K").unwrap().mtu, 16 << 10);
+        assert_eq!(only("VIADUCT_SOVIA_TIMER_MS", "20").unwrap().timer.as_millis(), 20);
+        assert_eq!(only("VIADUCT_SOVIA_TIMER_MS", "250us").unwrap().timer.as_micros(), 250);
         for (name, value) in [
             ("VIADUCT_SOVIA_WINDOW", "wide"),
             ("VIADUCT_SOVIA_COMBINING", "sometimes"),
             ("VIADUCT_SOVIA_HANDLING", ""),
+            ("VIADUCT_SOVIA_MTU", "32Q"),
+            ("VIADUCT_SOVIA_TIMER_MS", "soon"),
         ] {
             let said = only(name, value).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains(';'), "{said}");

@@ -69,7 +69,7 @@ impl Sovia {
     pub fn open(nic: Nic, config: Config) -> Result<Sovia, Error> {
         config.check()?;
         let spin = match config.waiting {
-            Waiting::Blocking => Spin::Auto,
+            Waiting::Blocking => config.spin,
             Waiting::Polling => Spin::Always,
         };
         let shared = Arc::new(Shared {

@@ -29,7 +29,9 @@ fn library(provider: &str, folder: &Path, token: &Path) -> Sovia {
         ..OfiConfig::default()
     };
     let shm = ShmConfig { runtime_dir: Some(folder.to_owned()), ..ShmConfig::default() };
-    let provider = viaduct_providers::open(provider, &viaduct_providers::Config { shm, ofi }).unwrap();
+    let provider =
+        viaduct_providers::open(provider, &viaduct_providers::Config { shm, ofi, ..Default::default() })
+            .unwrap();
     // At the end of a test the other side may be out of reach.
     let config = Config { exit_limit: Duration::from_millis(50), ..Config::default() };
     Sovia::open(Nic::open(provider).unwrap(), config).unwrap()

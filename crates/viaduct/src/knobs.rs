@@ -1,17 +1,30 @@
-//! Settings from the environment: the one place of this program that reads it.
+//! Settings from the environment, by the tables of the crates below.
 
 use anyhow::Result;
 use viaduct_bench::Error;
+use viaduct_os::knob::BadKnob;
 use viaduct_providers::config::Config;
 
-/// Defaults, overridden by the environment.
+/// A variable of this process.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
+}
+
+/// Settings of the providers: defaults, overridden by the environment.
 pub(crate) fn from_environment() -> Result<Config> {
-    let variable = |name: &str| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
-    let config = Config::from_variables(variable).map_err(|bad| {
-        Error::usage(
-            format!("{}={} is not understood", bad.env, bad.given),
-            format!("{}: {}", bad.name, bad.allowed),
-        )
-    })?;
-    Ok(config)
+    Ok(Config::from_variables(variable).map_err(refused)?)
+}
+
+/// Settings of streams: defaults, overridden by the environment.
+pub(crate) fn streams() -> Result<viaduct_sovia::Config> {
+    let spin = from_environment()?.wait.spin;
+    Ok(viaduct_sovia::Config { spin, ..viaduct_sovia::Config::from_variables(variable)? })
+}
+
+/// A value that is not understood, as the command line says it.
+pub(crate) fn refused(bad: BadKnob) -> Error {
+    Error::usage(
+        format!("{}={} is not understood", bad.env, bad.given),
+        format!("{}: {}", bad.name, bad.allowed),
+    )
 }

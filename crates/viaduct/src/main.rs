@@ -9,6 +9,7 @@ mod cli;
 mod cmd;
 mod knobs;
 mod output;
+mod settings;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -29,6 +30,12 @@ fn main() -> ExitCode {
         }
     };
     let cli = Cli::parse_from(words);
+    let (filter, bad) = settings::log();
+    viaduct_os::log::install("viaduct", filter);
+    if let Some(bad) = bad {
+        let _ = complain(&knobs::refused(bad).into());
+        return ExitCode::from(2);
+    }
     let done = match cli.verb {
         Verb::Tour(args) => cmd::tour::run(&args),
         Verb::Info(args) => cmd::info::run(&args),

@@ -15,6 +15,7 @@ mod launch_tree;
 mod launching;
 mod report;
 mod rivals;
+mod settings;
 mod sort;
 mod usage;
 mod verbs;

@@ -32,7 +32,7 @@ fn nic(folder: &Path, token: &Path, silence: Duration) -> (Nic, ProtectionTag) {
         ..OfiConfig::default()
     };
     let shm = ShmConfig { runtime_dir: Some(folder.to_owned()), ..ShmConfig::default() };
-    let mut nic = Nic::open(open("auto", &Config { shm, ofi }).unwrap()).unwrap();
+    let mut nic = Nic::open(open("auto", &Config { shm, ofi, ..Config::default() }).unwrap()).unwrap();
     let tag = nic.create_ptag().unwrap();
     (nic, tag)
 }

@@ -20,7 +20,7 @@ mod rdma;
 mod rdma_stream;
 mod reliability;
 mod segments;
-mod sockets;
+pub(crate) mod sockets;
 mod sockets_stream;
 mod spinning;
 mod translation;

@@ -106,17 +106,22 @@ pub(super) fn build(place: Place) -> Result<Box<dyn End>> {
     match series.as_str() {
         THREE_WAY => three_way::end(place),
         T_SYNC => sync::end(place),
-        _ => match Step::ALL.iter().find(|step| series.trim_end_matches(BLOCKING) == step.name()) {
-            Some(step) => {
-                let waiting = match place.variant.wait {
-                    Wait::Poll => Waiting::Polling,
-                    Wait::Block => Waiting::Blocking,
-                };
-                sovia::end(place, Config { waiting, ..Config::step(*step) })
-            }
+        _ => match settings(&place.variant, place.control.providers()) {
+            Some(config) => sovia::end(place, config),
             None => plain(place),
         },
     }
+}
+
+/// With which settings a variant has its streams; none if it has no stream.
+pub(crate) fn settings(variant: &Variant, providers: &viaduct_providers::Config) -> Option<Config> {
+    let name = variant.series.trim_end_matches(BLOCKING);
+    let step = Step::ALL.iter().find(|step| step.name() == name)?;
+    let waiting = match variant.wait {
+        Wait::Poll => Waiting::Polling,
+        Wait::Block => Waiting::Blocking,
+    };
+    Some(Config { waiting, spin: providers.wait.spin, ..Config::step(*step) })
 }
 
 /// What the handler thread costs, to be held against T_sync.
@@ -161,6 +166,18 @@ mod tests {
         let quick = Settings { quick: true, ..settings };
         let few = points(&quick, &[8, 64], Motion::Stream);
         assert_eq!(few.iter().map(|p| p.variants.len()).collect::<Vec<_>>(), [10, 8]);
+    }
+
+    #[test]
+    fn streams_have_the_settings_of_their_step_and_nothing_else_has_any() {
+        let providers = viaduct_providers::Config::default();
+        let variant = |series: &str| shape(Motion::PingPong, 8, 1).on(series, None);
+        let single = settings(&variant("SINGLE"), &providers).unwrap();
+        assert_eq!((single.window, single.waiting), (1, Waiting::Polling));
+        let blocking = Variant { wait: Wait::Block, ..variant("DACKS-blocking") };
+        assert_eq!(settings(&blocking, &providers).unwrap().waiting, Waiting::Blocking);
+        assert!(settings(&variant(NATIVE), &providers).is_none());
+        assert!(settings(&variant(THREE_WAY), &providers).is_none());
     }
 
     #[test]

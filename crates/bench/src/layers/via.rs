@@ -73,7 +73,7 @@ pub(super) fn open(variant: &Variant, control: &Control) -> Result<(Nic, Protect
     }
     Way::of(variant).0.force(&mut config.shm);
     let provider = viaduct_providers::open(name, &config).map_err(|e| failure(layer, &e))?;
-    let mut nic = Nic::open(provider).map_err(|e| failure(layer, &e))?;
+    let mut nic = Nic::open_with(provider, config.wait).map_err(|e| failure(layer, &e))?;
     let limit = nic.attributes().max_transfer_size;
     if u32::try_from(variant.size).is_err() || variant.size as u32 > limit {
         return Err(Error::usage(

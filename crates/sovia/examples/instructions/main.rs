@@ -73,7 +73,7 @@ impl Pair {
         DirBuilder::new().mode(0o700).create(&folder).expect("a folder for the two ends");
         let open = || {
             let shm = ShmConfig { runtime_dir: Some(folder.clone()), ..ShmConfig::default() };
-            let providers = viaduct_providers::Config { shm, ofi: OfiConfig::default() };
+            let providers = viaduct_providers::Config { shm, ..Default::default() };
             let nic = Nic::open(viaduct_providers::open("shm", &providers).expect("shm")).expect("a NIC");
             let config = Config { combining, waiting: Waiting::Polling, ..Config::default() };
             Sovia::open(nic, config).expect("the library")

@@ -47,6 +47,7 @@ impl World {
                 silence: scaled(Duration::from_secs(30)),
                 ..OfiConfig::default()
             },
+            ..Default::default()
         };
         World { name, hub: Hub::new(), config, folder: folder.to_owned(), _owned: None }
     }

@@ -1,0 +1,154 @@
+//! Every setting that exists, as rows: those of the crates below by their tables, and those that are read by a program or
+//! a C library itself.
+
+use anyhow::Result;
+use viaduct_os::knob::{self, Knob, Purpose};
+use viaduct_os::log::VARIABLE;
+
+use crate::cmd::bench::USUAL;
+use crate::knobs;
+
+/// A setting with its value.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) value: String,
+    pub(crate) default: String,
+    pub(crate) env: &'static str,
+    pub(crate) purpose: Purpose,
+    pub(crate) help: &'static str,
+}
+
+/// A setting that is not in a table of the crates below: name, variable, default, purpose, help.
+struct Other(&'static str, &'static str, &'static str, Purpose, &'static str);
+
+const OTHERS: &[Other] = &[
+    Other(
+        "provider",
+        "VIADUCT_PROVIDER",
+        USUAL,
+        Purpose::Use,
+        "provider that tools use unless told otherwise",
+    ),
+    Other(
+        "log",
+        VARIABLE,
+        "warn",
+        Purpose::Use,
+        "what is said on standard error: off, error, warn, info, debug or trace, or MODULE=LEVEL, with commas",
+    ),
+    Other(
+        "vipl.devices",
+        "VIADUCT_VIPL_DEVICES",
+        "",
+        Purpose::Use,
+        "providers of devices of the C library: name=provider, ...",
+    ),
+    Other(
+        "vipl.tags",
+        "VIADUCT_VIPL_TAGS",
+        "lax",
+        Purpose::Use,
+        "lax: a NULL tag goes with every tag; strict: it is refused",
+    ),
+    Other(
+        "vipl.queue-depth",
+        "VIADUCT_VIPL_QUEUE_DEPTH",
+        "1024",
+        Purpose::Use,
+        "descriptors in a work queue of the C library",
+    ),
+    Other(
+        "vipl.receives",
+        "VIADUCT_VIPL_RECEIVES",
+        "lax",
+        Purpose::Use,
+        "lax: a receive may end beyond its region; strict: it is refused when it is posted",
+    ),
+    Other(
+        "vipl.nodes",
+        "VIADUCT_VIPL_NODES",
+        "",
+        Purpose::Use,
+        "addresses of hosts for the name service of the C library",
+    ),
+    Other("vipl.hosts", "VIADUCT_VIPL_HOSTS", "", Purpose::Use, "file with such addresses"),
+    Other(
+        "vipl.node",
+        "VIADUCT_VIPL_NODE",
+        "automatic",
+        Purpose::Use,
+        "address of this host for the C library",
+    ),
+    Other(
+        "launch.ssh",
+        "VIADUCT_SSH",
+        "ssh",
+        Purpose::Use,
+        "command that reaches other hosts, with its options",
+    ),
+    Other(
+        "launch.cache",
+        "VIADUCT_CACHE",
+        "automatic",
+        Purpose::Use,
+        "folder of programs that were staged on a host",
+    ),
+    Other(
+        "agent.idle",
+        "VIADUCT_AGENT_IDLE",
+        "1800",
+        Purpose::Use,
+        "seconds without work after which an agent leaves",
+    ),
+    Other(
+        "launch.silence",
+        "VIADUCT_SILENCE",
+        "2",
+        Purpose::Use,
+        "seconds of silence after which launcher and hosts take each other for lost (launch --silence)",
+    ),
+    Other("test.scale", "VIADUCT_TEST_SCALE", "1", Purpose::Figures, "factor of all time limits in tests"),
+    Other("test.full", "VIADUCT_TEST_FULL", "off", Purpose::Figures, "the long form of tests"),
+    Other(
+        "test.seed",
+        "VIADUCT_UBERTEST_SEED",
+        "random",
+        Purpose::Figures,
+        "seed of the random programs among the tests",
+    ),
+];
+
+/// All of them.
+pub(crate) fn all() -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = OTHERS.iter().map(other).collect();
+    let (defaults, config) = (viaduct_providers::Config::default(), knobs::from_environment()?);
+    rows.extend(of(viaduct_providers::config::KNOBS, &config, &defaults));
+    let (defaults, config) = (viaduct_sovia::Config::default(), knobs::streams()?);
+    rows.extend(of(viaduct_sovia::knobs::KNOBS, &config, &defaults));
+    Ok(rows)
+}
+
+fn of<C>(table: &[Knob<C>], config: &C, defaults: &C) -> Vec<Row> {
+    let row = |knob: &Knob<C>| {
+        let Knob { name, env, help, purpose, .. } = *knob;
+        Row { name, value: (knob.show)(config), default: (knob.show)(defaults), env, purpose, help }
+    };
+    table.iter().map(row).collect()
+}
+
+fn other(&Other(name, env, default, purpose, help): &Other) -> Row {
+    let value = knobs::variable(env).unwrap_or_else(|| default.to_owned());
+    Row { name, value, default: default.to_owned(), env, purpose, help }
+}
+
+/// The filter of `VIADUCT_LOG`, and what is wrong with it.
+pub(crate) fn log() -> (viaduct_os::log::Filter, Option<knob::BadKnob>) {
+    let Some(given) = knobs::variable(VARIABLE) else { return Default::default() };
+    match given.parse() {
+        Ok(filter) => (filter, None),
+        Err(allowed) => {
+            let bad = knob::BadKnob { env: VARIABLE, given, name: "log", allowed };
+            (Default::default(), Some(bad))
+        }
+    }
+}
