@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(from_via(&to_via(address)), address);
         }
         assert_eq!(to_via("0.0.0.0:5".parse().unwrap()), "via://:5");
-        assert_eq!(from_via("somebody/else").port(), 0);
+        assert_eq!(from_via("another/name").port(), 0);
     }
 
     #[test]

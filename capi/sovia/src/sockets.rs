@@ -18,7 +18,7 @@ pub const SOCK_VIA: c_int = 0x56;
 /// Flags that may stand with the type.
 const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
-/// Ports for who does not care.
+/// Ports for sockets that name none.
 const EPHEMERAL: std::ops::Range<u16> = 49152..65535;
 
 /// `sov_socket`
@@ -162,7 +162,7 @@ pub extern "C" fn sov_close(s: c_int) -> c_int {
             return ended;
         }
     }
-    // SAFETY: the kernel's own call; that nobody else uses the number is the caller's word.
+    // SAFETY: the kernel's own call; that the number is in no other use is the caller's word.
     unsafe { libc::close(s) }
 }
 

@@ -164,7 +164,7 @@ fn recv(stream: &Arc<Stream>, bytes: &mut [u8], flags: c_int) -> io::Result<ssiz
 }
 
 /// # Safety
-/// `len` bytes can be read there, and nobody writes them meanwhile.
+/// `len` bytes can be read there, and no other thread writes them meanwhile.
 unsafe fn from<'a>(buffer: *const c_void, len: usize) -> io::Result<&'a [u8]> {
     match (buffer.is_null(), len) {
         (_, 0) => Ok(&[]),
@@ -175,7 +175,7 @@ unsafe fn from<'a>(buffer: *const c_void, len: usize) -> io::Result<&'a [u8]> {
 }
 
 /// # Safety
-/// `len` bytes can be written there, and nobody else uses them meanwhile.
+/// `len` bytes can be written there, and no other thread uses them meanwhile.
 unsafe fn into<'a>(buffer: *mut c_void, len: usize) -> io::Result<&'a mut [u8]> {
     match (buffer.is_null(), len) {
         (_, 0) => Ok(&mut []),

@@ -180,7 +180,7 @@ impl Control {
             .map_err(|e| Error::Peer { message: format!("unreadable letter: {e}"), hint: String::new() })
     }
 
-    /// Stores `value` and wakes whoever sleeps on the word.
+    /// Stores `value` and wakes the process that sleeps on the word.
     pub(crate) fn announce(&self, word: &Word, value: u64) {
         word.store(value, Ordering::Release);
         futex::wake(word.low(), u32::MAX);

@@ -131,7 +131,7 @@ impl Side {
         let vi = self.vi()?;
         let request = self.nic.wait_listener(listener, TIMEOUT)?;
         self.nic.accept(request, vi).map_err(|(error, _)| error)?;
-        let carrier = self.nic.query_vi(vi)?.provider.unwrap_or("nobody");
+        let carrier = self.nic.query_vi(vi)?.provider.unwrap_or("none");
         let (letter, _) = self.recv(vi)?;
         let place = place_in(&letter).ok_or_else(|| failed("a letter without an address"))?;
         say(format!(

@@ -15,7 +15,7 @@
 //! - Layers that are compared are measured in one run, in short slices in random order ([`run()`]).
 //! - A bare cache-line ping-pong before and after every slice tells where the two cores are; only slices of one
 //!   placement are compared ([`Placement`]).
-//! - The second process may be on another host, where somebody listens ([`listen()`]); nothing else changes.
+//! - The second process may be on another host, where `viaduct bench --listen` runs ([`listen()`]); nothing else changes.
 //! - The receiver reads every byte inside the timed region, in every case and every layer.
 //! - Every layer proves with patterned data that it delivers before a number is printed; otherwise the result says
 //!   `valid: false` and carries none ([`schema`]).
@@ -63,7 +63,7 @@ pub use error::{Error, Result};
 pub use layers::Layer;
 pub use listen::{Call, listen};
 pub use peer::{serve as serve_peer, serve_far};
-pub use plan::{Motion, Repost, Send, Settings, Wait};
+pub use plan::{Motion, Repost, SendMode, Settings, Wait};
 pub use probe::Placement;
 pub use run::{Event, run, sort_for_reading};
 pub use session::PeerCommand;

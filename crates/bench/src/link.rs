@@ -28,9 +28,9 @@ pub(crate) const PORT: u16 = 7471;
 const MAGIC: [u8; 16] = *b"viaduct bench 1\n";
 /// Longest letter.
 const MOST: u32 = 1 << 20;
-/// Who says nothing for so long while it should is gone.
+/// A process that says nothing for so long while it should is gone.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Whoever connects has so long to prove itself.
+/// A caller has so long to prove itself.
 const GREETING: Duration = Duration::from_secs(5);
 
 /// One end of the connection.
@@ -38,7 +38,7 @@ const GREETING: Duration = Duration::from_secs(5);
 pub(crate) struct Link(TcpStream);
 
 impl Link {
-    /// Connects to whoever listens at `HOST` or `HOST:PORT`.
+    /// Connects to the bench that listens at `HOST` or `HOST:PORT`.
     pub(crate) fn call(host: &str, token: &Token) -> Result<Link> {
         let stream = reach(host)?;
         let mut link = Link::over(stream, GREETING)?;
@@ -54,15 +54,15 @@ impl Link {
         link.patient()
     }
 
-    /// Greets somebody who has connected; an error if it does not belong to the job.
+    /// Greets a caller; an error if it does not belong to the job.
     pub(crate) fn answer(stream: TcpStream, token: &Token) -> Result<Link> {
         let mut link = Link::over(stream, GREETING)?;
-        let failed = || Error::os("greeting whoever connected");
+        let failed = || Error::os("greeting a caller");
         let magic = link.take::<16>().map_err(failed())?;
         let theirs = Nonce(link.take::<NONCE_LEN>().map_err(failed())?);
         if magic != MAGIC {
             return Err(Error::usage(
-                "somebody else's words came in",
+                "the words of another protocol came in",
                 "`viaduct bench --connect` calls here",
             ));
         }
@@ -71,7 +71,7 @@ impl Link {
         link.put(&[&ours.0[..], &proof].concat()).map_err(failed())?;
         let proof = link.take::<PROOF_LEN>().map_err(failed())?;
         if !verify(token, Role::Client, &theirs, &ours, &MAGIC, &proof) {
-            return Err(Error::usage("somebody of another job has called", SAME_TOKEN));
+            return Err(Error::usage("a process of another job has called", SAME_TOKEN));
         }
         link.patient()
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_of_another_job_is_turned_away_at_both_ends() {
+    fn a_caller_of_another_job_is_turned_away_at_both_ends() {
         let (client, server) = pair(&Token::random(), Token::random());
         assert!(client.is_err() && server.is_err());
     }

@@ -202,7 +202,7 @@ mod tests {
     fn an_address_may_leave_things_out() {
         let mut config = Config::default();
         let shown = |text: &str, config: &Config| place(text, config).map(|a| a.to_string()).ok();
-        assert_eq!(shown("", &config), Some("127.0.0.1:7471".into()), "nobody else without a token");
+        assert_eq!(shown("", &config), Some("127.0.0.1:7471".into()), "this host alone without a token");
         config.ofi.token = Some(Token::random());
         assert_eq!(shown("", &config), Some("0.0.0.0:7471".into()));
         assert_eq!(shown("80", &config), Some("0.0.0.0:80".into()));

@@ -160,7 +160,7 @@ pub(crate) fn takes<W: Wire, const CHECK: bool>(
 pub(crate) const WARM: u64 = 8;
 
 /// Ping-pongs in which both ends note the time: when a message was about to be sent, and when it was taken. The notes
-/// of the other end come back with its tally. Nobody waits for the clock: what an end has left to do after a message goes
+/// of the other end come back with its tally. Neither end waits for the clock: what an end has left to do after a message goes
 /// on beside the next one, as it does without a clock.
 pub(crate) fn departures<W: Wire, const CHECK: bool>(
     wire: &mut W,

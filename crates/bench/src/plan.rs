@@ -35,7 +35,7 @@ impl Wait {
 /// How a provider's messages are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Send {
+pub enum SendMode {
     /// Small ones by value, without descriptor and completion; the others by descriptor.
     #[default]
     Auto,
@@ -43,12 +43,12 @@ pub enum Send {
     Descriptor,
 }
 
-impl Send {
+impl SendMode {
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Send::Auto => "auto",
-            Send::Descriptor => "descriptor",
+            SendMode::Auto => "auto",
+            SendMode::Descriptor => "descriptor",
         }
     }
 }
@@ -84,7 +84,7 @@ pub struct Settings {
     /// How receivers wait.
     pub wait: Wait,
     /// How a provider's messages are sent.
-    pub send: Send,
+    pub send: SendMode,
     /// When the receive of a ping-pong is posted again.
     pub repost: Repost,
     /// Os, Or, g and L of every variant beside its own values.
@@ -109,7 +109,7 @@ pub struct Settings {
     pub seed: u64,
     /// Settings of the providers.
     pub providers: Config,
-    /// The host where somebody listens, if the second process is to be there.
+    /// The host with a listening bench, if the second process is to be there.
     pub connect: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Settings {
             layers,
             sizes: Vec::new(),
             wait: Wait::Poll,
-            send: Send::Auto,
+            send: SendMode::Auto,
             repost: Repost::After,
             logp: false,
             cold: false,
@@ -203,7 +203,7 @@ pub(crate) struct Variant {
     /// How receivers wait.
     pub wait: Wait,
     /// How a provider's messages are sent.
-    pub send: Send,
+    pub send: SendMode,
     /// When the receive of a ping-pong is posted again.
     pub repost: Repost,
     /// Connections open; one of them is used.
@@ -220,13 +220,13 @@ impl Variant {
         self.args.get(name).copied().unwrap_or(0)
     }
 
-    /// The same with a number set.
+    /// The variant with a number set.
     pub(crate) fn with(mut self, name: &str, value: u64) -> Variant {
         self.args.insert(name.to_owned(), value);
         self
     }
 
-    /// The same as a point of a curve.
+    /// The variant as a point of a curve.
     pub(crate) fn on(mut self, series: &str, x: Option<f64>) -> Variant {
         (self.series, self.x) = (series.to_owned(), x);
         self
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spins_on_memory_refuses_one_core() {
+    fn layers_that_spin_on_memory_refuse_one_core() {
         let cpu = viaduct_os::cpu::allowed()[0];
         let mut settings = Settings::new(vec![Layer::Shm], [cpu, cpu]);
         settings.wait = Wait::Block;

@@ -118,7 +118,7 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
 #[inline(always)]
 pub(crate) fn sum_buffer(buffer: &Buffer, len: usize) -> u64 {
     // SAFETY: the buffer came back in a completion, so nothing is posted on it, and its region gives peers no right to
-    // write: nobody else touches the bytes until it is posted again.
+    // write: nothing else touches the bytes until it is posted again.
     sum(unsafe { &buffer.as_slice()[..len] })
 }
 
@@ -126,12 +126,12 @@ pub(crate) fn sum_buffer(buffer: &Buffer, len: usize) -> u64 {
 #[inline(always)]
 pub(crate) fn sum_lent(buffer: &Buffer, start: usize, len: usize) -> u64 {
     let bytes = &buffer.atomics()[start..start + len];
-    // SAFETY: in range. Both ends are this program and take turns: whoever calls this has seen the last word of a
+    // SAFETY: in range. Both ends are this program and take turns: the caller has seen the last word of a
     // write, and the peer writes these bytes again only after our answer.
     unsafe { sum_at(bytes.as_ptr().cast(), len) }
 }
 
-/// The same for `len` bytes from `start` on.
+/// Sums `len` bytes from `start` on.
 #[inline(always)]
 pub(crate) fn sum_part(buffer: &Buffer, start: usize, len: usize) -> u64 {
     // SAFETY: as in `sum_buffer`.
@@ -145,7 +145,7 @@ pub(crate) fn renew(descriptor: &mut Descriptor, buffer: usize, len: usize, valu
     renew_bytes(unsafe { &mut descriptor.as_mut_slice(buffer)[..len] }, value);
 }
 
-/// The same for private memory.
+/// Sums bytes of private memory.
 #[inline(always)]
 pub(crate) fn renew_bytes(bytes: &mut [u8], value: u8) {
     bytes.iter_mut().step_by(64).for_each(|byte| *byte = value);

@@ -72,7 +72,7 @@ pub struct Measurement {
     pub samples: usize,
     /// Operations in one timed sample; above 1 the percentiles are of means over so many operations.
     pub batch: u64,
-    /// The same median as nanoseconds for one message.
+    /// The median as nanoseconds for one message.
     pub ns_per_message: Option<f64>,
     /// How near the two cores were: smt, near, far, same (one core), or mixed.
     pub placement: String,

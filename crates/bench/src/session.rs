@@ -2,7 +2,7 @@
 //!
 //! The second process is this program again with a hidden verb. Its standard input is the control segment, so that no
 //! name and no descriptor number has to be agreed on. It dies with its parent, and [`Session`] kills it when dropped.
-//! On another host whoever listens there starts it; its standard input is then the connection, and it ends with that.
+//! On another host the bench that listens there starts it; its standard input is then the connection, and it ends with that.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -84,7 +84,7 @@ impl Session {
         })
     }
 
-    /// Has whoever listens at `host` start the second process.
+    /// Has the bench that listens at `host` start the second process.
     pub(crate) fn call(host: &str, settings: &Settings) -> Result<Session> {
         let token = viaduct_providers::ofi::job_token(&settings.providers.ofi)?;
         let mut link = Link::call(host, &token)?;

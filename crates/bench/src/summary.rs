@@ -299,7 +299,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_a_layer_lacks_is_a_line_with_the_reason() {
+    fn a_missing_ability_of_a_layer_is_a_line_with_the_reason() {
         let mut absent = measured(Layer::Fabric("ofi"), Vec::new());
         absent.missing = Some("no gathering".into());
         with_context(|context| {

@@ -39,7 +39,7 @@ impl Timer {
     }
 
     /// Lets time pass: asleep while there is plenty, so that the core is not owed to others, and awake towards the end,
-    /// so that whoever pauses has nothing to wake up from.
+    /// so that an end that pauses has nothing to wake up from.
     pub(crate) fn pause(&self, time: Duration) {
         const AWAKE: Duration = Duration::from_micros(500);
         let end = self.ticks() + self.to_ticks(time.as_nanos() as f64);

@@ -1,12 +1,19 @@
-//! The shortest ways through the library: a short message straight to who waits for it, and the answer straight out.
+//! Fast paths through the library: a short message straight to its reader, and the answer straight out.
 //!
 //! SOVIA, section 5.2. A socket is *calm* while nothing but messages can be expected of it: nothing came that was not
-//! read, nothing is held, nobody closes (`protocol/calm.rs`). A read that finds nothing finds that out; whoever gets hold of
-//! the socket for anything else ends it (`table.rs`), so that nothing has to be asked twice on these ways.
+//! read, nothing is held, neither end closes (`protocol/calm.rs`). A read that finds nothing finds that out; looking the
+//! socket up for anything else ends it (`table.rs`), so that the fast paths need not check these conditions again.
+//!
+//! ```text
+//!   read_fast ── calm, and the completion queue's quick look finds a message ──▶ into the reader's bytes
+//!     ├ read_found     the full look found a completion: once more, is it a message for this socket?
+//!     ├ read_queued    what came before and was not read (Engine::read); finds out whether the socket is calm
+//!     └ read_slowly    takes in completions of all sockets, one by one, until this one has something
+//! ```
 
 use viaduct_via::{Completion, Descriptor, Glance, Nic, Op};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Fast, Written};
 use crate::protocol::Connection;
 use crate::socket::{Outcome, Socket};
 use crate::table::SocketId;
@@ -17,51 +24,52 @@ use crate::wire::Packet;
 const LOOKS: usize = 64;
 
 impl Engine {
-    /// A read: what is there, or what comes with the next packets. Nothing in between but what it needs: a message that
-    /// is being waited for has its reader's whole attention. Whether nobody else has to hear of it comes along.
+    /// Fast path of a read: what is there, or what comes within [`LOOKS`] looks. `Wait` if nothing does.
     #[inline]
-    pub(crate) fn read_next(&mut self, id: SocketId, into: &mut [u8]) -> (Outcome, bool) {
+    pub(crate) fn read_fast(&mut self, id: SocketId, into: &mut [u8]) -> Fast<Outcome> {
         if self.sockets.get_calm(id).is_none() {
-            match self.read_first(id, into) {
+            match self.read_queued(id, into) {
                 Outcome::Wait => {}
-                outcome => return (outcome, false),
+                outcome => return Fast::ordinary(outcome),
             }
         }
-        let Some(socket) = self.sockets.get_calm(id) else { return (self.read_on(id, None, into), false) };
+        let Some(socket) = self.sockets.get_calm(id) else {
+            return Fast::ordinary(self.read_slowly(id, None, into));
+        };
         if socket.begin_reading(&mut self.nic) {
             self.note_stuck(id);
-            return (self.read_on(id, None, into), false);
+            return Fast::ordinary(self.read_slowly(id, None, into));
         }
-        let mut alone = true;
+        let mut is_quiet = true;
         for _ in 0..LOOKS {
             match self.nic.glance_cq(self.cq) {
                 Glance::Message(message) => {
                     if !socket.takes_calmly(&message, into) {
-                        return (self.read_on(id, Some(message), into), false);
+                        return Fast::ordinary(self.read_slowly(id, Some(message), into));
                     }
                     self.handled += 1;
                     let len = message.length as usize;
                     if socket.post_later(&mut self.nic, message.descriptor) {
                         self.note_stuck(id);
-                        alone = false;
+                        is_quiet = false;
                     }
-                    return (Outcome::Done(len), alone);
+                    return Fast { result: Outcome::Done(len), is_quiet };
                 }
                 Glance::Nothing => {}
                 Glance::Unsure(closer) => {
-                    alone = false;
+                    is_quiet = false;
                     if let Ok(Some(completion)) = self.nic.poll_cq_closely(self.cq, closer) {
-                        return (self.read_closely(id, completion, into), false);
+                        return Fast::ordinary(self.read_found(id, completion, into));
                     }
                 }
             }
         }
-        (Outcome::Wait, false)
+        Fast::ordinary(Outcome::Wait)
     }
 
-    /// The same for what took a closer look to be found: several streams have messages, or it is something else.
+    /// Reads after the full look at the queue found a completion: several streams have messages, or it is no message.
     #[inline(never)]
-    fn read_closely(&mut self, id: SocketId, completion: Completion, into: &mut [u8]) -> Outcome {
+    fn read_found(&mut self, id: SocketId, completion: Completion, into: &mut [u8]) -> Outcome {
         let message = completion.op == Op::Receive && completion.status.is_success();
         if let Some(socket) = self.sockets.get_calm(id).filter(|_| message)
             && socket.takes_calmly(&completion, into)
@@ -73,12 +81,12 @@ impl Engine {
             }
             return Outcome::Done(len);
         }
-        self.read_on(id, Some(completion), into)
+        self.read_slowly(id, Some(completion), into)
     }
 
-    /// What is there already. If that is nothing, only messages may be expected from now on, unless something else goes on.
+    /// Reads what came before. If that is nothing, finds out whether the socket is calm from now on.
     #[inline(never)]
-    fn read_first(&mut self, id: SocketId, into: &mut [u8]) -> Outcome {
+    fn read_queued(&mut self, id: SocketId, into: &mut [u8]) -> Outcome {
         let outcome = self.read(id, into, false);
         if outcome == Outcome::Wait
             && let Some(socket) = self.sockets.get_mut(id)
@@ -88,14 +96,14 @@ impl Engine {
         outcome
     }
 
-    /// What came or comes is not a message that goes straight to its reader.
+    /// Takes in `came` and what comes next, for whichever socket, and reads as soon as this one has something.
     #[inline(never)]
-    fn read_on(&mut self, id: SocketId, mut came: Option<Completion>, into: &mut [u8]) -> Outcome {
+    fn read_slowly(&mut self, id: SocketId, mut came: Option<Completion>, into: &mut [u8]) -> Outcome {
         for _ in 0..LOOKS {
             let next = || self.nic.poll_cq(self.cq).ok().flatten();
             if let Some(completion) = came.take().or_else(next) {
                 self.take_in(completion);
-                let outcome = self.read_first(id, into);
+                let outcome = self.read_queued(id, into);
                 if outcome != Outcome::Wait {
                     return outcome;
                 }
@@ -104,34 +112,36 @@ impl Engine {
         Outcome::Wait
     }
 
-    /// A write, which is mostly a request that goes by value, at once, or joins others that are held. Whether the service
-    /// thread has to be told of a timer, and whether nobody else has to hear of it, come along.
+    /// Fast path of a write: mostly a request that goes by value, at once, or joins others that are held.
     #[inline]
-    pub(crate) fn write_next(&mut self, id: SocketId, bytes: &[u8]) -> ((Outcome, bool), bool) {
-        let written = (Outcome::Done(bytes.len()), false);
+    pub(crate) fn write_fast(&mut self, id: SocketId, bytes: &[u8]) -> Fast<Written> {
+        let written = Written { outcome: Outcome::Done(bytes.len()), started_timer: false };
         let Some(socket) = self.sockets.get_calm(id) else {
             let held = self.sockets.get_held(id).is_some_and(|socket| socket.hold_more(bytes));
-            return if held { (written, true) } else { (self.write(id, bytes), false) };
+            return match held {
+                true => Fast { result: written, is_quiet: true },
+                false => Fast::ordinary(self.write(id, bytes)),
+            };
         };
         if bytes.is_empty() || bytes.len() > socket.alone {
-            return (self.write(id, bytes), false);
+            return Fast::ordinary(self.write(id, bytes));
         }
         let Some(packet) = socket.conn.as_mut().and_then(Connection::send_calmly) else {
-            return (self.write(id, bytes), false);
+            return Fast::ordinary(self.write(id, bytes));
         };
         if self.nic.send_inline(socket.vi, bytes, Some(packet.encode())).is_err() {
-            return (self.write_after_all(id, packet, bytes), false);
+            return Fast::ordinary(self.write_after_all(id, packet, bytes));
         }
         let stuck = socket.post_the_rest(&mut self.nic);
         if stuck {
             self.note_stuck(id);
         }
-        (written, !stuck)
+        Fast { result: written, is_quiet: !stuck }
     }
 
-    /// The same for a packet that was to go at once, and something is in its way.
+    /// Sends a packet that the protocol has counted already, where sending it at once failed.
     #[cold]
-    fn write_after_all(&mut self, id: SocketId, packet: Packet, bytes: &[u8]) -> (Outcome, bool) {
+    fn write_after_all(&mut self, id: SocketId, packet: Packet, bytes: &[u8]) -> Written {
         if let Some(socket) = self.sockets.get_mut(id) {
             socket.send(&mut self.nic, packet, bytes);
             socket.post_the_rest(&mut self.nic);
@@ -139,7 +149,7 @@ impl Engine {
                 self.note_stuck(id);
             }
         }
-        (Outcome::Done(bytes.len()), false)
+        Written { outcome: Outcome::Done(bytes.len()), started_timer: false }
     }
 }
 

@@ -34,7 +34,7 @@ pub struct Config {
     /// Rings up to so many bytes together are made when connections come about; others when a peer first has more to say
     /// than fits into a message, and they are shorter.
     pub ring_memory: usize,
-    /// Who takes packets in.
+    /// Which thread takes packets in.
     pub handling: Handling,
     /// How calls wait.
     pub waiting: Waiting,
@@ -58,7 +58,7 @@ pub enum Path {
     Ring,
 }
 
-/// Who takes packets in (section 3.1.2).
+/// Which thread takes packets in (section 3.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
     /// The threads of the application, inside their calls.
@@ -81,7 +81,7 @@ pub enum Waiting {
 pub enum Step {
     /// One packet under way, taken in by the application.
     Single,
-    /// The same, taken in by a handler thread.
+    /// One packet under way, taken in by a handler thread.
     Handler,
     /// A window of packets.
     FlowCtrl,
@@ -193,7 +193,7 @@ impl Config {
     /// out for more than t packets, so there are w/(t+1) of them, and usually one fewer than the paper counts. The
     /// FINACK, which the paper leaves out, takes its place; where there is none left over, one descriptor is added.
     ///
-    /// An end with a ring is asked for it once. Who has one acknowledges a quarter of it at the latest, opens its window
+    /// An end with a ring is asked for it once. An end that has one acknowledges a quarter of it at the latest, opens its window
     /// once, and says once where its ring is.
     pub fn descriptors(ours: &Greeting, peer: &Greeting) -> usize {
         let acks = |window: u32, threshold: u32| window / (threshold + 1);

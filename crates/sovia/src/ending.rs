@@ -22,7 +22,7 @@ pub(crate) fn remember(owner: &Arc<Owner>) {
 }
 
 extern "C" fn finish_all() {
-    // Whoever has it is opening a library, while the process exits.
+    // Held by a thread that opens a library while the process exits.
     let Ok(mut open) = OPEN.try_lock() else { return };
     let open = std::mem::take(&mut *open);
     open.iter().filter_map(Weak::upgrade).for_each(|library| {

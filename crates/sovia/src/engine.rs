@@ -23,13 +23,13 @@ use crate::socket::{Outcome, Socket};
 use crate::table::{SocketId, Table};
 use crate::wire::{Greeting, RING_LEN};
 
-/// Most packets taken in by one call, so that whoever waits for the lock gets it.
+/// Most packets taken in by one call, so that another thread that waits for the lock gets it.
 const BATCH: usize = 64;
 
 /// What is held goes after one tick at least and two at most.
 const TICKS: u32 = 2;
 
-/// An address somebody listens on, with connections nobody has fetched yet.
+/// An address that a listener of the application has, with connections that wait for accept.
 pub(crate) struct Port {
     at: Listener,
     backlog: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Port {
     pub(crate) waiter: Option<Waker>,
 }
 
-/// Who has to be told when the engine is let go.
+/// What has to be woken when the engine is let go.
 pub(crate) struct News {
     /// Threads that sleep.
     pub(crate) wake: bool,
@@ -46,6 +46,29 @@ pub(crate) struct News {
     pub(crate) poke: bool,
     /// Tasks that wait for connections.
     pub(crate) tasks: Vec<Waker>,
+}
+
+/// How a write went.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    pub(crate) outcome: Outcome,
+    /// The timer of combining has just been started: the service thread has to be poked when the engine is let go.
+    pub(crate) started_timer: bool,
+}
+
+/// What a fast path has done.
+pub(crate) struct Fast<T> {
+    pub(crate) result: T,
+    /// No other thread and no task has to be woken for it.
+    pub(crate) is_quiet: bool,
+}
+
+impl<T> Fast<T> {
+    /// The ordinary way was taken, so others may have to be woken.
+    #[inline(always)]
+    pub(crate) fn ordinary(result: T) -> Fast<T> {
+        Fast { result, is_quiet: false }
+    }
 }
 
 pub(crate) struct Engine {
@@ -85,7 +108,7 @@ pub(crate) struct Engine {
     pub(crate) handled: u64,
     /// Packets that left from lent memory, of sockets that are gone.
     lent: u64,
-    /// The NIC's descriptor, once somebody has asked for it (`watch.rs`).
+    /// The NIC's descriptor, once a program has asked for it (`watch.rs`).
     pub(crate) pollable: Option<Arc<OwnedFd>>,
 }
 
@@ -190,25 +213,24 @@ impl Engine {
     pub(crate) fn read(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
         let Some(socket) = self.sockets.get_mut(id) else { return Outcome::Failed(ErrorKind::NotConnected) };
         let outcome = socket.read(&mut self.nic, &mut self.pool, into, peek);
-        // What was held, or an acknowledgement: the peer may wait for it, and nobody call again.
+        // What was held, or an acknowledgement: the peer may wait for it, and the application need not call again.
         if socket.out.stuck {
             self.note_stuck(id);
         }
         outcome
     }
 
-    /// A write. Whether the service thread has to be told of a timer comes along.
+    /// A write.
     #[inline(never)]
-    pub(crate) fn write(&mut self, id: SocketId, bytes: &[u8]) -> (Outcome, bool) {
-        let Some(mut socket) = self.sockets.get_mut(id) else {
-            return (Outcome::Failed(ErrorKind::NotConnected), false);
-        };
+    pub(crate) fn write(&mut self, id: SocketId, bytes: &[u8]) -> Written {
+        let gone = Written { outcome: Outcome::Failed(ErrorKind::NotConnected), started_timer: false };
+        let Some(mut socket) = self.sockets.get_mut(id) else { return gone };
         if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
             // Where its ring is, the peer usually says unasked.
             self.handle();
             match self.sockets.get_mut(id) {
                 Some(again) => socket = again,
-                None => return (Outcome::Failed(ErrorKind::NotConnected), false),
+                None => return gone,
             }
         }
         let (outcome, timer) = socket.write(&mut self.nic, bytes);
@@ -216,7 +238,7 @@ impl Engine {
         if socket.out.stuck {
             self.note_stuck(id);
         }
-        (outcome, timer && self.start_timer(id))
+        Written { outcome, started_timer: timer && self.start_timer(id) }
     }
 
     /// Whether threads that sleep have to look again: something came, or they may have missed it.
@@ -232,7 +254,7 @@ impl Engine {
     }
 
     /// How packets come to the end of a connection: into a ring where peers write into this memory at once, as messages
-    /// elsewhere, unless somebody has said otherwise (docs/adr/0016).
+    /// elsewhere, unless the settings say otherwise (docs/adr/0016).
     fn greeting(&self, direct: bool) -> Greeting {
         let ring = match self.config.path {
             Path::Auto => direct,
@@ -423,7 +445,7 @@ impl Engine {
         (self.config.timer / TICKS).as_nanos() as u64
     }
 
-    /// Sends what has waited long enough, and cuts off who does not answer.
+    /// Sends what has waited long enough, and cuts off closed connections whose peers do not answer.
     pub(crate) fn expire(&mut self) {
         let now = clock::now_ns();
         if self.tick_at.is_some_and(|at| at <= now) {

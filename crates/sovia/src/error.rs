@@ -25,7 +25,7 @@ pub enum Error {
     /// The one at the other end speaks something else, or another version.
     #[error("{address} does not speak this protocol: {why}; both ends need the same version of the library")]
     Greeting {
-        /// Who.
+        /// The other end.
         address: String,
         /// What was wrong with its greeting.
         why: &'static str,

@@ -77,7 +77,7 @@ pub const KNOBS: &[Knob<Config>] = &[
     Knob {
         name: "sovia.handling",
         env: "VIADUCT_SOVIA_HANDLING",
-        help: "who takes packets in: single (the threads of the application) or handler (a thread of its own)",
+        help: "which thread takes packets in: single (those of the application) or handler (a thread of its own)",
         purpose: Purpose::Figures,
         show: |c| chosen(&c.handling, HANDLINGS),
         set: |c, text| choose(text, HANDLINGS).map(|chosen| c.handling = chosen),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_set() {
+    fn a_value_that_is_shown_can_be_set() {
         for config in [Config::default(), Config::step(crate::Step::Handler)] {
             let mut copy = Config { waiting: Waiting::Polling, ..Config::default() };
             for knob in KNOBS {

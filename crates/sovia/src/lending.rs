@@ -79,7 +79,7 @@ impl Engine {
             self.handle();
         }
         let Some(socket) = self.sockets.get_mut(id) else { return Some(()) };
-        // Of a send that is done at once nobody rings, and a handler thread may sleep.
+        // A send that is done at once rings no bell, and a handler thread may sleep.
         socket.reap(&mut self.nic);
         if socket.out.loan.as_ref().is_some_and(|loan| loan.under_way > 0) {
             return None;

@@ -17,13 +17,13 @@ use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
 use crate::address;
 use crate::config::{Config, Handling, Waiting};
 use crate::ending;
-use crate::engine::{Engine, News};
+use crate::engine::{Engine, Fast, News};
 use crate::error::Error;
 use crate::listener::Listener;
 use crate::service;
 use crate::stream::Stream;
 
-/// How long a connection may take to come about where nobody says otherwise.
+/// How long a connection may take to come about unless the caller says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long an exit handler waits for locks of the library before it takes them for held by its own thread.
@@ -50,10 +50,10 @@ pub(crate) struct Shared {
     /// Costs next to nothing while one thread makes nearly all calls.
     engine: Turn<Engine>,
     pub(crate) sleepers: Sleepers,
-    /// With a handler thread: how often it had news, for those who wait for them.
+    /// With a handler thread: how often it had news, for threads that wait for them.
     changes: Mutex<u64>,
     changed: Condvar,
-    /// Those who wait for the pollable descriptor (`watch.rs`). Changed under the lock.
+    /// Holders of a `Watch`, which wait for the pollable descriptor (`watch.rs`). Changed under the lock.
     pub(crate) watchers: AtomicU32,
     pub(crate) handling: Handling,
     pub(crate) wait: WaitConfig,
@@ -120,7 +120,7 @@ impl Sovia {
         self.connect_timeout(address, CONNECT_LIMIT)
     }
 
-    /// The same within a time of one's own.
+    /// Connects, or fails when the time is over.
     pub fn connect_timeout(&self, address: &str, limit: Duration) -> Result<Stream, Error> {
         let peer = address::parse(address)?;
         let shared = &self.0.shared;
@@ -205,25 +205,25 @@ impl Shared {
         self.engine.enter_unless_inside(BUSY_LIMIT)
     }
 
-    /// Lets the engine go, and wakes those who may wait for what was done.
+    /// Lets the engine go, and wakes threads and tasks that may wait for what was done.
     pub(crate) fn release(&self, mut engine: TurnGuard<'_, Engine>) {
         let news = engine.take_news();
         drop(engine);
         self.tell(news);
     }
 
-    /// Does something with the engine, and wakes those who may wait for it.
+    /// Does something with the engine, and wakes threads and tasks that may wait for it.
     #[inline(always)]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        self.with_shortly(|engine| (work(engine), false))
+        self.with_fast_path(|engine| Fast::ordinary(work(engine)))
     }
 
-    /// The same for what may be so short that nobody else has to hear of it: whether it was comes along.
+    /// Does something with the engine by a fast path, and wakes threads and tasks unless it was quiet.
     #[inline(always)]
-    pub(crate) fn with_shortly<T>(&self, work: impl FnOnce(&mut Engine) -> (T, bool)) -> T {
+    pub(crate) fn with_fast_path<T>(&self, work: impl FnOnce(&mut Engine) -> Fast<T>) -> T {
         let (result, news) = self.engine.with(|engine| {
-            let (result, short) = work(engine);
-            (result, if short { None } else { Some(engine.take_news()) })
+            let Fast { result, is_quiet } = work(engine);
+            (result, if is_quiet { None } else { Some(engine.take_news()) })
         });
         if let Some(news) = news {
             self.tell(news);
@@ -291,8 +291,8 @@ impl Shared {
         policy.wait(deadline, poll, &self.sleepers)
     }
 
-    /// Looks, and takes packets in until there is an answer or so many looks bring nothing more. Nobody rings again for what
-    /// is left when a thread goes to sleep.
+    /// Looks, and takes packets in until there is an answer or so many looks bring nothing more. No bell rings again for
+    /// packets that are left when a thread goes to sleep.
     #[inline(always)]
     pub(crate) fn poll_once<T>(
         engine: &mut Engine,
@@ -309,7 +309,7 @@ impl Shared {
         }
     }
 
-    /// The same for who does not wait, and looks again when others have had their turn: one look is enough.
+    /// Looks once, for a caller that does not wait and calls again when others have had their turn.
     pub(crate) fn poll_now<T>(&self, mut poll: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
         self.with(|engine| Self::poll_once(engine, 1, &mut poll))
     }

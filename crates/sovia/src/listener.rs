@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::library::Owner;
 use crate::stream::Stream;
 
-/// Takes connections at one address. Dropped, it takes no more, and those nobody fetched are closed.
+/// Takes connections at one address. Dropped, it takes no more, and those that were not accepted are closed.
 pub struct Listener {
     owner: Arc<Owner>,
     port: usize,
@@ -45,7 +45,7 @@ impl Listener {
         self.accept_until(Some(clock::now_ns().saturating_add(limit.as_nanos() as u64)))
     }
 
-    /// Whether accept returns at once if nobody is there.
+    /// Whether accept returns at once if no connection waits.
     pub fn set_nonblocking(&self, on: bool) {
         self.nonblocking.store(on, Ordering::Relaxed);
     }

@@ -199,7 +199,7 @@ impl Socket {
         }
         self.reap(nic);
         // By a descriptor, which keeps its turn. Out of a buffer: an RDMA write is done when the peer has said so, and
-        // whoever lends would wait for that.
+        // a writer that lends its memory would wait for that.
         let Some(free) = self.free_buffer(nic) else { return self.broke() };
         let mut write = Descriptor::rdma_write(free.into_buffer(), to).context(self.id.0);
         write.write(0, 0, bytes);
@@ -251,7 +251,7 @@ impl Socket {
         self.hand_over(nic, descriptor);
     }
 
-    /// Posts a send. It may have to wait, for a mapping or for room, and nobody else may come by.
+    /// Posts a send. It may have to wait, for a mapping or for room, without any further call: then it is stuck.
     fn hand_over(&mut self, nic: &mut Nic, descriptor: Descriptor) {
         if nic.post_send(self.vi, descriptor).is_err() {
             return self.broke();

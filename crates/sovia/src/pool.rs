@@ -26,7 +26,7 @@ impl Pool {
         Pool { free: Vec::new(), ring: config.ring, unasked: config.ring_memory, rings: 0 }
     }
 
-    /// Whether there is memory for a ring that nobody has asked for yet.
+    /// Whether there is memory for a ring that the peer has not asked for.
     pub(crate) fn has_ring_to_spare(&self) -> bool {
         self.rings + self.ring <= self.unasked
     }

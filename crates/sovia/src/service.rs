@@ -1,8 +1,8 @@
 //! The threads of the library: one service thread, and a handler thread where that was asked for.
 //!
 //! SOVIA, sections 3.1.2, 3.2.3 and 3.3. The service thread is the paper's connection thread (it accepts connections that
-//! nobody has called accept() for), its close thread (it takes packets in while no socket is open and some are closing)
-//! and the timer of combining. It is parked otherwise, which costs those who send nothing: nobody rings for it. Only as
+//! the application has not asked for), its close thread (it takes packets in while no socket is open and some are closing)
+//! and the timer of combining. It is parked otherwise, which costs senders nothing: no bell rings for it. Only as
 //! close thread does it sleep on the bell, and a connection that comes about wakes it from there.
 
 use std::sync::atomic::Ordering;

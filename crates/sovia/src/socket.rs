@@ -51,8 +51,8 @@ pub(crate) struct Socket {
     recvq: VecDeque<Incoming>,
     /// A receive that was read and is posted when its reader has said what it has to say, or reads again.
     pub(crate) unposted: Option<Descriptor>,
-    /// Nothing but messages can be expected, and a short request goes at once: `calm.rs`. Who gets hold of the socket in any
-    /// other way than by that puts an end to it.
+    /// Nothing but messages can be expected, and a short request goes at once: `calm.rs`. Looking the socket up in any other
+    /// way clears it (`Table::get_mut`).
     pub(crate) calm: bool,
     /// Longest request that goes at once.
     pub(crate) alone: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Socket {
     pub(crate) peer: NetAddress,
     /// The tick of the timer at which something was first held.
     pub(crate) held_at: Option<u64>,
-    /// Whether the engine's list of those who hold something has it.
+    /// Whether the engine's list of sockets that hold something has it.
     pub(crate) listed: bool,
     /// When a closed connection is cut off, on the clock of `os`.
     pub(crate) cut_at: Option<u64>,
@@ -143,7 +143,7 @@ impl Socket {
         let len = completion.length as usize;
         let packet = completion.immediate.and_then(Packet::decode);
         let Some(packet) = packet.filter(|_| completion.status.is_success()) else {
-            // Flushed, or sent by somebody who does not speak the protocol.
+            // Flushed, or sent by a peer that does not speak the protocol.
             return self.broke();
         };
         let written = completion.op == Op::RemoteRdmaWrite;

@@ -15,7 +15,7 @@ use viaduct_via::NetAddress;
 
 use crate::address;
 use crate::config::{Handling, Path};
-use crate::engine::Engine;
+use crate::engine::{Engine, Written};
 use crate::library::Owner;
 use crate::socket::Outcome;
 use crate::table::SocketId;
@@ -64,7 +64,7 @@ impl Stream {
         self.0.with(work)
     }
 
-    /// The same stream once more, for another thread.
+    /// Another handle on this stream, for another thread.
     pub fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream(self.0.clone()))
     }
@@ -153,7 +153,7 @@ impl Stream {
         Ok(self.0.linger.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos))
     }
 
-    /// Who is at the other end.
+    /// The address of the other end.
     pub fn peer_addr(&self) -> String {
         address::display(&self.0.peer)
     }
@@ -186,7 +186,7 @@ impl Handle {
         let waits = !self.nonblocking.load(Ordering::Relaxed);
         if waits && !peek && self.owner.shared.handling == Handling::Single {
             // An answer that is on its way comes before the machinery of waiting is set up.
-            match self.owner.shared.with_shortly(|engine| engine.read_next(self.id, into)) {
+            match self.owner.shared.with_fast_path(|engine| engine.read_fast(self.id, into)) {
                 Outcome::Done(n) => return Ok(n),
                 Outcome::Failed(kind) => return Err(kind.into()),
                 Outcome::Wait => {}
@@ -201,21 +201,22 @@ impl Handle {
         if bytes.len() > self.lend_from { self.transmit_lent(bytes) } else { self.transmit_copied(bytes) }
     }
 
-    /// The same for bytes that may change afterwards.
+    /// Takes all of `bytes` by copying them, so that they may change afterwards.
     #[inline]
     pub(crate) fn transmit_copied(&self, bytes: &[u8]) -> io::Result<usize> {
-        let (outcome, timer) = self.owner.shared.with_shortly(|engine| engine.write_next(self.id, bytes));
+        let Written { outcome, started_timer } =
+            self.owner.shared.with_fast_path(|engine| engine.write_fast(self.id, bytes));
         match outcome {
-            Outcome::Done(n) if n == bytes.len() && !timer => Ok(n),
+            Outcome::Done(n) if n == bytes.len() && !started_timer => Ok(n),
             Outcome::Failed(kind) => Err(kind.into()),
-            Outcome::Done(n) => self.transmit_rest(bytes, n, timer),
-            Outcome::Wait => self.transmit_rest(bytes, 0, timer),
+            Outcome::Done(n) => self.transmit_rest(bytes, n, started_timer),
+            Outcome::Wait => self.transmit_rest(bytes, 0, started_timer),
         }
     }
 
-    /// The same, after the first `done` bytes.
-    fn transmit_rest(&self, bytes: &[u8], mut done: usize, timer: bool) -> io::Result<usize> {
-        if timer {
+    /// Takes what follows the first `done` bytes. `started_timer` is of the write that took those.
+    fn transmit_rest(&self, bytes: &[u8], mut done: usize, started_timer: bool) -> io::Result<usize> {
+        if started_timer {
             self.owner.shared.poke();
         }
         if done == bytes.len() {
@@ -224,9 +225,9 @@ impl Handle {
         loop {
             let mut tell = false;
             let result = self.wait(&self.writing, &self.write_timeout, |engine| {
-                let (outcome, timer) = engine.write(self.id, &bytes[done..]);
-                tell |= timer;
-                outcome
+                let written = engine.write(self.id, &bytes[done..]);
+                tell |= written.started_timer;
+                written.outcome
             });
             if tell {
                 self.owner.shared.poke();

@@ -1,5 +1,5 @@
 //! The table of sockets (`sockdes[]` of figure 6). A number is never used twice, so that a packet for a socket that is
-//! gone finds nobody.
+//! gone finds none.
 
 use crate::socket::Socket;
 

@@ -69,7 +69,7 @@ impl Sockets {
         self.call(address, |sovia, address| sovia.connect(address)).await
     }
 
-    /// The same within a time of one's own.
+    /// Connects, or fails when the time is over.
     pub async fn connect_timeout(&self, address: &str, limit: Duration) -> io::Result<Stream> {
         self.call(address, move |sovia, address| sovia.connect_timeout(address, limit)).await
     }
@@ -115,7 +115,7 @@ impl Listener {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    /// The same for those who poll. The last one who asked is woken.
+    /// The next connection, for a task that polls. Of several tasks the one that asked last is woken.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         let next = || unless_blocked(self.inner.accept());
         let found = next().or_else(|| {

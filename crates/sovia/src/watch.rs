@@ -1,7 +1,7 @@
 //! Waiting for several streams, and for other descriptors beside them: the pollable descriptor of the library, and what is
 //! ready. For event loops, `poll()` and the tokio face.
 //!
-//! One descriptor stands for everything on the NIC. Whoever waits holds a [`Watch`], looks once more, and then polls the
+//! One descriptor stands for everything on the NIC. A thread that waits holds a [`Watch`], looks once more, and polls the
 //! descriptor; several threads may do so. It stays readable until the last of them has left, because what one of them
 //! clears another could miss.
 
@@ -57,7 +57,7 @@ impl Sovia {
         Ok(Watch { owner: owner.clone(), fd })
     }
 
-    /// Takes in what came, for all streams. The calls of streams do so too; this is for who watches and calls none.
+    /// Takes in what came, for all streams. The calls of streams do so too; this is for a program that watches and calls none.
     pub fn progress(&self) {
         let shared = &self.owner().shared;
         let mut engine = shared.lock();
@@ -84,7 +84,7 @@ impl Drop for Watch {
 }
 
 impl Shared {
-    /// Something was done that nobody rings for.
+    /// Something was done that rings no bell.
     #[inline]
     pub(crate) fn tell_watchers(&self) {
         if self.watchers.load(Ordering::SeqCst) > 0 {

@@ -1,7 +1,7 @@
 //! What travels: the packet type in the immediate data, and the greeting in the private data of the connection.
 //!
 //! SOVIA, section 4.2: the type needs no memory of its own. `docs/protocols/sovia.md` has the layout. Whatever does not
-//! read as one of these came from somebody who does not speak the protocol.
+//! read as one of these came from a peer that does not speak the protocol.
 
 /// Widest window: what fits into the acknowledgement field, with room to spare.
 pub const MAX_WINDOW: u32 = 4096;
@@ -41,7 +41,7 @@ pub struct Packet {
     pub kind: Kind,
     /// How many packets of the other direction are acknowledged by it.
     pub acks: u32,
-    /// Whoever sent it reads no more. Only a FIN says so.
+    /// The sender reads no more. Only a FIN says so.
     pub deaf: bool,
 }
 
@@ -152,7 +152,7 @@ const OPEN: u32 = 4;
 /// Where a ring lies, as a RING packet tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingAt {
-    /// Address in the memory of who offers it.
+    /// Address in the memory of the end that offers it.
     pub addr: u64,
     /// Its handle there.
     pub handle: u32,

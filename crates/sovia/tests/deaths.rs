@@ -168,11 +168,11 @@ fn survive(who: &str, child: &Program, survivor: fn(&Sovia, &AtomicBool)) {
 }
 
 #[test]
-fn who_asks_dies_whenever_it_likes() {
+fn the_asking_end_may_die_at_any_step() {
     survive("clients", &TALKER, serve);
 }
 
 #[test]
-fn who_answers_dies_whenever_it_likes() {
+fn the_answering_end_may_die_at_any_step() {
     survive("servers", &SERVER, talk_until);
 }

@@ -121,7 +121,7 @@ fn the_descriptor_is_readable_after_news() {
 }
 
 #[test]
-fn what_was_set_can_be_asked() {
+fn settings_of_a_stream_can_be_asked() {
     let (a, _b) = World::new("loopback").pair(&small());
     let time = Some(Duration::from_millis(70));
     assert_eq!(

@@ -130,7 +130,7 @@ fn a_stopped_peer_costs_time_and_no_bytes() {
 }
 
 #[test]
-fn nobody_there_is_an_error_at_once() {
+fn an_address_without_listener_is_an_error_at_once() {
     for name in WORLDS {
         let _watchdog = Watchdog::arm(LIMIT, "connect to nobody");
         let world = World::new(name);

@@ -202,7 +202,7 @@ fn a_cut_link_ends_both_ends() {
 }
 
 #[test]
-fn nobody_on_another_host_is_an_error() {
+fn an_address_without_listener_on_another_host_is_an_error() {
     let _watchdog = Watchdog::arm(LIMIT, "nobody there");
     let Some(scene) = scene("ofi:tcp") else { return };
     let to = [

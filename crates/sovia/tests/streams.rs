@@ -83,7 +83,7 @@ fn a_ping_pong_needs_no_timer() {
 }
 
 #[test]
-fn what_is_held_goes_when_the_timer_is_over() {
+fn held_bytes_go_when_the_timer_is_over() {
     let config = Config { timer: Duration::from_millis(20), ..Config::default() };
     everywhere("timer", &hasty(&config), |mut a, mut b| {
         a.write_all(b"small").unwrap();

@@ -103,7 +103,7 @@ const OTHERS: &[Other] = &[
     Other(
         "launch.silence",
         "VIADUCT_SILENCE",
-        "2",
+        "2.5",
         Purpose::Use,
         "seconds of silence after which launcher and hosts take each other for lost (launch --silence)",
     ),
@@ -115,6 +115,13 @@ const OTHERS: &[Other] = &[
         "random",
         Purpose::Figures,
         "seed of the random programs among the tests",
+    ),
+    Other(
+        "test.fuzz-seed",
+        "VIADUCT_FUZZ_SEED",
+        "random",
+        Purpose::Figures,
+        "seed of the inputs for parsers",
     ),
 ];
 

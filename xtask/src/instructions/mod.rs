@@ -29,9 +29,9 @@ use compare::{compare, table};
 
 /// Packages, their examples that are counted, and the files beside these.
 const COUNTED: &[(&str, &str, &str)] = &[
-    ("viaduct-providers", "instructions", "crates/providers/examples/instructions/baselines.txt"),
-    ("viaduct-sovia", "instructions", "crates/sovia/examples/instructions/baselines.txt"),
-    ("viaduct-vipl", "instructions", "capi/vipl/examples/instructions/baselines.txt"),
+    ("viaduct-providers", "count_via", "crates/providers/examples/count_via/baselines.txt"),
+    ("viaduct-sovia", "count_streams", "crates/sovia/examples/count_streams/baselines.txt"),
+    ("viaduct-vipl", "count_vipl", "capi/vipl/examples/count_vipl/baselines.txt"),
 ];
 /// What `cargo build` makes without further words.
 const DEFAULTS: [&str; 3] = ["viaduct", "viaduct-libsovia", "viaduct-vipl"];

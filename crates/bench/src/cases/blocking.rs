@@ -2,7 +2,7 @@
 //!
 //! Before it sleeps the call looks for a while; how long is the axis. What is gained is CPU time, which is told beside
 //! the latency. Messages that come after a pause find a receiver that sleeps, unless it looks longer than the pause: a
-//! further axis. With `--cpus A,A` both ends share a core: whoever looks then keeps the other from working.
+//! further axis. With `--cpus A,A` both ends share a core: the end that spins then keeps the other from working.
 
 use std::time::Duration;
 

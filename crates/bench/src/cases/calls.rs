@@ -54,7 +54,7 @@ fn points(settings: &Settings, _: &[usize]) -> Result<Vec<Point>> {
         of("connect-first", None, 16, 1),
     ]
     .concat();
-    // Whoever names sizes means those of the regions.
+    // Sizes on the command line are those of the regions.
     let named: Vec<u64> = settings.sizes.iter().map(|size| (*size).max(1) as u64).collect();
     let regions = if named.is_empty() { settings.places(REGIONS, QUICK) } else { &named };
     for bytes in regions {

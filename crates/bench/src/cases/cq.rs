@@ -60,7 +60,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         };
         let all = counts.iter().flat_map(|count| [(count, "queue"), (count, "cq")]);
         let mut variants: Vec<Variant> = all.flat_map(of).collect();
-        // Whoever asks for numbers of queues asks for one that is active.
+        // Numbers of queues on the command line are for one that is active.
         let busy = if settings.connections.is_empty() { settings.places(ACTIVE, FEWEST_ACTIVE) } else { &[] };
         for count in busy {
             for (series, cq) in [("active-queue", 0), ("active-cq", 1)] {
@@ -68,7 +68,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
                 variants.extend(by_descriptor(settings, &active::active(shape.with("cq", cq), *count)));
             }
         }
-        // Nobody can sleep on many queues at once, and one core has no room for two that spin.
+        // A thread cannot sleep on many queues at once, and one core has no room for two ends that spin.
         variants.retain(|v| v.series != "active-queue" || !settings.one_core());
         Point { size: *size, variants }
     };

@@ -27,7 +27,7 @@ pub(super) const CASE: Case = Case {
 };
 
 fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
-    // Whoever compares with TCP wants both: the usual blocking calls, and TCP that spins as we do.
+    // A comparison with TCP needs both: the usual blocking calls, and TCP that spins as we do.
     let layers = match settings.wait {
         Wait::Poll if !settings.one_core() => with_extra(&settings.layers, Layer::Tcp, Layer::TcpSpin),
         _ => settings.layers.clone(),

@@ -35,7 +35,7 @@ use crate::layers::ofi::Site;
 use crate::layers::via::Place;
 use crate::layers::{Layer, cold};
 use crate::loops::End;
-use crate::plan::{Motion, Point, Repost, Send, Settings, Variant, Wait};
+use crate::plan::{Motion, Point, Repost, SendMode, Settings, Variant, Wait};
 use crate::schema::{Line, Measurement};
 use crate::size;
 
@@ -112,7 +112,7 @@ pub enum Apart {
     Not,
     /// Os, Or, g and L of messages that are polled for.
     Polled,
-    /// The same, and Or of messages that interrupt: its ends are the plain ones.
+    /// Measured apart, and Or of messages that interrupt as well: its ends are the plain ones.
     Interrupted,
 }
 
@@ -218,10 +218,10 @@ impl Case {
         // What a case of its own sends and how is part of `timed`.
         if self.references && settings.layers.iter().any(|layer| layer.provider().is_some()) {
             lines.push(match settings.send {
-                Send::Auto => "Viaduct sends messages up to its inline limit by value, without descriptor and completion \
+                SendMode::Auto => "Viaduct sends messages up to its inline limit by value, without descriptor and completion \
                                (--send descriptor measures descriptors); it receives into posted descriptors."
                     .into(),
-                Send::Descriptor => "Viaduct sends every message by descriptor and reaps its completion.".into(),
+                SendMode::Descriptor => "Viaduct sends every message by descriptor and reaps its completion.".into(),
             });
             lines.push(match settings.repost {
                 Repost::After => "In a ping-pong it posts its receive again once the answer is on its way (--repost before \
@@ -254,10 +254,10 @@ pub(crate) fn variants(settings: &Settings, layers: &[Layer], shape: &Variant) -
     layers.iter().map(variant).collect()
 }
 
-/// The same for a case that sends nothing by value, whatever the settings say.
+/// Variants of a case that sends nothing by value, whatever the settings say.
 pub(crate) fn by_descriptor(settings: &Settings, shape: &Variant) -> Vec<Variant> {
     let all = variants(settings, &settings.layers, shape).into_iter();
-    all.map(|variant| Variant { send: Send::Descriptor, ..variant }).collect()
+    all.map(|variant| Variant { send: SendMode::Descriptor, ..variant }).collect()
 }
 
 /// A variant to fill in.
@@ -273,7 +273,7 @@ pub(crate) fn shape(motion: Motion, size: usize, window: usize) -> Variant {
         size,
         window,
         wait: Wait::Poll,
-        send: Send::Auto,
+        send: SendMode::Auto,
         repost: Repost::After,
         connections: 1,
         nagle: false,

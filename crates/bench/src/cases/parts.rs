@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_the_way_is_l() {
+    fn the_rest_of_the_one_way_time_is_latency() {
         let line = |series: &str, x, p50| Measurement {
             series: series.into(),
             x: Some(x),

@@ -1,6 +1,6 @@
 //! RDMA one way: how many bytes a second can be written into, or read from, another process' memory.
 //!
-//! Whoever has the bytes in the end reads every one of them inside the timed region: the target of the writes, which
+//! The end that has the bytes at last reads every one of them inside the timed region: the target of the writes, which
 //! sees them come by the last word of each and gives room back by a write of its own, or the initiator of the reads.
 
 mod slots;
@@ -33,7 +33,7 @@ pub(super) const CASE: Case = Case {
     timed: "write: from the first post until the target has seen and read every byte of the last, with a window that \
             the target gives back by writes of its own; read: from the first post until the reader has read every byte \
             of the last; write-imm: writes that the target hears of by completions; -kernel, -helper: private memory, \
-            reached by calls of the kernel or by a thread of the other process, not through a mapping. Nobody writes \
+            reached by calls of the kernel or by a thread of the other process, not through a mapping. Neither end writes \
             to what is read meanwhile, so what fits into this processor's cache comes from it (MB = 10^6 bytes)",
     window: 4,
     axis: "",

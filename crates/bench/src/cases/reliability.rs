@@ -5,7 +5,7 @@ use viaduct_via::Reliability;
 use crate::cases::{Apart, Case, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::via::plain;
-use crate::plan::{Motion, Point, Send, Settings, Variant};
+use crate::plan::{Motion, Point, SendMode, Settings, Variant};
 
 pub(super) const CASE: Case = Case {
     name: "reliability",
@@ -41,7 +41,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             let shape = shape(Motion::PingPong, *size, CASE.window).on(series, None);
             let all = variants(settings, &settings.layers, &shape.with("level", *level as u64));
             // Messages sent by value have no completion that a level could change.
-            all.into_iter().map(|v| Variant { send: Send::Descriptor, ..v }).collect::<Vec<_>>()
+            all.into_iter().map(|v| Variant { send: SendMode::Descriptor, ..v }).collect::<Vec<_>>()
         };
         Point { size: *size, variants: LEVELS.iter().flat_map(of).collect() }
     };

@@ -107,7 +107,7 @@ fn pieces(variant: &Variant) -> Pieces {
     lie(variant.size, variant.arg("segments").max(1) as usize)
 }
 
-/// The same for what `by` is about: whole, if the variant does not do that.
+/// How the end that `by` names has its message: whole, if the variant does not say otherwise.
 fn cut(variant: &Variant, by: &str) -> Pieces {
     if variant.arg(by) == 1 { pieces(variant) } else { Pieces::whole(variant.size) }
 }

@@ -19,7 +19,7 @@ pub(super) fn points(
         let shapes = shapes(*size)?;
         let size = shapes.first().map_or(*size, |shape| shape.size);
         let all = shapes.iter().flat_map(|shape| variants(settings, &settings.layers, shape));
-        // Nobody is woken by memory, or by one direction while it waits for the other.
+        // Memory wakes no sleeper, nor does one direction wake an end that waits for the other.
         let variants = all.map(|variant| Variant { wait: Wait::Poll, ..variant }).collect();
         Ok(Point { size, variants })
     };

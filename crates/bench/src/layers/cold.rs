@@ -55,7 +55,7 @@ fn can(layer: Layer) -> bool {
     !matches!(layer, Layer::Loopback | Layer::Raw | Layer::Copy)
 }
 
-/// In words, for whoever reads the numbers.
+/// In words, for readers of the numbers.
 pub(crate) fn words() -> String {
     format!(
         "cold: each message of 4K or more from and into other buffers in turn, {} MB in each direction at each end; the \
@@ -104,7 +104,7 @@ impl Pages {
         &self.memory[self.at..self.at + self.size]
     }
 
-    /// The same, to be written.
+    /// The memory of a message, to be written.
     #[inline(always)]
     pub(crate) fn here_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.at..self.at + self.size]

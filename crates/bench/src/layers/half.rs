@@ -18,7 +18,7 @@ use viaduct_via::{
 use crate::control::Patience;
 use crate::error::{Error, Result};
 use crate::pattern;
-use crate::plan::{Repost, Send, Variant, Wait};
+use crate::plan::{Repost, SendMode, Variant, Wait};
 use crate::raw::sum_buffer;
 
 /// Receives that the sender of a stream keeps posted for credits; at most seven can be under way.
@@ -80,7 +80,7 @@ impl Half {
             (true, Side::Lead) => (CREDITS, 8),
             (true, Side::Follow) => (variant.window, variant.size),
         };
-        // Who sleeps takes what wakes him.
+        // A receiver that sleeps takes one message for each wake-up, so a batch is one.
         let batch = if variant.wait == Wait::Block { 1 } else { variant.arg("batch").max(1) as usize };
         let sends = variant.window + 1;
         let attributes = ViAttributes::new(tag).depth(sends.max(receives) + 1);
@@ -102,7 +102,7 @@ impl Half {
             window: variant.window as u64,
             block: variant.wait == Wait::Block,
             repost: variant.repost,
-            inline: variant.send == Send::Auto && variant.size <= nic.attributes().max_inline,
+            inline: variant.send == SendMode::Auto && variant.size <= nic.attributes().max_inline,
             spare: spare.collect(),
             sent: 0,
             granted: 0,

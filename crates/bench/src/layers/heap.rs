@@ -68,7 +68,7 @@ impl Reuse {
     }
 
     /// A slice has ended: adds the share of both directions, and a fault if it is not as wanted. `slack` misses are
-    /// nobody's choice: nothing was in the cache yet.
+    /// unavoidable: nothing was in the cache yet.
     pub(crate) fn finish(sends: &Reuse, receives: &Reuse, slack: u64, run: &Run, tally: &mut Tally) {
         let hits = sends.hits + receives.hits;
         let all = hits + sends.misses + receives.misses;
@@ -87,7 +87,7 @@ pub(crate) struct Heap {
     sends: Shelf,
     receives: Shelf,
     scratch: Vec<u8>,
-    /// Misses that are nobody's choice: nothing was in the cache yet.
+    /// Misses that are unavoidable: nothing was in the cache yet.
     slack: u64,
 }
 

@@ -199,7 +199,7 @@ impl End for Counting {
         self.taken.check.store(run.check, Ordering::Relaxed);
         let mut samples = Vec::new();
         for number in 0..run.count {
-            // Whoever comes late to its window has lost more than the messages took.
+            // An end that comes late to its window has lost more than the messages took.
             let late = self.taken.count.load(Ordering::Acquire) > self.expected;
             self.expected += MESSAGES;
             let busy = self.count(self.expected)?;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_from_the_count_was_lost() {
+    fn messages_missing_from_the_count_were_lost() {
         assert_eq!(lost((900.0, 1000.0), (1000.0, 1000.0)), 100.0);
         assert_eq!(lost((900.0, 1000.0), (500.0, 500.0)), 100.0, "windows need not be of one length");
         assert_eq!(lost((1001.0, 1000.0), (1000.0, 1000.0)), 0.0);

@@ -123,7 +123,7 @@ impl Loop {
         Ok(total)
     }
 
-    /// Half a window out, half a window in: nobody is there to take messages meanwhile.
+    /// Half a window out, half a window in: no other thread takes messages meanwhile.
     fn stream<const CHECK: bool>(&mut self, run: &Run, timer: &Timer, samples: &mut Vec<u64>) -> Result<u64> {
         let (near, far, nic) = (&mut self.near, &mut self.far, &mut self.nic);
         let (mut total, end) = (0u64, self.next + run.count);

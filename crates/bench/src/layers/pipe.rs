@@ -24,7 +24,7 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
     let (listener, name) = unix::bind()?;
     let stream = variant.motion.is_stream();
     Ok(door(name, variant, control, move |_| {
-        let (letter, _) = listener.accept().map_err(Error::os("accepting whoever gets a pipe"))?;
+        let (letter, _) = listener.accept().map_err(Error::os("accepting the end that gets a pipe"))?;
         hand_over(letter, stream)
     }))
 }

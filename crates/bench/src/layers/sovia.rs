@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 
 use viaduct_sovia::{Config, Sovia};
 
+use crate::control::Patience;
 use crate::error::{Error, Result};
 use crate::layers::socket::{self, Stream};
 use crate::layers::via::{CONNECT_LIMIT, Meeting, Place};
 use crate::loops::End;
 use crate::plan::{Variant, Wait};
+
+/// How long an accept waits before it looks whether the other process still runs.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// One end over a stream with these settings.
 pub(crate) fn end(place: Place, config: Config) -> Result<Box<dyn End>> {
@@ -25,29 +29,36 @@ pub(crate) fn end(place: Place, config: Config) -> Result<Box<dyn End>> {
     let stream = match meeting {
         Meeting::Answer(name) => {
             let listener = sovia.listen(&name, 1).map_err(|e| failed(e.into()))?;
-            listener.accept_timeout(CONNECT_LIMIT)
+            until_met(&patience, || listener.accept_timeout(LOOK))
         }
-        Meeting::Call(name) => call(&sovia, &name),
+        Meeting::Call(name) => {
+            until_met(&patience, || sovia.connect_timeout(&name, CONNECT_LIMIT).map_err(io::Error::from))
+        }
     };
-    let stream = stream.map_err(failed)?;
+    let stream = stream?.map_err(failed)?;
     socket::end(&variant, patience, |_| {
         let stream = stream.try_clone().map_err(failed)?;
         Ok(Sov(stream))
     })
 }
 
-/// The other end opens its library at the same time, and may not listen yet.
-fn call(sovia: &Sovia, name: &str) -> io::Result<viaduct_sovia::Stream> {
+/// Tries until the two have met. The other end opens its library at the same time, and may not listen or call yet; once its
+/// process is gone it never will.
+fn until_met<T>(patience: &Patience, mut meet: impl FnMut() -> io::Result<T>) -> Result<io::Result<T>> {
     let start = Instant::now();
     loop {
-        let connected = sovia.connect_timeout(name, CONNECT_LIMIT).map_err(io::Error::from);
-        match connected {
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused && start.elapsed() < CONNECT_LIMIT => {
+        match meet() {
+            Err(e) if is_early(e.kind()) && start.elapsed() < CONNECT_LIMIT => {
+                patience.check("two streams to meet")?;
                 std::thread::sleep(Duration::from_millis(1));
             }
-            done => return done,
+            done => return Ok(done),
         }
     }
+}
+
+fn is_early(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::TimedOut)
 }
 
 struct Sov(viaduct_sovia::Stream);

@@ -28,7 +28,7 @@ pub(crate) trait Stock {
     fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
 }
 
-/// How the messages of a [`Pool`] are written and read. Whoever has a way of its own replaces what differs.
+/// How the messages of a [`Pool`] are written and read. A case with a way of its own replaces what differs.
 pub(crate) trait Manner {
     /// The usual way.
     fn plain(&mut self) -> &mut Plain;
@@ -106,14 +106,14 @@ impl Pool {
         Pool { sends: sends.into(), receives: receives.into(), same, manner: Plain::new(size) }
     }
 
-    /// The same with messages that are written anew each time. A receiver that fetches a message which never changes
+    /// A stock whose messages are written anew each time. A receiver that fetches a message which never changes
     /// would find it in its own cache.
     pub(crate) fn renewed(mut self) -> Pool {
         self.manner.renewed = true;
         self
     }
 
-    /// The same with messages that are written and read in another way.
+    /// A stock whose messages are written and read in another way.
     pub(crate) fn with<M: Manner>(self, manner: M) -> Pool<M> {
         Pool { sends: self.sends, receives: self.receives, same: self.same, manner }
     }

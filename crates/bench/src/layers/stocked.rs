@@ -321,7 +321,7 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
     }
 
     fn finish(&mut self, run: &Run, tally: &mut Tally) -> Result<()> {
-        // The last message may still wait for something; nobody looks after it between slices.
+        // The last message may still wait for something; no call moves it on between slices.
         while self.under_way > 0 {
             let done = self.line.wait(Queue::Send)?;
             self.take_back(done)?;

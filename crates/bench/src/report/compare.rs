@@ -96,7 +96,7 @@ pub fn compare(old: &Results, new: &Results) -> Comparison {
     }
 }
 
-/// The same thing was measured.
+/// Whether two results are of one thing.
 fn alike(a: &Measurement, b: &Measurement) -> bool {
     let key = |m: &Measurement| {
         let words = [&m.case, &m.layer, &m.series, &m.unit, &m.placement, &m.wait].map(Clone::clone);
@@ -197,7 +197,7 @@ mod tests {
         let rate =
             |p50, ci95| Measurement { case: "bandwidth".into(), unit: "MB/s".into(), ..one(p50, ci95) };
         assert_eq!(verdict(rate(1.0, [0.9, 1.1]), rate(2.0, [1.9, 2.1])), Verdict::Better);
-        // A case that nobody knows goes by its unit.
+        // A case that this version does not know goes by its unit.
         let strange = |p50, ci95| Measurement { case: "flood".into(), ..rate(p50, ci95) };
         assert_eq!(verdict(strange(2.0, [1.9, 2.1]), strange(1.0, [0.9, 1.1])), Verdict::Worse);
     }

@@ -186,7 +186,7 @@ fn picture(figure: &mut Figure, title: &str, lines: &[&Measurement], along: Alon
     figure.pictures.push(Picture::Dots(dots));
 }
 
-/// By the case, or by the unit if nobody knows the case.
+/// By the case, or by the unit if this version does not know the case.
 pub(crate) fn lower_is_better(line: &Measurement) -> bool {
     Case::find(&line.case)
         .map_or_else(|_| !line.unit.contains("/s") && line.unit != "%", |c| c.lower_is_better)

@@ -152,7 +152,7 @@ fn label(key: &Key<'_>, keys: &[Key<'_>], usual: &str, line: &Measurement, along
     words.join(" ")
 }
 
-/// The same layer looks the same in all charts that show layers; else curves are numbered.
+/// A layer has one look in all charts that show layers; else curves are numbered.
 fn look(layer: &str, layers_alone: bool, keys: &[Key<'_>], key: &Key<'_>) -> usize {
     const KNOWN: [&str; 8] = ["shm", "raw", "tcp", "unix", "copy", "tcp-spin", "pipe", "tcp-nodelay"];
     let mut distinct: Vec<(&str, &str, Option<f64>)> = Vec::new();

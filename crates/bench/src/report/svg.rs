@@ -1,7 +1,7 @@
 //! Curves as inline SVG: intervals as bands, noisy spots hollow, values of a paper as grey diamonds and dashed lines.
 //!
 //! Colours are classes (`c0` to `c7`) that the style sheet of the page fills in for light, dark and paper. Each curve
-//! has its own shape of spots too, for those who print in grey.
+//! has its own shape of spots too, for print in grey.
 
 use std::fmt::Write;
 
@@ -61,7 +61,7 @@ pub(crate) fn legend(look: usize, aside: bool) -> String {
     svg
 }
 
-/// The opening tag; `words` are for those who cannot see it.
+/// The opening tag; `words` stand for it in a screen reader.
 pub(crate) fn open(height: f64, words: &str) -> String {
     format!(
         "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",

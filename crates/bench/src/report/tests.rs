@@ -41,7 +41,7 @@ fn on(axis: &str, x: f64, line: Measurement) -> Measurement {
     Measurement { axis: axis.into(), x: Some(x), ..line }
 }
 
-/// Something for every figure, and two cases that nobody knows.
+/// Something for every figure, and two cases that this version does not know.
 fn full() -> Results {
     let mut lines = Vec::new();
     for size in [4, 64, 1024, 32 << 10] {
@@ -111,7 +111,7 @@ fn every_figure_is_there_and_has_its_data() {
 }
 
 #[test]
-fn what_lies_along_other_axes_has_other_charts() {
+fn curves_along_other_axes_have_other_charts() {
     let html = page(&full(), None);
     let section = section(&html, "case-blocking");
     assert!(section.contains("spin us") && section.contains("gap us"), "{section}");

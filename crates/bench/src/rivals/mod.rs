@@ -33,7 +33,7 @@ pub enum Want {
     Latency(usize),
     /// Bytes a second with messages of so many bytes.
     Bandwidth(usize),
-    /// The same where each message waits for the one before to come back.
+    /// Time of a message that waits for the one before to come back.
     PingPong(usize),
 }
 

@@ -24,7 +24,7 @@ pub(super) const FI_TCP: Rival = Rival {
     name: "fi_pingpong-tcp",
     programs: &["fi_pingpong"],
     install: "apt-get install libfabric-bin",
-    about: "libfabric's ping-pong over TCP (-e msg); bandwidth is one message there and back, nobody reads the data",
+    about: "libfabric's ping-pong over TCP (-e msg); bandwidth is one message there and back, and the data are not read",
     measure: |ground, want| fi_pingpong(ground, want, "tcp", "msg"),
     server: Some(|served| fi_server(served, "tcp", "msg")),
 };
@@ -64,7 +64,7 @@ fn program(ground: &Ground<'_>, name: &str) -> Result<PathBuf> {
     ground.find(name).ok_or_else(|| failed(name, "is not installed"))
 }
 
-/// A port that nobody has at the moment, at no address: a host between which we measure may have no loopback.
+/// A port that is free at the moment, at no address: a host between which we measure may have no loopback.
 fn port() -> Result<u16> {
     let door = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(Error::os("looking for a free port"))?;
     Ok(door.local_addr().map_err(Error::os("looking for a free port"))?.port())
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fi_pingpong_prints() {
+    fn the_output_of_fi_pingpong_is_read() {
         let said = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n\
                     8       1k      =1k      15k         0.02s      0.99       8.12       0.12\n";
         assert_eq!(parse_fi_pingpong(said), Some(8.12));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ucx_perftest_prints() {
+    fn the_output_of_ucx_perftest_is_read() {
         let head = "+--------------+--------------+------------------------------+\n\
                     |    Stage     | # iterations | 50.0%ile | average | overall |\n";
         let latency = "Final:                 20000      0.571     5.114     5.114        1.49       1.49      195558      195558\n";
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sockperf_prints() {
+    fn the_output_of_sockperf_is_read() {
         let latency = "sockperf: \u{1b}[2;35mTotal 2779 observations\u{1b}[0m\n\
                        sockperf: ---> percentile 99.000 = 1999.640\n\
                        sockperf: ---> percentile 50.000 =   35.025\n";
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_iceoryx2_prints() {
+    fn the_output_of_iceoryx2_is_read() {
         let said = "iceoryx2::service::ipc::Service ::: Iterations: 1000000, Time: 0.2 s, Latency: 104 ns, Sample Size: 8\n\
                     iceoryx2::service::ipc_threadsafe::Service ::: Iterations: 1000000, Time: 0.3 s, Latency: 151 ns, Sample Size: 8\n";
         assert_eq!(parse_iceoryx2(said), Some(104.0));

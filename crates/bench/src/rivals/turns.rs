@@ -1,6 +1,6 @@
 //! Rounds in which everybody takes a turn, ourselves included: a busy minute of the machine hits all of them.
 //!
-//! Each round begins with another one, so that nobody always comes after the same neighbour. Every one has one value a
+//! Each round begins with another one, so that none always comes after the same neighbour. Every one has one value a
 //! round for each question, and the median over the rounds in the end.
 
 use super::{Ground, Heard, Reading, Rival, Want};
@@ -175,7 +175,7 @@ fn summed(template: &Measurement, values: &[f64]) -> Measurement {
     }
 }
 
-/// Placement of a value of which nobody knows it.
+/// Placement of a value for which it is unknown.
 const ANY: &str = "any";
 
 /// The case of ours that answers it.
@@ -193,7 +193,7 @@ fn line(template: &Measurement, rival: &Rival, want: Want, readings: &[Reading])
         unit: want.unit().into(),
         launches: values.len(),
         valid: true,
-        // Nobody watched the machine meanwhile, and few runs are few.
+        // The machine was not watched meanwhile, and few runs are few.
         noisy: values.len() < WANTED,
         placement: ANY.into(),
         dropped: 0,

@@ -1,4 +1,4 @@
-//! The shortest ways through the protocol, for a connection that is *calm*: nobody closes, nothing is held or waited for,
+//! Fast paths through the protocol, for a connection that is *calm*: neither end closes, nothing is held or waited for,
 //! and the whole window is open. Then a message is a count or two at each end, and nothing has to be done for it.
 //!
 //! SOVIA, section 5.2: what a small message costs above VIA is what happens between its arrival and the answer. Whether a

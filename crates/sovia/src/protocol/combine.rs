@@ -3,7 +3,7 @@
 //! Held bytes go when the timer expires, when the next request does not fit, when it is too long to be copied, and when
 //! the application reads or closes. Where the window is shut at that moment they go with the next acknowledgement.
 //!
-//! Who asks and reads the answer, one request at a time, has nothing that could be combined: after a few such turns the first
+//! A program that asks and reads the answer, one request at a time, has nothing to combine: after a few such turns the first
 //! request after a read goes at once, which the next read would have made it do. What follows before that is combined.
 
 /// Reads in a row with one request before each, after which the next one is taken to be alone, too.

@@ -138,7 +138,7 @@ pub struct Connection {
     deaf: bool,
     /// The peer reads no more.
     pub(super) peer_deaf: bool,
-    /// Somebody was told to wait with writing and has not heard of an acknowledgement since.
+    /// A write was refused for want of room, and no acknowledgement has come since.
     pub(super) blocked: bool,
 }
 
@@ -155,7 +155,7 @@ impl Connection {
             mtu,
             small,
             out: None,
-            // Who takes every packet as a message has no ring.
+            // A peer that takes every packet as a message has no ring.
             wanted: small >= mtu,
             untold: peer.has_ring(),
             our_mtu: config.mtu,
@@ -257,7 +257,7 @@ impl Connection {
         self.combine.read();
     }
 
-    /// The application reads, the timer expired, or somebody asked: what is held goes, at once or as soon as it can.
+    /// The application reads or flushes, or the timer expired: what is held goes, at once or as soon as it can.
     pub fn flush(&mut self) -> Actions {
         self.combine.hurry();
         self.pump()
@@ -342,7 +342,7 @@ impl Connection {
             }
         }
         if self.peer_deaf {
-            // Nobody will read what is held.
+            // The peer will not read what is held.
             self.combine.take();
         }
         if let Some(first) = first {
@@ -394,7 +394,7 @@ impl Connection {
     /// one more. An ACK may be due for it.
     #[inline]
     pub fn posted(&mut self, room: usize) -> Option<Packet> {
-        // When the peer has closed its direction nobody waits for acknowledgements.
+        // A peer that has closed its direction waits for no acknowledgements.
         let due = self.owed.posted(room) && self.state.hears();
         due.then(|| self.control(Kind::Ack))
     }
@@ -413,7 +413,7 @@ impl Connection {
 
     /// The connection broke. Whether that was an error: bytes may be missing.
     pub fn lost(&mut self) -> bool {
-        // Who has said that it reads no more has said all it had to say, too.
+        // A peer that sent FIN and reads no more has closed its write side as well.
         let missing = !self.state.is_spent() && !self.peer_deaf;
         self.state = State::Closed;
         self.combine.take();

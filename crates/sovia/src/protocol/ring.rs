@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_packets_are_refused() {
         let mut inn = Incoming::new(1024, 4096);
         assert!(inn.place(257).is_none() && inn.place(0).is_none() && inn.place(256).is_some());
     }

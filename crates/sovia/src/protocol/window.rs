@@ -96,14 +96,14 @@ impl Owed {
         room
     }
 
-    /// The same for one that the window is known to allow.
+    /// A packet came in that the window is known to allow.
     #[inline]
     pub(super) fn came_in(&mut self) {
         debug_assert!(self.has_room(), "more than the window allows");
         self.held += 1;
     }
 
-    /// Whether nobody hears of it if the next descriptor is posted a little later.
+    /// Whether no ACK is due for the next descriptor, so that it may be posted a little later.
     #[inline]
     pub(super) fn is_calm(&self) -> bool {
         self.delayed < self.threshold

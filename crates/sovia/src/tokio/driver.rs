@@ -1,8 +1,8 @@
 //! The driver: one task that sleeps on the library's descriptor for all streams of a runtime, and their wakers.
 //!
-//! Who finds nothing leaves its waker, makes sure that the descriptor is armed, and looks once more; what comes later makes
-//! the descriptor readable, whereupon the driver takes it in and wakes who may be concerned. It knows of streams only that
-//! they wait: whether there is something for them they find out by themselves.
+//! A stream that finds nothing leaves its waker, makes sure that the descriptor is armed, and looks once more; what comes
+//! later makes the descriptor readable, whereupon the driver takes it in and wakes all streams that wait. It does not know
+//! what they wait for: each looks for itself.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ use viaduct_os::wait::Looks;
 use crate::library::Sovia;
 use crate::watch::Watch;
 
-/// Where one who waits leaves its waker: one direction of a stream.
+/// Where a task that waits leaves its waker: one direction of a stream.
 pub(super) struct Place {
     waiting: Mutex<Waiting>,
     /// How many places have a waker.
@@ -148,7 +148,8 @@ impl Driver {
         let waker = place.take(&mut waiting);
         drop(waiting);
         {
-            // While somebody looks the peer need not ring, unless others sleep: who begins to has said so before it arms.
+            // While this stream looks again and again no peer has to ring, unless other streams sleep: a stream that goes to
+            // sleep counts itself before it arms.
             let mut state = lock(&self.state);
             if self.asleep.load(Ordering::SeqCst) == 0 {
                 state.watch = None;
@@ -172,7 +173,7 @@ impl Driver {
     fn wake(&self) {
         let places = {
             let mut state = lock(&self.state);
-            // Whoever finds nothing from now on arms again.
+            // A stream that finds nothing from now on arms again.
             state.watch = None;
             state.places.clone()
         };
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_back_lets_the_first_future_have_its_turn() {
+    fn a_stream_that_looks_again_lets_the_first_future_have_its_turn() {
         const TURNS: usize = 10;
         let polls = Arc::new(AtomicUsize::new(0));
         let counted = polls.clone();

@@ -25,7 +25,7 @@ impl Stream {
         Ok(Stream { inner, reading: driver.place(), writing: driver.place(), driver })
     }
 
-    /// Sends, or waits for room. Who has asked something soon reads the answer.
+    /// Sends, or waits for room. A stream that has sent a question soon reads the answer.
     fn sent(&self, cx: &mut Context<'_>, send: impl Fn() -> io::Result<usize>) -> Poll<io::Result<usize>> {
         let sent = self.driver.poll(&self.writing, cx, || unless_blocked(send()))?;
         if sent.is_ready() {
@@ -59,7 +59,7 @@ impl Stream {
         self.inner.set_linger(limit)
     }
 
-    /// Who is at the other end.
+    /// The address of the other end.
     pub fn peer_addr(&self) -> String {
         self.inner.peer_addr()
     }

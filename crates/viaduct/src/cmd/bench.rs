@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use viaduct_bench::schema::Line;
 use viaduct_bench::{
-    Call, Case, Event, Layer, PeerCommand, Repost, Send, Settings, Wait, cases, layers, size,
+    Call, Case, Event, Layer, PeerCommand, Repost, SendMode, Settings, Wait, cases, layers, size,
 };
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
@@ -61,7 +61,7 @@ fn wait(at: &str, args: &BenchArgs) -> Result<ExitCode> {
         _ => Ok(()),
     };
     let cpu = args.cpus.last().copied();
-    // Who does not listen to us is no reason to stop.
+    // A reader of our words that is gone is no reason to stop.
     let mut told = |call| drop(said(call));
     viaduct_bench::listen(at, cpu, &peer_command()?, &knobs::from_environment()?, &mut told)?;
     Ok(ExitCode::SUCCESS)
@@ -143,8 +143,8 @@ pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
         WaitArg::Block => Wait::Block,
     };
     settings.send = match args.send {
-        SendArg::Auto => Send::Auto,
-        SendArg::Descriptor => Send::Descriptor,
+        SendArg::Auto => SendMode::Auto,
+        SendArg::Descriptor => SendMode::Descriptor,
     };
     settings.repost = match args.repost {
         RepostArg::After => Repost::After,

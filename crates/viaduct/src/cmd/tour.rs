@@ -45,7 +45,7 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
     drop(out);
     table::print(
         Format::Table,
-        ["what", "size", "against", "placement", "Viaduct is better by", "95 % interval"],
+        ["what", "size", "against", "placement", "Viaduct is", "95 % interval"],
         rows,
     )?;
     Ok(if first && second { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -77,7 +77,7 @@ impl Chapter {
         settings.launches = launches;
         settings.providers = knobs::from_environment()?;
         if settings.one_core() {
-            // One core only: nobody can spin, and the bare references do nothing else.
+            // One core only: neither end can spin, and the bare references do nothing else.
             settings.layers.retain(|layer| !matches!(layer, Layer::Raw | Layer::Copy));
             settings.wait = viaduct_bench::Wait::Block;
         }
@@ -127,9 +127,10 @@ fn ratios(pairs: &[Pair], lower_is_better: bool) -> Vec<[String; 6]> {
         let other = if lower_is_better { &pair.a } else { &pair.b };
         let limit = [Layer::Raw.name(), Layer::Copy.name()].contains(&other.as_str());
         let against = if limit { format!("{other} (the limit)") } else { other.clone() };
-        let [low, high] = pair.ci95.map(results::digits);
-        let times = format!("{} x", results::digits(pair.ratio));
-        let interval = format!("[{low}, {high}]");
+        // Times by which it is faster; a slower one is told the other way round, with its interval.
+        let times = results::compared(pair.ratio, "us", false);
+        let [low, high] = if pair.ratio < 1.0 { [1.0 / pair.ci95[1], 1.0 / pair.ci95[0]] } else { pair.ci95 };
+        let interval = format!("[{}, {}]", results::digits(low), results::digits(high));
         [pair.case.clone(), size::show(pair.size), against, pair.placement.clone(), times, interval]
     };
     best.iter().map(row).collect()

@@ -37,11 +37,11 @@ pub(crate) fn draw(case: &Case, first: &str, lines: &[&Measurement], pairs: &[&P
     bases.sort_unstable();
     bases.dedup();
     let against = match bases.as_slice() {
-        [one] => format!("x {one}"),
-        _ => "x first".into(),
+        [one] => format!("against {one}"),
+        _ => "against first".into(),
     };
     let heads = ["size", "layer", "placement", &p50, "95 % interval", "p99", &against, "n", "marks"];
-    let rows: Vec<[String; 9]> = lines.iter().map(|line| row(line, first, &lines, pairs)).collect();
+    let rows: Vec<[String; 9]> = lines.iter().map(|line| row(case, line, first, &lines, pairs)).collect();
     table::draw(&heads, &rows, &[0, 3, 4, 5, 6, 7])
 }
 
@@ -87,7 +87,22 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 9] {
+/// A ratio of two results in words: how many times faster or slower the first of them is, or greater and smaller where the
+/// unit is not one of speed.
+pub(crate) fn compared(ratio: f64, unit: &str, lower_is_better: bool) -> String {
+    let speed = unit == "us" || unit.ends_with("/s");
+    let word = match (ratio > 1.0, lower_is_better) {
+        (more, _) if !speed => ["smaller", "greater"][usize::from(more)],
+        (more, lower) if more == lower => "slower",
+        _ => "faster",
+    };
+    match digits(ratio.max(1.0 / ratio)).as_str() {
+        "1" | "1.0" | "1.00" => "equal".to_owned(),
+        times => format!("{times} x {word}"),
+    }
+}
+
+fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 9] {
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
     let name = label(line, all);
     let base = base(line, first, all);
@@ -115,7 +130,7 @@ fn row(line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -
         if line.missing.is_some() { "missing".into() } else { number(line.p50) },
         line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
         number(line.p99),
-        ratio.map_or_else(|| "-".into(), |pair| digits(pair.ratio)),
+        ratio.map_or_else(|| "-".into(), |pair| compared(pair.ratio, case.unit, case.lower_is_better)),
         line.n.to_string(),
         marks.join(" "),
     ]
@@ -191,6 +206,16 @@ fn cell(value: Option<f64>) -> String {
 mod tests {
     use super::*;
     use crate::output::osu::tests::line;
+
+    #[test]
+    fn ratios_say_which_is_faster() {
+        assert_eq!(compared(2.0, "us", true), "2.00 x slower");
+        assert_eq!(compared(0.5, "us", true), "2.00 x faster");
+        assert_eq!(compared(2.0, "MB/s", false), "2.00 x faster");
+        assert_eq!(compared(0.25, "Mmsg/s", false), "4.00 x slower");
+        assert_eq!(compared(2.0, "%", false), "2.00 x greater");
+        assert_eq!(compared(1.0, "us", true), "equal");
+    }
 
     #[test]
     fn curves_are_held_against_the_first_one_at_their_place() {

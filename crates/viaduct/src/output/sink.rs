@@ -1,6 +1,6 @@
 //! Where JSON lines go while a benchmark runs: standard output, a file, both or neither.
 //!
-//! Every line is handed to the system in one piece as soon as it is known, so that whoever interrupts a long run keeps
+//! Every line is handed to the system in one piece as soon as it is known, so that a user that interrupts a long run keeps
 //! what was measured until then.
 
 use std::fs::File;

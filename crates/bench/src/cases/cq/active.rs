@@ -1,6 +1,6 @@
 //! Several VIs that all carry traffic: their completions come out of one queue, or each is asked for its own.
 //!
-//! A round is one message on every VI and an answer on each. With a completion queue whoever waits asks one place; without,
+//! A round is one message on every VI and an answer on each. With a completion queue an end that waits asks one place; without,
 //! it asks every VI in turn, which is what a server did before there were such queues.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,7 +1,7 @@
 //! A stream of RDMA writes with immediate data: the target is told of each by a completion, and tells of the room by
 //! writes with immediate data of its own.
 //!
-//! Whoever watches memory relies on the last word coming last, which neither the kernel nor a helper promises. So this is
+//! A reader that watches memory relies on the last word coming last, which neither the kernel nor a helper promises. So this is
 //! the stream in which the ways to the memory can be compared.
 
 use super::slots::Slots;

@@ -13,7 +13,7 @@ use crate::layers::stock::Pieces;
 use crate::layers::stocked::Needs;
 use crate::loops::{End, Looped, Wire};
 use crate::pattern;
-use crate::plan::{Repost, Run, Send, Tally};
+use crate::plan::{Repost, Run, SendMode, Tally};
 
 /// Bytes of the message that tells how much was read.
 const TOLD: usize = 8;
@@ -53,7 +53,7 @@ pub(crate) fn end<S: Stock + 'static>(
         let message = format!("libfabric's {} sends no message by value", facts.name);
         return Err(Error::layer(site.variant.layer.name(), message, ""));
     }
-    let inline = site.variant.send == Send::Auto && site.variant.size <= facts.inject;
+    let inline = site.variant.send == SendMode::Auto && site.variant.size <= facts.inject;
     let needs = Needs::of(&site.variant, site.side);
     let receives = match needs.receives {
         // Only the news of the other end come in.
@@ -190,7 +190,7 @@ impl<S: Stock, const STREAM: bool> Wire for Direct<S, STREAM> {
     }
 
     fn finish(&mut self, run: &Run, tally: &mut Tally) -> Result<()> {
-        // Nobody looks after sends between slices.
+        // No call moves sends on between slices.
         while self.line.under_way > 0 {
             self.line.reclaim()?;
             self.take_back();

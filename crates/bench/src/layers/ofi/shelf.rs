@@ -17,7 +17,7 @@ pub(crate) struct Shelves {
     sends: Shelf,
     receives: Shelf,
     scratch: Vec<u8>,
-    /// Misses that are nobody's choice.
+    /// Misses that are unavoidable: nothing was in the cache yet.
     slack: u64,
 }
 

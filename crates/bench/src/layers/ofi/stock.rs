@@ -60,12 +60,12 @@ impl Pool {
         Pool { sends: sends.into(), receives: receives.into(), same, manner: Manner::Plain, scratch }
     }
 
-    /// The same with messages that are written anew each time.
+    /// A stock whose messages are written anew each time.
     pub(crate) fn renewed(self) -> Pool {
         Pool { manner: Manner::Renewed, ..self }
     }
 
-    /// The same with messages that the program packs, which has them lie as `pieces` says.
+    /// A stock whose messages the program packs, which has them lie as `pieces` says.
     pub(crate) fn packed(self, pieces: Pieces) -> Pool {
         Pool { manner: Manner::Packed(Packed::new(pieces)), ..self }
     }

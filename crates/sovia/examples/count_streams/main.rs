@@ -13,7 +13,7 @@ use std::io::{Read, Result, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use viaduct_providers::config::{OfiConfig, ShmConfig};
+use viaduct_providers::config::ShmConfig;
 use viaduct_sovia::{Config, Listener, Sovia, Stream, Waiting};
 use viaduct_via::Nic;
 
