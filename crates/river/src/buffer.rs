@@ -100,6 +100,15 @@ impl Buffer {
         (self.start, self.end) = (start, end);
     }
 
+    /// Cuts the payload to its first `len` bytes.
+    ///
+    /// # Panics
+    /// If it is shorter than that.
+    pub fn truncate(&mut self, len: usize) {
+        assert!(len <= self.len(), "a payload is not made longer by cutting");
+        self.end = self.start + len;
+    }
+
     /// Free bytes behind the payload.
     #[inline]
     pub fn free(&self) -> usize {

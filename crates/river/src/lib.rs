@@ -39,23 +39,30 @@
 
 #![deny(unsafe_code)]
 
+mod balance;
 mod buffer;
 pub mod disk;
 mod edge;
 mod error;
+mod filter;
 mod flow;
 mod format;
+mod merge;
+pub mod net;
 mod partition;
 mod pool;
 mod queue;
 #[allow(unsafe_code)]
 mod raw;
 
+pub use balance::BalanceSink;
 pub use buffer::Buffer;
 pub use edge::{Edge, EdgeCounts};
 pub use error::Error;
+pub use filter::Filter;
 pub use flow::{Sink, Source, pump, pump_with};
 pub use format::{Delimited, Fixed, Framing, Prefixed, RecordFormat, records};
+pub use merge::MergeSource;
 pub use partition::{PartitionSink, PartitionWriter};
 pub use pool::MemPool;
 pub use queue::RiverSink;

@@ -87,3 +87,7 @@ pub mod sockets {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/several-hosts.md")]
 pub mod several_hosts {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/sorting.md")]
+pub mod sorting {}

@@ -3,12 +3,14 @@
 //! A [`Volume`] is one file or several that are striped. Readers choose between the page cache and direct I/O per file:
 //! what is in memory already is copied, what is not is read past the cache with many transfers under way.
 
+mod mirror;
 mod output;
 mod sink;
 mod source;
 mod stream;
 mod volume;
 
+pub use mirror::MirrorSource;
 pub use output::Output;
 pub use sink::DiskSink;
 pub use source::{DiskSource, Partial};

@@ -152,6 +152,14 @@ impl DiskSource {
         piece.volume.read_at(&mut into[..most], offset - piece.base)
     }
 
+    /// Reads one chunk through the page cache, whatever was pulled.
+    pub(super) fn pull_chunk(&self, number: u64) -> Result<Buffer, Error> {
+        let buffer = self.take();
+        let buffer = self.edge.stalled_for_data(|| self.complete(buffer, number, 0))?;
+        self.edge.carried(buffer.len(), buffer.records());
+        Ok(buffer)
+    }
+
     fn piece(&self, chunk: u64) -> &Piece {
         let after = self.volumes.partition_point(|piece| piece.first_chunk <= chunk);
         // Empty volumes share their first chunk with the one behind them, which is the last of them.

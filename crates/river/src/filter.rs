@@ -1,0 +1,54 @@
+//! A source that lets only some records through.
+
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::edge::Edge;
+use crate::error::Error;
+use crate::flow::Source;
+use crate::format::RecordFormat;
+
+/// Lets through the records for which `keep` says true. The others are dropped within their buffer, without a copy of it.
+pub struct Filter<S, K> {
+    source: S,
+    format: Arc<dyn RecordFormat>,
+    keep: K,
+    edge: Edge,
+}
+
+impl<S: Source, K: Fn(&[u8]) -> bool + Send + Sync> Filter<S, K> {
+    /// Filters `source`.
+    pub fn new(name: &str, source: S, format: Arc<dyn RecordFormat>, keep: K) -> Filter<S, K> {
+        Filter { source, format, keep, edge: Edge::new(name) }
+    }
+
+    /// What is filtered.
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+}
+
+impl<S: Source, K: Fn(&[u8]) -> bool + Send + Sync> Source for Filter<S, K> {
+    fn pull(&self) -> Result<Option<Buffer>, Error> {
+        let Some(mut buffer) = self.source.pull()? else { return Ok(None) };
+        let (mut read, mut written, mut kept) = (0, 0, 0);
+        let data = buffer.data_mut();
+        while read < data.len() {
+            let Some(len) = self.format.record_len(&data[read..]) else { break };
+            if (self.keep)(&data[read..read + len]) {
+                data.copy_within(read..read + len, written);
+                written += len;
+                kept += 1;
+            }
+            read += len;
+        }
+        buffer.truncate(written);
+        buffer.set_records(kept);
+        self.edge.carried(written, kept);
+        Ok(Some(buffer))
+    }
+
+    fn edge(&self) -> &Edge {
+        &self.edge
+    }
+}

@@ -1,0 +1,110 @@
+//! What stands before the payload of a buffer between nodes.
+
+use crate::buffer::Buffer;
+use crate::error::Error;
+
+/// Bytes of a head.
+pub(super) const HEAD: usize = 32;
+
+/// The longest words about a failure.
+pub(super) const WORDS: usize = 1024;
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Data,
+    End,
+    Failure,
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Kind,
+    pub(super) len: usize,
+    pub(super) records: u64,
+    pub(super) position: u64,
+    pub(super) sequence: u64,
+}
+
+impl Head {
+    pub(super) fn of(buffer: &Buffer) -> Head {
+        Head {
+            kind: Kind::Data,
+            len: buffer.len(),
+            records: buffer.records(),
+            position: buffer.position(),
+            sequence: buffer.sequence(),
+        }
+    }
+
+    pub(super) fn control(kind: Kind, len: usize) -> Head {
+        Head { kind, len, records: 0, position: 0, sequence: 0 }
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; HEAD] {
+        let kind = match self.kind {
+            Kind::Data => 1u32,
+            Kind::End => 2,
+            Kind::Failure => 3,
+        };
+        let mut bytes = [0; HEAD];
+        bytes[..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&(self.len as u32).to_le_bytes());
+        for (slot, value) in bytes[8..].chunks_exact_mut(8).zip([self.records, self.position, self.sequence])
+        {
+            slot.copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a head of a peer, whose payload must not be longer than `most`.
+    pub(super) fn from_bytes(bytes: &[u8; HEAD], most: usize) -> Result<Head, Error> {
+        let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("inside the head"));
+        let long = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("inside the head"));
+        let kind = match word(0) {
+            1 => Kind::Data,
+            2 => Kind::End,
+            3 => Kind::Failure,
+            other => return Err(Error::Format(format!("a frame of unknown kind {other}"))),
+        };
+        let len = word(4) as usize;
+        if len > most || kind == Kind::Failure && len > WORDS {
+            return Err(Error::Format(format!("a frame of {len} bytes where {most} fit")));
+        }
+        Ok(Head { kind, len, records: long(8), position: long(16), sequence: long(24) })
+    }
+
+    /// Says of a buffer what the head says.
+    pub(super) fn mark(&self, buffer: &mut Buffer) {
+        buffer.set_window(0, self.len);
+        buffer.set_records(self.records);
+        buffer.set_position(self.position);
+        buffer.set_sequence(self.sequence);
+    }
+}
+
+/// The words of a failure, cut to what fits.
+pub(super) fn words_of(error: &Error) -> Vec<u8> {
+    let mut words = error.to_string();
+    while words.len() > WORDS {
+        words.pop();
+    }
+    words.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_come_back_and_bad_ones_are_refused() {
+        for kind in [Kind::Data, Kind::End, Kind::Failure] {
+            let head = Head { kind, len: 77, records: 1 << 40, position: 5, sequence: 6 };
+            assert_eq!(Head::from_bytes(&head.to_bytes(), 77).unwrap(), head);
+            assert!(Head::from_bytes(&head.to_bytes(), 76).is_err());
+        }
+        assert!(Head::from_bytes(&[9; HEAD], 1 << 40).is_err());
+        assert!(Head::from_bytes(&Head::control(Kind::Failure, 5000).to_bytes(), 1 << 20).is_err());
+    }
+}

@@ -1,0 +1,272 @@
+//! Flows in memory and between nodes: nothing is lost, memory is bounded, failures arrive with their cause.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_providers::config::ShmConfig;
+use viaduct_providers::shm;
+use viaduct_river::disk::{Direct, DiskSource, MirrorSource, Partial, StreamSource, Volume};
+use viaduct_river::net::{TcpSink, TcpSource, ViaSink, ViaSource};
+use viaduct_river::{
+    BalanceSink, Buffer, Edge, Error, Filter, Fixed, MemPool, MergeSource, PartitionSink, RiverSink, Sink,
+    Source, pump, records,
+};
+use viaduct_via::{NetAddress, Nic, SharedNic};
+
+fn watch() -> Watchdog {
+    Watchdog::arm(Duration::from_secs(60), "a flow")
+}
+
+/// Numbers of eight bytes as a source, through a pool of one buffer.
+struct Numbers {
+    next: std::sync::Mutex<u64>,
+    end: u64,
+    step: u64,
+    pool: MemPool,
+    edge: Edge,
+}
+
+impl Numbers {
+    fn new(start: u64, end: u64, step: u64) -> Numbers {
+        let pool = MemPool::new(1, 4096).unwrap();
+        Numbers { next: std::sync::Mutex::new(start), end, step, pool, edge: Edge::new("numbers") }
+    }
+}
+
+impl Source for Numbers {
+    fn pull(&self) -> Result<Option<Buffer>, Error> {
+        let mut next = self.next.lock().unwrap();
+        if *next >= self.end {
+            return Ok(None);
+        }
+        let mut buffer = self.pool.take();
+        while *next < self.end && buffer.free() >= 8 {
+            buffer.push_record(&next.to_be_bytes());
+            *next += self.step;
+        }
+        self.edge.carried(buffer.len(), buffer.records());
+        Ok(Some(buffer))
+    }
+
+    fn edge(&self) -> &Edge {
+        &self.edge
+    }
+}
+
+fn numbers_of(source: &dyn Source) -> Result<Vec<u64>, Error> {
+    let mut all = Vec::new();
+    while let Some(buffer) = source.pull()? {
+        all.extend(
+            records(&Fixed(8), buffer.data()).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap())),
+        );
+    }
+    Ok(all)
+}
+
+#[test]
+fn partitions_flow_through_pools_of_one_buffer() {
+    let _watchdog = watch();
+    let sinks: Vec<_> = (0..3).map(|n| Arc::new(RiverSink::new(&format!("part {n}"), 1, 1))).collect();
+    let rule = |record: &[u8]| usize::from(record[7] % 3);
+    let pool = MemPool::new(1, 4096).unwrap();
+    let parts = PartitionSink::new("parts", Arc::new(Fixed(8)), rule, pool, sinks.clone());
+    std::thread::scope(|scope| {
+        scope.spawn(|| pump(&Numbers::new(0, 20_000, 1), &parts).unwrap());
+        let readers: Vec<_> = sinks.iter().map(|sink| scope.spawn(|| numbers_of(&**sink).unwrap())).collect();
+        let parts: Vec<Vec<u64>> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        for (n, part) in parts.iter().enumerate() {
+            assert!(part.is_sorted() && part.iter().all(|number| (*number as u8) % 3 == n as u8));
+        }
+        assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), 20_000);
+    });
+}
+
+#[test]
+fn sorted_sources_merge_and_filters_drop() {
+    let _watchdog = watch();
+    let inputs: Vec<Arc<dyn Source>> =
+        (0..5).map(|n| Arc::new(Numbers::new(n, 10_000, 5)) as Arc<dyn Source>).collect();
+    let pool = MemPool::new(1, 4096).unwrap();
+    let format = Arc::new(Fixed(8));
+    let merged = MergeSource::new("merged", inputs, format.clone(), |a: &[u8], b: &[u8]| a.cmp(b), pool);
+    let even = Filter::new("even", merged, format, |record: &[u8]| record[7].is_multiple_of(2));
+    let all = numbers_of(&even).unwrap();
+    assert_eq!(all, (0..10_000).step_by(2).collect::<Vec<u64>>());
+    assert_eq!((even.edge().counts().records, even.source().edge().counts().records), (5000, 10_000));
+}
+
+#[test]
+fn a_slow_consumer_gets_less() {
+    let _watchdog = watch();
+    let (fast, slow) = (Arc::new(RiverSink::new("fast", 2, 1)), Arc::new(RiverSink::new("slow", 2, 1)));
+    let balance = BalanceSink::new("balance", vec![fast.clone(), slow.clone()]);
+    std::thread::scope(|scope| {
+        let quick = scope.spawn(|| numbers_of(&*fast).unwrap());
+        let lazy = scope.spawn(|| {
+            let mut count = 0;
+            // The first buffer is kept until the other consumer has had all the rest but two.
+            while let Some(buffer) = slow.get().unwrap() {
+                while Source::edge(&*fast).counts().buffers < 90 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                count += buffer.records();
+            }
+            count
+        });
+        for n in 0..100u64 {
+            let mut buffer = Buffer::heap(8);
+            buffer.push_record(&n.to_be_bytes());
+            balance.put(buffer).unwrap();
+        }
+        balance.finish().unwrap();
+        let (quick, lazy) = (quick.join().unwrap(), lazy.join().unwrap());
+        assert_eq!(quick.len() as u64 + lazy, 100);
+        assert!(lazy <= 10, "{lazy}");
+    });
+}
+
+#[test]
+fn two_copies_serve_one_flow_and_stand_in_for_each_other() {
+    let _watchdog = watch();
+    let folder = TempDir::new("river-mirror");
+    let paths = [folder.path().join("one"), folder.path().join("two")];
+    let bytes: Vec<u8> = (0..200_000u32).map(|n| (n / 7) as u8).collect();
+    paths.iter().for_each(|path| std::fs::write(path, &bytes).unwrap());
+    let open = |path: &Path| {
+        let pool = MemPool::new(2, 8192).unwrap();
+        let volumes = vec![Volume::open(path).unwrap()];
+        DiskSource::new("copy", volumes, Arc::new(Fixed(8)), pool, Direct::Off, Partial::Refuse).unwrap()
+    };
+    let read = |mirror: &MirrorSource| {
+        let mut all = Vec::new();
+        while let Some(buffer) = mirror.pull().unwrap() {
+            all.extend_from_slice(buffer.data());
+        }
+        all
+    };
+    let mirror = MirrorSource::new("mirror", [open(&paths[0]), open(&paths[1])]).unwrap();
+    assert!(read(&mirror) == bytes);
+    assert!(mirror.served().iter().all(|&chunks| chunks > 0));
+    let mirror = MirrorSource::new("mirror", [open(&paths[0]), open(&paths[1])]).unwrap();
+    std::fs::File::options().write(true).open(&paths[0]).unwrap().set_len(50_000).unwrap();
+    assert!(read(&mirror) == bytes, "the other copy has what one lost");
+}
+
+#[test]
+fn an_error_reaches_the_consumer_before_what_is_queued() {
+    let river = RiverSink::new("river", 4, 2);
+    river.put(Buffer::heap(8)).unwrap();
+    river.fail(Error::Format("bad luck".into()));
+    assert!(river.get().unwrap_err().to_string().contains("bad luck"));
+    assert!(river.put(Buffer::heap(8)).is_err());
+}
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+/// An edge between two NICs of this process.
+fn via_pair(name: &str) -> (ViaSink, ViaSource) {
+    let address: NetAddress = format!("{name}-{}", std::process::id()).parse().unwrap();
+    let (here, there) = (SharedNic::new(open_nic()), SharedNic::new(open_nic()));
+    let listener = there.lock().listen(&address, 1).unwrap();
+    let limit = Duration::from_secs(20);
+    std::thread::scope(|scope| {
+        let sink = scope.spawn(|| ViaSink::connect("out", here, 1, &address, 4096, limit).unwrap());
+        let request = there.lock().wait_listener(listener, Some(limit)).unwrap();
+        let pool = MemPool::new(1, 4096).unwrap();
+        let source = ViaSource::accept("in", there.clone(), 0, request, pool).unwrap();
+        (sink.join().unwrap(), source)
+    })
+}
+
+fn open_nic() -> Nic {
+    Nic::open(shm::open(ShmConfig::default()).unwrap()).unwrap()
+}
+
+fn edge_carries(sink: &dyn Sink, source: &dyn Source) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| pump(&Numbers::new(0, 50_000, 1), sink).unwrap());
+        assert!(numbers_of(source).unwrap().into_iter().eq(0..50_000));
+    });
+    assert!(source.pull().unwrap().is_none(), "what ran dry stays dry");
+    assert_eq!((sink.edge().counts().records, source.edge().counts().records), (50_000, 50_000));
+}
+
+#[test]
+fn an_edge_over_tcp_carries_everything_once() {
+    let _watchdog = watch();
+    let (client, server) = tcp_pair();
+    let pool = MemPool::new(1, 4096).unwrap();
+    edge_carries(&TcpSink::new("out", 1, client), &TcpSource::new("in", 0, server, pool));
+}
+
+#[test]
+fn an_edge_over_via_carries_everything_once() {
+    let _watchdog = watch();
+    let (sink, source) = via_pair("river-edge");
+    edge_carries(&sink, &source);
+}
+
+#[test]
+fn a_via_edge_has_as_many_credits_as_receives_are_posted() {
+    let _watchdog = watch();
+    let (sink, source) = via_pair("river-credits");
+    let buffer = |n: u64| {
+        let mut buffer = Buffer::heap(8);
+        buffer.push_record(&n.to_be_bytes());
+        buffer
+    };
+    let mut sent = 0;
+    while sink.try_put(buffer(sent)).unwrap().is_none() {
+        sent += 1;
+    }
+    assert_eq!(sent, 4);
+    let first = source.pull().unwrap().unwrap();
+    assert_eq!(first.data(), 0u64.to_be_bytes());
+    drop(first);
+    while sink.try_put(buffer(sent)).unwrap().is_some() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_failure_travels_with_cause_and_node() {
+    let _watchdog = watch();
+    let lines = |bytes: &'static [u8]| {
+        let pool = MemPool::new(1, 4096).unwrap();
+        let inputs = vec![("input".into(), Box::new(bytes) as Box<dyn std::io::Read + Send>)];
+        StreamSource::new("input", inputs, Arc::new(Fixed(8)), pool, Partial::Refuse)
+    };
+    let (client, server) = tcp_pair();
+    let pool = MemPool::new(1, 4096).unwrap();
+    let (tcp_sink, tcp_source) = (TcpSink::new("out", 1, client), TcpSource::new("in", 7, server, pool));
+    let (via_sink, via_source) = via_pair("river-failure");
+    let edges: [(&dyn Sink, &dyn Source, &str); 2] =
+        [(&tcp_sink, &tcp_source, "node 7"), (&via_sink, &via_source, "node 0")];
+    for (sink, source, node) in edges {
+        assert!(matches!(pump(&lines(b"not eight"), sink), Err(Error::Partial { .. })));
+        let error = numbers_of(source).unwrap_err().to_string();
+        assert!(error.contains(node) && error.contains("offset 8"), "{error}");
+    }
+}
+
+#[test]
+fn a_sender_that_is_gone_is_noticed() {
+    let _watchdog = watch();
+    let (client, server) = tcp_pair();
+    let source = TcpSource::new("in", 3, server, MemPool::new(1, 4096).unwrap());
+    drop(client);
+    let error = numbers_of(&source).unwrap_err().to_string();
+    assert!(error.contains("node 3"), "{error}");
+    let (sink, source) = via_pair("river-gone");
+    drop(sink);
+    let error = numbers_of(&source).unwrap_err().to_string();
+    assert!(error.contains("node 0"), "{error}");
+}
