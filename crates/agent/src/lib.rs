@@ -19,6 +19,7 @@ pub mod error;
 pub mod identity;
 pub mod known;
 pub mod link;
+pub mod local;
 pub mod meet;
 pub mod serve;
 pub mod session;

@@ -135,6 +135,13 @@ pub fn stream_threshold() -> usize {
     STREAM_AT.load(Ordering::Relaxed)
 }
 
+/// Finds out now what this CPU can do, without asking the kernel for the size of its cache: it opens no file.
+pub fn detect() {
+    if DETECTED.load(Ordering::Acquire) == UNKNOWN {
+        DETECTED.store(kind(), Ordering::Release);
+    }
+}
+
 /// Whether [`copy`] uses AVX2 here.
 pub fn has_avx2() -> bool {
     detected() == AVX2
@@ -151,17 +158,22 @@ const DEFAULT_LLC: usize = 32 << 20;
 #[inline]
 fn detected() -> u8 {
     match DETECTED.load(Ordering::Acquire) {
-        UNKNOWN => detect(),
+        UNKNOWN => detect_all(),
         known => known,
     }
 }
 
-#[cold]
-fn detect() -> u8 {
+fn kind() -> u8 {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
     let kind = if std::arch::is_x86_feature_detected!("avx2") { AVX2 } else { PORTABLE };
     #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
     let kind = PORTABLE;
+    kind
+}
+
+#[cold]
+fn detect_all() -> u8 {
+    let kind = kind();
     if let Some(size) = last_level_cache() {
         // A machine that reports a tiny cache (or none, as some guests do) must not stream small copies.
         STREAM_AT.store((size / 2).max(1 << 20), Ordering::Relaxed);

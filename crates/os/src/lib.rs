@@ -28,6 +28,7 @@
 //!
 //! Programs that move files have a sixth: [`files`] for direct I/O, [`uring`] for many transfers under way, [`arena`] for memory
 //! that both can use, and [`prefetch`](mod@prefetch).
+//! What is preloaded into foreign applications uses [`bare`] and nothing else of this crate but [`copy`].
 //!
 //! Beside them stand [`clock`], [`cpu`], [`random`], [`turn`], a lock for what one thread uses most, and [`farewell`], the
 //! end of a process; and every failure is an [`error::OsError`] that names its cause and one way out.
@@ -78,6 +79,7 @@
 compile_error!("Viaduct stands on memfds, futexes and pidfds: it needs Linux");
 
 pub mod arena;
+pub mod bare;
 pub mod barrier;
 pub mod bell;
 pub mod budget;

@@ -1,0 +1,47 @@
+//! `libsovia_preload.so`: names of libc, replaced, so that an unmodified program's connections can move to shared memory.
+//!
+//! Thin: arguments are converted and checked here, `viaduct-intercept` does the rest. A descriptor that it does not know is
+//! the kernel's: the system call is made by its instruction, with the same arguments. Names are exported without
+//! a version; our own code calls none of them. No frame here has a destructor while a thread can be cancelled.
+//!
+//! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, select, epoll.
+//! - [`names`]: close, dup, fcntl, ioctl, socket options. [`stdio`]: streams of libc over sockets. [`start`]: loading.
+
+#![expect(missing_docs, reason = "the manual pages of libc describe every exported name")]
+#![expect(clippy::missing_safety_doc, reason = "each asks of its arguments what the function of libc asks")]
+
+pub mod data;
+pub mod messages;
+pub mod names;
+pub mod numbers;
+pub mod ready;
+mod start;
+mod stdio;
+
+use viaduct_os::bare::{Errno, cancel, syscall};
+
+/// What libc's function gives for it, with `errno` set.
+fn give(result: Result<usize, Errno>) -> isize {
+    match result {
+        Ok(value) => value as isize,
+        Err(Errno(number)) => {
+            // SAFETY: the location is this thread's own.
+            unsafe { *libc::__errno_location() = number };
+            -1
+        }
+    }
+}
+
+fn give_int(result: Result<usize, Errno>) -> i32 {
+    give(result) as i32
+}
+
+/// The kernel's call, which may block.
+///
+/// # Safety
+/// As the system call.
+#[inline(always)]
+unsafe fn blocking(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    cancel::point(|| unsafe { syscall(number, args) })
+}

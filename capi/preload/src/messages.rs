@@ -1,0 +1,207 @@
+//! send, recv and their kin with addresses, messages and many messages.
+
+use libc::{c_int, c_uint, c_void, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
+use viaduct_intercept::{receive, route, send};
+
+use crate::data::{buffers, receive_into, send_from};
+use crate::{blocking, give, give_int};
+
+unsafe extern "C" {
+    fn __chk_fail() -> !;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recv(fd: c_int, at: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { recvfrom(fd, at, len, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __recv_chk(
+    fd: c_int,
+    at: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if len > room {
+        // SAFETY: ends the program, as libc's own check does.
+        unsafe { __chk_fail() }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recv(fd, at, len, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvfrom(
+    fd: c_int,
+    at: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    match route(fd) {
+        Some(index) => {
+            if !from.is_null() && !from_len.is_null() {
+                // SAFETY: the caller's promise. A connection names no sender.
+                unsafe { *from_len = 0 };
+            }
+            // SAFETY: the caller's promise.
+            unsafe { receive_into(fd, index, at, len, flags) }
+        }
+        None => {
+            let args = [fd as usize, at as usize, len, flags as usize, from as usize, from_len as usize];
+            // SAFETY: the caller's promise.
+            give(unsafe { blocking(libc::SYS_recvfrom, args) })
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
+    fd: c_int,
+    at: *mut c_void,
+    len: size_t,
+    room: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    if len > room {
+        // SAFETY: ends the program, as libc's own check does.
+        unsafe { __chk_fail() }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { recvfrom(fd, at, len, flags, from, from_len) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn send(fd: c_int, at: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { sendto(fd, at, len, flags, std::ptr::null(), 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __send(fd: c_int, at: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { send(fd, at, len, flags) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendto(
+    fd: c_int,
+    at: *const c_void,
+    len: size_t,
+    flags: c_int,
+    to: *const sockaddr,
+    to_len: socklen_t,
+) -> ssize_t {
+    match route(fd) {
+        // SAFETY: the caller's promise.
+        Some(index) => unsafe { send_from(fd, index, at, len, flags) },
+        None => {
+            let args = [fd as usize, at as usize, len, flags as usize, to as usize, to_len as usize];
+            // SAFETY: the caller's promise.
+            give(unsafe { blocking(libc::SYS_sendto, args) })
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    match route(fd).filter(|_| flags & libc::MSG_ERRQUEUE == 0) {
+        Some(index) => {
+            // SAFETY: the caller's promise.
+            let message = unsafe { &mut *message };
+            // SAFETY: as above.
+            let all = unsafe { buffers(message.msg_iov, message.msg_iovlen as usize) };
+            let got = all.and_then(|all| receive::receive(index, fd, all, flags));
+            if got.is_ok() {
+                (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
+            }
+            give(got)
+        }
+        // SAFETY: the caller's promise.
+        None => give(unsafe {
+            blocking(libc::SYS_recvmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0])
+        }),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    match route(fd) {
+        Some(index) => {
+            // SAFETY: the caller's promise.
+            let message = unsafe { &*message };
+            // SAFETY: as above.
+            let all = unsafe { buffers(message.msg_iov, message.msg_iovlen as usize) };
+            give(all.and_then(|all| send::send(index, fd, all, flags)))
+        }
+        // SAFETY: the caller's promise.
+        None => give(unsafe {
+            blocking(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0])
+        }),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let Some(index) = route(fd) else {
+        let args = [fd as usize, messages as usize, count as usize, flags as usize, 0, 0];
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { blocking(libc::SYS_sendmmsg, args) });
+    };
+    let mut done = 0;
+    for place in 0..count.min(1024) as usize {
+        // SAFETY: the caller's promise.
+        let message = unsafe { &mut *messages.add(place) };
+        // SAFETY: as above.
+        let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen as usize) };
+        match all.and_then(|all| send::send(index, fd, all, flags)) {
+            Ok(sent) => message.msg_len = sent as u32,
+            Err(error) if done == 0 => return give_int(Err(error)),
+            Err(_) => break,
+        }
+        done += 1;
+    }
+    done
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    limit: *mut timespec,
+) -> c_int {
+    let Some(index) = route(fd) else {
+        let args = [fd as usize, messages as usize, count as usize, flags as usize, limit as usize, 0];
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { blocking(libc::SYS_recvmmsg, args) });
+    };
+    let mut done = 0;
+    for place in 0..count.min(1024) as usize {
+        // SAFETY: the caller's promise.
+        let message = unsafe { &mut *messages.add(place) };
+        // After the first, what is there is taken and no more.
+        let wait = flags & libc::MSG_WAITFORONE != 0 && done > 0;
+        let flags = flags & !libc::MSG_WAITFORONE | if wait { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: as above.
+        let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen as usize) };
+        match all.and_then(|all| receive::receive(index, fd, all, flags)) {
+            Ok(got) => message.msg_len = got as u32,
+            Err(error) if done == 0 => return give_int(Err(error)),
+            Err(_) => break,
+        }
+        done += 1;
+    }
+    done
+}

@@ -1,0 +1,58 @@
+//! `syscall` and `prctl`: system calls by number lead to the same functions, and those after which nothing may be
+//! upgraded any more are noted.
+
+use libc::{c_int, c_long};
+use viaduct_intercept::settings;
+use viaduct_os::bare::syscall as enter;
+
+use crate::{data, give, give_int, messages, names, ready};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let fd = a as c_int;
+    // SAFETY: the caller's promise, here and below: it is that of the system call.
+    unsafe {
+        match number {
+            libc::SYS_read => data::read(fd, b as _, c) as c_long,
+            libc::SYS_write => data::write(fd, b as _, c) as c_long,
+            libc::SYS_readv => data::readv(fd, b as _, c as c_int) as c_long,
+            libc::SYS_writev => data::writev(fd, b as _, c as c_int) as c_long,
+            libc::SYS_recvfrom => messages::recvfrom(fd, b as _, c, d as c_int, e as _, f as _) as c_long,
+            libc::SYS_sendto => messages::sendto(fd, b as _, c, d as c_int, e as _, f as u32) as c_long,
+            libc::SYS_recvmsg => messages::recvmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_sendmsg => messages::sendmsg(fd, b as _, c as c_int) as c_long,
+            libc::SYS_close => c_long::from(names::close(fd)),
+            libc::SYS_close_range => c_long::from(names::close_range(a as u32, b as u32, c as c_int)),
+            libc::SYS_dup => c_long::from(names::dup(fd)),
+            libc::SYS_dup3 => c_long::from(names::dup3(fd, b as c_int, c as c_int)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => c_long::from(names::dup2(fd, b as c_int)),
+            libc::SYS_shutdown => c_long::from(names::shutdown(fd, b as c_int)),
+            libc::SYS_epoll_ctl => c_long::from(ready::epoll_ctl(fd, b as c_int, c as c_int, d as _)),
+            // A ring of io_uring may be handed any socket, past us; a filter may forbid what we need.
+            libc::SYS_io_uring_setup | libc::SYS_seccomp => {
+                settings::claim_no_more();
+                give(enter(number, [a, b, c, d, e, f])) as c_long
+            }
+            // No cancellation point, as libc's is none.
+            _ => give(enter(number, [a, b, c, d, e, f])) as c_long,
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        settings::claim_no_more();
+    }
+    // SAFETY: the caller's promise.
+    give_int(unsafe { enter(libc::SYS_prctl, [option as usize, b, c, d, e, 0]) })
+}

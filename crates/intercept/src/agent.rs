@@ -1,0 +1,196 @@
+//! What the agent does for preloaded programs: it takes claims, finds the two ends of one connection, and hands out
+//! the segment and the bells.
+//!
+//! A claim brings the socket itself; the kernel says which connection it is and to which namespace it belongs, so nothing
+//! can be claimed that is not held. The socket is closed again before the answer goes out: the agent never keeps a
+//! connection open. Only processes of the agent's own user are answered.
+
+mod connections;
+mod proc_net;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use viaduct_agent::local::Resident;
+use viaduct_os::bare::sockets::{self, Side};
+use viaduct_os::budget::Budget;
+use viaduct_os::epoll::{Epoll, Interest};
+use viaduct_os::error::OsError;
+use viaduct_os::eventfd::EventFd;
+use viaduct_os::fdpass::{Channel, Listener, Recv};
+use viaduct_os::process;
+use viaduct_os::segment::Segment;
+
+use crate::layout::SEGMENT;
+use crate::wire::{self, Answer, CLAIM, Verdict};
+use connections::{Connections, Place, Tuple};
+
+/// Processes that are served at a time.
+const MOST_GUESTS: usize = 8192;
+/// Connections that are remembered at a time.
+const MOST_CONNECTIONS: usize = 16_384;
+/// How often connections that are gone are looked for.
+const SWEEP: Duration = Duration::from_secs(5);
+/// Claims of one process that are answered before others have their turn.
+const MOST_CLAIMS: usize = 16;
+
+const SO_NETNS_COOKIE: i32 = 71;
+const LISTENER: u64 = 0;
+
+/// What a connection is given.
+#[derive(Debug)]
+struct Rings {
+    segment: Segment,
+    bells: [EventFd; 2],
+}
+
+impl Rings {
+    fn new() -> Result<Rings, OsError> {
+        let segment = Segment::create("viaduct-rings", SEGMENT, Budget::process())?;
+        Ok(Rings { segment, bells: [EventFd::new()?, EventFd::new()?] })
+    }
+}
+
+/// The role.
+#[derive(Debug)]
+pub struct Claims {
+    listener: Listener,
+    epoll: Epoll,
+    guests: HashMap<u64, Channel>,
+    next_guest: u64,
+    connections: Connections<Rings>,
+    namespace: Option<u64>,
+    swept: Instant,
+}
+
+impl Claims {
+    /// Takes claims at this abstract name.
+    ///
+    /// # Errors
+    /// If the name is taken: another agent is there already.
+    pub fn new(name: &[u8]) -> Result<Claims, OsError> {
+        let listener = Listener::bind_abstract(name)?;
+        let epoll = Epoll::new()?;
+        epoll.add(&listener, LISTENER, Interest::Read)?;
+        let namespace = long_option(listener.as_fd(), SO_NETNS_COOKIE);
+        Ok(Claims {
+            listener,
+            epoll,
+            guests: HashMap::new(),
+            next_guest: LISTENER + 1,
+            connections: Connections::new(MOST_CONNECTIONS),
+            namespace,
+            swept: Instant::now(),
+        })
+    }
+
+    fn accept(&mut self) {
+        while let Ok(Some(guest)) = self.listener.accept() {
+            let ours = guest.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
+            let token = self.next_guest;
+            let room = self.guests.len() < MOST_GUESTS;
+            if ours && room && self.epoll.add(&guest, token, Interest::Read).is_ok() {
+                self.next_guest += 1;
+                self.guests.insert(token, guest);
+            }
+        }
+    }
+
+    /// Answers a guest; `None` once it is gone or has talked nonsense.
+    fn serve(&mut self, token: u64) -> Option<()> {
+        for _ in 0..MOST_CLAIMS {
+            let guest = self.guests.get(&token)?;
+            let (mut bytes, mut fds) = ([0; CLAIM + 1], Vec::new());
+            let len = match guest.recv(&mut bytes, &mut fds, 1) {
+                Ok(Recv::Message(len)) => len,
+                Ok(Recv::WouldBlock) => return Some(()),
+                Ok(Recv::Closed) | Err(_) => return None,
+            };
+            let socket = fds.pop().filter(|_| wire::is_claim(&bytes[..len]));
+            let (answer, rings) = match socket {
+                Some(socket) => self.judge(socket),
+                None => (Answer::refusal(Verdict::Malformed), None),
+            };
+            let guest = self.guests.get(&token)?;
+            let sent = match rings.and_then(|place| self.connections.get(place)) {
+                Some(rings) => {
+                    let side = answer.side as usize & 1;
+                    let segment = rings.segment.fd()?;
+                    let all = [segment, rings.bells[side].as_fd(), rings.bells[1 - side].as_fd()];
+                    guest.send(&answer.render(), &all)
+                }
+                None => guest.send(&answer.render(), &[]),
+            };
+            sent.ok().filter(|&sent| sent)?;
+        }
+        Some(())
+    }
+
+    /// Which connection it is, and what it gets. The socket is closed on the way.
+    fn judge(&mut self, socket: OwnedFd) -> (Answer, Option<Place>) {
+        let refused = |verdict| (Answer::refusal(verdict), None);
+        let fd = socket.as_raw_fd();
+        let names = [Side::Own, Side::Peer].map(|side| sockets::name(fd, side).ok().flatten());
+        let ([Some(own), Some(peer)], Some(cookie)) = (names, long_option(socket.as_fd(), libc::SO_COOKIE)) else {
+            return refused(Verdict::NotConnected);
+        };
+        let namespace = long_option(socket.as_fd(), SO_NETNS_COOKIE);
+        drop(socket);
+        if namespace != self.namespace {
+            return refused(Verdict::OtherNamespace);
+        }
+        if own == peer {
+            return refused(Verdict::ToItself);
+        }
+        match self.connections.claim(Tuple { own, peer }, cookie, Instant::now(), Rings::new) {
+            Ok(claimed) => {
+                let answer = Answer {
+                    verdict: Verdict::Granted,
+                    side: claimed.side,
+                    second: claimed.second,
+                    again: claimed.again,
+                    id: claimed.id,
+                };
+                (answer, Some(claimed.place))
+            }
+            Err(_) => refused(Verdict::Exhausted),
+        }
+    }
+}
+
+impl Resident for Claims {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn turn(&mut self) {
+        let mut ready = Vec::new();
+        if self.epoll.wait(&mut ready, Some(Duration::ZERO)).is_err() {
+            return;
+        }
+        for event in ready {
+            if event.token == LISTENER {
+                self.accept();
+            } else if self.serve(event.token).is_none() {
+                self.guests.remove(&event.token);
+            }
+        }
+        if self.swept.elapsed() >= SWEEP && !self.connections.is_empty() {
+            self.swept = Instant::now();
+            if let Some(there) = proc_net::connections() {
+                self.connections.sweep(Instant::now(), |tuple| there.contains(&tuple));
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.guests.is_empty()
+    }
+}
+
+fn long_option(fd: BorrowedFd<'_>, name: i32) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let len = sockets::option_bytes(fd.as_raw_fd(), libc::SOL_SOCKET, name, &mut bytes).ok()?;
+    (len == 8).then(|| u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,297 @@
+//! From a connected TCP socket to an endpoint: the claim at the agent, once for each connection, at its first use.
+//!
+//! The side that claims first gets a segment of which the other may never hear. It is *pending* until it sees that the
+//! other side is ready, and gives up after a few calls: from then on its socket is the kernel's alone. The second side is
+//! ready at once. No direction leaves TCP before the receiving side has said that it is ready.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use viaduct_os::bare::local::LocalLock;
+use viaduct_os::bare::sockets::{self, MOST_FDS};
+use viaduct_os::bare::{Errno, calls, whoami};
+
+use crate::endpoint::{self, Grant, PENDING, Slot, slot};
+use crate::explain::explain;
+use crate::layout::{Header, OPEN, WITHDRAWN};
+use crate::settings::{self, agent_name};
+use crate::table::{self, Kind};
+use crate::wire::{self, ANSWER, Answer, Verdict};
+use crate::{companion, epoll};
+
+/// Calls that move bytes before a pending connection is given up.
+const PATIENCE: u32 = 16;
+/// How long an agent may take to answer, in nanoseconds: it has a process of its own, and the machine may be busy.
+const ANSWER_LIMIT: u64 = 5_000_000_000;
+/// How long an agent that is not there is not looked for again.
+const ABSENCE: u64 = 1_000_000_000;
+
+static LOCK: LocalLock = LocalLock::new();
+static CHANNEL: AtomicI32 = AtomicI32::new(-1);
+static ABSENT_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+/// Finds out what an unknown descriptor is.
+pub(crate) fn classify(fd: i32) -> Kind {
+    let kind = if companion::is_tcp(fd) { Kind::Tcp } else { Kind::Plain };
+    table::set(fd, kind);
+    kind
+}
+
+/// Claims a TCP socket that is about to be used. What it is afterwards: still [`Kind::Tcp`] if it is not connected.
+#[cold]
+pub(crate) fn claim(fd: i32) -> Kind {
+    if !settings::claims() {
+        return Kind::Plain; // only as long as that is so: nothing is noted
+    }
+    // A signal handler that interrupts a claim leaves this connection alone for good.
+    let Some(_held) = LOCK.lock() else { return settle(fd, Err("used in a signal handler during a claim")) };
+    match table::kind(fd) {
+        Kind::Tcp => {}
+        other => return other, // another thread was faster
+    }
+    match companion::obstacle(fd) {
+        Err(_) => Kind::Tcp,
+        Ok(Some(reason)) => settle(fd, Err(reason)),
+        Ok(None) if epoll::is_in_inherited_set(fd) => {
+            settle(fd, Err("registered with a set of epoll that a parent made"))
+        }
+        Ok(None) => settle(fd, ask(fd)),
+    }
+}
+
+fn settle(fd: i32, outcome: Result<u32, &'static str>) -> Kind {
+    let kind = match outcome {
+        Ok(index) => Kind::Ring(index),
+        Err(reason) => {
+            explain(fd, "stays on TCP", reason);
+            Kind::Plain
+        }
+    };
+    table::set(fd, kind);
+    kind
+}
+
+fn ask(fd: i32) -> Result<u32, &'static str> {
+    let channel = channel().ok_or("no agent is there")?;
+    let mut fds = [-1; MOST_FDS];
+    let (answer, count) = match exchange(channel, fd, &mut fds) {
+        Ok(got) => got,
+        Err(_) => {
+            hang_up();
+            return Err("the agent does not answer");
+        }
+    };
+    if answer.verdict != Verdict::Granted || count != 3 {
+        close_all(&fds[..count]);
+        return Err(if count == 3 || answer.verdict != Verdict::Granted {
+            answer.verdict.reason()
+        } else {
+            "no descriptors are left"
+        });
+    }
+    adopt(fd, answer, [fds[0], fds[1], fds[2]])
+}
+
+fn exchange(channel: i32, fd: i32, fds: &mut [i32; MOST_FDS]) -> Result<(Answer, usize), Errno> {
+    sockets::send_with_fd(channel, &wire::claim(), fd)?;
+    let end = calls::now() + ANSWER_LIMIT;
+    let mut bytes = [0; ANSWER + 1];
+    loop {
+        match sockets::receive_with_fds(channel, &mut bytes, fds) {
+            Ok((len, count)) => {
+                let answer = Answer::parse(&bytes[..len]);
+                if answer.is_none() {
+                    close_all(&fds[..count]);
+                }
+                return Ok((answer.ok_or(Errno(libc::EPROTO))?, count));
+            }
+            Err(Errno(libc::EAGAIN)) => {
+                let left = end.saturating_sub(calls::now());
+                let mut wait = [libc::pollfd { fd: channel, events: libc::POLLIN, revents: 0 }];
+                match calls::poll(&mut wait, Some(left), None) {
+                    Ok(0) => return Err(Errno(libc::ETIMEDOUT)),
+                    Ok(_) | Err(Errno(libc::EINTR)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Takes over what was granted: the bells to high numbers, out of the application's way, the segment to memory.
+fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Result<u32, &'static str> {
+    let close = close_all;
+    if let Some(index) = answer.again.then(|| endpoint::by_id(answer.id)).flatten() {
+        // Another descriptor of a connection that this process has already.
+        close(&[segment, bell, peer_bell]);
+        endpoint::hold(index);
+        epoll::adopt(fd, index);
+        return Ok(index);
+    }
+    let (high, peer_high) = (lift(bell), lift(peer_bell));
+    let grant = Grant { id: answer.id, side: answer.side, segment, bell: high, peer_bell: peer_high };
+    let opened = if high >= 0 && peer_high >= 0 { endpoint::open(grant) } else { Err(Errno(libc::EMFILE)) };
+    close(&[segment]);
+    let Ok(index) = opened else {
+        for fd in [high, peer_high].into_iter().filter(|&fd| fd >= 0) {
+            table::forget(fd);
+            close(&[fd]);
+        }
+        return Err("no descriptors or memory are left");
+    };
+    let slot = slot(index);
+    let Ok(view) = slot.view() else { return Err("no memory is left") };
+    let header = view.header();
+    let nonblocking = calls::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK != 0;
+    slot.own_end(header).nonblocking.store(u32::from(nonblocking), Ordering::Relaxed);
+    let attached = header.attached.load(Ordering::Acquire);
+    let here = attached & OPEN[slot.side()] != 0;
+    if answer.second || here {
+        epoll::adopt(fd, index);
+        open(slot, header);
+    }
+    Ok(index)
+}
+
+fn close_all(fds: &[i32]) {
+    for &fd in fds {
+        let _ = calls::close(fd);
+    }
+}
+
+/// Moves one of our descriptors to a high number; -1 if there is none.
+fn lift(fd: i32) -> i32 {
+    let limit = calls::descriptor_limit().unwrap_or(1024).min(table::MOST as u64) as i32;
+    let high = calls::duplicate_from(fd, limit / 2).unwrap_or(-1);
+    let _ = calls::close(fd);
+    if high >= table::MOST as i32 {
+        let _ = calls::close(high);
+        return -1;
+    }
+    if high >= 0 {
+        table::set(high, Kind::Internal);
+    }
+    high
+}
+
+fn open(slot: &Slot, header: &Header) {
+    header.attached.fetch_or(OPEN[slot.side()], Ordering::SeqCst);
+    slot.lower(PENDING);
+}
+
+/// What becomes of a pending connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It is, or may become, one with rings.
+    Stays,
+    /// The descriptor is plain from now on.
+    Plain,
+}
+
+/// Looks whether the other side of a pending connection is ready; called before each use.
+#[cold]
+pub(crate) fn look(fd: i32, index: u32) -> Progress {
+    let slot = slot(index);
+    let Ok(view) = slot.view() else { return Progress::Stays };
+    let header = view.header();
+    let attached = header.attached.load(Ordering::SeqCst);
+    let peer = OPEN[1 - slot.side()];
+    if attached & WITHDRAWN != 0 {
+        return give_up(fd, index, "the other side is not under Viaduct");
+    }
+    if attached & peer != 0 {
+        if !companion::Info::of(fd).is_some_and(|info| info.can_send()) {
+            return Progress::Stays;
+        }
+        epoll::adopt(fd, index);
+        open(slot, header);
+        return Progress::Stays;
+    }
+    if slot.count.fetch_add(1, Ordering::Relaxed) < PATIENCE {
+        return Progress::Stays;
+    }
+    let given_up = header.attached.compare_exchange(
+        attached,
+        attached | WITHDRAWN,
+        Ordering::SeqCst,
+        Ordering::Relaxed,
+    );
+    match given_up {
+        Ok(_) => give_up(fd, index, "the other side is not under Viaduct"),
+        Err(_) => Progress::Stays, // it has just come: the next call sees it
+    }
+}
+
+fn give_up(fd: i32, index: u32, reason: &'static str) -> Progress {
+    explain(fd, "stays on TCP", reason);
+    epoll::restore(fd);
+    table::set(fd, Kind::Plain);
+    endpoint::release(index);
+    Progress::Plain
+}
+
+fn channel() -> Option<i32> {
+    let known = CHANNEL.load(Ordering::Acquire);
+    if known >= 0 {
+        return Some(known);
+    }
+    let now = calls::now();
+    if now < ABSENT_UNTIL.load(Ordering::Relaxed) {
+        return None;
+    }
+    let user = calls::user_id();
+    let name = settings::settings().and_then(|settings| settings.agent).unwrap_or_else(|| agent_name(user));
+    let connected = sockets::connect_abstract(name.as_c_str().to_bytes()).ok();
+    // Anyone may have taken the name.
+    let ours = connected.filter(|&fd| {
+        let same = sockets::peer_user(fd) == Ok(user);
+        if !same {
+            let _ = calls::close(fd);
+        }
+        same
+    });
+    let lifted = ours.map(lift).filter(|&fd| fd >= 0);
+    match lifted {
+        Some(fd) => CHANNEL.store(fd, Ordering::Release),
+        None => ABSENT_UNTIL.store(now + ABSENCE, Ordering::Relaxed),
+    }
+    lifted
+}
+
+fn hang_up() {
+    let fd = CHANNEL.swap(-1, Ordering::AcqRel);
+    if fd >= 0 {
+        table::forget(fd);
+        let _ = calls::close(fd);
+    }
+    ABSENT_UNTIL.store(calls::now() + ABSENCE, Ordering::Relaxed);
+}
+
+/// Connects to the agent, so that it stays while this process lives: a server may wait long for its first client.
+pub fn greet() {
+    if settings::claims() && whoami::check() == whoami::Process::Same && CHANNEL.load(Ordering::Acquire) < 0 {
+        if let Some(_held) = LOCK.lock() {
+            channel();
+        }
+    }
+}
+
+/// A child talks to the agent over a connection of its own.
+pub(crate) fn after_fork() {
+    LOCK.reset();
+    let fd = CHANNEL.swap(-1, Ordering::AcqRel);
+    if fd >= 0 {
+        table::forget(fd);
+        let _ = calls::close(fd);
+    }
+}
+
+/// Hangs up if the connection to the agent has this number. Whether it had.
+pub(crate) fn move_channel(fd: i32) -> bool {
+    let ours = CHANNEL.compare_exchange(fd, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if ours {
+        table::forget(fd);
+    }
+    ours
+}

@@ -1,0 +1,163 @@
+//! What the kernel says of the TCP socket that the application holds: how many bytes went through it, and whether the
+//! other end is still there.
+
+use viaduct_os::bare::{Errno, calls, sockets};
+
+const ESTABLISHED: u8 = 1;
+const FIN_WAIT_1: u8 = 4;
+const FIN_WAIT_2: u8 = 5;
+const CLOSE_WAIT: u8 = 8;
+
+/// Parts of the kernel's `tcp_info`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Info {
+    state: u8,
+    /// Bytes that arrived, the end not counted.
+    arrived: u64,
+    /// Bytes that were handed to the kernel for sending.
+    pub(crate) accepted: u64,
+}
+
+impl Info {
+    /// What the kernel says of this socket.
+    pub(crate) fn of(fd: i32) -> Option<Info> {
+        let mut bytes = [0u8; 232];
+        let len = sockets::option_bytes(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes).ok()?;
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let half = |at: usize| u64::from(u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap_or_default()));
+        if len < 216 {
+            return None; // before Linux 4.19
+        }
+        let state = bytes[0];
+        // The end of the peer's stream counts as one byte.
+        let ended = ![ESTABLISHED, FIN_WAIT_1, FIN_WAIT_2].contains(&state);
+        let arrived = word(128).saturating_sub(u64::from(ended));
+        // Sent, less what was sent twice, and what waits to be sent for the first time.
+        let accepted = word(200).saturating_sub(word(208)) + half(144);
+        Some(Info { state, arrived, accepted })
+    }
+
+    /// Whether both directions are open, as far as this end knows.
+    pub(crate) fn is_established(&self) -> bool {
+        self.state == ESTABLISHED
+    }
+
+    /// Whether this end may still send.
+    pub(crate) fn can_send(&self) -> bool {
+        [ESTABLISHED, CLOSE_WAIT].contains(&self.state)
+    }
+}
+
+/// How many of the first `total` bytes of the incoming stream the application has not read yet.
+pub(crate) fn unread_of(fd: i32, total: u64) -> Option<u64> {
+    for _ in 0..64 {
+        let before = Info::of(fd)?;
+        let queued = calls::ioctl_int(fd, libc::FIONREAD).ok()? as u64;
+        // Both must be of one moment, else bytes that arrive in between are counted once too often or not at all.
+        if Info::of(fd)?.arrived == before.arrived {
+            return Some((total + queued).saturating_sub(before.arrived));
+        }
+    }
+    None
+}
+
+/// Whether the peer has ended its stream or the connection is broken.
+pub(crate) fn peer_has_ended(fd: i32) -> bool {
+    let mut fds = [libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 }];
+    calls::poll(&mut fds, Some(0), None) == Ok(1)
+}
+
+/// Whether the kernel would take this for a TCP socket.
+pub(crate) fn is_tcp(fd: i32) -> bool {
+    sockets::option_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+        && sockets::option_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
+}
+
+/// What stands in the way of an upgrade of this connection.
+pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
+    let peer = sockets::name(fd, sockets::Side::Peer)?;
+    let own = sockets::name(fd, sockets::Side::Own)?;
+    let (Some(peer), Some(own)) = (peer, own) else { return Ok(Some("not over IP")) };
+    // Both ends are on this host if they have one address, or both a loopback one.
+    let loopback = |name: sockets::Name| name.address[..13] == *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f";
+    if peer.address != own.address && !(loopback(peer) && loopback(own)) {
+        return Ok(Some("the peer is on another host"));
+    }
+    let int = |level, option| sockets::option_int(fd, level, option).unwrap_or(0);
+    let mut protocol = [0; 16];
+    let upper = sockets::option_bytes(fd, libc::IPPROTO_TCP, libc::TCP_ULP, &mut protocol);
+    if upper.is_ok_and(|len| len > 0) {
+        return Ok(Some("the kernel has a protocol above TCP here"));
+    }
+    if int(libc::SOL_SOCKET, libc::SO_ZEROCOPY) != 0 {
+        return Ok(Some("it sends without copying"));
+    }
+    if int(libc::SOL_SOCKET, libc::SO_OOBINLINE) != 0 {
+        return Ok(Some("it has urgent data in its stream"));
+    }
+    if int(libc::SOL_SOCKET, libc::SO_RCVLOWAT) > 1 {
+        return Ok(Some("it has a low-water mark"));
+    }
+    let Some(info) = Info::of(fd) else { return Ok(Some("the kernel counts no bytes")) };
+    Ok((!info.is_established()).then_some("one direction is closed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (stream, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn bytes_are_counted_on_both_ends() {
+        let (mut one, mut other) = pair();
+        assert_eq!(obstacle(one.as_raw_fd()), Ok(None));
+        for round in 1..=20u64 {
+            one.write_all(&[7; 1000]).unwrap();
+            assert_eq!(Info::of(one.as_raw_fd()).unwrap().accepted, round * 1000);
+        }
+        let fd = other.as_raw_fd();
+        let mut buffer = [0; 700];
+        other.read_exact(&mut buffer).unwrap();
+        // Whatever has arrived by now, those that were not read are the rest.
+        assert_eq!(unread_of(fd, 20_000), Some(19_300));
+        one.shutdown(Shutdown::Write).unwrap();
+        std::io::copy(&mut other, &mut std::io::sink()).unwrap();
+        assert_eq!(unread_of(fd, 20_000), Some(0));
+        assert!(peer_has_ended(fd) && obstacle(fd).unwrap().is_some());
+    }
+
+    #[test]
+    fn bytes_that_wait_in_the_kernel_are_counted() {
+        let (mut one, mut other) = pair();
+        one.set_nonblocking(true).unwrap();
+        let mut written = 0;
+        while let Ok(count) = one.write(&[1; 65_536]) {
+            written += count as u64;
+        }
+        assert_eq!(Info::of(one.as_raw_fd()).unwrap().accepted, written);
+        let mut read = 0;
+        let mut buffer = vec![0; 50_000];
+        for _ in 0..10 {
+            read += other.read(&mut buffer).unwrap() as u64;
+            assert_eq!(unread_of(other.as_raw_fd(), written), Some(written - read));
+        }
+    }
+
+    #[test]
+    fn other_descriptors_are_no_tcp() {
+        let (one, _other) = pair();
+        let unix = std::os::unix::net::UnixStream::pair().unwrap().0;
+        assert!(is_tcp(one.as_raw_fd()) && !is_tcp(unix.as_raw_fd()) && !is_tcp(-1));
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        assert_eq!(obstacle(listener.as_raw_fd()), Err(Errno(libc::ENOTCONN)));
+    }
+}

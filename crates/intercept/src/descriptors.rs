@@ -1,0 +1,192 @@
+//! What happens to descriptors: closed, duplicated, replaced, made not to block, inherited.
+//!
+//! A child of vfork runs in its parent's memory but has descriptors of its own: there nothing is noted, the kernel does it
+//! alone.
+
+use std::sync::atomic::Ordering;
+
+use viaduct_os::bare::{calls, whoami};
+
+use crate::endpoint::{self, SHUT_READ, slot};
+use crate::table::{self, Kind};
+use crate::{claim, epoll, send};
+
+/// The endpoint of a descriptor that is about to be used for data; claims it if it is time to. `None`: the kernel's.
+#[inline]
+pub fn route(fd: i32) -> Option<u32> {
+    match table::kind(fd) {
+        Kind::Plain => None,
+        Kind::Ring(index) => ring(fd, index),
+        kind => route_slowly(fd, kind),
+    }
+}
+
+#[inline]
+fn ring(fd: i32, index: u32) -> Option<u32> {
+    if whoami::check() == whoami::Process::New {
+        after_fork();
+    }
+    if slot(index).has(endpoint::PENDING) && claim::look(fd, index) == claim::Progress::Plain {
+        return None;
+    }
+    Some(index)
+}
+
+#[cold]
+fn route_slowly(fd: i32, kind: Kind) -> Option<u32> {
+    if !crate::settings::claims() {
+        return None;
+    }
+    if whoami::check() == whoami::Process::New {
+        after_fork();
+    }
+    let kind = if kind == Kind::Unknown { claim::classify(fd) } else { kind };
+    match kind {
+        // What borrows its parent's memory must not put anything into its tables.
+        Kind::Tcp if !whoami::borrows_memory() => match claim::claim(fd) {
+            Kind::Ring(index) => ring(fd, index),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether it is a descriptor of ours, which does not exist for the application.
+#[inline]
+pub fn is_internal(fd: i32) -> bool {
+    table::kind(fd) == Kind::Internal && !whoami::borrows_memory()
+}
+
+/// A new descriptor of a TCP socket.
+pub fn note_tcp(fd: i32) {
+    table::set(fd, Kind::Tcp);
+}
+
+/// A new descriptor of something else that is never upgraded.
+pub fn note_plain(fd: i32) {
+    table::set(fd, Kind::Plain);
+}
+
+/// A new descriptor of which nothing is known.
+pub fn note_unknown(fd: i32) {
+    table::forget(fd);
+}
+
+/// A descriptor is about to be closed, or replaced by another.
+#[inline]
+pub fn closing(fd: i32) {
+    match table::kind(fd) {
+        Kind::Unknown => {}
+        Kind::Internal => {}
+        Kind::Plain => drop(table::forget(fd)),
+        kind => closing_slowly(fd, kind),
+    }
+}
+
+#[cold]
+fn closing_slowly(fd: i32, kind: Kind) {
+    if whoami::borrows_memory() {
+        return;
+    }
+    if whoami::check() == whoami::Process::New {
+        after_fork();
+    }
+    epoll::forget(fd);
+    table::forget(fd);
+    match kind {
+        Kind::Ring(index) => endpoint::release(index),
+        Kind::Epoll(index) => epoll::release_set(index),
+        _ => {}
+    }
+}
+
+/// `copy` is a duplicate of `fd`; what `copy` was before has been [`closing`].
+pub fn duplicated(fd: i32, copy: i32) {
+    let kind = table::kind(fd);
+    if matches!(kind, Kind::Ring(_) | Kind::Epoll(_)) && whoami::borrows_memory() {
+        return;
+    }
+    match kind {
+        Kind::Ring(index) if (copy as usize) < table::MOST => {
+            endpoint::hold(index);
+            table::set(copy, kind);
+        }
+        Kind::Epoll(index) => {
+            epoll::hold_set(index);
+            table::set(copy, kind);
+        }
+        Kind::Internal => {}
+        kind => table::set(copy, kind),
+    }
+}
+
+/// The socket was made blocking or not.
+pub fn note_nonblocking(fd: i32, nonblocking: bool) {
+    if let Kind::Ring(index) = table::kind(fd) {
+        let slot = slot(index);
+        if let Ok(view) = slot.view() {
+            slot.own_end(view.header()).nonblocking.store(u32::from(nonblocking), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The companion was shut down.
+pub fn note_shutdown(fd: i32, how: i32) {
+    let Kind::Ring(index) = table::kind(fd) else { return };
+    if how != libc::SHUT_WR {
+        slot(index).raise(SHUT_READ);
+    }
+    if how != libc::SHUT_RD {
+        send::note_shut(index);
+    }
+    // Those of this end who sleep look again.
+    if let Ok(view) = slot(index).view() {
+        slot(index).ring_own(view.header());
+    }
+}
+
+/// Whether this descriptor has an endpoint, without making one.
+pub fn endpoint_of(fd: i32) -> Option<u32> {
+    match table::kind(fd) {
+        Kind::Ring(index) => Some(index),
+        _ => None,
+    }
+}
+
+/// This connection stays as it is from now on, if it was not upgraded yet. Whether it stays on TCP.
+pub fn keep_plain(fd: i32) -> bool {
+    match table::kind(fd) {
+        Kind::Ring(_) => false,
+        Kind::Unknown | Kind::Tcp => {
+            table::set(fd, Kind::Plain);
+            true
+        }
+        _ => true,
+    }
+}
+
+/// The lowest descriptor from `from` to `to` that is ours; closing a range goes around it.
+pub fn next_internal(from: u32, to: u32) -> Option<u32> {
+    (from..=to.min(table::MOST as u32 - 1)).find(|&fd| table::kind(fd as i32) == Kind::Internal)
+}
+
+/// Descriptors in a range of which something is known.
+pub fn closing_range(from: u32, to: u32) {
+    if calls::process_id() != whoami::recorded_process() && whoami::recorded_process() != 0 {
+        return;
+    }
+    (from..=to.min(table::MOST as u32 - 1)).for_each(|fd| closing(fd as i32));
+}
+
+/// A child begins: threads, connections to the agent and sleepers were its parent's.
+#[cold]
+fn after_fork() {
+    claim::after_fork();
+    endpoint::after_fork();
+    epoll::after_fork();
+}
+
+/// Moves one of our descriptors to another number, because the application wants this one. Whether that worked.
+pub fn make_way(fd: i32) -> bool {
+    endpoint::move_bell(fd) || claim::move_channel(fd)
+}

@@ -1,0 +1,425 @@
+//! epoll: the application's set stays the kernel's. Beside it we note what was registered for sockets that have, or may
+//! get, an endpoint.
+//!
+//! For such a socket the set holds the companion (for the rest of the bytes by TCP, the end and errors; not for room,
+//! of which a companion always has some) and the endpoint's bell. A registration is *armed* while it counts as a sleeper
+//! of its end, so that the peer rings; it is *hot* while calls of epoll_wait look at its ring themselves. At most
+//! [`HOT`] are. Going to sleep arms those that are hot; a bell makes its registration hot again. Because the bell is in
+//! the kernel's set, nested sets, sets shared with children and several waiting threads keep the kernel's rules.
+
+mod node;
+mod watch;
+
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use viaduct_os::bare::local::LocalLock;
+use viaduct_os::bare::{Errno, calls};
+
+use crate::endpoint::slot;
+use crate::table::{self, Kind};
+use crate::{claim, send, settings};
+use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, IS_HOT, NONE, Node, node};
+pub use watch::wait;
+
+/// Registrations that a call of epoll_wait looks at in memory.
+const HOT: usize = 64;
+/// Sets of one process that are looked after.
+const MOST_SETS: usize = 1024;
+
+/// A set of the application.
+#[derive(Debug)]
+struct Set {
+    refs: AtomicU32,
+    fd: AtomicI32,
+    /// Registrations with an endpoint.
+    rings: AtomicU32,
+    /// Threads of this process that sleep in it.
+    sleepers: AtomicU32,
+    turns: AtomicU32,
+    /// 1 if another set or a poll may wait for this one: then everything stays armed.
+    nested: AtomicU32,
+    /// 1 in a child that has not armed its own registrations yet.
+    stale: AtomicU32,
+    /// 1 in a child: its parent may use it, too.
+    inherited: AtomicU32,
+    hot_len: AtomicU32,
+    hot: [AtomicU32; HOT],
+}
+
+const FREE: Set = Set {
+    refs: AtomicU32::new(0),
+    fd: AtomicI32::new(-1),
+    rings: AtomicU32::new(0),
+    sleepers: AtomicU32::new(0),
+    turns: AtomicU32::new(0),
+    nested: AtomicU32::new(0),
+    stale: AtomicU32::new(0),
+    inherited: AtomicU32::new(0),
+    hot_len: AtomicU32::new(0),
+    hot: [const { AtomicU32::new(0) }; HOT],
+};
+
+static SETS: [Set; MOST_SETS] = [FREE; MOST_SETS];
+/// Guards sets and registrations. Held for memory accesses and calls that do not block, never while sleeping.
+static LOCK: LocalLock = LocalLock::new();
+
+fn set(index: u32) -> &'static Set {
+    &SETS[index as usize % MOST_SETS]
+}
+
+/// A new set of the application.
+pub fn note_set(fd: i32) {
+    let free = |set: &Set| set.refs.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let kind = match SETS.iter().position(free) {
+        Some(index) => {
+            let set = &SETS[index];
+            set.fd.store(fd, Ordering::Relaxed);
+            let zeroed = [&set.rings, &set.sleepers, &set.nested, &set.stale, &set.inherited, &set.hot_len];
+            zeroed.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            Kind::Epoll(index as u32)
+        }
+        None => Kind::Plain,
+    };
+    table::set(fd, kind);
+}
+
+pub(crate) fn hold_set(index: u32) {
+    set(index).refs.fetch_add(1, Ordering::AcqRel);
+}
+
+pub(crate) fn release_set(index: u32) {
+    let Some(_held) = LOCK.lock() else { return };
+    if set(index).refs.load(Ordering::Acquire) == 1 {
+        node::all().filter(|(_, node)| node.set() == index).for_each(|(number, node)| drop_node(number, node));
+    }
+    set(index).refs.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// As `epoll_ctl`.
+///
+/// # Errors
+/// As `epoll_ctl`.
+pub fn control(epoll: i32, operation: i32, fd: i32, event: Option<libc::epoll_event>) -> Result<(), Errno> {
+    let known = match table::kind(fd) {
+        Kind::Unknown if settings::claims() => claim::classify(fd),
+        kind => kind,
+    };
+    match (table::kind(epoll), known) {
+        (Kind::Epoll(_), Kind::Epoll(member)) => {
+            let done = calls::epoll_ctl(epoll, operation, fd, event);
+            if done.is_ok() {
+                nest(member);
+            }
+            done
+        }
+        (_, Kind::Internal) => Err(Errno(libc::EBADF)),
+        (Kind::Epoll(index), Kind::Tcp | Kind::Ring(_)) => register(index, epoll, operation, fd, event),
+        (Kind::Unknown, Kind::Tcp | Kind::Ring(_)) => {
+            note_set(epoll);
+            match table::kind(epoll) {
+                Kind::Epoll(index) => {
+                    let done = register(index, epoll, operation, fd, event);
+                    if done.is_err() {
+                        release_set(index);
+                        table::forget(epoll);
+                    }
+                    done
+                }
+                _ => calls::epoll_ctl(epoll, operation, fd, event),
+            }
+        }
+        // A set that is not looked after: what is in it stays on TCP.
+        (_, Kind::Tcp) => {
+            table::set(fd, Kind::Plain);
+            calls::epoll_ctl(epoll, operation, fd, event)
+        }
+        _ => calls::epoll_ctl(epoll, operation, fd, event),
+    }
+}
+
+fn register(
+    index: u32,
+    epoll: i32,
+    operation: i32,
+    fd: i32,
+    event: Option<libc::epoll_event>,
+) -> Result<(), Errno> {
+    let Some(_held) = LOCK.lock() else { return calls::epoll_ctl(epoll, operation, fd, event) };
+    let found = node::of_fd(fd).find(|(_, node)| node.set() == index);
+    let endpoint = match table::kind(fd) {
+        Kind::Ring(endpoint) => Some(endpoint),
+        _ => None,
+    };
+    let masked = event.map(|event| match endpoint {
+        Some(endpoint) => libc::epoll_event { events: kernel_mask(endpoint, event.events), ..event },
+        None => event,
+    });
+    calls::epoll_ctl(epoll, operation, fd, masked)?;
+    let Some(event) = event else {
+        if let Some((number, node)) = found {
+            drop_node(number, node);
+        }
+        return Ok(());
+    };
+    if operation == libc::EPOLL_CTL_DEL {
+        if let Some((number, node)) = found {
+            drop_node(number, node);
+        }
+        return Ok(());
+    }
+    let number = match found {
+        Some((number, _)) => number,
+        None => match node::take(index, fd) {
+            Some(number) => number,
+            // No room to note it: a socket that is not upgraded stays so.
+            None if endpoint.is_none() => {
+                table::set(fd, Kind::Plain);
+                return Ok(());
+            }
+            None => return Err(Errno(libc::ENOMEM)),
+        },
+    };
+    let node = node(number);
+    node.note(event, masked.map_or(event.events, |event| event.events));
+    if let Some(endpoint) = endpoint {
+        if node.endpoint().is_none() {
+            tie(number, node, endpoint);
+        }
+        warm(number, node);
+    }
+    Ok(())
+}
+
+/// What the kernel watches the companion for.
+fn kernel_mask(endpoint: u32, events: u32) -> u32 {
+    let room = (libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND) as u32;
+    if send::goes_by_ring(slot(endpoint)) { events & !room } else { events }
+}
+
+fn tag(endpoint: u32) -> u64 {
+    0xf1a9 << 48 | u64::from(endpoint & 0xffff) << 32 | slot(endpoint).id() & 0xffff_ffff
+}
+
+/// What a set reports.
+enum Report {
+    /// Something of the application's.
+    Theirs,
+    /// The bell of an endpoint; of none if that is gone.
+    Bell(Option<u32>),
+}
+
+fn tagged(data: u64) -> Report {
+    if data >> 48 != 0xf1a9 {
+        return Report::Theirs;
+    }
+    let hint = (data >> 32) as u32 & 0xffff;
+    let fits = |index: u32| slot(index).is_live() && slot(index).id() & 0xffff_ffff == data & 0xffff_ffff;
+    if fits(hint) {
+        return Report::Bell(Some(hint));
+    }
+    Report::Bell((0..crate::endpoint::MOST as u32).find(|&index| fits(index)))
+}
+
+/// Changes what the kernel watches, unless the set is one that a parent made: that one is the parent's, too.
+fn change(set: &Set, operation: i32, fd: i32, event: Option<libc::epoll_event>) {
+    if set.inherited.load(Ordering::Relaxed) == 0 {
+        let _ = calls::epoll_ctl(set.fd.load(Ordering::Relaxed), operation, fd, event);
+    }
+}
+
+/// Whether a descriptor is registered with a set that a parent made.
+pub(crate) fn is_in_inherited_set(fd: i32) -> bool {
+    let Some(_held) = LOCK.lock() else { return true };
+    node::of_fd(fd).any(|(_, node)| set(node.set()).inherited.load(Ordering::Relaxed) != 0)
+}
+
+/// Ties a registration to an endpoint: the bell goes into the set, and the peer rings it.
+fn tie(number: u32, node: &Node, endpoint: u32) {
+    node.tie(number, endpoint);
+    let set = set(node.set());
+    set.rings.fetch_add(1, Ordering::AcqRel);
+    let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: tag(endpoint) };
+    let bell = slot(endpoint).bell();
+    // Another descriptor of this connection may have put it there.
+    change(set, libc::EPOLL_CTL_ADD, bell, Some(event));
+    node.arm();
+    renew(node, endpoint);
+}
+
+/// Renews what the kernel watches the companion for, if that has changed.
+fn renew(node: &Node, endpoint: u32) {
+    let mask = kernel_mask(endpoint, node.events());
+    if mask != node.kernel_mask() && !node.has(FIRED) {
+        node.set_kernel_mask(mask);
+        let event = libc::epoll_event { events: mask, u64: node.data() };
+        change(set(node.set()), libc::EPOLL_CTL_MOD, node.fd(), Some(event));
+    }
+}
+
+/// Makes a registration one that calls look at by themselves.
+fn warm(number: u32, node: &Node) {
+    let set = set(node.set());
+    if !node.has(IS_HOT) {
+        let len = set.hot_len.load(Ordering::Relaxed) as usize;
+        if len == HOT {
+            // It stays armed, and if something is there the kernel has to be told.
+            node.arm();
+            nudge(node);
+            return;
+        }
+        set.hot[len].store(number, Ordering::Relaxed);
+        set.hot_len.store(len as u32 + 1, Ordering::Relaxed);
+        node.raise(IS_HOT);
+    }
+    if set.sleepers.load(Ordering::Acquire) == 0 && set.nested.load(Ordering::Relaxed) == 0 {
+        node.disarm();
+    } else {
+        node.arm();
+        nudge(node);
+    }
+}
+
+/// Rings this end's own bell if there is something to report and others sleep for it.
+fn nudge(node: &Node) {
+    if let Some(endpoint) = node.endpoint() {
+        let slot = slot(endpoint);
+        if let (true, Ok(view)) = (watch::peek(node, endpoint) != 0, slot.view()) {
+            slot.ring_own(view.header());
+        }
+    }
+}
+
+fn cool(number: u32, node: &Node) {
+    if !node.has(IS_HOT) {
+        return;
+    }
+    node.lower(IS_HOT);
+    let set = set(node.set());
+    let len = set.hot_len.load(Ordering::Relaxed) as usize;
+    if let Some(at) = set.hot[..len].iter().position(|hot| hot.load(Ordering::Relaxed) == number) {
+        let last = set.hot[len - 1].load(Ordering::Relaxed);
+        set.hot[at].store(last, Ordering::Relaxed);
+        set.hot_len.store(len as u32 - 1, Ordering::Relaxed);
+    }
+}
+
+fn drop_node(number: u32, node: &Node) {
+    untie(number, node);
+    node::give_back(number);
+}
+
+fn untie(number: u32, node: &Node) {
+    let Some(endpoint) = node.endpoint() else { return };
+    cool(number, node);
+    node.disarm();
+    node.untie(number, endpoint);
+    let (index, set) = (node.set(), set(node.set()));
+    set.rings.fetch_sub(1, Ordering::AcqRel);
+    if !node::of_endpoint(endpoint).any(|(_, other)| other.set() == index) {
+        let bell = slot(endpoint).bell();
+        change(set, libc::EPOLL_CTL_DEL, bell, None);
+    }
+}
+
+/// A descriptor is closed: its registrations are gone.
+pub(crate) fn forget(fd: i32) {
+    let Some(_held) = LOCK.lock() else { return };
+    while let Some((number, node)) = node::of_fd(fd).next() {
+        drop_node(number, node);
+    }
+}
+
+/// An endpoint is closed, though descriptors that were registered may have been closed unseen.
+pub(crate) fn abandon(endpoint: u32) {
+    let Some(_held) = LOCK.lock() else { return };
+    while let Some((number, node)) = node::of_endpoint(endpoint).next() {
+        drop_node(number, node);
+    }
+}
+
+/// A descriptor has an endpoint now, whose ring may be used: what was registered before is tied to it.
+pub(crate) fn adopt(fd: i32, endpoint: u32) {
+    let Some(_held) = LOCK.lock() else { return };
+    for (number, node) in node::of_fd(fd).filter(|(_, node)| node.endpoint().is_none()) {
+        tie(number, node, endpoint);
+        warm(number, node);
+    }
+}
+
+/// A descriptor is plain again: the kernel watches it as the application asked for.
+pub(crate) fn restore(fd: i32) {
+    let Some(_held) = LOCK.lock() else { return };
+    while let Some((number, node)) = node::of_fd(fd).next() {
+        if node.events() != node.kernel_mask() && !node.has(FIRED) {
+            let event = libc::epoll_event { events: node.events(), u64: node.data() };
+            change(set(node.set()), libc::EPOLL_CTL_MOD, fd, Some(event));
+        }
+        drop_node(number, node);
+    }
+}
+
+/// The way in which an endpoint sends has changed.
+pub(crate) fn refresh(endpoint: u32) {
+    let Some(_held) = LOCK.lock() else { return };
+    for (number, node) in node::of_endpoint(endpoint) {
+        renew(node, endpoint);
+        node.raise(EDGE);
+        warm(number, node);
+    }
+}
+
+/// A send found no room: who waits for edges is told when there is some.
+pub(crate) fn wants_room(endpoint: u32) {
+    let Some(_held) = LOCK.lock() else { return };
+    for (number, node) in node::of_endpoint(endpoint) {
+        node.raise(EDGE);
+        warm(number, node);
+    }
+}
+
+fn nest(index: u32) {
+    let Some(_held) = LOCK.lock() else { return };
+    set(index).nested.store(1, Ordering::Relaxed);
+    arm_hot(index);
+}
+
+/// The application is about to wait for a set as for any other descriptor: everything in it has to ring.
+pub fn polled(fd: i32) {
+    if let Kind::Epoll(index) = table::kind(fd) {
+        nest(index);
+    }
+}
+
+/// Arms what is hot. Whether something is there to report already.
+fn arm_hot(index: u32) -> bool {
+    let set = set(index);
+    let mut ready = false;
+    for place in 0..set.hot_len.load(Ordering::Relaxed) as usize {
+        let node = node(set.hot[place].load(Ordering::Relaxed));
+        node.arm();
+        ready |= node.endpoint().is_some_and(|endpoint| watch::peek(node, endpoint) != 0);
+    }
+    ready
+}
+
+/// In a child nothing is armed: what is noted was armed by its parent, and counts for that.
+pub(crate) fn after_fork() {
+    LOCK.reset();
+    for (_, node) in node::all() {
+        node.lower(ARMED_BYTES | ARMED_ROOM);
+    }
+    for set in SETS.iter().filter(|set| set.refs.load(Ordering::Relaxed) > 0) {
+        set.sleepers.store(0, Ordering::Relaxed);
+        set.stale.store(1, Ordering::Relaxed);
+        set.inherited.store(1, Ordering::Relaxed);
+    }
+}
+
+fn arm_everything(index: u32) {
+    for (_, node) in node::all().filter(|(_, node)| node.set() == index && node.endpoint().is_some()) {
+        node.arm();
+    }
+    set(index).stale.store(0, Ordering::Relaxed);
+}
+
+const _: () = assert!(NONE == u32::MAX);

@@ -1,0 +1,249 @@
+//! `epoll_wait` over a set that may have rings in it.
+
+use std::sync::atomic::Ordering;
+
+use viaduct_os::bare::{Errno, calls, cancel};
+
+use super::node::{EDGE, FIRED, FRESH, Node, node};
+use super::{LOCK, Report, arm_everything, arm_hot, cool, set, tagged, warm};
+use crate::endpoint::slot;
+use crate::wait::{self, Deadline};
+use crate::{receive, send};
+
+const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+const EDGES: u32 = libc::EPOLLET as u32;
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+/// One of so many calls that found something in memory asks the kernel, too.
+const ASK_EVERY: u32 = 16;
+
+/// Waits as `epoll_pwait` does.
+///
+/// # Errors
+/// As `epoll_pwait`.
+pub fn wait(
+    index: u32,
+    epoll: i32,
+    events: &mut [libc::epoll_event],
+    limit_ns: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize, Errno> {
+    let set = set(index);
+    if set.stale.load(Ordering::Relaxed) != 0 {
+        if let Some(_held) = LOCK.lock() {
+            arm_everything(index);
+        }
+    }
+    let deadline = Deadline::after(limit_ns);
+    let mut spun = false;
+    loop {
+        let hot = set.hot_len.load(Ordering::Relaxed) > 0;
+        // Now and then the kernel is asked first, so that a busy ring never keeps other descriptors out.
+        let found = if hot && set.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EVERY) {
+            let count = calls::epoll_wait(epoll, events, Some(0), mask)?;
+            fold(index, events, count)
+        } else {
+            scan(index, events, 0)
+        };
+        if found > 0 {
+            return Ok(found);
+        }
+        if limit_ns == Some(0) {
+            let count = calls::epoll_wait(epoll, events, Some(0), mask)?;
+            return Ok(fold(index, events, count));
+        }
+        if !spun && hot {
+            spun = true;
+            let mut looks = 0u32;
+            let mut from_kernel = 0;
+            let ready = wait::spin(peer_cpu(index), || {
+                looks += 1;
+                if looks.is_multiple_of(64) {
+                    let count = calls::epoll_wait(epoll, events, Some(0), mask).unwrap_or(0);
+                    from_kernel = fold(index, events, count);
+                }
+                from_kernel > 0 || peek_hot(index)
+            });
+            if from_kernel > 0 {
+                return Ok(from_kernel);
+            }
+            if ready {
+                continue;
+            }
+        }
+        set.sleepers.fetch_add(1, Ordering::AcqRel);
+        let ready = LOCK.lock().is_some_and(|_held| arm_hot(index));
+        let limit = if ready { Some(0) } else { deadline.left() };
+        let slept = cancel::point(|| calls::epoll_wait(epoll, events, limit, mask));
+        set.sleepers.fetch_sub(1, Ordering::AcqRel);
+        let count = fold(index, events, slept?);
+        if count > 0 || (!ready && deadline.left() == Some(0)) {
+            return Ok(count);
+        }
+    }
+}
+
+/// What a registration would report, without reporting it.
+pub(super) fn peek(node: &Node, endpoint: u32) -> u32 {
+    let slot = slot(endpoint);
+    let asked = node.events();
+    if node.has(FIRED) {
+        return 0;
+    }
+    let edges = asked & EDGES != 0;
+    let mut ready = 0;
+    let bytes = asked & IN != 0 && receive::ring_is_readable(slot, node.fd()) == Some(true);
+    if bytes && (!edges || node.has(FRESH) || head(endpoint) != node.seen()) {
+        ready |= asked & IN;
+    }
+    let room = asked & OUT != 0 && send::ring_is_writable(slot) == Some(true);
+    if room && (!edges || node.has(EDGE) || ready != 0) {
+        ready |= asked & OUT;
+    }
+    ready
+}
+
+fn head(endpoint: u32) -> u64 {
+    let slot = slot(endpoint);
+    slot.view().map_or(0, |view| slot.incoming(view.header()).producer.head.load(Ordering::SeqCst))
+}
+
+/// Reports: what comes once does not come again.
+fn take(number: u32, node: &Node, endpoint: u32) -> u32 {
+    let head = head(endpoint);
+    let ready = peek(node, endpoint);
+    if ready & IN != 0 {
+        node.see(head);
+        node.lower(FRESH);
+    }
+    if ready & OUT != 0 {
+        node.lower(EDGE);
+    }
+    if ready != 0 && node.events() & ONCE != 0 {
+        node.raise(FIRED);
+        node.set_kernel_mask(0);
+        cool(number, node);
+        node.disarm();
+        let event = libc::epoll_event { events: 0, u64: node.data() };
+        let epoll = set(node.set()).fd.load(Ordering::Relaxed);
+        let _ = calls::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, node.fd(), Some(event));
+    }
+    ready
+}
+
+/// Adds what hot registrations report behind the first `count` events, or to those of them that are for the same data.
+fn scan(index: u32, events: &mut [libc::epoll_event], mut count: usize) -> usize {
+    let set = set(index);
+    let len = set.hot_len.load(Ordering::Relaxed) as usize;
+    if len == 0 {
+        return count;
+    }
+    let Some(_held) = LOCK.lock() else { return count };
+    let len = set.hot_len.load(Ordering::Relaxed) as usize;
+    let first = set.turns.load(Ordering::Relaxed) as usize;
+    // Registrations for one event leave the list while it is walked: the numbers are taken down first.
+    let mut numbers = [0; super::HOT];
+    for (place, number) in numbers[..len].iter_mut().enumerate() {
+        *number = set.hot[(first + place) % len].load(Ordering::Relaxed);
+    }
+    for number in numbers.into_iter().take(len) {
+        let node = node(number);
+        let Some(endpoint) = node.endpoint() else { continue };
+        let data = node.data();
+        let same = events[..count].iter().position(|event| event.u64 == data);
+        if same.is_none() && count == events.len() {
+            continue;
+        }
+        let ready = take(number, node, endpoint);
+        if ready == 0 {
+            continue;
+        }
+        match same {
+            Some(at) => events[at].events |= ready,
+            None => {
+                events[count] = libc::epoll_event { events: ready, u64: data };
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+fn peek_hot(index: u32) -> bool {
+    let set = set(index);
+    let Some(_held) = LOCK.lock() else { return false };
+    (0..set.hot_len.load(Ordering::Relaxed) as usize).any(|place| {
+        let node = node(set.hot[place].load(Ordering::Relaxed));
+        node.endpoint().is_some_and(|endpoint| peek(node, endpoint) != 0)
+    })
+}
+
+fn peer_cpu(index: u32) -> u32 {
+    let set = set(index);
+    let Some(_held) = LOCK.lock() else { return u32::MAX };
+    if set.hot_len.load(Ordering::Relaxed) == 0 {
+        return u32::MAX;
+    }
+    let node = node(set.hot[0].load(Ordering::Relaxed));
+    let Some(slot) = node.endpoint().map(slot) else { return u32::MAX };
+    slot.view().map_or(u32::MAX, |view| slot.incoming(view.header()).producer.cpu.load(Ordering::Relaxed))
+}
+
+/// Takes bells out of what the kernel reported, and adds what their rings have.
+fn fold(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
+    let count = translate(index, events, count);
+    scan(index, events, count)
+}
+
+fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
+    let set = set(index);
+    if set.rings.load(Ordering::Acquire) == 0
+        && events[..count].iter().all(|event| matches!(tagged(event.u64), Report::Theirs))
+    {
+        return count;
+    }
+    let Some(_held) = LOCK.lock() else { return count };
+    let mut kept = 0;
+    for at in 0..count {
+        let event = events[at];
+        let data = event.u64;
+        let endpoint = match tagged(data) {
+            Report::Bell(Some(endpoint)) => endpoint,
+            Report::Bell(None) => continue,
+            Report::Theirs => {
+                note_fired(index, event);
+                events[kept] = event;
+                kept += 1;
+                continue;
+            }
+        };
+        let slot = slot(endpoint);
+        let mut reports = false;
+        for (number, node) in super::node::of_endpoint(endpoint).filter(|(_, node)| node.set() == index) {
+            warm(number, node);
+            reports |= peek(node, endpoint) != 0;
+        }
+        // A set that others wait for stays ready as long as there is something.
+        let stays = reports && set.nested.load(Ordering::Relaxed) != 0;
+        if let (false, Ok(view)) = (stays, slot.view()) {
+            slot.empty_bell(view.header());
+        }
+    }
+    kept
+}
+
+/// The kernel has reported the one event of a registration for one event: ours is used up, too.
+fn note_fired(index: u32, event: libc::epoll_event) {
+    let set = set(index);
+    let data = event.u64;
+    for place in 0..set.hot_len.load(Ordering::Relaxed) as usize {
+        let number = set.hot[place].load(Ordering::Relaxed);
+        let node = node(number);
+        if node.data() == data && node.events() & ONCE != 0 {
+            node.raise(FIRED);
+            node.set_kernel_mask(0);
+            cool(number, node);
+            return;
+        }
+    }
+}

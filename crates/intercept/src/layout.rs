@@ -1,0 +1,171 @@
+//! What lies in the segment of a connection: a page of words, then the bytes of two rings.
+//!
+//! Each end has a side, 0 or 1; direction `s` carries what side `s` sends. Words that one end writes and the other reads
+//! have cache lines of their own. A peer may write anything anywhere: whoever reads a word checks it, and a bad one breaks
+//! this connection. Positions count bytes from the start of the ring's life and never wrap.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use viaduct_os::bare::lock::RecoverableLock;
+
+/// Bytes of one ring, a power of two.
+pub const RING: u64 = 128 << 10;
+/// Bytes before the rings.
+pub const HEADER: usize = 4096;
+/// Bytes of a segment.
+pub const SEGMENT: usize = HEADER + 2 * RING as usize;
+
+/// Side `s` is ready to receive from its ring.
+pub const OPEN: [u32; 2] = [1, 2];
+/// One side has given up waiting for the other: this segment is never used.
+pub const WITHDRAWN: u32 = 4;
+
+/// Bytes still come by TCP.
+pub const BY_TCP: u32 = 0;
+/// Bytes come from the ring.
+pub const BY_RING: u32 = 1;
+/// The ring is over; bytes come by TCP again.
+pub const BY_TCP_AGAIN: u32 = 2;
+
+/// What the sender of a direction writes.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Producer {
+    /// Bytes put into the ring.
+    pub head: AtomicU64,
+    /// One more than the bytes that went by TCP before the ring; 0 as long as the ring is not used.
+    pub start: AtomicU64,
+    /// One more than the position at which the ring is over; 0 as long as it is not.
+    pub end: AtomicU64,
+    /// 1 once the sender has shut this direction down.
+    pub shut: AtomicU32,
+    /// The CPU on which the sender last ran.
+    pub cpu: AtomicU32,
+    /// Held while bytes are put in.
+    pub lock: RecoverableLock,
+}
+
+/// What the receiver of a direction writes.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Consumer {
+    /// Bytes taken out of the ring.
+    pub tail: AtomicU64,
+    /// Where the next bytes come from: [`BY_TCP`], [`BY_RING`], [`BY_TCP_AGAIN`].
+    pub phase: AtomicU32,
+    /// The CPU on which the receiver last ran.
+    pub cpu: AtomicU32,
+    /// Held while bytes are taken out.
+    pub lock: RecoverableLock,
+}
+
+/// A count on a line of its own.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Count(pub AtomicU32);
+
+/// One direction.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Direction {
+    /// The sender's.
+    pub producer: Producer,
+    /// The receiver's.
+    pub consumer: Consumer,
+    /// Receivers that sleep until there are bytes.
+    pub readers: Count,
+    /// Senders that sleep until there is room.
+    pub writers: Count,
+}
+
+/// What concerns one end.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct End {
+    /// 1 from when its bell was rung until it was emptied.
+    pub rung: AtomicU32,
+    /// Whether its socket does not block.
+    pub nonblocking: AtomicU32,
+}
+
+/// The first page of a segment. All zeros is the beginning.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Header {
+    /// [`OPEN`] and [`WITHDRAWN`].
+    pub attached: AtomicU32,
+    /// The two ends.
+    pub ends: [End; 2],
+    /// The two directions, by the side that sends.
+    pub directions: [Direction; 2],
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER && RING.is_power_of_two());
+
+/// Bytes that can be taken out; `None` if the positions make no sense.
+#[inline]
+pub fn readable(head: u64, tail: u64) -> Option<u64> {
+    Some(head.wrapping_sub(tail)).filter(|&len| len <= RING)
+}
+
+/// Bytes that can be put in; `None` if the positions make no sense.
+#[inline]
+pub fn writable(head: u64, tail: u64) -> Option<u64> {
+    readable(head, tail).map(|len| RING - len)
+}
+
+/// Whether poll calls a ring with so much room writable: as for sockets, a third must be free.
+#[inline]
+pub fn has_room(room: u64) -> bool {
+    room >= RING / 3
+}
+
+/// Where `len` bytes from `position` on lie: one piece, or two around the end of the ring (offset and length).
+#[inline]
+pub fn pieces(position: u64, len: u64) -> [(usize, usize); 2] {
+    let offset = position & (RING - 1);
+    let first = len.min(RING - offset);
+    [(offset as usize, first as usize), (0, (len - first) as usize)]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn positions_that_make_no_sense_are_seen() {
+        assert_eq!((readable(5, 5), readable(RING, 0), readable(RING + 1, 0)), (Some(0), Some(RING), None));
+        assert_eq!((readable(4, 5), writable(4, 5), writable(RING, 0)), (None, None, Some(0)));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_lie_in_the_ring_and_make_up_the_whole(position: u64, len in 0..=RING) {
+            let [(first, one), (second, two)] = pieces(position, len);
+            prop_assert_eq!((one + two) as u64, len);
+            prop_assert!(first + one <= RING as usize && second + two <= RING as usize);
+            prop_assert!(two == 0 || first + one == RING as usize);
+            prop_assert!(two <= first || two == 0, "the pieces overlap");
+        }
+
+        /// A ring as two counters and a queue: what goes in comes out, and no more than fits.
+        #[test]
+        fn a_ring_is_a_queue(steps in prop::collection::vec((any::<bool>(), 0..2 * RING), 1..64), from: u64) {
+            let (mut head, mut tail, mut inside) = (from, from, 0u64);
+            for (put, len) in steps {
+                if put {
+                    let moved = len.min(writable(head, tail).unwrap());
+                    head = head.wrapping_add(moved);
+                    inside += moved;
+                } else {
+                    let moved = len.min(readable(head, tail).unwrap());
+                    tail = tail.wrapping_add(moved);
+                    inside -= moved;
+                }
+                prop_assert_eq!(readable(head, tail), Some(inside));
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `poll` over descriptors of both kinds: the kernel's answer for its own and for companions, ours for rings.
+
+use std::sync::atomic::Ordering;
+
+use viaduct_os::bare::{Errno, calls, cancel};
+
+use crate::endpoint::slot;
+use crate::raw::Scratch;
+use crate::table::{self, Kind};
+use crate::wait::{self, Deadline, Want};
+use crate::{receive, route, send};
+
+const READ: i16 = libc::POLLIN | libc::POLLRDNORM;
+const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM;
+
+/// Whether one of these is, or now becomes, a connection with rings. The kernel alone can answer for the others.
+pub fn concerns(fds: &[libc::pollfd]) -> bool {
+    let mut any = false;
+    for entry in fds {
+        any |= entry.fd >= 0 && route(entry.fd).is_some();
+    }
+    any
+}
+
+/// Polls as `ppoll` does. `mask` is the kernel's signal mask for the time of sleeping.
+///
+/// # Errors
+/// As `ppoll`.
+pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) -> Result<usize, Errno> {
+    let Some(mut scratch) = Scratch::new(2 * fds.len()) else { return Err(Errno(libc::ENOMEM)) };
+    let kernel = scratch.entries();
+    let deadline = Deadline::after(limit_ns);
+    let mut spun = false;
+    loop {
+        let count = look(fds, kernel, Some(0), None)?;
+        if count > 0 || deadline.left() == Some(0) {
+            return Ok(count);
+        }
+        if !spun && mask.is_none() {
+            spun = true;
+            let cpu = fds.iter().find_map(|entry| peer_cpu(entry.fd)).unwrap_or(u32::MAX);
+            if wait::spin(cpu, || fds.iter().any(|entry| own(entry) != 0)) {
+                continue;
+            }
+        }
+        fds.iter().for_each(|entry| announce(entry, 1));
+        let ready = fds.iter().any(|entry| own(entry) != 0);
+        let limit = if ready { Some(0) } else { deadline.left() };
+        let count = look(fds, kernel, limit, mask);
+        fds.iter().for_each(|entry| announce(entry, u32::MAX));
+        let count = count?;
+        if count > 0 || (!ready && deadline.left() == Some(0)) {
+            return Ok(count);
+        }
+    }
+}
+
+/// Asks the kernel, with the bells if it may wait, and adds what is ours.
+fn look(
+    fds: &mut [libc::pollfd],
+    kernel: &mut [libc::pollfd],
+    limit_ns: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize, Errno> {
+    let len = fds.len();
+    for (entry, place) in fds.iter().zip(kernel.iter_mut()) {
+        *place = libc::pollfd { revents: 0, ..*entry };
+        if let Kind::Ring(index) = table::kind(entry.fd) {
+            if send::goes_by_ring(slot(index)) {
+                place.events &= !WRITE;
+            }
+        }
+    }
+    let waits = limit_ns != Some(0);
+    for (entry, place) in fds.iter().zip(kernel[len..].iter_mut()) {
+        let bell = match table::kind(entry.fd) {
+            Kind::Ring(index) if waits => slot(index).bell(),
+            _ => -1,
+        };
+        *place = libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
+    }
+    let asked = if waits { &mut kernel[..2 * len] } else { &mut kernel[..len] };
+    if waits {
+        cancel::point(|| calls::poll(asked, limit_ns, mask))?;
+    } else {
+        calls::poll(asked, limit_ns, mask)?;
+    }
+    if waits {
+        for (entry, bell) in fds.iter().zip(&kernel[len..]).filter(|(_, bell)| bell.revents != 0) {
+            if let Kind::Ring(index) = table::kind(entry.fd) {
+                let slot = slot(index);
+                if let Ok(view) = slot.view() {
+                    slot.empty_bell(view.header());
+                }
+            }
+            let _ = bell;
+        }
+    }
+    let mut count = 0;
+    for (entry, place) in fds.iter_mut().zip(kernel.iter()) {
+        entry.revents = place.revents | own(entry);
+        count += usize::from(entry.revents != 0);
+    }
+    Ok(count)
+}
+
+/// What a ring has for this entry.
+fn own(entry: &libc::pollfd) -> i16 {
+    let Kind::Ring(index) = table::kind(entry.fd) else { return 0 };
+    let slot = slot(index);
+    let mut ready = 0;
+    if entry.events & READ != 0 && receive::ring_is_readable(slot, entry.fd) == Some(true) {
+        ready |= entry.events & READ;
+    }
+    if entry.events & WRITE != 0 && send::ring_is_writable(slot) == Some(true) {
+        ready |= entry.events & WRITE;
+    }
+    ready
+}
+
+fn peer_cpu(fd: i32) -> Option<u32> {
+    let Kind::Ring(index) = table::kind(fd) else { return None };
+    let slot = slot(index);
+    let header = slot.view().ok()?.header();
+    Some(slot.incoming(header).producer.cpu.load(Ordering::Relaxed))
+}
+
+/// Says that this thread sleeps for this entry, or (`u32::MAX`) that it does not any more.
+fn announce(entry: &libc::pollfd, change: u32) {
+    let Kind::Ring(index) = table::kind(entry.fd) else { return };
+    let slot = slot(index);
+    let Ok(view) = slot.view() else { return };
+    if entry.events & READ != 0 {
+        wait::count(slot, view.header(), Want::Bytes).fetch_add(change, Ordering::SeqCst);
+    }
+    if entry.events & WRITE != 0 {
+        wait::count(slot, view.header(), Want::Room).fetch_add(change, Ordering::SeqCst);
+    }
+}

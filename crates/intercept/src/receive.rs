@@ -1,0 +1,286 @@
+//! Receiving: the rest that still comes by TCP, then the ring, and the end that the companion reports.
+
+use std::sync::atomic::Ordering;
+
+use viaduct_os::bare::lock::Taken;
+use viaduct_os::bare::{Errno, calls, sockets, whoami};
+
+use crate::companion;
+use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, Slot, slot};
+use crate::explain::explain;
+use crate::layout::{BY_RING, BY_TCP, BY_TCP_AGAIN, RING, has_room, readable};
+use crate::raw::{Buffers, View, peek};
+use crate::wait::{self, Asleep, Deadline, Want};
+
+/// What one look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Moved(usize),
+    End,
+    Empty,
+    Failed(Errno),
+}
+
+/// How closely one looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// Memory only, once the ring is in use.
+    Quick,
+    /// At the companion, too, if the ring is empty.
+    Full,
+}
+
+/// Receives as `recv` does, with its flags.
+///
+/// # Errors
+/// As `recv`.
+pub fn receive(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<usize, Errno> {
+    if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+        return buffers.receive(fd, 0, usize::MAX, flags);
+    }
+    let slot = slot(index);
+    let call = Call { slot, view: slot.view()?, fd, buffers, flags };
+    let total = buffers.total();
+    if total == 0 {
+        return Ok(0);
+    }
+    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
+    let mut got = 0;
+    let mut wait = None;
+    loop {
+        let step = match call.step(got, Look::Quick) {
+            Step::Empty if got > 0 && !all => Step::End,
+            Step::Empty => call.wait(got, &mut wait),
+            step => step,
+        };
+        match step {
+            Step::Moved(count) => {
+                got += count;
+                if !all || got >= total || count == 0 {
+                    return Ok(got);
+                }
+            }
+            Step::Empty => {}
+            Step::End => return Ok(got),
+            Step::Failed(_) if got > 0 => return Ok(got),
+            Step::Failed(error) => return Err(error),
+        }
+    }
+}
+
+/// Bytes that could be received without waiting, for `FIONREAD`.
+pub fn available(index: u32, fd: i32) -> Result<usize, Errno> {
+    let slot = slot(index);
+    let header = slot.view()?.header();
+    let kernel = calls::ioctl_int(fd, libc::FIONREAD).unwrap_or(0).max(0) as usize;
+    let incoming = slot.incoming(header);
+    if incoming.producer.start.load(Ordering::Acquire) == 0 {
+        return Ok(kernel);
+    }
+    let (head, tail) =
+        (incoming.producer.head.load(Ordering::Acquire), incoming.consumer.tail.load(Ordering::Acquire));
+    Ok(kernel + readable(head, tail).unwrap_or(0) as usize)
+}
+
+/// Whether a receive from the ring would not wait. `None` if the kernel knows: bytes come by TCP.
+pub(crate) fn ring_is_readable(slot: &Slot, fd: i32) -> Option<bool> {
+    let header = slot.view().ok()?.header();
+    let incoming = slot.incoming(header);
+    match incoming.consumer.phase.load(Ordering::Acquire) {
+        BY_TCP => {
+            let start = incoming.producer.start.load(Ordering::Acquire);
+            if start == 0 || companion::unread_of(fd, start - 1) != Some(0) {
+                return None;
+            }
+        }
+        BY_RING => {}
+        _ => return None,
+    }
+    let tail = incoming.consumer.tail.load(Ordering::Acquire);
+    if incoming.producer.end.load(Ordering::Acquire) == tail.wrapping_add(1) {
+        return None;
+    }
+    Some(incoming.producer.head.load(Ordering::SeqCst) != tail)
+}
+
+struct Call<'a> {
+    slot: &'static Slot,
+    view: View,
+    fd: i32,
+    buffers: Buffers<'a>,
+    flags: i32,
+}
+
+impl Call<'_> {
+    fn step(&self, skip: usize, look: Look) -> Step {
+        let me = whoami::owner();
+        let lock = &self.slot.incoming(self.view.header()).consumer.lock;
+        if self.slot.has(BROKEN) || lock.lock(me) == Taken::Refused {
+            return self.broken();
+        }
+        let step = self.locked(skip, look);
+        lock.unlock(me);
+        step
+    }
+
+    fn locked(&self, skip: usize, look: Look) -> Step {
+        let incoming = self.slot.incoming(self.view.header());
+        // A direction changes its way twice at most; more turns mean that a peer plays with the words.
+        for _ in 0..8 {
+            match incoming.consumer.phase.load(Ordering::Acquire) {
+                BY_TCP => {
+                    let start = incoming.producer.start.load(Ordering::Acquire);
+                    let left = match start {
+                        0 => usize::MAX as u64,
+                        start => match companion::unread_of(self.fd, start - 1) {
+                            Some(left) => left,
+                            None => return self.broken(),
+                        },
+                    };
+                    if left == 0 {
+                        incoming.consumer.phase.store(BY_RING, Ordering::Release);
+                        explain(self.fd, "upgraded", "receives through shared memory");
+                        continue;
+                    }
+                    let step = self.by_tcp(skip, left as usize);
+                    // The peer may have moved to the ring just now, and closed the companion behind it.
+                    let moved = start == 0 && incoming.producer.start.load(Ordering::SeqCst) != 0;
+                    if moved && matches!(step, Step::End | Step::Empty) {
+                        continue;
+                    }
+                    return step;
+                }
+                BY_RING => match self.by_ring(skip, look) {
+                    Some(step) => return step,
+                    None => continue,
+                },
+                BY_TCP_AGAIN => return self.by_tcp(skip, usize::MAX),
+                _ => return self.broken(),
+            }
+        }
+        self.broken()
+    }
+
+    fn by_tcp(&self, skip: usize, most: usize) -> Step {
+        let flags = self.flags & !libc::MSG_WAITALL | libc::MSG_DONTWAIT;
+        match self.buffers.receive(self.fd, skip, most, flags) {
+            Ok(0) if self.buffers.total() == 0 => Step::Moved(0),
+            Ok(0) => Step::End,
+            Ok(count) => Step::Moved(count),
+            Err(Errno(libc::EAGAIN)) => Step::Empty,
+            Err(error) => Step::Failed(error),
+        }
+    }
+
+    /// `None` if it has to be looked at again.
+    fn by_ring(&self, skip: usize, look: Look) -> Option<Step> {
+        let header = self.view.header();
+        let incoming = self.slot.incoming(header);
+        let (producer, consumer) = (&incoming.producer, &incoming.consumer);
+        let tail = consumer.tail.load(Ordering::Acquire);
+        let head = producer.head.load(Ordering::SeqCst);
+        let Some(inside) = readable(head, tail) else { return Some(self.broken()) };
+        if inside == 0 {
+            if producer.end.load(Ordering::Acquire) == tail.wrapping_add(1) {
+                consumer.phase.store(BY_TCP_AGAIN, Ordering::Release);
+                return None;
+            }
+            return if look == Look::Quick { Some(Step::Empty) } else { self.ended(head) };
+        }
+        let wanted = self.buffers.total().saturating_sub(skip);
+        let count = inside.min(wanted as u64);
+        if self.flags & libc::MSG_TRUNC == 0 {
+            self.view.take(1 - self.slot.side(), tail, self.buffers, skip, count as usize);
+        }
+        if self.flags & libc::MSG_PEEK != 0 {
+            return Some(Step::Moved(count as usize));
+        }
+        let taken = consumer.tail.compare_exchange(tail, tail + count, Ordering::SeqCst, Ordering::Relaxed);
+        if taken.is_err() {
+            return None; // a signal handler was here in between
+        }
+        consumer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
+        let left = inside - count;
+        if incoming.writers.0.load(Ordering::SeqCst) > 0 && has_room(RING - left) {
+            self.slot.ring_peer(header);
+        }
+        if left > 0 && incoming.readers.0.load(Ordering::SeqCst) > 0 {
+            self.slot.ring_own(header); // others of this end sleep, and there is something for them
+        }
+        Some(Step::Moved(count as usize))
+    }
+
+    /// The ring is empty: what does the companion say?
+    fn ended(&self, head: u64) -> Option<Step> {
+        let header = self.view.header();
+        let incoming = self.slot.incoming(header);
+        let said = peek(self.fd);
+        let changed = incoming.producer.head.load(Ordering::SeqCst) != head
+            || incoming.producer.end.load(Ordering::SeqCst) != 0;
+        match said {
+            Err(Errno(libc::EAGAIN)) if changed => None,
+            Err(Errno(libc::EAGAIN)) => Some(Step::Empty),
+            _ if changed => None, // what came before the end is received first
+            Ok(0) => Some(self.end()),
+            Ok(_) => Some(self.broken()), // bytes by TCP that were not announced
+            Err(error) => Some(Step::Failed(error)),
+        }
+    }
+
+    /// The peer has ended its stream. If it is gone, and has not read all that was sent, that is a reset.
+    fn end(&self) -> Step {
+        let header = self.view.header();
+        let outgoing = self.slot.outgoing(header);
+        let head = outgoing.producer.head.load(Ordering::Acquire);
+        let unread = outgoing.producer.start.load(Ordering::Acquire) != 0
+            && outgoing.consumer.tail.load(Ordering::Acquire) != head;
+        let gone = self.slot.incoming(header).producer.shut.load(Ordering::Acquire) == 0;
+        let quiet = self.slot.has(SHUT_READ | RESET_SAID) || !gone || !unread;
+        if quiet {
+            return Step::End;
+        }
+        self.slot.raise(RESET_SAID);
+        Step::Failed(Errno(libc::ECONNRESET))
+    }
+
+    fn broken(&self) -> Step {
+        self.slot.raise(BROKEN);
+        Step::Failed(Errno(libc::ECONNRESET))
+    }
+
+    /// Nothing was there: waits as the socket says, and looks again.
+    fn wait(&self, got: usize, deadline: &mut Option<(Deadline, bool)>) -> Step {
+        let header = self.view.header();
+        let nonblocking = self.flags & libc::MSG_DONTWAIT != 0
+            || self.slot.own_end(header).nonblocking.load(Ordering::Relaxed) != 0;
+        if nonblocking {
+            return match self.step(got, Look::Full) {
+                Step::Empty => Step::Failed(Errno(libc::EAGAIN)),
+                step => step,
+            };
+        }
+        let incoming = self.slot.incoming(header);
+        let by_ring = incoming.consumer.phase.load(Ordering::Relaxed) == BY_RING;
+        let tail = incoming.consumer.tail.load(Ordering::Relaxed);
+        let came = || incoming.producer.head.load(Ordering::Acquire) != tail;
+        if by_ring && wait::spin(incoming.producer.cpu.load(Ordering::Relaxed), came) {
+            return Step::Empty;
+        }
+        let (deadline, limited) = *deadline.get_or_insert_with(|| {
+            let limit = sockets::time_limit(self.fd, libc::SO_RCVTIMEO);
+            (Deadline::after(limit), limit.is_some())
+        });
+        let asleep = Asleep::announce(self.slot, header, Want::Bytes);
+        let step = match self.step(got, Look::Full) {
+            Step::Empty => match asleep.sleep(self.fd, deadline.left()) {
+                Ok(0) => Step::Failed(Errno(libc::EAGAIN)),
+                Err(Errno(libc::EINTR)) if wait::interrupts(limited) => Step::Failed(Errno(libc::EINTR)),
+                Ok(_) | Err(Errno(libc::EINTR)) => Step::Empty,
+                Err(error) => Step::Failed(error),
+            },
+            step => step,
+        };
+        asleep.wake();
+        step
+    }
+}

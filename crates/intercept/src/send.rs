@@ -1,0 +1,236 @@
+//! Sending: by TCP until the other side is ready, then through the ring, and by TCP again once the peer ends its stream:
+//! then the kernel says what becomes of bytes that no one reads.
+
+use std::sync::atomic::Ordering;
+
+use viaduct_os::bare::lock::Taken;
+use viaduct_os::bare::{Errno, calls, sockets, whoami};
+
+use crate::endpoint::{BROKEN, PENDING, Slot, slot};
+use crate::explain::{count_switch, explain};
+use crate::layout::{Header, OPEN, has_room, readable, writable};
+use crate::raw::{Buffers, View};
+use crate::wait::{self, Asleep, Deadline, Want};
+use crate::{companion, epoll};
+
+/// One of so many writes into a ring that is not read asks whether the peer is still there.
+const ASK_EVERY: u32 = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Moved(usize),
+    Full,
+    Failed(Errno),
+}
+
+/// Sends as `send` does, with its flags.
+///
+/// # Errors
+/// As `send`.
+pub fn send(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<usize, Errno> {
+    let slot = slot(index);
+    let call = Call { slot, index, view: slot.view()?, fd, buffers, flags };
+    if flags & libc::MSG_OOB != 0 {
+        return buffers.send(fd, 0, usize::MAX, flags);
+    }
+    let total = buffers.total();
+    let mut sent = 0;
+    let mut wait = None;
+    loop {
+        let step = match call.step(sent) {
+            Step::Full => call.wait(sent, &mut wait),
+            step => step,
+        };
+        match step {
+            Step::Moved(count) => {
+                sent += count;
+                if sent >= total {
+                    return Ok(sent);
+                }
+            }
+            Step::Full => {}
+            Step::Failed(_) if sent > 0 => return Ok(sent),
+            Step::Failed(error) => return Err(error),
+        }
+    }
+}
+
+/// Bytes that the peer has not read yet, for `SIOCOUTQ`.
+pub fn unread(index: u32, fd: i32) -> Result<usize, Errno> {
+    let slot = slot(index);
+    let outgoing = slot.outgoing(slot.view()?.header());
+    let kernel = calls::ioctl_int(fd, libc::TIOCOUTQ).unwrap_or(0).max(0) as usize;
+    let (head, tail) =
+        (outgoing.producer.head.load(Ordering::Acquire), outgoing.consumer.tail.load(Ordering::Acquire));
+    Ok(kernel + readable(head, tail).unwrap_or(0) as usize)
+}
+
+/// Whether a send into the ring would not wait. `None` if the kernel knows: bytes go by TCP.
+pub(crate) fn ring_is_writable(slot: &Slot) -> Option<bool> {
+    let outgoing = slot.outgoing(slot.view().ok()?.header());
+    if !goes_by_ring(slot) {
+        return None;
+    }
+    let (head, tail) =
+        (outgoing.producer.head.load(Ordering::Acquire), outgoing.consumer.tail.load(Ordering::SeqCst));
+    Some(writable(head, tail).is_none_or(has_room))
+}
+
+/// Whether what is sent goes through the ring now.
+pub(crate) fn goes_by_ring(slot: &Slot) -> bool {
+    let Ok(view) = slot.view() else { return false };
+    let producer = &slot.outgoing(view.header()).producer;
+    producer.start.load(Ordering::Acquire) != 0
+        && producer.end.load(Ordering::Acquire) == 0
+        && producer.shut.load(Ordering::Acquire) == 0
+}
+
+/// Notes that this end has shut down sending; the companion was shut down already.
+pub fn note_shut(index: u32) {
+    let slot = slot(index);
+    if let Ok(view) = slot.view() {
+        slot.outgoing(view.header()).producer.shut.store(1, Ordering::SeqCst);
+        epoll::refresh(index);
+    }
+}
+
+struct Call<'a> {
+    slot: &'static Slot,
+    index: u32,
+    view: View,
+    fd: i32,
+    buffers: Buffers<'a>,
+    flags: i32,
+}
+
+impl Call<'_> {
+    fn step(&self, skip: usize) -> Step {
+        let me = whoami::owner();
+        let lock = &self.slot.outgoing(self.view.header()).producer.lock;
+        if self.slot.has(BROKEN) || lock.lock(me) == Taken::Refused {
+            return self.broken();
+        }
+        let step = self.locked(skip);
+        lock.unlock(me);
+        step
+    }
+
+    fn locked(&self, skip: usize) -> Step {
+        let header = self.view.header();
+        let producer = &self.slot.outgoing(header).producer;
+        if producer.start.load(Ordering::Acquire) == 0 && !self.switch(header) {
+            return self.by_tcp(skip);
+        }
+        let over = producer.end.load(Ordering::Acquire) != 0 || producer.shut.load(Ordering::Acquire) != 0;
+        if over { self.by_tcp(skip) } else { self.by_ring(skip) }
+    }
+
+    /// Leaves TCP if the other side is ready. Whether it did.
+    fn switch(&self, header: &Header) -> bool {
+        let ready = header.attached.load(Ordering::SeqCst) & OPEN[1 - self.slot.side()] != 0;
+        if !ready || self.slot.has(PENDING) {
+            return false;
+        }
+        // What was corked or said to have more behind it would stay in the kernel until the timer.
+        let corked = sockets::option_int(self.fd, libc::IPPROTO_TCP, libc::TCP_CORK).unwrap_or(1) != 0;
+        let Some(info) = companion::Info::of(self.fd).filter(|info| info.can_send() && !corked) else {
+            return false;
+        };
+        let producer = &self.slot.outgoing(header).producer;
+        producer.start.store(info.accepted + 1, Ordering::SeqCst);
+        count_switch();
+        explain(self.fd, "upgraded", "sends through shared memory");
+        self.slot.count.store(0, Ordering::Relaxed);
+        epoll::refresh(self.index);
+        true
+    }
+
+    fn by_tcp(&self, skip: usize) -> Step {
+        match self.buffers.send(self.fd, skip, usize::MAX, self.flags | libc::MSG_DONTWAIT) {
+            Ok(count) => Step::Moved(count),
+            Err(Errno(libc::EAGAIN)) => Step::Full,
+            Err(error) => Step::Failed(error),
+        }
+    }
+
+    fn by_ring(&self, skip: usize) -> Step {
+        let header = self.view.header();
+        let outgoing = self.slot.outgoing(header);
+        let producer = &outgoing.producer;
+        let wanted = self.buffers.total().saturating_sub(skip);
+        loop {
+            let head = producer.head.load(Ordering::Acquire);
+            let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
+            let Some(room) = writable(head, tail) else { return self.broken() };
+            if head != tail && self.peer_may_be_gone(room) && companion::peer_has_ended(self.fd) {
+                producer.end.store(head + 1, Ordering::SeqCst);
+                epoll::refresh(self.index);
+                return self.by_tcp(skip);
+            }
+            let count = room.min(wanted as u64);
+            if count == 0 && wanted > 0 {
+                return Step::Full;
+            }
+            self.view.put(self.slot.side(), head, self.buffers, skip, count as usize);
+            let put = producer.head.compare_exchange(head, head + count, Ordering::SeqCst, Ordering::Relaxed);
+            if put.is_err() {
+                continue; // a signal handler was here in between
+            }
+            producer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
+            if outgoing.readers.0.load(Ordering::SeqCst) > 0 {
+                self.slot.ring_peer(header);
+            }
+            return Step::Moved(count as usize);
+        }
+    }
+
+    /// Whether it is time to ask: the ring is full, or was not empty a number of times.
+    fn peer_may_be_gone(&self, room: u64) -> bool {
+        room == 0 || self.slot.count.fetch_add(1, Ordering::Relaxed) % ASK_EVERY == ASK_EVERY - 1
+    }
+
+    fn broken(&self) -> Step {
+        self.slot.raise(BROKEN);
+        Step::Failed(Errno(libc::ECONNRESET))
+    }
+
+    fn wait(&self, sent: usize, deadline: &mut Option<(Deadline, bool)>) -> Step {
+        let header = self.view.header();
+        let nonblocking = self.flags & libc::MSG_DONTWAIT != 0
+            || self.slot.own_end(header).nonblocking.load(Ordering::Relaxed) != 0;
+        if nonblocking {
+            epoll::wants_room(self.index);
+            return Step::Failed(Errno(libc::EAGAIN));
+        }
+        let outgoing = self.slot.outgoing(header);
+        let by_ring = goes_by_ring(self.slot);
+        let tail = outgoing.consumer.tail.load(Ordering::Relaxed);
+        let came = || outgoing.consumer.tail.load(Ordering::Acquire) != tail;
+        if by_ring && wait::spin(outgoing.consumer.cpu.load(Ordering::Relaxed), came) {
+            return Step::Full;
+        }
+        let (deadline, limited) = *deadline.get_or_insert_with(|| {
+            let limit = sockets::time_limit(self.fd, libc::SO_SNDTIMEO);
+            (Deadline::after(limit), limit.is_some())
+        });
+        let outcome = |slept: Result<usize, Errno>| match slept {
+            Ok(0) => Step::Failed(Errno(libc::EAGAIN)),
+            Err(Errno(libc::EINTR)) if wait::interrupts(limited) => Step::Failed(Errno(libc::EINTR)),
+            Ok(_) | Err(Errno(libc::EINTR)) => Step::Full,
+            Err(error) => Step::Failed(error),
+        };
+        if !by_ring {
+            let mut fds = [libc::pollfd { fd: self.fd, events: libc::POLLOUT, revents: 0 }];
+            return outcome(viaduct_os::bare::cancel::point(|| {
+                calls::poll(&mut fds, deadline.left(), None)
+            }));
+        }
+        let asleep = Asleep::announce(self.slot, header, Want::Room);
+        let step = match self.step(sent) {
+            Step::Full => outcome(asleep.sleep(self.fd, deadline.left())),
+            step => step,
+        };
+        asleep.wake();
+        step
+    }
+}

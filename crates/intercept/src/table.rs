@@ -1,0 +1,103 @@
+//! What is known of each descriptor of this process: one word each, in memory that was never allocated.
+//!
+//! "Unknown" is always right to say: the next use finds out. Numbers beyond the table are never looked after.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Descriptors with higher numbers stay as they are.
+pub const MOST: usize = 1 << 16;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing was found out yet.
+    Unknown,
+    /// The kernel's alone, until it is closed.
+    Plain,
+    /// A TCP socket that was not claimed yet.
+    Tcp,
+    /// A socket with an endpoint.
+    Ring(u32),
+    /// A set of epoll that may have such sockets.
+    Epoll(u32),
+    /// One of ours, which the application must not see.
+    Internal,
+}
+
+static WORDS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// The first registration with epoll of each descriptor, plus one.
+static REGISTRATIONS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+
+/// What is known of a descriptor.
+#[inline]
+pub fn kind(fd: i32) -> Kind {
+    match WORDS.get(fd as usize) {
+        Some(word) => parse(word.load(Ordering::Acquire)),
+        None => Kind::Plain,
+    }
+}
+
+/// Notes what a descriptor is.
+pub fn set(fd: i32, kind: Kind) {
+    if let Some(word) = WORDS.get(fd as usize) {
+        word.store(render(kind), Ordering::Release);
+    }
+}
+
+/// Forgets a descriptor; what it was.
+pub fn forget(fd: i32) -> Kind {
+    WORDS.get(fd as usize).map_or(Kind::Plain, |word| parse(word.swap(0, Ordering::AcqRel)))
+}
+
+/// Where the list of its registrations starts.
+pub(crate) fn registrations(fd: i32) -> Option<&'static AtomicU32> {
+    REGISTRATIONS.get(fd as usize)
+}
+
+#[inline]
+fn parse(word: u64) -> Kind {
+    let index = (word >> 8) as u32;
+    match word & 0xff {
+        1 => Kind::Plain,
+        2 => Kind::Tcp,
+        3 => Kind::Ring(index),
+        4 => Kind::Epoll(index),
+        5 => Kind::Internal,
+        _ => Kind::Unknown,
+    }
+}
+
+fn render(kind: Kind) -> u64 {
+    match kind {
+        Kind::Unknown => 0,
+        Kind::Plain => 1,
+        Kind::Tcp => 2,
+        Kind::Ring(index) => 3 | u64::from(index) << 8,
+        Kind::Epoll(index) => 4 | u64::from(index) << 8,
+        Kind::Internal => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_there_and_back() {
+        for kind in [
+            Kind::Unknown,
+            Kind::Plain,
+            Kind::Tcp,
+            Kind::Ring(0),
+            Kind::Ring(u32::MAX),
+            Kind::Epoll(7),
+            Kind::Internal,
+        ] {
+            assert_eq!(parse(render(kind)), kind);
+            set(60_000, kind);
+            assert_eq!(super::kind(60_000), kind);
+            assert_eq!((forget(60_000), super::kind(60_000)), (kind, Kind::Unknown));
+        }
+        assert_eq!((kind(-1), kind(MOST as i32)), (Kind::Plain, Kind::Plain));
+    }
+}

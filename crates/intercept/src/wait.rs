@@ -1,0 +1,146 @@
+//! Waiting without burning: spin while that has paid lately and the peer runs on another CPU, yield, then sleep on the
+//! bell and the companion together.
+//!
+//! No lock is held in here, and nothing is left behind if the thread leaves by a signal handler's longjmp or is
+//! cancelled: a count of sleepers that stays too high costs the peer a system call now and then.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use viaduct_os::bare::{Errno, calls, cancel};
+
+use crate::endpoint::Slot;
+use crate::layout::Header;
+use crate::settings;
+
+/// The longest spin, in nanoseconds.
+const LONGEST: u32 = 50_000;
+const SHORTEST: u32 = 2_000;
+/// A yield that took longer let another task run: this machine is busy, and spinning is at the expense of others.
+const CROWD: u64 = 25_000;
+/// One of so many waits tries the longest spin again.
+const PROBE: u32 = 64;
+
+static BUDGET: AtomicU32 = AtomicU32::new(LONGEST);
+static WAITS: AtomicU32 = AtomicU32::new(0);
+
+/// What a sleeper waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Bytes, or the end of them.
+    Bytes,
+    /// Room.
+    Room,
+}
+
+/// Looks again and again for a while. Whether it became ready.
+pub(crate) fn spin(peer_cpu: u32, mut ready: impl FnMut() -> bool) -> bool {
+    if settings::cpus() < 2 || peer_cpu == calls::current_cpu() {
+        // The peer cannot run while we do.
+        return (0..2).any(|_| {
+            calls::yield_now();
+            ready()
+        });
+    }
+    let probe = WAITS.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE);
+    let budget = if probe { LONGEST } else { BUDGET.load(Ordering::Relaxed) };
+    let start = calls::now();
+    let mut now = start;
+    let mut turn = 0u32;
+    while now - start < u64::from(budget) {
+        for _ in 0..32 {
+            if ready() {
+                BUDGET.store(LONGEST, Ordering::Relaxed);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        turn += 1;
+        if turn.is_multiple_of(4) {
+            let before = calls::now();
+            calls::yield_now();
+            now = calls::now();
+            if now - before > CROWD {
+                break;
+            }
+        } else {
+            now = calls::now();
+        }
+    }
+    if ready() {
+        return true;
+    }
+    if !probe {
+        BUDGET.store((budget - budget / 4).max(SHORTEST), Ordering::Relaxed);
+    }
+    false
+}
+
+/// When a wait is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<u64>);
+
+impl Deadline {
+    /// So many nanoseconds from now, or never.
+    pub(crate) fn after(limit_ns: Option<u64>) -> Deadline {
+        Deadline(limit_ns.map(|limit| calls::now().saturating_add(limit)))
+    }
+
+    /// What is left of it: nothing if it has passed, `None` if there is none.
+    pub(crate) fn left(self) -> Option<u64> {
+        self.0.map(|end| end.saturating_sub(calls::now()))
+    }
+}
+
+/// Says that this thread sleeps for one end, until it is dropped by [`Asleep::wake`].
+#[derive(Debug)]
+pub(crate) struct Asleep<'a> {
+    slot: &'a Slot,
+    header: &'a Header,
+    want: Want,
+}
+
+impl<'a> Asleep<'a> {
+    /// From here on the peer rings. The caller looks once more before it sleeps.
+    pub(crate) fn announce(slot: &'a Slot, header: &'a Header, want: Want) -> Asleep<'a> {
+        slot.inside.fetch_add(1, Ordering::AcqRel);
+        count(slot, header, want).fetch_add(1, Ordering::SeqCst);
+        Asleep { slot, header, want }
+    }
+
+    /// Sleeps on the bell and the companion.
+    pub(crate) fn sleep(&self, fd: i32, limit_ns: Option<u64>) -> Result<usize, Errno> {
+        // A half-closed connection is always readable: who waits for room waits for the end of the peer's stream only
+        // until it was seen once.
+        let events = match self.want {
+            Want::Bytes => libc::POLLIN | libc::POLLRDHUP,
+            Want::Room => libc::POLLRDHUP,
+        };
+        let mut fds = [
+            libc::pollfd { fd, events, revents: 0 },
+            libc::pollfd { fd: self.slot.bell(), events: libc::POLLIN, revents: 0 },
+        ];
+        let woken = cancel::point(|| calls::poll(&mut fds, limit_ns, None))?;
+        if fds[1].revents != 0 {
+            self.slot.empty_bell(self.header);
+        }
+        Ok(woken)
+    }
+
+    pub(crate) fn wake(self) {
+        count(self.slot, self.header, self.want).fetch_sub(1, Ordering::SeqCst);
+        self.slot.inside.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Where sleepers of one end are counted.
+pub(crate) fn count<'h>(slot: &Slot, header: &'h Header, want: Want) -> &'h AtomicU32 {
+    match want {
+        Want::Bytes => &slot.incoming(header).readers.0,
+        Want::Room => &slot.outgoing(header).writers.0,
+    }
+}
+
+/// Whether a call that a signal interrupted ends, or goes on as `SA_RESTART` asks for.
+pub(crate) fn interrupts(has_limit: bool) -> bool {
+    has_limit || calls::some_handler_interrupts()
+}

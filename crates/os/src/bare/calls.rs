@@ -1,0 +1,246 @@
+//! System calls on descriptors, time and this process. Each is one call and keeps nothing.
+
+use super::gate::{Errno, syscall};
+
+const NONE: usize = 0;
+
+fn call(number: i64, args: &[usize]) -> Result<usize, Errno> {
+    let mut all = [NONE; 6];
+    all[..args.len()].copy_from_slice(args);
+    // SAFETY: used in this file only, for calls without pointers or with pointers to locals and slices of the caller that
+    // are valid for what the call does with them.
+    unsafe { syscall(number, all) }
+}
+
+/// Closes a descriptor.
+///
+/// # Errors
+/// The kernel's.
+pub fn close(fd: i32) -> Result<(), Errno> {
+    call(libc::SYS_close, &[fd as usize]).map(drop)
+}
+
+/// The file status flags (`O_NONBLOCK` among them).
+///
+/// # Errors
+/// The kernel's.
+pub fn status_flags(fd: i32) -> Result<i32, Errno> {
+    call(libc::SYS_fcntl, &[fd as usize, libc::F_GETFL as usize]).map(|flags| flags as i32)
+}
+
+/// A second descriptor with a number of at least `least`, closed by exec.
+///
+/// # Errors
+/// The kernel's.
+pub fn duplicate_from(fd: i32, least: i32) -> Result<i32, Errno> {
+    call(libc::SYS_fcntl, &[fd as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize]).map(|fd| fd as i32)
+}
+
+/// Adds one to an eventfd.
+///
+/// # Errors
+/// The kernel's.
+pub fn ring(fd: i32) -> Result<(), Errno> {
+    let one = 1u64;
+    call(libc::SYS_write, &[fd as usize, &raw const one as usize, 8]).map(drop)
+}
+
+/// Takes what is in an eventfd that does not block; `Ok(0)` if there is nothing.
+///
+/// # Errors
+/// The kernel's.
+pub fn drain(fd: i32) -> Result<u64, Errno> {
+    let mut word = 0u64;
+    match call(libc::SYS_read, &[fd as usize, &raw mut word as usize, 8]) {
+        Ok(_) => Ok(word),
+        Err(Errno(libc::EAGAIN)) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// An ioctl that stores an int.
+///
+/// # Errors
+/// The kernel's.
+pub fn ioctl_int(fd: i32, request: u64) -> Result<i32, Errno> {
+    let mut value = 0i32;
+    call(libc::SYS_ioctl, &[fd as usize, request as usize, &raw mut value as usize]).map(|_| value)
+}
+
+/// The soft limit on descriptors.
+///
+/// # Errors
+/// The kernel's.
+pub fn descriptor_limit() -> Result<u64, Errno> {
+    let mut limit = [0u64; 2];
+    let at = &raw mut limit as usize;
+    call(libc::SYS_prlimit64, &[0, libc::RLIMIT_NOFILE as usize, 0, at]).map(|_| limit[0])
+}
+
+fn timespec(ns: u64) -> [i64; 2] {
+    [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64]
+}
+
+/// Waits for descriptors; `None` waits without limit. `mask` is the kernel's signal mask for the time.
+///
+/// # Errors
+/// The kernel's; `EINTR` after a signal handler, whatever its flags.
+pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) -> Result<usize, Errno> {
+    let time = limit_ns.map(timespec);
+    let at = |at: Option<*const [i64; 2]>| at.map_or(NONE, |at| at as usize);
+    let time_at = at(time.as_ref().map(std::ptr::from_ref));
+    let mask_at = mask.as_ref().map_or(NONE, |mask| std::ptr::from_ref(mask) as usize);
+    call(libc::SYS_ppoll, &[fds.as_mut_ptr() as usize, fds.len(), time_at, mask_at, 8])
+}
+
+/// Changes a set of epoll.
+///
+/// # Errors
+/// The kernel's.
+pub fn epoll_ctl(set: i32, operation: i32, fd: i32, mut event: Option<libc::epoll_event>) -> Result<(), Errno> {
+    let at = event.as_mut().map_or(NONE, |event| std::ptr::from_mut(event) as usize);
+    call(libc::SYS_epoll_ctl, &[set as usize, operation as usize, fd as usize, at]).map(drop)
+}
+
+/// Waits for events of a set; `None` waits without limit.
+///
+/// # Errors
+/// The kernel's.
+pub fn epoll_wait(
+    set: i32,
+    events: &mut [libc::epoll_event],
+    limit_ns: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize, Errno> {
+    // Whole milliseconds, upwards, as the older call has it: it is allowed in more sandboxes than the newer one.
+    let limit = limit_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as isize);
+    let mask_at = mask.as_ref().map_or(NONE, |mask| std::ptr::from_ref(mask) as usize);
+    let args = [set as usize, events.as_mut_ptr() as usize, events.len(), limit as usize, mask_at, 8];
+    call(libc::SYS_epoll_pwait, &args)
+}
+
+/// Lets another task of this CPU run.
+pub fn yield_now() {
+    let _ = call(libc::SYS_sched_yield, &[]);
+}
+
+/// This process.
+pub fn process_id() -> u32 {
+    call(libc::SYS_getpid, &[]).unwrap_or(0) as u32
+}
+
+/// This thread.
+pub fn thread_id() -> u32 {
+    call(libc::SYS_gettid, &[]).unwrap_or(0) as u32
+}
+
+/// The user on whose behalf this process acts.
+pub fn user_id() -> u32 {
+    call(libc::SYS_geteuid, &[]).unwrap_or(u32::MAX as usize) as u32
+}
+
+/// Whether a process of this number exists, dead and unclaimed ones included.
+pub fn exists(pid: u32) -> bool {
+    call(libc::SYS_kill, &[pid as usize, 0]) != Err(Errno(libc::ESRCH))
+}
+
+/// On how many CPUs this thread may run.
+pub fn usable_cpus() -> u32 {
+    let mut mask = [0u64; 128];
+    let at = &raw mut mask as usize;
+    let len = call(libc::SYS_sched_getaffinity, &[0, size_of_val(&mask), at]).unwrap_or(0);
+    mask[..len / 8].iter().map(|word| word.count_ones()).sum::<u32>().max(1)
+}
+
+/// The CPU that runs this thread now.
+pub fn current_cpu() -> u32 {
+    // SAFETY: takes nothing and answers from the thread's own registration with the kernel, or from the vdso.
+    (unsafe { libc::sched_getcpu() }).max(0) as u32
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Seconds since this machine was started, suspended times included.
+pub fn seconds_since_boot() -> u64 {
+    clock(libc::CLOCK_BOOTTIME) / 1_000_000_000
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the local is valid for writes.
+    unsafe { libc::clock_gettime(id, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Whether a handler without `SA_RESTART` is installed for any signal but those of libc itself.
+pub fn some_handler_interrupts() -> bool {
+    // The kernel's structure: handler, flags, restorer, mask.
+    let mut action = [0usize; 4];
+    (1..=64).filter(|signal| ![32, 33].contains(signal)).any(|signal: usize| {
+        let at = &raw mut action as usize;
+        let known = call(libc::SYS_rt_sigaction, &[signal, 0, at, 8]).is_ok();
+        known && action[0] > 1 && action[1] & libc::SA_RESTART as usize == 0
+    })
+}
+
+/// Appends to a file, which is made if it is not there.
+///
+/// # Errors
+/// The kernel's.
+pub fn append(path: &core::ffi::CStr, bytes: &[u8]) -> Result<(), Errno> {
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    let fd = call(libc::SYS_openat, &[libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o666])?;
+    let written = call(libc::SYS_write, &[fd, bytes.as_ptr() as usize, bytes.len()]);
+    let _ = close(fd as i32);
+    written.map(drop)
+}
+
+/// In seconds since boot, when the process with this number was started; `None` if there is none, or no /proc.
+pub(super) fn start_of(pid: u32) -> Option<u64> {
+    let mut path = *b"/proc/0000000000/stat\0";
+    let mut rest = pid;
+    for digit in path[6..16].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    // Leading zeros are no number to the kernel: the digits start where they do.
+    let zeros = path[6..15].iter().take_while(|&&digit| digit == b'0').count();
+    path.copy_within(6 + zeros..22, 6);
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let fd = call(libc::SYS_openat, &[libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0]).ok()?;
+    let mut text = [0u8; 1024];
+    let len = call(libc::SYS_read, &[fd, text.as_mut_ptr() as usize, text.len()]);
+    let _ = close(fd as i32);
+    let text = &text[..len.ok()?];
+    // The name may hold anything; fields are counted from the last parenthesis on, where the third stands.
+    let after = text.iter().rposition(|&byte| byte == b')')?;
+    let field = text.get(after + 2..)?.split(|&byte| byte == b' ').nth(19)?;
+    let ticks = field.iter().try_fold(0u64, |sum, &digit| {
+        Some(sum.checked_mul(10)?.checked_add(u64::from(digit.checked_sub(b'0')?)))?
+    })?;
+    Some(ticks / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_of_a_process_is_known() {
+        let now = seconds_since_boot();
+        let start = start_of(std::process::id()).unwrap();
+        assert!(start <= now && now - start < 3600, "{start} {now}");
+        assert_eq!(start_of(0x3f_ffff), None);
+    }
+
+    #[test]
+    fn this_process_exists() {
+        assert_eq!(process_id(), std::process::id());
+        assert!(exists(process_id()) && usable_cpus() >= 1);
+        assert!(now() > 0 && status_flags(0).is_ok());
+        assert_eq!(close(-1), Err(Errno(libc::EBADF)));
+    }
+}
