@@ -44,6 +44,7 @@ enum Sign {
 const PACKAGES: &[Package] = &[
     Package { name: "binutils", sign: Sign::Program("nm"), when: When::Always },
     Package { name: "chromium", sign: Sign::Program("chromium"), when: When::Full },
+    Package { name: "curl", sign: Sign::Program("curl"), when: When::Always },
     Package { name: "g++", sign: Sign::Program("g++"), when: When::Full },
     Package { name: "gcc", sign: Sign::Program("gcc"), when: When::Always },
     Package { name: "gdb", sign: Sign::Program("gdb"), when: When::Always },
@@ -58,6 +59,9 @@ const PACKAGES: &[Package] = &[
     Package { name: "nftables", sign: Sign::Program("nft"), when: When::Always },
     Package { name: "openssh-server", sign: Sign::Program("sshd"), when: When::Always },
     Package { name: "procps", sign: Sign::Program("ps"), when: When::Always },
+    Package { name: "python3", sign: Sign::Program("python3"), when: When::Always },
+    Package { name: "redis-server", sign: Sign::Program("redis-server"), when: When::Always },
+    Package { name: "redis-tools", sign: Sign::Program("redis-benchmark"), when: When::Always },
     Package { name: "slurm-client", sign: Sign::Program("srun"), when: When::Full },
     Package { name: "slurmctld", sign: Sign::Program("slurmctld"), when: When::Full },
     Package { name: "slurmd", sign: Sign::Program("slurmd"), when: When::Full },

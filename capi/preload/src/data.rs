@@ -13,7 +13,13 @@ unsafe extern "C" {
 
 /// # Safety
 /// The buffer is valid for what the call does with it.
-pub(crate) unsafe fn receive_into(fd: c_int, index: u32, at: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(crate) unsafe fn receive_into(
+    fd: c_int,
+    index: u32,
+    at: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     let vector = [iovec { iov_base: at, iov_len: len }];
     // SAFETY: the caller's promise.
     give(receive::receive(index, fd, unsafe { Buffers::new(&vector) }, flags))
@@ -21,7 +27,13 @@ pub(crate) unsafe fn receive_into(fd: c_int, index: u32, at: *mut c_void, len: s
 
 /// # Safety
 /// The buffer is valid for reads.
-pub(crate) unsafe fn send_from(fd: c_int, index: u32, at: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(crate) unsafe fn send_from(
+    fd: c_int,
+    index: u32,
+    at: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     let vector = [iovec { iov_base: at.cast_mut(), iov_len: len }];
     // SAFETY: the caller's promise.
     give(send::send(index, fd, unsafe { Buffers::new(&vector) }, flags))
@@ -127,8 +139,10 @@ pub unsafe extern "C-unwind" fn preadv2(
         Some(index) => {
             let wait = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
             // SAFETY: the caller's promise.
-            give(unsafe { buffers(vectors, count as usize) }
-                .and_then(|all| receive::receive(index, fd, all, wait)))
+            give(
+                unsafe { buffers(vectors, count as usize) }
+                    .and_then(|all| receive::receive(index, fd, all, wait)),
+            )
         }
         None => {
             let args = [fd as usize, vectors as usize, count as usize, offset as usize, 0, flags as usize];
@@ -166,7 +180,13 @@ const PIECE: usize = 32 << 10;
 ///
 /// # Safety
 /// `offset` is null or valid for reads and writes.
-unsafe fn send_file(index: u32, out: c_int, file: c_int, offset: *mut i64, count: size_t) -> Result<usize, Errno> {
+unsafe fn send_file(
+    index: u32,
+    out: c_int,
+    file: c_int,
+    offset: *mut i64,
+    count: size_t,
+) -> Result<usize, Errno> {
     let seek = |by: i64, how: c_int| {
         // SAFETY: no pointers.
         unsafe { syscall(libc::SYS_lseek, [file as usize, by as usize, how as usize, 0, 0, 0]) }
@@ -180,7 +200,9 @@ unsafe fn send_file(index: u32, out: c_int, file: c_int, offset: *mut i64, count
         let want = (count - sent).min(PIECE);
         let at = (start + sent as i64) as usize;
         // SAFETY: the piece is valid for writes of its length.
-        let got = unsafe { syscall(libc::SYS_pread64, [file as usize, piece.as_mut_ptr() as usize, want, at, 0, 0]) };
+        let got = unsafe {
+            syscall(libc::SYS_pread64, [file as usize, piece.as_mut_ptr() as usize, want, at, 0, 0])
+        };
         let got = match got {
             Ok(0) => break,
             Ok(got) => got,
@@ -212,7 +234,12 @@ unsafe fn send_file(index: u32, out: c_int, file: c_int, offset: *mut i64, count
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendfile(out: c_int, file: c_int, offset: *mut i64, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile(
+    out: c_int,
+    file: c_int,
+    offset: *mut i64,
+    count: size_t,
+) -> ssize_t {
     match route(out) {
         // SAFETY: the caller's promise.
         Some(index) => give(unsafe { send_file(index, out, file, offset, count) }),
@@ -225,7 +252,12 @@ pub unsafe extern "C-unwind" fn sendfile(out: c_int, file: c_int, offset: *mut i
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendfile64(out: c_int, file: c_int, offset: *mut i64, count: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendfile64(
+    out: c_int,
+    file: c_int,
+    offset: *mut i64,
+    count: size_t,
+) -> ssize_t {
     // SAFETY: the caller's promise.
     unsafe { sendfile(out, file, offset, count) }
 }

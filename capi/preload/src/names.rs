@@ -10,7 +10,8 @@ use crate::{blocking, give_int};
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: no pointers.
-    let made = unsafe { syscall(libc::SYS_socket, [domain as usize, kind as usize, protocol as usize, 0, 0, 0]) };
+    let made =
+        unsafe { syscall(libc::SYS_socket, [domain as usize, kind as usize, protocol as usize, 0, 0, 0]) };
     if let Ok(fd) = made {
         let stream = kind & 0xf == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP);
         let tcp = stream && matches!(domain, libc::AF_INET | libc::AF_INET6);

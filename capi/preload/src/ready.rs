@@ -135,8 +135,11 @@ struct Sets {
 
 const ASKED: [i16; 3] = [libc::POLLIN | libc::POLLRDHUP, libc::POLLOUT, libc::POLLPRI];
 /// What makes a descriptor a member of each set, as the kernel has it.
-const MEMBER: [i16; 3] =
-    [libc::POLLIN | libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP, libc::POLLOUT | libc::POLLERR, libc::POLLPRI];
+const MEMBER: [i16; 3] = [
+    libc::POLLIN | libc::POLLHUP | libc::POLLERR | libc::POLLRDHUP,
+    libc::POLLOUT | libc::POLLERR,
+    libc::POLLPRI,
+];
 /// Sets with more descriptors than libc's type holds are the kernel's, and what is in them stays on TCP.
 const MOST: usize = 1024;
 
@@ -154,7 +157,9 @@ impl Sets {
 
     /// The events that are asked for.
     fn asked(&self, fd: usize) -> i16 {
-        (0..3).filter(|&set| self.word(set, fd / 64) >> (fd % 64) & 1 != 0).fold(0, |all, set| all | ASKED[set])
+        (0..3)
+            .filter(|&set| self.word(set, fd / 64) >> (fd % 64) & 1 != 0)
+            .fold(0, |all, set| all | ASKED[set])
     }
 
     fn clear(&self) {
@@ -174,7 +179,12 @@ impl Sets {
 }
 
 /// select over descriptors of which some have rings; `None` if none has.
-fn select_rings(count: c_int, sets: &Sets, limit: Option<u64>, mask: Option<u64>) -> Option<Result<usize, Errno>> {
+fn select_rings(
+    count: c_int,
+    sets: &Sets,
+    limit: Option<u64>,
+    mask: Option<u64>,
+) -> Option<Result<usize, Errno>> {
     let count = (count.max(0) as usize).min(sets.words * 64);
     if count > MOST {
         return None;
@@ -285,7 +295,8 @@ pub unsafe extern "C-unwind" fn pselect(
             let mut copy = unsafe { limit.as_ref() }.copied();
             let at = copy.as_mut().map_or(0, |copy| std::ptr::from_mut(copy) as usize);
             let sixth = [mask as usize, 8];
-            let args = [count as usize, read as usize, write as usize, except as usize, at, sixth.as_ptr() as usize];
+            let args =
+                [count as usize, read as usize, write as usize, except as usize, at, sixth.as_ptr() as usize];
             // SAFETY: the caller's promise.
             give_int(unsafe { blocking(libc::SYS_pselect6, args) })
         }
@@ -312,7 +323,12 @@ pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
     if event.is_null() && operation != libc::EPOLL_CTL_DEL {
         // SAFETY: the caller's promise.
         return give_int(unsafe {
@@ -326,7 +342,13 @@ pub unsafe extern "C-unwind" fn epoll_ctl(set: c_int, operation: c_int, fd: c_in
 
 /// # Safety
 /// Events are valid for writes of so many.
-unsafe fn wait(set: c_int, events: *mut epoll_event, most: c_int, limit: Option<u64>, mask: Option<u64>) -> c_int {
+unsafe fn wait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: Option<u64>,
+    mask: Option<u64>,
+) -> c_int {
     if most <= 0 || events.is_null() {
         let limit = limit.map_or(-1isize as usize, |ns| (ns / MILLISECOND) as usize);
         // SAFETY: the caller's promise.
@@ -343,7 +365,12 @@ unsafe fn wait(set: c_int, events: *mut epoll_event, most: c_int, limit: Option<
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, limit: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: c_int,
+) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { wait(set, events, most, of_milliseconds(limit), None) }
 }

@@ -132,7 +132,8 @@ impl Claims {
         let refused = |verdict| (Answer::refusal(verdict), None);
         let fd = socket.as_raw_fd();
         let names = [Side::Own, Side::Peer].map(|side| sockets::name(fd, side).ok().flatten());
-        let ([Some(own), Some(peer)], Some(cookie)) = (names, long_option(socket.as_fd(), libc::SO_COOKIE)) else {
+        let ([Some(own), Some(peer)], Some(cookie)) = (names, long_option(socket.as_fd(), libc::SO_COOKIE))
+        else {
             return refused(Verdict::NotConnected);
         };
         let namespace = long_option(socket.as_fd(), SO_NETNS_COOKIE);

@@ -18,8 +18,9 @@ use crate::table::{self, Kind};
 use crate::wire::{self, ANSWER, Answer, Verdict};
 use crate::{companion, epoll};
 
-/// Calls that move bytes before a pending connection is given up.
+/// Calls that move bytes before a pending connection is given up, and nanoseconds: the other side may be slow to start.
 const PATIENCE: u32 = 16;
+const PATIENCE_NS: u64 = 2_000_000_000;
 /// How long an agent may take to answer, in nanoseconds: it has a process of its own, and the machine may be busy.
 const ANSWER_LIMIT: u64 = 5_000_000_000;
 /// How long an agent that is not there is not looked for again.
@@ -208,15 +209,12 @@ pub(crate) fn look(fd: i32, index: u32) -> Progress {
         open(slot, header);
         return Progress::Stays;
     }
-    if slot.count.fetch_add(1, Ordering::Relaxed) < PATIENCE {
+    let young = || calls::now() - slot.since.load(Ordering::Relaxed) < PATIENCE_NS;
+    if slot.count.fetch_add(1, Ordering::Relaxed) < PATIENCE || young() {
         return Progress::Stays;
     }
-    let given_up = header.attached.compare_exchange(
-        attached,
-        attached | WITHDRAWN,
-        Ordering::SeqCst,
-        Ordering::Relaxed,
-    );
+    let given_up =
+        header.attached.compare_exchange(attached, attached | WITHDRAWN, Ordering::SeqCst, Ordering::Relaxed);
     match given_up {
         Ok(_) => give_up(fd, index, "the other side is not under Viaduct"),
         Err(_) => Progress::Stays, // it has just come: the next call sees it
@@ -270,10 +268,12 @@ fn hang_up() {
 
 /// Connects to the agent, so that it stays while this process lives: a server may wait long for its first client.
 pub fn greet() {
-    if settings::claims() && whoami::check() == whoami::Process::Same && CHANNEL.load(Ordering::Acquire) < 0 {
-        if let Some(_held) = LOCK.lock() {
-            channel();
-        }
+    let here = whoami::check() == whoami::Process::Same && CHANNEL.load(Ordering::Acquire) >= 0;
+    if settings::claims()
+        && !here
+        && let Some(_held) = LOCK.lock()
+    {
+        channel();
     }
 }
 

@@ -24,7 +24,8 @@ impl Info {
         let mut bytes = [0u8; 232];
         let len = sockets::option_bytes(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes).ok()?;
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
-        let half = |at: usize| u64::from(u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap_or_default()));
+        let half =
+            |at: usize| u64::from(u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap_or_default()));
         if len < 216 {
             return None; // before Linux 4.19
         }

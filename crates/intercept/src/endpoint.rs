@@ -36,6 +36,8 @@ pub(crate) struct Slot {
     peer_bell: AtomicI32,
     id: AtomicU64,
     flags: AtomicU32,
+    /// When it was claimed, by the monotonic clock.
+    pub(crate) since: AtomicU64,
     /// Calls that moved bytes while the connection was pending; later, writes into a ring that is not read.
     pub(crate) count: AtomicU32,
     /// Threads that sleep for it.
@@ -44,6 +46,7 @@ pub(crate) struct Slot {
     pub(crate) registrations: AtomicU32,
 }
 
+#[expect(clippy::declare_interior_mutable_const, reason = "the first value of each place of the table")]
 const FREE: Slot = Slot {
     taken: AtomicU32::new(0),
     mapping: Mapping::none(),
@@ -53,6 +56,7 @@ const FREE: Slot = Slot {
     peer_bell: AtomicI32::new(-1),
     id: AtomicU64::new(0),
     flags: AtomicU32::new(0),
+    since: AtomicU64::new(0),
     count: AtomicU32::new(0),
     inside: AtomicU32::new(0),
     registrations: AtomicU32::new(0),
@@ -98,6 +102,7 @@ pub(crate) fn open(grant: Grant) -> Result<u32, Errno> {
             slot.bell.store(grant.bell, Ordering::Relaxed);
             slot.peer_bell.store(grant.peer_bell, Ordering::Relaxed);
             slot.flags.store(PENDING, Ordering::Relaxed);
+            slot.since.store(calls::now(), Ordering::Relaxed);
             slot.count.store(0, Ordering::Relaxed);
             slot.inside.store(0, Ordering::Relaxed);
             slot.registrations.store(0, Ordering::Relaxed);

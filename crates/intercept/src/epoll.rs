@@ -46,6 +46,7 @@ struct Set {
     hot: [AtomicU32; HOT],
 }
 
+#[expect(clippy::declare_interior_mutable_const, reason = "the first value of each place of the table")]
 const FREE: Set = Set {
     refs: AtomicU32::new(0),
     fd: AtomicI32::new(-1),
@@ -90,7 +91,9 @@ pub(crate) fn hold_set(index: u32) {
 pub(crate) fn release_set(index: u32) {
     let Some(_held) = LOCK.lock() else { return };
     if set(index).refs.load(Ordering::Acquire) == 1 {
-        node::all().filter(|(_, node)| node.set() == index).for_each(|(number, node)| drop_node(number, node));
+        node::all()
+            .filter(|(_, node)| node.set() == index)
+            .for_each(|(number, node)| drop_node(number, node));
     }
     set(index).refs.fetch_sub(1, Ordering::AcqRel);
 }

@@ -65,10 +65,10 @@ fn look(
     let len = fds.len();
     for (entry, place) in fds.iter().zip(kernel.iter_mut()) {
         *place = libc::pollfd { revents: 0, ..*entry };
-        if let Kind::Ring(index) = table::kind(entry.fd) {
-            if send::goes_by_ring(slot(index)) {
-                place.events &= !WRITE;
-            }
+        if let Kind::Ring(index) = table::kind(entry.fd)
+            && send::goes_by_ring(slot(index))
+        {
+            place.events &= !WRITE;
         }
     }
     let waits = limit_ns != Some(0);
@@ -86,14 +86,11 @@ fn look(
         calls::poll(asked, limit_ns, mask)?;
     }
     if waits {
-        for (entry, bell) in fds.iter().zip(&kernel[len..]).filter(|(_, bell)| bell.revents != 0) {
-            if let Kind::Ring(index) = table::kind(entry.fd) {
-                let slot = slot(index);
-                if let Ok(view) = slot.view() {
-                    slot.empty_bell(view.header());
-                }
+        for (entry, _) in fds.iter().zip(&kernel[len..]).filter(|(_, bell)| bell.revents != 0) {
+            let Kind::Ring(index) = table::kind(entry.fd) else { continue };
+            if let Ok(view) = slot(index).view() {
+                slot(index).empty_bell(view.header());
             }
-            let _ = bell;
         }
     }
     let mut count = 0;

@@ -168,6 +168,7 @@ pub(crate) fn peek(fd: i32) -> Result<usize, Errno> {
 }
 
 /// Entries for one call of poll: on the stack if they are few, else in pages of their own.
+#[expect(clippy::large_enum_variant, reason = "it stands on the stack, where nothing is allocated")]
 pub(crate) enum Scratch {
     Few(usize, [libc::pollfd; FEW]),
     Many(usize, usize),
@@ -184,9 +185,8 @@ impl Scratch {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let bytes = len.checked_mul(size_of::<libc::pollfd>())?;
         // SAFETY: a new mapping that replaces none.
-        let at = unsafe {
-            syscall(libc::SYS_mmap, [0, bytes, access as usize, flags as usize, usize::MAX, 0])
-        };
+        let at =
+            unsafe { syscall(libc::SYS_mmap, [0, bytes, access as usize, flags as usize, usize::MAX, 0]) };
         at.ok().map(|at| Scratch::Many(len, at))
     }
 

@@ -221,9 +221,7 @@ impl Call<'_> {
         };
         if !by_ring {
             let mut fds = [libc::pollfd { fd: self.fd, events: libc::POLLOUT, revents: 0 }];
-            return outcome(viaduct_os::bare::cancel::point(|| {
-                calls::poll(&mut fds, deadline.left(), None)
-            }));
+            return outcome(viaduct_os::bare::cancel::point(|| calls::poll(&mut fds, deadline.left(), None)));
         }
         let asleep = Asleep::announce(self.slot, header, Want::Room);
         let step = match self.step(sent) {

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Verb::Tour(args) => cmd::tour::run(&args),
         Verb::Info(args) => cmd::info::run(&args),
         Verb::Config(args) => cmd::config::run(&args),
+        Verb::Run(args) => cmd::run::run(&args),
         Verb::Launch(args) => cmd::launch::run(&args),
         Verb::Agent(args) => cmd::agent::run(&args),
         Verb::Ps(args) => cmd::jobs::ps(&args),

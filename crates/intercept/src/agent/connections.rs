@@ -96,8 +96,13 @@ impl<T> Connections<T> {
             if self.entries.len() >= self.most {
                 return Err(None);
             }
-            let entry =
-                Entry { id: self.next, cookies: [None; 2], first: end, since: now, thing: make().map_err(Some)? };
+            let entry = Entry {
+                id: self.next,
+                cookies: [None; 2],
+                first: end,
+                since: now,
+                thing: make().map_err(Some)?,
+            };
             self.next += 1;
             self.entries.insert(key, entry);
         }

@@ -44,6 +44,7 @@ pub(super) struct Node {
     next_of_endpoint: AtomicU32,
 }
 
+#[expect(clippy::declare_interior_mutable_const, reason = "the first value of each place of the table")]
 const FREE: Node = Node {
     taken: AtomicU32::new(0),
     set: AtomicU32::new(NONE),

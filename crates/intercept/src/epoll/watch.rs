@@ -29,10 +29,10 @@ pub fn wait(
     mask: Option<u64>,
 ) -> Result<usize, Errno> {
     let set = set(index);
-    if set.stale.load(Ordering::Relaxed) != 0 {
-        if let Some(_held) = LOCK.lock() {
-            arm_everything(index);
-        }
+    if set.stale.load(Ordering::Relaxed) != 0
+        && let Some(_held) = LOCK.lock()
+    {
+        arm_everything(index);
     }
     let deadline = Deadline::after(limit_ns);
     let mut spun = false;

@@ -97,7 +97,12 @@ pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) 
 ///
 /// # Errors
 /// The kernel's.
-pub fn epoll_ctl(set: i32, operation: i32, fd: i32, mut event: Option<libc::epoll_event>) -> Result<(), Errno> {
+pub fn epoll_ctl(
+    set: i32,
+    operation: i32,
+    fd: i32,
+    mut event: Option<libc::epoll_event>,
+) -> Result<(), Errno> {
     let at = event.as_mut().map_or(NONE, |event| std::ptr::from_mut(event) as usize);
     call(libc::SYS_epoll_ctl, &[set as usize, operation as usize, fd as usize, at]).map(drop)
 }
@@ -192,7 +197,8 @@ pub fn some_handler_interrupts() -> bool {
 /// The kernel's.
 pub fn append(path: &core::ffi::CStr, bytes: &[u8]) -> Result<(), Errno> {
     let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
-    let fd = call(libc::SYS_openat, &[libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o666])?;
+    let fd =
+        call(libc::SYS_openat, &[libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o666])?;
     let written = call(libc::SYS_write, &[fd, bytes.as_ptr() as usize, bytes.len()]);
     let _ = close(fd as i32);
     written.map(drop)

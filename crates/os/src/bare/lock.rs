@@ -106,7 +106,11 @@ impl RecoverableLock {
                 looks = PATIENT_LOOKS / 2;
                 let _ = calls::poll(&mut [], Some(1_000_000), None);
             }
-            if looks % 8 == 0 { calls::yield_now() } else { std::hint::spin_loop() }
+            if looks % 8 == 0 {
+                calls::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
             owner = self.0.load(Ordering::Relaxed);
         }
     }
@@ -160,7 +164,8 @@ mod tests {
         whoami::check();
         // SAFETY: an anonymous mapping of a page; zeros are a free lock. It stays until the process ends.
         let lock = unsafe {
-            let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let page = libc::mmap(std::ptr::null_mut(), 4096, access, flags, -1, 0);
             assert_ne!(page, libc::MAP_FAILED);
             &*page.cast::<RecoverableLock>()

@@ -8,7 +8,8 @@ use super::gate::{Errno, syscall};
 /// The kernel's.
 pub fn option_bytes(fd: i32, level: i32, name: i32, value: &mut [u8]) -> Result<usize, Errno> {
     let mut len = value.len() as u32;
-    let args = [fd as usize, level as usize, name as usize, value.as_mut_ptr() as usize, &raw mut len as usize, 0];
+    let args =
+        [fd as usize, level as usize, name as usize, value.as_mut_ptr() as usize, &raw mut len as usize, 0];
     // SAFETY: both are valid for writes, and the length says how much.
     unsafe { syscall(libc::SYS_getsockopt, args) }.map(|_| len as usize)
 }
@@ -130,13 +131,19 @@ const CONTROL_HEAD: usize = 16;
 /// # Errors
 /// The kernel's.
 pub fn send_with_fd(socket: i32, bytes: &[u8], fd: i32) -> Result<(), Errno> {
-    let mut control = Control { len: CONTROL_HEAD + 4, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, fds: [fd; MOST_FDS] };
+    let mut control = Control {
+        len: CONTROL_HEAD + 4,
+        level: libc::SOL_SOCKET,
+        kind: libc::SCM_RIGHTS,
+        fds: [fd; MOST_FDS],
+    };
     let iov = [bytes.as_ptr() as usize, bytes.len()];
     // The kernel's msghdr: name, its length, vector, its length, control, its length, flags.
     let message = [0, 0, iov.as_ptr() as usize, 1, &raw mut control as usize, CONTROL_HEAD + 8, 0];
     let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
     // SAFETY: all that the message points to is valid for reads meanwhile.
-    unsafe { syscall(libc::SYS_sendmsg, [socket as usize, message.as_ptr() as usize, flags, 0, 0, 0]) }.map(drop)
+    unsafe { syscall(libc::SYS_sendmsg, [socket as usize, message.as_ptr() as usize, flags, 0, 0, 0]) }
+        .map(drop)
 }
 
 /// Takes a packet that is there, with its descriptors, which exec closes: its length and their number.

@@ -60,12 +60,10 @@ fn begin() -> Process {
 fn make_page() {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: a new mapping that replaces none.
-    let page =
-        unsafe { syscall(libc::SYS_mmap, [0, PAGE, access as usize, flags as usize, usize::MAX, 0]) };
+    let page = unsafe { syscall(libc::SYS_mmap, [0, PAGE, access as usize, flags as usize, usize::MAX, 0]) };
     let Ok(page) = page else { return };
     // SAFETY: our own page.
-    let wiped =
-        unsafe { syscall(libc::SYS_madvise, [page, PAGE, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) };
+    let wiped = unsafe { syscall(libc::SYS_madvise, [page, PAGE, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) };
     let at = std::ptr::with_exposed_provenance_mut(page);
     let new = wiped.is_ok()
         && SHARED.compare_exchange(std::ptr::null_mut(), at, Ordering::AcqRel, Ordering::Acquire).is_ok();

@@ -200,6 +200,9 @@ pub(crate) enum AgentVerb {
     },
     /// Ask the agent of this host to leave
     Leave,
+    /// Be the agent that programs under `viaduct run` need; it has no network. Started by `run` itself
+    #[command(hide = true)]
+    Claims(super::run::ClaimsArgs),
     /// The agents that are known here
     List(super::FormatArgs),
     /// Meet the agent of another user of this host, and name its process

@@ -1,6 +1,7 @@
 //! Arguments of every verb, as typed.
 
 pub(crate) mod launch;
+pub(crate) mod run;
 pub(crate) mod sort;
 
 use std::ffi::OsString;
@@ -26,6 +27,9 @@ pub(crate) enum Verb {
     Info(FormatArgs),
     /// Every knob: value, default, where it comes from
     Config(FormatArgs),
+    /// An unmodified program over Viaduct: its TCP connections on this host move to shared memory
+    #[command(after_help = run::RUN_HELP)]
+    Run(run::RunArgs),
     /// Start a program as the ranks of a job, here or on hosts
     #[command(after_help = launch::LAUNCH_HELP)]
     Launch(Box<launch::LaunchArgs>),

@@ -26,6 +26,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode> {
             serve::leave(&folder()?)?;
             Ok(ExitCode::SUCCESS)
         }
+        AgentVerb::Claims(args) => super::run::claims(args),
         AgentVerb::List(args) => list(args),
         AgentVerb::Meet { user } => meet(user),
     }

@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod peer;
 pub(crate) mod report;
 pub(crate) mod rivals;
+pub(crate) mod run;
 pub(crate) mod sort;
 pub(crate) mod stat;
 pub(crate) mod tour;

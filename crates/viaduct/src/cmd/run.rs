@@ -1,0 +1,177 @@
+//! `viaduct run`: an unmodified program over Viaduct, and the agent that its connections need.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use viaduct_agent::local;
+use viaduct_intercept::agent::Claims;
+use viaduct_intercept::settings::agent_name;
+use viaduct_os::fdpass::Channel;
+use viaduct_os::{children, process};
+
+use crate::cli::run::{ClaimsArgs, RunArgs};
+use crate::cmd::launch::seconds;
+
+/// The library that is preloaded.
+const LIBRARY: &str = "libsovia_preload.so";
+/// Names it if it is not where it is looked for.
+const LIBRARY_VARIABLE: &str = "VIADUCT_PRELOAD";
+const NAME_VARIABLE: &str = "VIADUCT_CLAIM";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let (program, rest) = args.program.split_first().context("a program is needed")?;
+    let library = library()?;
+    if is_static(program) {
+        let name = Path::new(program).display();
+        writeln!(io::stderr(), "viaduct: {name} is not dynamically linked and runs unaccelerated")?;
+    }
+    if !args.no_upgrade {
+        provide_agent()?;
+    }
+    let mut command = Command::new(program);
+    command.args(rest).env("LD_PRELOAD", preload(&library));
+    if args.no_upgrade {
+        command.env("VIADUCT_RUN", "never");
+    }
+    if args.explain { explained(command) } else { Err(cannot_run(program, &command.exec())) }
+}
+
+/// Serves claims until no one needs it.
+pub(crate) fn claims(args: &ClaimsArgs) -> Result<ExitCode> {
+    children::leave_session()?;
+    let name = args.name.clone().map_or_else(name, String::into_bytes);
+    let mut claims = Claims::new(&name)?;
+    local::serve(&mut [&mut claims], seconds(args.idle)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name() -> Vec<u8> {
+    match std::env::var(NAME_VARIABLE) {
+        Ok(name) => name.into_bytes(),
+        Err(_) => agent_name(process::effective_uid()).as_c_str().to_bytes().to_vec(),
+    }
+}
+
+/// Beside this program, as built; in the folder for libraries, as installed.
+fn library() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
+        return Ok(path.into());
+    }
+    let own = std::env::current_exe().context("our own program")?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let places = ["", "deps", "../lib", "../lib/viaduct"].map(|place| folder.join(place).join(LIBRARY));
+    match places.iter().find(|path| path.exists()) {
+        Some(path) => Ok(path.canonicalize()?),
+        None => bail!("{LIBRARY} is not beside {} (or set {LIBRARY_VARIABLE})", own.display()),
+    }
+}
+
+/// Ours before what is preloaded already.
+fn preload(library: &Path) -> OsString {
+    let mut all = library.as_os_str().to_owned();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        all.push(":");
+        all.push(before);
+    }
+    all
+}
+
+/// Starts the agent if there is none, and waits until it answers.
+fn provide_agent() -> Result<()> {
+    let name = name();
+    if Channel::connect_abstract(&name).is_ok() {
+        return Ok(());
+    }
+    let mut command = Command::new(std::env::current_exe().context("our own program")?);
+    command.args(["agent", "claims"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
+    let mut child = command.spawn().context("starting the agent")?;
+    let end = Instant::now() + PATIENCE;
+    while Channel::connect_abstract(&name).is_err() {
+        // Two at once start two: the one that finds the name taken ends, and the other answers.
+        let ended = child.try_wait()?.is_some();
+        if Instant::now() >= end {
+            bail!("the agent {}", if ended { "ended at once" } else { "does not answer" });
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Runs the program to its end, then shows what was noted about its connections.
+fn explained(mut command: Command) -> Result<ExitCode> {
+    let folder = std::env::temp_dir();
+    let file = folder.join(format!("viaduct-explain-{}", std::process::id()));
+    command.env("VIADUCT_EXPLAIN", &file);
+    let program = command.get_program().to_owned();
+    let ended = command.status().map_err(|error| cannot_run(&program, &error))?;
+    let notes = std::fs::read_to_string(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    let mut out = io::stderr().lock();
+    for line in notes.lines() {
+        writeln!(out, "viaduct: {line}")?;
+    }
+    if notes.is_empty() {
+        writeln!(out, "viaduct: no connection over TCP was used")?;
+    }
+    let code = ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0));
+    Ok(ExitCode::from(code as u8))
+}
+
+fn cannot_run(program: &OsStr, error: &io::Error) -> anyhow::Error {
+    anyhow::anyhow!("{}: {error}", Path::new(program).display())
+}
+
+/// Whether it is a program without a loader, which preloads nothing.
+fn is_static(program: &OsStr) -> bool {
+    let Some(path) = find(program) else { return false };
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
+    read.is_ok() && has_no_loader(&head).unwrap_or(false)
+}
+
+fn find(program: &OsStr) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return Some(path.to_owned());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(path)).find(|file| file.is_file())
+}
+
+/// Whether an ELF file of 64 bits names no interpreter; `None` if it is something else.
+fn has_no_loader(head: &[u8]) -> Option<bool> {
+    const INTERPRETER: u32 = 3;
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+    if head.get(..5)? != b"\x7fELF\x02" {
+        return None;
+    }
+    let (table, size, count) = (long(0x20)? as usize, half(0x36)? as usize, half(0x38)? as usize);
+    let kinds = (0..count).map(|index| word(table.checked_add(index * size)?));
+    Some(!kinds.collect::<Option<Vec<_>>>()?.contains(&INTERPRETER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_with_a_loader_are_told_from_those_without() {
+        let head = |path: &str| std::fs::read(path).unwrap()[..4096].to_vec();
+        assert_eq!(has_no_loader(&head("/proc/self/exe")), Some(false));
+        assert_eq!(has_no_loader(b"#!/bin/sh\n"), None);
+        let mut bare = head("/proc/self/exe");
+        bare[0x38..0x3a].fill(0); // no program headers
+        assert_eq!(has_no_loader(&bare), Some(true));
+        assert!(!is_static(OsStr::new("no-such-program")));
+    }
+}

@@ -1,0 +1,83 @@
+//! What the tests of the preloaded library share: an agent of their own, and programs that run with and without it.
+//!
+//! The agent is a child of the test with a name of its own, so that tests do not meet each other's. The library is the
+//! one beside the test binary (`cargo build -p viaduct-preload` makes it).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{env, fs};
+
+use viaduct_agent::local;
+use viaduct_intercept::agent::Claims;
+use viaduct_kit::child::{Child, Program, say};
+use viaduct_kit::tempdir::TempDir;
+
+/// Becomes an agent that takes claims at the name in the first argument, until it is killed.
+///
+/// # Panics
+/// If the name is taken.
+pub fn be_agent(args: &[String]) {
+    let mut claims = Claims::new(args[0].as_bytes()).expect("the name is this test's own");
+    say("ready");
+    local::serve(&mut [&mut claims], Duration::from_secs(3600)).expect("an agent serves");
+}
+
+/// An agent, a folder, and programs under the library.
+#[derive(Debug)]
+pub struct Stage {
+    agent: Child,
+    name: String,
+    folder: TempDir,
+    library: PathBuf,
+}
+
+impl Stage {
+    /// Starts the agent.
+    ///
+    /// # Panics
+    /// If it does not start, or the library was not built.
+    pub fn new(agent: &Program) -> Stage {
+        let library = env::current_exe().expect("a test is a program").with_file_name("libsovia_preload.so");
+        assert!(library.exists(), "{library:?} is not there: cargo build -p viaduct-preload");
+        let folder = TempDir::new("preload");
+        folder.open_to_all();
+        let name = format!("viaduct-test-{}", folder.path().display()).replace('/', "-");
+        let mut agent = agent.spawn(&[&name]);
+        agent.expect_line("ready", Duration::from_secs(60));
+        Stage { agent, name, folder, library }
+    }
+
+    /// A command that runs under the library.
+    pub fn under(&self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.env("LD_PRELOAD", &self.library).env("VIADUCT_CLAIM", &self.name);
+        command.env("VIADUCT_EXPLAIN", self.folder.join("explain"));
+        command
+    }
+
+    /// A command that runs under the library if `with`, else without.
+    pub fn maybe(&self, with: bool, program: impl AsRef<Path>) -> Command {
+        if with { self.under(program) } else { Command::new(program.as_ref()) }
+    }
+
+    /// What was noted about connections so far.
+    pub fn notes(&self) -> String {
+        fs::read_to_string(self.folder.join("explain")).unwrap_or_default()
+    }
+
+    /// Directions that were upgraded so far, counted at both ends.
+    pub fn upgrades(&self) -> usize {
+        self.notes().lines().filter(|line| line.contains(" upgraded: ")).count()
+    }
+
+    /// A folder of this test.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Kills the agent.
+    pub fn kill_agent(&mut self) {
+        self.agent.kill();
+    }
+}

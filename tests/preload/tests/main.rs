@@ -1,0 +1,6 @@
+//! Every test of unmodified programs in one binary.
+
+mod programs;
+mod streams;
+
+viaduct_kit::child!(AGENT, |args| viaduct_preload_tests::be_agent(args));
