@@ -3,4 +3,4 @@
 mod programs;
 mod streams;
 
-viaduct_kit::child!(AGENT, |args| viaduct_preload_tests::be_agent(args));
+viaduct_kit::child!(AGENT, viaduct_preload_tests::be_agent);
