@@ -117,6 +117,7 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, vectors: *const iovec, count: 
     match route(fd) {
         // SAFETY: the caller's promise.
         Some(index) => {
+            // SAFETY: the caller's promise.
             give(unsafe { buffers(vectors, count as usize) }.and_then(|all| send::send(index, fd, all, 0)))
         }
         // SAFETY: the caller's promise.
@@ -163,6 +164,7 @@ pub unsafe extern "C-unwind" fn pwritev2(
     match route(fd).filter(|_| offset == -1) {
         // SAFETY: the caller's promise.
         Some(index) => {
+            // SAFETY: the caller's promise.
             give(unsafe { buffers(vectors, count as usize) }.and_then(|all| send::send(index, fd, all, 0)))
         }
         None => {

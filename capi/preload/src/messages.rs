@@ -115,7 +115,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
             // SAFETY: the caller's promise.
             let message = unsafe { &mut *message };
             // SAFETY: as above.
-            let all = unsafe { buffers(message.msg_iov, message.msg_iovlen as usize) };
+            let all = unsafe { buffers(message.msg_iov, message.msg_iovlen) };
             let got = all.and_then(|all| receive::receive(index, fd, all, flags));
             if got.is_ok() {
                 (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
@@ -136,7 +136,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
             // SAFETY: the caller's promise.
             let message = unsafe { &*message };
             // SAFETY: as above.
-            let all = unsafe { buffers(message.msg_iov, message.msg_iovlen as usize) };
+            let all = unsafe { buffers(message.msg_iov, message.msg_iovlen) };
             give(all.and_then(|all| send::send(index, fd, all, flags)))
         }
         // SAFETY: the caller's promise.
@@ -163,7 +163,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         // SAFETY: the caller's promise.
         let message = unsafe { &mut *messages.add(place) };
         // SAFETY: as above.
-        let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen as usize) };
+        let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) };
         match all.and_then(|all| send::send(index, fd, all, flags)) {
             Ok(sent) => message.msg_len = sent as u32,
             Err(error) if done == 0 => return give_int(Err(error)),
@@ -195,7 +195,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         let wait = flags & libc::MSG_WAITFORONE != 0 && done > 0;
         let flags = flags & !libc::MSG_WAITFORONE | if wait { libc::MSG_DONTWAIT } else { 0 };
         // SAFETY: as above.
-        let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen as usize) };
+        let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) };
         match all.and_then(|all| receive::receive(index, fd, all, flags)) {
             Ok(got) => message.msg_len = got as u32,
             Err(error) if done == 0 => return give_int(Err(error)),

@@ -196,7 +196,7 @@ pub unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: usi
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let args = [fd as usize, request as usize, argument, 0, 0, 0];
-    let counted = match (descriptors::endpoint_of(fd), request as u64) {
+    let counted = match (descriptors::endpoint_of(fd), request) {
         (Some(index), libc::FIONREAD) => Some(receive::available(index, fd)),
         (Some(index), libc::TIOCOUTQ) => Some(send::unread(index, fd)),
         _ => None,
@@ -211,7 +211,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usi
     }
     // SAFETY: the caller's promise.
     let done = unsafe { syscall(libc::SYS_ioctl, args) };
-    if request as u64 == libc::FIONBIO && done.is_ok() {
+    if request == libc::FIONBIO && done.is_ok() {
         // SAFETY: the kernel has just read this int.
         let nonblocking = unsafe { *std::ptr::with_exposed_provenance::<c_int>(argument) } != 0;
         descriptors::note_nonblocking(fd, nonblocking);
