@@ -24,3 +24,10 @@ pub enum Error {
     #[error("{0}")]
     Usage(String),
 }
+
+impl Error {
+    /// Whether the sort ended because it was asked to, or because another part of it failed.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, Error::River(viaduct_river::Error::Stopped))
+    }
+}

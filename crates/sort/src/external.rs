@@ -169,7 +169,8 @@ impl<O: Order> External<'_, O> {
                 let source = SpillSource::new(store.clone(), part.clone(), pool.clone());
                 let base = if self.settings.unique { *lock(&written) } else { bases[number] };
                 let outcome = if part.equal && !self.settings.unique {
-                    self.copy(&source, sink, base)?
+                    let copied = self.copy(&source, sink, base);
+                    copied.inspect_err(|_| sink.fail(viaduct_river::Error::Stopped))?
                 } else {
                     self.kernel().run(&source, sink, base, self.room)?
                 };

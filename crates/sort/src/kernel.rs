@@ -58,8 +58,22 @@ struct Group {
 }
 
 impl<O: Order> Kernel<'_, O> {
-    /// Sorts all that `source` gives into `sink`, from `base` on.
+    /// Sorts all that `source` gives into `sink`, from `base` on. Threads that wait for their turn at the sink hear of a failure.
     pub(crate) fn run(
+        &self,
+        source: &dyn Source,
+        sink: &dyn Sink,
+        base: u64,
+        room: usize,
+    ) -> Result<Outcome, Error> {
+        let outcome = self.sort_into(source, sink, base, room);
+        if outcome.is_err() {
+            sink.fail(viaduct_river::Error::Stopped);
+        }
+        outcome
+    }
+
+    fn sort_into(
         &self,
         source: &dyn Source,
         sink: &dyn Sink,
@@ -136,6 +150,7 @@ impl<O: Order> Kernel<'_, O> {
                 let Some(group) = plan.groups.get(number) else { return Ok(groups) };
                 if let Err(stopped) = self.progress.check() {
                     turns.fail();
+                    sink.fail(viaduct_river::Error::Stopped);
                     return Err(stopped);
                 }
                 let start = Instant::now();
@@ -154,6 +169,7 @@ impl<O: Order> Kernel<'_, O> {
                     self.collect(number, &scratch, table, Writer::new(sink, &pool, &turns, number, base));
                 if done.is_err() {
                     turns.fail();
+                    sink.fail(viaduct_river::Error::Stopped);
                 }
                 let done = done?;
                 self.progress.add(done.bytes);
@@ -318,6 +334,16 @@ pub(crate) fn on_threads<I: Send, R: Send>(
     std::thread::scope(|scope| {
         let workers: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
         let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
-        ends.into_iter().map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        let mut results = Vec::new();
+        let mut failed: Option<Error> = None;
+        for end in ends {
+            match end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok(result) => results.push(result),
+                // A thread that was stopped tells less than the one that failed.
+                Err(error) if failed.as_ref().is_none_or(Error::is_stopped) => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        failed.map_or(Ok(results), Err)
     })
 }

@@ -242,3 +242,32 @@ fn lines_larger_than_memory_come_out_like_from_gnu_sort() {
         assert!(std::fs::read(&to).unwrap() == expected, "stream {words:?}");
     }
 }
+
+#[test]
+fn a_sort_that_is_stopped_while_threads_wait_for_their_turn_ends() {
+    struct Stopper(std::sync::Arc<Progress>);
+
+    impl std::io::Write for Stopper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.stop();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-stop");
+    let from = folder.path().join("from");
+    Generator::new(Style::Binary).to_file(0, 220_000, &from, 2).unwrap();
+    for memory in [None, Some(16 << 20)] {
+        let progress = std::sync::Arc::new(Progress::default());
+        let target = Target::Stream("nowhere".into(), Box::new(Stopper(progress.clone())));
+        let settings = Settings { memory, threads: 3, ..Settings::default() };
+        let error =
+            viaduct_sort::sort(vec![Input::Path(from.clone())], target, &settings, &progress).unwrap_err();
+        assert!(error.is_stopped(), "{error}");
+    }
+}
