@@ -62,7 +62,7 @@ typedef enum {
     VIP_DESCRIPTOR_ERROR,          /* the descriptor failed; without a descriptor: the queue is empty */
     VIP_INVALID_STATE,
     VIP_ERROR_NAMESERVICE,
-    VIP_NO_MATCH,                  /* nobody waits at the remote address */
+    VIP_NO_MATCH,                  /* no listener waits at the remote address */
     VIP_NOT_REACHABLE,
     VIP_ERROR_NOT_SUPPORTED
 } VIP_RETURN;

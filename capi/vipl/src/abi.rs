@@ -38,7 +38,7 @@ pub enum Return {
     InvalidState = 12,
     /// The name service does not know.
     ErrorNameService = 13,
-    /// Nobody waits at the remote address.
+    /// No listener waits at the remote address.
     NoMatch = 14,
     /// The remote address cannot be reached.
     NotReachable = 15,
@@ -194,7 +194,7 @@ pub struct CNetAddress {
     pub host_address: [u8; 1],
 }
 
-/// Who is there (VIP_AUTODISCOVERY_LIST).
+/// The list of nodes (VIP_AUTODISCOVERY_LIST).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the names say it")]

@@ -1,4 +1,4 @@
-//! Connecting: wait, accept, reject, request; two who ask for each other; disconnect.
+//! Connecting: wait, accept, reject, request; two peers that ask for each other; disconnect.
 
 use std::ffi::c_ulong;
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn vip_connect_wait(
     }))
 }
 
-/// Who asks: what it calls itself, if it uses this library.
+/// Address of the client: the one that it gives itself, if it uses this library.
 fn client(object: &NicObject, request: &ConnRequest) -> Address {
     let (from, host) = (request.from(), &request.remote().private_data);
     let unknown = || Address { host: object.address, discriminator: from.discriminator().to_vec() };
@@ -128,7 +128,7 @@ pub extern "C" fn vip_disconnect(vi: Handle) -> Return {
     done(disconnect())
 }
 
-/// Asks for a connection with one who asks the same of us; does not wait.
+/// Asks for a connection with a peer that asks for one with us; does not wait.
 ///
 /// # Safety
 /// The addresses are NULL or addresses.

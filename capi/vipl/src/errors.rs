@@ -33,7 +33,7 @@ pub unsafe extern "C" fn vip_error_callback(
         let told = handler.map(|handler| -> SharedErrorHandler {
             Arc::new(move |_, event| {
                 let mut told = descriptor(object, event);
-                // SAFETY: by the promise of whoever set the handler.
+                // SAFETY: by the promise of the caller that set the handler.
                 unsafe { handler(context as *mut c_void, &raw mut told) }
             })
         });

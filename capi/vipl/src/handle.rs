@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn a_handle_opens_to_what_it_was_made_of() {
         for kind in [Kind::Nic, Kind::Vi, Kind::Cq, Kind::Ptag, Kind::Conn] {
             for (nic, index, generation) in [(0, 0, 0), (511, 0xF_FFFF, u32::MAX), (7, 3, 9)] {
                 let raw = RawHandle { index, generation };

@@ -141,7 +141,7 @@ pub unsafe extern "C" fn vip_set_mem_attributes(
     done(set())
 }
 
-/// Without attributes: the NULL tag, and nobody else's to touch.
+/// Without attributes: the NULL tag, and no RDMA by peers.
 fn to_model(object: &NicObject, attributes: Option<CMemAttributes>) -> Result<MemAttributes, Return> {
     let none = CMemAttributes { ptag: Handle::NULL, enable_rdma_write: 0, enable_rdma_read: 0 };
     let a = attributes.unwrap_or(none);

@@ -136,7 +136,7 @@ impl Nodes {
         reverse(address.ip)
     }
 
-    /// Everybody who was listed.
+    /// The addresses of all nodes that were listed.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = NodeAddress> {
         self.listed.iter().map(|(_, address)| *address)
     }
@@ -145,7 +145,7 @@ impl Nodes {
 /// The address by which this machine speaks to others: that of its default route. Nothing is sent.
 fn outward_ip() -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    // An address that is nobody's (TEST-NET-1).
+    // An address that no host has (TEST-NET-1).
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     match socket.local_addr().ok()?.ip() {
         IpAddr::V4(ip) if !ip.is_unspecified() => Some(ip),

@@ -1,4 +1,4 @@
-//! The name service, and the question who is there.
+//! The name service, and the list of nodes for autodiscovery.
 
 use std::ffi::{CStr, c_char, c_ulong, c_void};
 use std::ptr;
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn vip_ns_get_host_by_addr(
     Return::Success
 }
 
-/// Asks the management: who is there. The answer is valid until the next one, or until the NIC is closed.
+/// Asks the management for the list of nodes. The answer is valid until the next one, or until the NIC is closed.
 ///
 /// # Safety
 /// `out` is NULL, or what belongs to the kind of information.

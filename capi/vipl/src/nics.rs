@@ -23,7 +23,7 @@ use crate::vi::ViBody;
 /// One opened NIC.
 pub(crate) struct NicObject {
     pub(crate) shared: SharedNic,
-    /// Touched only by who has the NIC of `shared`.
+    /// Touched only by the thread that has the NIC of `shared`.
     body: UnsafeCell<Body>,
     pub(crate) number: u16,
     generation: u32,
@@ -32,11 +32,11 @@ pub(crate) struct NicObject {
     /// Name of the provider.
     pub(crate) provider: String,
     pub(crate) address: NodeAddress,
-    /// The same for programs that ask, for as long as the process lives.
+    /// The bytes of `address`, which the program may read for as long as the process lives.
     pub(crate) address_bytes: [u8; HOST_LEN],
 }
 
-// SAFETY: all but the body is Sync, and the body is reached only by who has the NIC, one thread at a time.
+// SAFETY: all but the body is Sync, and the body is reached only by the thread that has the NIC, one at a time.
 unsafe impl Sync for NicObject {}
 
 /// What the library keeps beside the model.
@@ -95,7 +95,7 @@ pub(crate) fn find(number: u16) -> Result<&'static NicObject, Return> {
     let object = NICS.get(usize::from(number)).ok_or(Return::InvalidParameter)?.load(Ordering::Acquire);
     // SAFETY: null, or a box that is never freed.
     let object = unsafe { object.as_ref() }.ok_or(Return::InvalidParameter)?;
-    // What a forked child inherits is its parent's, and somebody may have held its lock.
+    // What a forked child inherits is its parent's, and a thread of that may have held its lock.
     if object.fork == fork::generation() { Ok(object) } else { Err(Return::InvalidParameter) }
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn open(handle: Handle) -> Result<&'static NicObject, Return> {
 
 /// Closes a NIC.
 pub(crate) fn close(object: &'static NicObject) -> Result<(), Return> {
-    // While somebody has the NIC nobody else closes it.
+    // While this thread has the NIC no other thread closes it.
     let left = {
         let mut visit = object.enter()?;
         std::mem::take(visit.parts().1)
@@ -149,11 +149,11 @@ impl NicObject {
         done.unwrap_or(Return::InvalidParameter)
     }
 
-    /// NIC and body, for who has the NIC without a visit: in the look of a wait of this object.
+    /// NIC and body, for a caller that has the NIC without a visit: in the look of a wait of this object.
     #[inline]
     pub(crate) fn with<'a>(&'static self, nic: &'a mut Nic) -> (&'a mut Nic, &'a mut Body) {
-        // SAFETY: the reference to the NIC is exclusive, so that nobody else has it, and the body goes with it. (The
-        // waits of an object give its own NIC, and there is no other way to one.)
+        // SAFETY: the reference to the NIC is exclusive, so that no other thread has it, and the body goes with it.
+        // (The waits of an object give its own NIC, and there is no other way to one.)
         (nic, unsafe { &mut *self.body.get() })
     }
 
@@ -189,7 +189,7 @@ impl Visit {
     /// NIC and body.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut Nic, &mut Body) {
-        // SAFETY: the guard says that nobody else has the NIC, and with it the body.
+        // SAFETY: the guard says that no other thread has the NIC, and with it the body.
         (&mut self.nic, unsafe { &mut *self.object.body.get() })
     }
 }

@@ -58,7 +58,7 @@ pub unsafe extern "C" fn vip_cq_notify(
         let told = move |_: &_, vi: viaduct_via::Vi, queue| {
             let vi = object.name(Kind::Vi, vi.raw()).unwrap_or(Handle::NULL);
             let recv = c_int::from(queue == Queue::Receive);
-            // SAFETY: by the promise of whoever armed the handler.
+            // SAFETY: by the promise of the caller that armed the handler.
             unsafe { handler(context as *mut c_void, object.handle(), vi, recv) }
         };
         object.shared.notify_cq_entry(cq, Box::new(told)).map_err(coded)
@@ -75,9 +75,9 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Handler>,
         let (object, raw) = vi::open(handle)?;
         let vi = viaduct_via::Vi::from_raw(raw);
         let told = move |_: &_, done| {
-            // SAFETY: a posted descriptor is there until it came back, by the promise of whoever posted it.
+            // SAFETY: a posted descriptor is there until it came back, by the promise of the caller that posted it.
             if let Some(at) = unsafe { hand_back(object, done) } {
-                // SAFETY: by the promise of whoever armed the handler.
+                // SAFETY: by the promise of the caller that armed the handler.
                 unsafe { handler(context as *mut c_void, object.handle(), handle, at) }
             }
         };

@@ -57,7 +57,7 @@ impl Spares {
     pub(crate) fn take(&mut self, at: *mut CDescriptor, checked: Checked) -> Descriptor {
         let at = at as u64;
         let mut index = self.index(at);
-        // Somebody else's, and that one is posted.
+        // The place of another descriptor, and that one is posted.
         let crowded = |place: &Place| place.at != 0 && place.at != at && place.descriptor.is_none();
         while self.places.get(index).is_none_or(crowded) && self.places.len() < MOST_PLACES {
             self.grow();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_checked_otherwise_is_checked_again() {
+    fn a_descriptor_checked_otherwise_is_checked_again() {
         let mut spares = Spares::default();
         let first = posted(&mut spares, 1);
         spares.keep(first);

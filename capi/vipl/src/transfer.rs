@@ -90,7 +90,7 @@ pub(crate) fn duration(timeout: c_ulong) -> Option<Duration> {
     (timeout < INFINITE).then(|| Duration::from_millis(timeout))
 }
 
-/// A completion that somebody else took, a notify handler: it goes back to the program all the same.
+/// A completion that was taken for a notify handler: it goes back to the program all the same.
 ///
 /// # Safety
 /// The descriptor that was posted is still there.

@@ -139,7 +139,7 @@ pub fn note_shutdown(fd: i32, how: i32) {
     if how != libc::SHUT_RD {
         send::note_shut(index);
     }
-    // Those of this end who sleep look again.
+    // Threads that sleep at this end look again.
     if let Ok(view) = slot(index).view() {
         slot(index).ring_own(view.header());
     }

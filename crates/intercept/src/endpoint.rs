@@ -204,14 +204,14 @@ impl Slot {
         &header.ends[self.side()]
     }
 
-    /// Wakes those who sleep at the other end.
+    /// Wakes the threads that sleep at the other end.
     pub(crate) fn ring_peer(&self, header: &Header) {
         if header.ends[1 - self.side()].rung.swap(1, Ordering::SeqCst) == 0 {
             let _ = calls::ring(self.peer_bell.load(Ordering::Acquire));
         }
     }
 
-    /// Wakes those who sleep at this end, in this process or another.
+    /// Wakes the threads that sleep at this end, in this process or another.
     pub(crate) fn ring_own(&self, header: &Header) {
         if self.own_end(header).rung.swap(1, Ordering::SeqCst) == 0 {
             let _ = calls::ring(self.bell());

@@ -371,7 +371,7 @@ pub(crate) fn refresh(endpoint: u32) {
     }
 }
 
-/// A send found no room: who waits for edges is told when there is some.
+/// A send found no room: a waiter for edges gets an event when there is some.
 pub(crate) fn wants_room(endpoint: u32) {
     let Some(_held) = LOCK.lock() else { return };
     for (number, node) in node::of_endpoint(endpoint) {

@@ -1,7 +1,7 @@
 //! What lies in the segment of a connection: a page of words, then the bytes of two rings.
 //!
 //! Each end has a side, 0 or 1; direction `s` carries what side `s` sends. Words that one end writes and the other reads
-//! have cache lines of their own. A peer may write anything anywhere: whoever reads a word checks it, and a bad one breaks
+//! have cache lines of their own. A peer may write anything anywhere: the reader of a word checks it, and a bad one breaks
 //! this connection. Positions count bytes from the start of the ring's life and never wrap.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};

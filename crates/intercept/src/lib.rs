@@ -11,7 +11,8 @@
 //! ```
 //!
 //! SOVIA, section 3.4 ("compatibility layer"), with its limitations (section 6) taken away: a socket is shared by parent
-//! and child, survives exec, and needs no clean-up at the end, because the kernel's socket stays and says who is there.
+//! and child, survives exec, and needs no clean-up at the end, because the kernel's socket stays and says
+//! whether the peer lives.
 //!
 //! - [`table`]: what each descriptor is. [`claim`]: how a socket comes to an endpoint. [`layout`]: what a segment holds.
 //! - [`receive`], [`send`](mod@send): each direction starts on TCP and changes to the ring at a recorded offset of the

@@ -109,8 +109,8 @@ impl<'a> Asleep<'a> {
 
     /// Sleeps on the bell and the companion.
     pub(crate) fn sleep(&self, fd: i32, limit_ns: Option<u64>) -> Result<usize, Errno> {
-        // A half-closed connection is always readable: who waits for room waits for the end of the peer's stream only
-        // until it was seen once.
+        // A half-closed connection is always readable: a thread that waits for room waits for the end of the peer's
+        // stream only until it was seen once.
         let events = match self.want {
             Want::Bytes => libc::POLLIN | libc::POLLRDHUP,
             Want::Room => libc::POLLRDHUP,

@@ -8,7 +8,7 @@
 //!   1. publish data (release store)      1. announce: draw a ticket (load seq), store state
 //!   2. fence for the compiler only       2.           membarrier (a fence on every CPU)
 //!   3. ring: load state                  3. look for data once more
-//!      0: nobody sleeps, done               there is some: cancel, take it
+//!      0: no thread sleeps, done            there is some: cancel, take it
 //!      else: swap 0, add 1 to seq, wake  4. park until seq is not the ticket's
 //! ```
 //!

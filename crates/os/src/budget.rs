@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_has_not_is_refused() {
+    fn more_memory_than_the_machine_has_is_refused() {
         assert!(fits(875, 1000) && !fits(876, 1000) && !fits(1, 0));
         assert!(check_available(1).is_ok());
         assert!(matches!(check_available(u64::MAX), Err(OsError::NoMemory { .. })));

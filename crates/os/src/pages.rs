@@ -16,7 +16,7 @@ pub struct Pages {
     len: usize,
 }
 
-// SAFETY: plain memory; what is done with it is the business of those who have its address.
+// SAFETY: plain memory; the code that takes its address answers for what it does with it.
 unsafe impl Send for Pages {}
 // SAFETY: has nothing to be called but the address and the length.
 unsafe impl Sync for Pages {}

@@ -1,7 +1,7 @@
 //! Waiting for a list of descriptors that another library keeps, for a control thread.
 //!
 //! Unlike [`crate::epoll`] nothing is left behind in the kernel between two waits: a descriptor that changes often while
-//! nobody waits costs nothing.
+//! no thread waits costs nothing.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -51,7 +51,7 @@ mod tests {
     use crate::eventfd::EventFd;
 
     #[test]
-    fn what_is_ready_is_marked() {
+    fn a_descriptor_that_is_ready_is_marked() {
         assert_eq!(size_of::<Watched>(), size_of::<libc::pollfd>());
         let (a, b) = (EventFd::new().unwrap(), EventFd::new().unwrap());
         let mut list = [&a, &b].map(|fd| Watched::read(fd.as_fd().as_raw_fd()));

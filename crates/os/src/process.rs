@@ -42,7 +42,7 @@ pub unsafe fn vm_write(pid: i32, local: *const u8, remote: u64, len: usize) -> i
     })
 }
 
-/// The same with the last word (8, 4, 2 or 1 bytes, the widest that ends at a border of its own size) written by
+/// Writes as [`vm_write`] does, the last word (8, 4, 2 or 1 bytes, the widest that ends at a border of its own size) by
 /// itself after all others: a thread that spins on it sees everything before it.
 ///
 /// # Errors
@@ -133,7 +133,7 @@ pub fn effective_uid() -> u32 {
 /// The number of a user, given by that or by its name, if there is one.
 pub fn user_number(user: &str) -> Option<u32> {
     if user.is_empty() {
-        return None; // nobody's name: the system need not be asked
+        return None; // no user has an empty name: the system need not be asked
     }
     user.parse().ok().or_else(|| named_user(user))
 }

@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_blocked_signal_is_read() {
-        // A thread of its own, whose mask nobody else has; a signal to the thread, so that no other one takes it.
+        // A thread of its own, whose mask no other thread has; a signal to the thread, so that no other one takes it.
         std::thread::spawn(|| {
             let signals = SignalFd::block(&[number::USR2]).unwrap();
             assert_eq!(signals.take(), None);

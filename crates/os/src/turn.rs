@@ -2,10 +2,11 @@
 //!
 //! Design, section 2.1: nothing on post and poll but memory. An ordinary lock is two locked instructions, which cost as
 //! much as a third of a small message. Here the thread that comes most is the *owner*: it says that it is inside with a
-//! plain store, looks whether it still is the owner, and says that it left with another. Who else wants in takes the
-//! ownership back, makes every CPU run a fence ([`barrier::heavy`], a few microseconds), waits until the owner is out, and
-//! from then on everybody takes an ordinary mutex, until one thread has come so often in a row that it is the owner again;
-//! after each change of hands that takes twice as long, so that threads that really share do not pay for changes.
+//! plain store, looks whether it still is the owner, and says that it left with another. Another thread that wants in
+//! takes the ownership back, makes every CPU run a fence ([`barrier::heavy`], a few microseconds), waits until the owner
+//! is out, and from then on every thread takes an ordinary mutex, until one has come so often in a row that it is the
+//! owner again; after each change of hands that takes twice as long, so that threads that really share do not pay for
+//! changes.
 //!
 //! Serves the C library of VIA, whose calls any thread may make, and programs of which one thread makes nearly all of them.
 //! It is not recursive, and for threads of one process only.
@@ -24,7 +25,7 @@ use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, pause, t
 
 /// Visits in a row that make a thread the owner after the first change of hands.
 const VISITS: u32 = 64;
-/// The same after many changes.
+/// Visits in a row that make a thread the owner after many changes of hands.
 const MOST_VISITS: u32 = 1 << 16;
 /// A value that one thread uses at a time.
 pub struct Turn<T> {
@@ -41,7 +42,7 @@ pub struct Turn<T> {
 // SAFETY: the value is reached only through a guard, of which there is one at a time.
 unsafe impl<T: Send> Sync for Turn<T> {}
 
-/// Who came last, how often in a row, and how often is enough to be the owner.
+/// The thread that came last, how often in a row, and how often is enough to be the owner.
 struct Visits {
     last: usize,
     row: u32,
@@ -92,8 +93,8 @@ impl<T> Turn<T> {
         let me = this_thread();
         let held = if self.enter_as_owner(me) { None } else { Some(self.visit(me)) };
         let _turn = Out { inside: &self.inside, visitor: &self.visitor, held };
-        // SAFETY: the owner is inside or the mutex is held, so nobody else has the value. (One place that acts, so that the
-        // compiler puts it here.)
+        // SAFETY: the owner is inside or the mutex is held, so no other thread has the value. (One place that acts, so
+        // that the compiler puts it here.)
         act(unsafe { &mut *self.value.get() })
     }
 
@@ -136,7 +137,7 @@ impl<T> Turn<T> {
         }
         assert!(!self.inside.load(Ordering::Relaxed), "entered twice by one thread");
         self.inside.store(true, Ordering::Relaxed);
-        // Against the heavy barrier of whoever takes the ownership: it sees us inside, or we see that it is gone.
+        // Against the heavy barrier of a thread that takes the ownership: it sees us inside, or we see that it is gone.
         barrier::light();
         if self.owner.load(Ordering::Relaxed) == me {
             return true;
@@ -145,7 +146,7 @@ impl<T> Turn<T> {
         false
     }
 
-    /// The value, for whoever has the lock itself.
+    /// The value, for a caller that has the lock exclusively.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -284,7 +285,7 @@ mod tests {
                 s.spawn(move || {
                     for round in 0..rounds {
                         let act = |value: &mut u64| {
-                            assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "somebody is inside");
+                            assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "another thread is inside");
                             *value += 1;
                             inside.fetch_sub(1, Ordering::Relaxed);
                         };
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_waits_for_an_owner_inside() {
+    fn a_visitor_waits_for_an_owner_inside() {
         let turn = Turn::new(1);
         drop(turn.enter());
         let guard = turn.enter();
@@ -331,7 +332,7 @@ mod tests {
             s.spawn(|| drop(turn.enter()));
         });
         let guard = turn.enter();
-        assert_eq!(owner(&turn), 0, "nobody owns it: the mutex is held");
+        assert_eq!(owner(&turn), 0, "no thread owns it: the mutex is held");
         assert!(turn.enter_unless_inside(limit).is_none(), "this thread holds the mutex");
         drop(guard);
         assert!(turn.enter_unless_inside(limit).is_some());

@@ -99,7 +99,7 @@ fn read_only_for_peers_is_kept_by_the_kernel() {
 }
 
 #[test]
-fn what_a_peer_could_make_fault_is_refused() {
+fn a_segment_that_a_peer_could_make_fault_is_refused() {
     let page = page_size() as u64;
     let refused = |what: &str, fd: OwnedFd| match Segment::open(fd, Access::ReadOnly, MAX) {
         Err(OsError::BadSegment(_)) => {}

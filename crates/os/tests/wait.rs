@@ -41,7 +41,7 @@ fn policy(spin: Spin) -> WaitPolicy {
 }
 
 #[test]
-fn what_is_there_costs_nothing() {
+fn finding_a_message_at_the_first_look_costs_nothing() {
     for spin in [Spin::Auto, Spin::Never, Spin::Always, Spin::For(Duration::from_secs(1))] {
         let (mut policy, sleep) = (policy(spin), Recorder::default());
         assert_eq!(policy.wait(Some(0), || Some(5), &sleep), Some(5));

@@ -109,7 +109,9 @@ impl FromStr for OtherUsers {
     fn from_str(text: &str) -> Result<OtherUsers, String> {
         let number = |user: &str| {
             let known = viaduct_os::process::user_number(user);
-            known.ok_or_else(|| format!("off, all, or users by name or number with commas; who is `{user}`?"))
+            known.ok_or_else(|| {
+                format!("off, all, or users by name or number with commas; there is no user `{user}`")
+            })
         };
         match text {
             "off" | "no" | "0" => Ok(OtherUsers::Nobody),

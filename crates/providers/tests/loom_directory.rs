@@ -160,7 +160,7 @@ fn a_withdrawn_entry_is_whole_or_gone() {
 }
 
 #[test]
-fn nobody_writes_to_a_region_that_was_withdrawn() {
+fn no_peer_writes_to_a_region_that_was_withdrawn() {
     check(|| withdrawn_while_written(true));
 }
 

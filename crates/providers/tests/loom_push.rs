@@ -106,7 +106,7 @@ fn nothing_is_pushed_into_a_buffer_that_is_in_use_again() {
 }
 
 #[test]
-fn what_is_pulled_is_what_was_sent_or_is_discarded() {
+fn pulled_bytes_are_those_that_were_sent_or_are_discarded() {
     check(|| pull_against_close(true));
 }
 

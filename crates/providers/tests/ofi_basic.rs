@@ -133,7 +133,7 @@ fn every_nic_of_a_job_tells_where_the_others_are() {
 }
 
 #[test]
-fn whoever_has_another_token_is_turned_away_at_both_ends() {
+fn a_peer_with_another_token_is_turned_away_at_both_ends() {
     let _watchdog = Watchdog::arm(Duration::from_secs(120), "tokens");
     let folder = TempDir::new("ofi");
     let ours = config(folder.path(), Some(&Token::random()));
@@ -187,7 +187,7 @@ fn a_port_that_is_taken_is_said_to_be() {
 }
 
 #[test]
-fn what_cannot_be_had_is_named() {
+fn an_error_names_what_cannot_be_had() {
     let folder = TempDir::new("ofi");
     let mut config = config(folder.path(), Some(&Token::random()));
     if node(&config).is_none() {

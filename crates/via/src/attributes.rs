@@ -123,21 +123,21 @@ impl ViAttributes {
         }
     }
 
-    /// The same with another reliability level.
+    /// Sets the reliability level; RDMA read goes with a reliable one only.
     pub fn reliability(mut self, level: Reliability) -> ViAttributes {
         self.reliability = level;
         self.rdma_read &= level.is_reliable();
         self
     }
 
-    /// The same with both queues bound to `cq`.
+    /// Binds both queues to `cq`.
     pub fn cq(mut self, cq: Cq) -> ViAttributes {
         self.send_cq = Some(cq);
         self.recv_cq = Some(cq);
         self
     }
 
-    /// The same with both queues of this depth.
+    /// Gives both queues this depth.
     pub fn depth(mut self, descriptors: usize) -> ViAttributes {
         self.send_depth = descriptors;
         self.recv_depth = descriptors;

@@ -2,7 +2,7 @@
 //!
 //! A buffer owns its memory. Posting a descriptor moves the buffer into it and the completion gives it back, so
 //! "freed while posted" cannot be written down. Access copies or goes through atomics, because a peer may write the
-//! memory at any time; [`Buffer::as_slice`] is there for those who can promise that none does.
+//! memory at any time; [`Buffer::as_slice`] is there for callers that can promise that none does.
 
 use std::fmt;
 use std::ops::Range;
@@ -59,7 +59,7 @@ impl Buffer {
         Buffer::new(Region { memory: Some(memory), handle: MemHandle::NONE, retired: None })
     }
 
-    /// Whether it is a part of what somebody has [lent](crate::raw::lend): it can be sent and not written to.
+    /// Whether it is a part of a slice that was [lent](crate::raw::lend): it can be sent and not written to.
     pub fn is_lent(&self) -> bool {
         self.region.memory().is_lent()
     }

@@ -19,7 +19,7 @@ use crate::provider::{Event, ListenId, RequestId, Signal, Sleeper};
 use crate::vi::ViState;
 
 /// A connection request that waits for an answer: accept it or reject it. One that is dropped is rejected by the NIC's
-/// next call, so that nobody waits for ever.
+/// next call, so that the client does not wait without end.
 #[must_use = "a request is answered by Nic::accept or Nic::reject"]
 pub struct ConnRequest {
     id: RequestId,
@@ -28,14 +28,14 @@ pub struct ConnRequest {
     answered: bool,
 }
 
-/// Who asks for what.
+/// Address of the client, and what its VI is.
 struct Asked {
     from: NetAddress,
     remote: RemoteAttributes,
 }
 
 impl ConnRequest {
-    /// Who asks.
+    /// Address of the client.
     pub fn from(&self) -> &NetAddress {
         &self.asked.from
     }
@@ -98,7 +98,7 @@ pub(crate) struct Listening {
     address: NetAddress,
     /// Made by `connect_wait`, which has no backlog.
     implicit: bool,
-    /// Who is in `connect_wait` for it.
+    /// How many calls of `connect_wait` wait for a request.
     waiters: usize,
     arrived: VecDeque<ConnRequest>,
 }
@@ -122,7 +122,7 @@ impl Nic {
             let _ = self.reject(request);
         }
         self.provider.unlisten(l.id);
-        // Who came in between is turned away.
+        // Requests that came in between are rejected.
         self.process_events();
         Ok(())
     }
@@ -158,7 +158,8 @@ impl Nic {
         self.wait_until(timeout, |nic| nic.poll_listener(listener).transpose())?
     }
 
-    /// Waits for a request at an address, as VIA does: a request that comes while nobody waits is told so.
+    /// Waits for a request at an address, as VIA does: a request that comes while no call waits is answered with
+    /// [`Error::NoMatch`].
     pub fn connect_wait(
         &mut self,
         address: &NetAddress,
@@ -187,11 +188,11 @@ impl Nic {
         Ok(listener)
     }
 
-    /// One who waited has its request, or gave up.
+    /// A call that waited has its request, or gave up.
     pub(crate) fn end_waiting(&mut self, listener: Listener, found: bool) {
         let Some(l) = self.listening.get_mut(listener.0) else { return };
         l.waiters -= 1;
-        // Those who still wait take the next one.
+        // Calls that still wait take the next one.
         self.provider.set_waiting(l.id, l.waiters > 0);
         if !found && l.waiters == 0 {
             // A request that slipped in as we gave up is not kept.
@@ -207,7 +208,7 @@ impl Nic {
         self.accept_with(request, vi, &[])
     }
 
-    /// The same, with private data in the answer.
+    /// Connects an idle VI to the one that asks, as [`accept`](Self::accept) does, with private data in the answer.
     pub fn accept_with(
         &mut self,
         mut request: ConnRequest,
@@ -269,7 +270,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Asks for a connection with a peer who does the same with the addresses crossed; does not wait.
+    /// Asks for a connection with a peer that asks for one with us (addresses crossed); does not wait.
     pub fn connect_peer_request(
         &mut self,
         vi: Vi,

@@ -23,8 +23,8 @@ const HOT_MAX: usize = 64;
 /// Full looks without an arrival after which a hot VI cools when the queue has more VIs than fit. While nothing else
 /// is under way only one poll in [`SCRUB_EVERY`] is a full look.
 const COOL_AFTER: u32 = 4;
-/// Messages taken past the list from one VI or another before all are asked: who always has one does not keep the rest
-/// from being heard.
+/// Messages taken past the list from one VI or another before all are polled: a VI that always has one does not keep
+/// the rest from being polled.
 const MOST_STRAIGHT: u32 = 64;
 /// One cold VI is looked at every so many polls.
 const SCRUB_EVERY: u32 = 256;
@@ -61,7 +61,7 @@ pub(crate) struct CqCore {
     pub(crate) hot: Vec<Vi>,
     /// Where among the hot ones the next message is looked for first: a guess, good or not.
     pub(crate) start: usize,
-    /// Who brought the last one that was taken past the list.
+    /// The VI of the last message that was taken past the list.
     last: Option<Vi>,
     /// With the number of barriers begun when the flag of the VI went up.
     cooling: Vec<(Vi, u64)>,
@@ -121,8 +121,8 @@ impl CqCore {
         self.reserved = self.reserved.saturating_sub(1);
     }
 
-    /// The same for a receive of the hot VI at this place, which was taken past the list. Who brings two in a row brings
-    /// the next; where several take turns, it is the turn of the one behind it.
+    /// A receive of the hot VI at this place was taken past the list, and is back with its owner. The next message is
+    /// looked for at a VI that brought two in a row; where several take turns, at the one behind it.
     #[inline]
     pub(crate) fn release_straight(&mut self, at: usize, vi: Vi) {
         self.release();
@@ -147,7 +147,7 @@ impl CqCore {
         self.straight >= MOST_STRAIGHT
     }
 
-    /// The same, and it is done now.
+    /// Whether the other VIs come first now, in which case the caller polls them: the count starts again.
     #[inline]
     pub(crate) fn asks_the_others(&mut self) -> bool {
         let due = self.others_are_due();

@@ -66,7 +66,7 @@ pub enum Status {
     LengthError = 3,
     /// Broken off in the middle: some bytes may have moved.
     PartialPacket = 4,
-    /// Given back because the VI was disconnected or broke. Nobody can tell how much of it was carried out.
+    /// Given back because the VI was disconnected or broke. How much of it was carried out is not known.
     Flushed = 5,
     /// The transport failed.
     TransportError = 6,

@@ -61,8 +61,8 @@ pub enum Error {
     /// Nothing happened within the given time.
     #[error("timed out")]
     Timeout,
-    /// Nobody waits at the remote address.
-    #[error("nobody waits at {0}")]
+    /// No listener waits at the remote address.
+    #[error("no listener waits at {0}")]
     NoMatch(String),
     /// The remote side said no; its private data is attached.
     #[error("the remote side rejected the connection")]
@@ -103,7 +103,7 @@ pub enum Error {
     /// The queue reports to a completion queue; wait there.
     #[error("the queue is bound to a completion queue; wait on that instead")]
     BoundToCq,
-    /// Somebody listens there already.
+    /// Another listener has the address.
     #[error("address {0} is in use")]
     AddressInUse(String),
     /// The process forked after the NIC was opened; a child opens a NIC of its own.

@@ -90,7 +90,7 @@ impl ErrorSink {
         }
     }
 
-    /// Whether somebody should fetch some.
+    /// Whether events are kept that the application can fetch.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.kept.is_empty()
     }

@@ -10,7 +10,7 @@
 //! The model owns the work queues, the ledger of descriptors, completion queues and memory handles. A VI is bound to
 //! a provider's [`Endpoint`](provider::Endpoint) when it connects; the provider moves bytes and reports. Therefore every
 //! posted descriptor comes back exactly once, in order, whatever happens below (`flush`), one completion queue can
-//! span several providers, and receives may be posted before anybody knows who the peer will be.
+//! span several providers, and receives may be posted before the peer is known.
 //!
 //! A NIC belongs to one thread at a time and its data path takes no lock; [`SharedNic`] is for threads that share one.
 //!

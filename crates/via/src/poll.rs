@@ -168,8 +168,9 @@ impl Nic {
         }
     }
 
-    /// The first look of [`poll_cq`](Self::poll_cq): a small message on the VI that is most likely to have one. For who has
-    /// a way of its own for those; to be followed by [`poll_cq_closely`](Self::poll_cq_closely) if it is unsure.
+    /// The first look of [`poll_cq`](Self::poll_cq): a small message on the VI that is most likely to have one. For a
+    /// caller that handles those in a way of its own; to be followed by [`poll_cq_closely`](Self::poll_cq_closely)
+    /// if it is unsure.
     #[inline(always)]
     pub fn glance_cq(&mut self, cq: Cq) -> Glance {
         let closer = |at| Glance::Unsure(Closer(at));
@@ -430,7 +431,7 @@ fn take(core: &mut ViCore, queue: Queue, mut left: impl FnMut()) -> Option<(Desc
     }
 }
 
-/// Whether nobody is to be told of it.
+/// Whether it gives no completion: unsignalled, and carried out without an error.
 #[inline]
 fn is_silent((descriptor, outcome): &(Descriptor, Outcome)) -> bool {
     descriptor.work().unsignalled && outcome.status.is_success()

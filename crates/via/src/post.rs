@@ -16,7 +16,7 @@ use crate::queues::Fault;
 use crate::raw::{Locator, RawSegment};
 use crate::vi::{Handed, Queue, ViCore, ViState};
 
-/// A receive that nobody is told of could never be used.
+/// Without a completion the application would never find the message of a receive.
 const SILENT_RECEIVE: &str = "a receive cannot be unsignalled";
 
 impl Nic {

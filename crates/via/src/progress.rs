@@ -23,8 +23,8 @@ impl Nic {
         progress.received + progress.dropped
     }
 
-    /// A poll took messages and found nothing of what was asked for. Whoever is about to sleep looks again: an endpoint
-    /// that took something need not have looked further, and behind it may be what nobody will ring for any more.
+    /// A poll took messages and found nothing of what was asked for. A thread that is about to sleep polls again: an
+    /// endpoint that took something need not have looked further, and the peer will not ring again for what is behind it.
     #[cold]
     pub(crate) fn look_again(&self) {
         if self.signal.is_announced() {

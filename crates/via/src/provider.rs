@@ -86,13 +86,13 @@ impl Small {
 
 /// News from connection set-up.
 pub enum Event {
-    /// Somebody asks for a connection.
+    /// A client asks for a connection.
     Incoming {
         /// Where.
         listener: ListenId,
         /// To be named in the answer.
         request: RequestId,
-        /// Who asks.
+        /// Address of the client.
         from: NetAddress,
         /// What the remote VI is.
         remote: RemoteAttributes,
@@ -160,7 +160,7 @@ impl Signal {
         self.has_events() && self.attention.fetch_and(!NEWS, Ordering::Acquire) & NEWS != 0
     }
 
-    /// Whether there is no news and nobody is about to sleep: what arrived is all there is to see.
+    /// Whether there is no news and no thread is about to sleep: what arrived is all there is to see.
     #[inline]
     pub(crate) fn is_calm(&self) -> bool {
         self.attention.load(Ordering::Relaxed) == 0
@@ -175,7 +175,7 @@ impl Signal {
 
     /// Carries out an announcement, which contains a barrier on every CPU.
     pub(crate) fn announce<T>(&self, how: u32, barrier: impl FnOnce() -> T) -> T {
-        // Before the barrier: who raises a flag and does not see this has raised it before the barrier.
+        // Before the barrier: a thread that raises a flag and does not see this has raised it before the barrier.
         self.attention.fetch_or(how, Ordering::Relaxed);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let ticket = barrier();
@@ -201,7 +201,8 @@ impl Signal {
 
 /// A place to sleep until a peer, or a thread of the provider, rings.
 pub trait Sleeper: Send + Sync {
-    /// From now on whoever has news rings. To be followed by a last look. The ticket is for [`park`](Self::park).
+    /// From now on a peer, or a thread of the provider, rings when it has news. To be followed by a last look.
+    /// The ticket is for [`park`](Self::park).
     fn announce(&self) -> u32;
 
     /// Awake again.
@@ -210,7 +211,7 @@ pub trait Sleeper: Send + Sync {
     /// Sleeps until rung since the announcement that gave the ticket, but not longer than `timeout`; may return early.
     fn park(&self, ticket: u32, timeout: Option<Duration>);
 
-    /// Wakes whoever is parked.
+    /// Wakes the threads that are parked.
     fn ring(&self);
 
     /// Arms the pollable descriptor: it becomes readable at the next ring. To be followed by a last look.

@@ -211,8 +211,8 @@ impl WorkQueue {
         true
     }
 
-    /// Marks everything not yet done as flushed, and what came after it: nobody was told of that yet, and nobody shall
-    /// take a message for delivered when one before it was not. The cursor goes to the end.
+    /// Marks everything not yet done as flushed, and what came after it: the application has no completion of that yet,
+    /// and must not take a message for delivered when one before it was not. The cursor goes to the end.
     pub(crate) fn flush(&mut self) {
         let mut i = self.head;
         let mut flushed = false;
@@ -247,8 +247,8 @@ impl WorkQueue {
         Some(wanted)
     }
 
-    /// The same for the newest descriptor, if it is done and all before it were announced or taken. None if not; then
-    /// nothing was done.
+    /// Announces the newest descriptor, if it is done and all before it were announced or taken: whether it wants an entry
+    /// in the completion queue. None if not; then nothing was done.
     #[inline]
     pub(crate) fn settle_newest(&mut self) -> Option<bool> {
         let newest = self.tail.wrapping_sub(1);

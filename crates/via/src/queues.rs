@@ -108,7 +108,8 @@ impl Queues<'_> {
         self.dropped += 1;
     }
 
-    /// Something has arrived that cannot be taken yet. Nobody will announce it once more, so it is looked for again.
+    /// Something has arrived that cannot be taken yet. The peer will not announce it once more, so the NIC polls
+    /// again.
     #[inline]
     pub fn stalled(&mut self) {
         self.stalled = true;

@@ -24,7 +24,7 @@ pub struct RawSegment {
     pub handle: MemHandle,
 }
 
-// SAFETY: a segment is an address; whoever posts it promises that it stays valid until the descriptor is back.
+// SAFETY: a segment is an address; the caller that posts it promises that it stays valid until the descriptor is back.
 unsafe impl Send for RawSegment {}
 // SAFETY: as above; nothing is dereferenced through a shared reference.
 unsafe impl Sync for RawSegment {}
@@ -124,7 +124,7 @@ pub struct Watch {
     moved: bool,
 }
 
-// SAFETY: the word is an atomic; whoever makes a Watch promises how long it lives.
+// SAFETY: the word is an atomic; the caller that makes a Watch promises how long it lives.
 unsafe impl Send for Watch {}
 
 /// Polls answered by the watch before a full one.
@@ -171,7 +171,7 @@ impl Watch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts(*const [AtomicU64; COUNTS]);
 
-// SAFETY: points to atomics; who may use it is decided by `word`.
+// SAFETY: points to atomics; `word` decides when they may be used.
 unsafe impl Send for Counts {}
 // SAFETY: as above.
 unsafe impl Sync for Counts {}
@@ -206,7 +206,7 @@ impl Descriptor {
     /// Adds memory that the descriptor does not own: the raw post under the safe interface, for C libraries.
     ///
     /// # Safety
-    /// `addr..addr+len` stays mapped (and, for receives and reads, writable and used by nobody else) until the
+    /// `addr..addr+len` stays mapped (and, for receives and reads, writable and used by no other code) until the
     /// descriptor is back.
     ///
     /// # Panics

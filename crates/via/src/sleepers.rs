@@ -1,7 +1,8 @@
 //! A NIC's sleeping place for several threads: it is awake again only when the last of them is.
 //!
-//! For layers that keep a NIC behind a lock of their own. Whoever sleeps announces, looks once more under that lock, and
-//! parks without it; whoever did something under the lock that others may wait for wakes them afterwards.
+//! For layers that keep a NIC behind a lock of their own. A thread that goes to sleep announces it, looks once more
+//! under that lock, and parks without it; a thread that did something under the lock that others may wait for wakes them
+//! afterwards.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -35,22 +36,22 @@ impl Nic {
     }
 
     /// Whether a thread that lets the NIC go without going to sleep has to wake the others: it has made VIs of this
-    /// completion queue wait for their doorbells, and who sleeps already cannot know that one of them may have missed
-    /// its ring. Whoever goes to sleep next looks at them.
+    /// completion queue wait for their doorbells, and a thread that sleeps already cannot know that one of them
+    /// may have missed its ring. The next thread that goes to sleep looks at them.
     #[inline]
     pub fn leaves_doubts(&self, cq: Cq) -> bool {
         self.cqs.get(cq.0).is_some_and(|cq| cq.has_cooling())
     }
 
     /// A thread that is unparked at every piece of news which is no message: a request, an answer, a peer that is gone.
-    /// A parked thread costs those who send nothing, unlike one that sleeps on the bell.
+    /// A parked thread costs the senders nothing, unlike one that sleeps on the bell.
     pub fn unpark_at_news(&self, thread: Option<Thread>) {
         self.signal.set_watcher(thread);
     }
 }
 
 impl Sleepers {
-    /// Wakes those who sleep, if any do. What they are woken for was done under the lock under which they look.
+    /// Wakes the threads that sleep, if any do. What they are woken for was done under the lock under which they look.
     #[inline]
     pub fn wake_others(&self) {
         if self.any() {
@@ -58,15 +59,15 @@ impl Sleepers {
         }
     }
 
-    /// Whether some thread sleeps, or is about to. Asked by who has the NIC, or had it just now: a sleeper that looked at
-    /// the NIC before announced itself before that, and one that looks later sees what was done.
+    /// Whether some thread sleeps, or is about to. Asked by the thread that has the NIC, or had it just now: a sleeper
+    /// that looked at the NIC before announced itself before that, and one that looks later sees what was done.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.counted.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Rings the bell whoever sleeps, and not in the middle of an announcement: a bell that is rung before it knows of
-    /// the sleeper does not ring.
+    /// Rings the bell, also when no thread sleeps, and not in the middle of an announcement: a bell that is rung
+    /// before it knows of the sleeper does not ring.
     #[cold]
     pub fn ring(&self) {
         let _held = self.hold();

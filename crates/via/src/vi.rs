@@ -55,7 +55,7 @@ pub(crate) struct ViCore {
     pub(crate) recv: WorkQueue,
     pub(crate) endpoint: Option<Box<dyn Endpoint>>,
     pub(crate) remote: Option<RemoteAttributes>,
-    /// Result of a connection request, until somebody asks for it.
+    /// Result of a connection request, until the application asks for it.
     pub(crate) outcome: Option<Result<(), Error>>,
     /// When a pending request is given up, in clock nanoseconds.
     pub(crate) deadline: Option<u64>,
@@ -79,7 +79,7 @@ pub(crate) struct ViCore {
     pub(crate) bound: bool,
     /// Whether receives are not drawn from a shared receive queue.
     pub(crate) own_receives: bool,
-    /// The same, and one completion queue has both of its queues, or its receives alone.
+    /// Whether receives are its own, and one completion queue has both of its queues, or its receives alone.
     pub(crate) one_cq: bool,
     /// Whether neither completion queues nor a shared receive queue have a part in it.
     pub(crate) plain: bool,
@@ -397,7 +397,7 @@ impl ViCore {
         Some((self.recv.pop_fresh()?, outcome))
     }
 
-    /// Whether it has to be looked at again though nobody will announce anything.
+    /// Whether it has to be polled again without an announcement: a message is held back, or sends are under way.
     #[inline]
     pub(crate) fn stays_hot(&self) -> bool {
         self.stalled || self.sends_outstanding()

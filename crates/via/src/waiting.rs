@@ -26,7 +26,8 @@ impl Nic {
         })?
     }
 
-    /// Waits for the next completion of the receive queue; not if the queue is empty, because nobody else can post.
+    /// Waits for the next completion of the receive queue; not if the queue is empty, because no other thread
+    /// can post.
     pub fn wait_recv(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Receive)?;
         self.wait_until(timeout, |nic| match nic.poll_recv(vi) {
@@ -207,7 +208,7 @@ impl Nic {
     }
 }
 
-/// A NIC's place to sleep, usable while nobody holds the NIC.
+/// A NIC's place to sleep, usable by a thread that does not hold the NIC.
 #[derive(Clone)]
 pub(crate) struct NicSleep {
     signal: Arc<Signal>,

@@ -14,7 +14,7 @@ use anyhow::{Context, Error, Result, bail};
 
 const HEADER: &str = "\
 # Instructions of one operation: release build, provider shm, both NICs driven by one thread, counted by callgrind.
-# Written by `cargo xtask instructions --renew`. Whoever renews it says in the commit what changed the counts.
+# Written by `cargo xtask instructions --renew`. The commit that renews it says what changed the counts.
 ";
 
 /// What was counted, and with what.

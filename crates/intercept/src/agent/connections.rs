@@ -20,7 +20,7 @@ pub(crate) struct Tuple {
 }
 
 impl Tuple {
-    /// The same for both ends.
+    /// The names in an order that is equal for both ends.
     fn key(self) -> Tuple {
         if self.own <= self.peer { self } else { Tuple { own: self.peer, peer: self.own } }
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_forgotten_and_the_table_has_an_end() {
+    fn a_connection_that_is_gone_is_forgotten_and_the_table_has_an_end() {
         let mut table = Connections::new(2);
         let (one, _) = names(1, 2);
         let (two, _) = names(3, 4);

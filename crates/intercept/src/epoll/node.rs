@@ -36,7 +36,7 @@ pub(super) struct Node {
     kernel_mask: AtomicU32,
     data: AtomicU64,
     flags: AtomicU32,
-    /// Up to where bytes were reported to one who waits for edges.
+    /// Up to where bytes were reported to a waiter for edges.
     seen: AtomicU64,
     /// The next of this descriptor, plus one.
     next_of_fd: AtomicU32,

@@ -6,7 +6,7 @@
 //! published by one store or one compare-and-swap after the work is done: a new owner finds either all of it or nothing.
 //!
 //! A thread that finds itself as the owner was interrupted by a signal in the middle, and either its handler calls
-//! again or it left by longjmp. It gets the lock, too: whoever publishes does so by compare-and-swap, so that the
+//! again or it left by longjmp. It gets the lock, too: an owner publishes by compare-and-swap, so that the
 //! interrupted one notices.
 //!
 //! A peer may write anything into the word. It can keep the lock from being taken, and nothing else: waiting has an end.

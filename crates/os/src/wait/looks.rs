@@ -7,8 +7,8 @@ use super::crowded;
 use super::learn::{MAX_NS, SpinLearner};
 use crate::{clock, cpu};
 
-/// How long to look for an answer: time for a peer that sleeps to be woken and to answer, so that one of two who both sleep
-/// can begin. Where answers do come, they come much sooner.
+/// How long to look for an answer: time for a peer that sleeps to be woken and to answer, so that one of two that both
+/// sleep can begin. Where answers do come, they come much sooner.
 const ANSWER_NS: u64 = 4 * MAX_NS;
 
 /// How long to look at least: what falling asleep and waking up costs its caller alone, and other tasks use meanwhile. Often
@@ -83,8 +83,8 @@ impl Looks {
         }
     }
 
-    /// Something was sent that may bring an answer soon: what was learnt from idling says nothing about that one. But who
-    /// waits until it has something to send itself has slept in vain: that counts as if something had come.
+    /// Something was sent that may bring an answer soon: what was learnt from idling says nothing about that one. But a
+    /// thread that sleeps until it has something to send itself need not have slept: that counts as if something had come.
     #[inline]
     pub fn restart(&mut self) {
         if !self.expecting && !matches!(self.state, State::Idle) {
@@ -93,7 +93,7 @@ impl Looks {
         (self.state, self.expecting) = (State::Idle, true);
     }
 
-    /// The same for one that went to sleep before it was sent. Whether it is worth waking, to look.
+    /// Something was sent after the thread went to sleep. True if the thread should be woken, to look for the answer.
     pub fn search(&mut self) -> bool {
         self.restart();
         self.again()
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn who_soon_sends_something_itself_slept_in_vain() {
+    fn a_thread_that_soon_sends_something_itself_learns_to_look_longer() {
         let mut looks = Looks::new();
         for _ in 0..8 {
             while looks.again() {}
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_finds_anything_soon_looks_for_a_moment_only() {
+    fn a_thread_that_never_finds_anything_soon_looks_for_a_moment_only() {
         let mut looks = Looks::new();
         let mut searched = 0;
         for _ in 0..2000 {

@@ -51,7 +51,7 @@ impl Loopback {
             counts: true,
         };
         hub.requests.insert(id, record);
-        let from = local.cloned().unwrap_or_else(|| nobody(self.id));
+        let from = local.cloned().unwrap_or_else(|| unnamed(self.id));
         if let Some(nic) = hub.nics.get_mut(&l.nic) {
             nic.tell(Event::Incoming { listener: *listener, request: id, from, remote: ours.clone() });
         }
@@ -150,6 +150,6 @@ fn tell_established(
 }
 
 /// The address of a client that named none.
-fn nobody(nic: u64) -> NetAddress {
+fn unnamed(nic: u64) -> NetAddress {
     NetAddress::local(&format!("nic-{nic}")).expect("a short name")
 }

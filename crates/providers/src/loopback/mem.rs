@@ -11,7 +11,7 @@ pub(super) fn allocate(len: usize) -> Result<SharedMemory, Error> {
     let words: Vec<u64> = vec![0; len.div_ceil(8)];
     let words: std::sync::Arc<Box<[u64]>> = std::sync::Arc::new(words.into_boxed_slice());
     let ptr = words.as_ptr().cast_mut().cast::<u8>();
-    // SAFETY: the boxed words live as long as the Arc, hold at least len bytes and are used by nobody else.
+    // SAFETY: the boxed words live as long as the Arc, hold at least len bytes and are used by no other code.
     let memory = unsafe { RawMemory::from_shared(ptr, len, words) };
     Ok(SharedMemory { memory, locator: None })
 }
@@ -23,7 +23,7 @@ impl Loopback {
         }
     }
 
-    /// RDMA works under the hub's lock, so nobody is in the region once it is out of the table.
+    /// RDMA works under the hub's lock, so no peer is in the region once it is out of the table.
     pub(super) fn withdraw_region(&self, handle: MemHandle) {
         if let Some(nic) = self.hub.lock().nics.get_mut(&self.id) {
             nic.regions.remove(&handle.number());

@@ -115,7 +115,7 @@ unsafe impl Provider for Loopback {
         let Some(l) = hub.listeners.get_mut(&listener) else { return };
         l.waiting = waiting;
         if waiting {
-            // Whoever waits anew takes one request more, however long the answers to the others take.
+            // A thread that waits anew takes one request more, however long the answers to the others take.
             l.queued = 0;
             hub.requests.values_mut().filter(|r| r.listener == listener).for_each(|r| r.counts = false);
         }

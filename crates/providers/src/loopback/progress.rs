@@ -10,7 +10,7 @@ impl LoopbackVi {
         self.take_acks(queues);
         while self.with_end(true, |end| !end.inbox.is_empty()) {
             if queues.must_hold() {
-                // Sends that nobody will acknowledge any more do not wait until there is room.
+                // Sends that the peer will not acknowledge any more do not wait until there is room.
                 if !self.unacknowledged.is_empty() && self.with_end(true, |end| end.closed) {
                     queues.broken(Fault::Disconnected);
                 }

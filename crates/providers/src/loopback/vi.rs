@@ -157,7 +157,7 @@ unsafe impl Endpoint for LoopbackVi {
         }
         let pushed = self.push(Packet { bytes: bytes.to_vec(), immediate, written: None });
         if pushed && self.reliability == Reliability::ReliableReception {
-            // Nobody asks for the outcome, but it must be told apart from those of descriptors.
+            // No descriptor waits for the outcome, but it must be told apart from those of descriptors.
             self.unacknowledged.push_back((u32::MAX, u32::MAX));
         }
         if pushed { Submit::Done } else { Submit::Busy }

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_in_between_is_noticed() {
+    fn a_user_in_between_is_noticed() {
         let token = Token::random();
         let (here, there) = (meeting(&token, 1), meeting(&token, 2));
         // User 3 passes on what the two say: each of them sees user 3 at the other end.

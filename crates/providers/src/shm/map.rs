@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_mapped_is_told_and_not_asked_for_at_once() {
+    fn a_region_that_could_not_be_mapped_is_reported_and_not_asked_for_at_once() {
         let mut cache = MapCache::new(2);
         cache.fail(1, 1);
         assert!(matches!(cache.find(1, 1), Lookup::Ask), "it had not been asked for");

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "needs the kernel")]
-    fn what_waits_is_sent_in_order_and_too_much_is_an_end() {
+    fn waiting_messages_are_sent_in_order_and_too_many_end_the_channel() {
         let (ours, theirs) = Channel::pair().unwrap();
         let mut outbox = Outbox::default();
         let mut posted = 0;

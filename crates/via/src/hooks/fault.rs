@@ -57,7 +57,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The same seed and traffic give the same faults.
+    /// Faults by these rules. One seed and one traffic always give the same faults.
     pub fn new(seed: u64, rules: impl Into<Vec<Rule>>) -> Faults {
         Faults {
             rules: rules.into(),

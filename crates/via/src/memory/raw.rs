@@ -1,4 +1,4 @@
-//! Memory as address and length, whoever keeps it: taken over, shared, borrowed by promise, or lent for a while.
+//! Memory as address and length, with its owner: taken over, shared, borrowed by promise, or lent for a while.
 //!
 //! A peer may write it at any time (DESIGN 2.3), so it is only touched through the copy routine of `os` or through atomics;
 //! a plain slice of it exists behind `unsafe` alone. What is lent can only be read.
@@ -21,11 +21,11 @@ pub struct RawMemory {
 enum Owner {
     /// A boxed slice given to us; freed as one.
     Heap,
-    /// Somebody else frees it once this is dropped.
+    /// Another owner frees it once this is dropped.
     Shared(#[allow(dead_code)] Arc<dyn Any + Send + Sync>),
     /// The caller of an unsafe function promised that it outlives us.
     Borrowed,
-    /// A slice of somebody's who waits until this is dropped, and which nobody may write to.
+    /// A slice of a caller that waits until this is dropped; it is only read.
     Lent(#[allow(dead_code)] Arc<()>),
 }
 
@@ -45,8 +45,8 @@ impl RawMemory {
     /// Memory kept alive by `owner`.
     ///
     /// # Safety
-    /// `ptr..ptr+len` is mapped, readable and writable for as long as `owner` lives, and used by nobody else in this
-    /// process as a Rust reference.
+    /// `ptr..ptr+len` is mapped, readable and writable for as long as `owner` lives, and no other code of this
+    /// process has a Rust reference to it.
     pub unsafe fn from_shared(ptr: *mut u8, len: usize, owner: Arc<dyn Any + Send + Sync>) -> RawMemory {
         RawMemory { ptr, len, owner: Owner::Shared(owner) }
     }
@@ -59,7 +59,7 @@ impl RawMemory {
         RawMemory { ptr, len, owner: Owner::Borrowed }
     }
 
-    /// Whether it is a slice of somebody's that can only be read.
+    /// Whether it is a slice that was [lent](lend) and can only be read.
     pub fn is_lent(&self) -> bool {
         matches!(self.owner, Owner::Lent(_))
     }
@@ -139,7 +139,7 @@ impl RawMemory {
     /// The memory as a slice.
     ///
     /// # Safety
-    /// Nobody, no peer and no posted descriptor, writes the range while the slice lives.
+    /// No thread, no peer and no posted descriptor writes the range while the slice lives.
     pub unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
         self.check(offset, len);
         // SAFETY: in range; no writer by the caller's promise.
@@ -149,7 +149,7 @@ impl RawMemory {
     /// The memory as a mutable slice.
     ///
     /// # Safety
-    /// Nobody else, no peer and no posted descriptor, touches the range while the slice lives.
+    /// No other thread, no peer and no posted descriptor touches the range while the slice lives.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
         self.check(offset, len);
@@ -169,7 +169,7 @@ impl RawMemory {
     }
 }
 
-/// Lends bytes to whoever sends from them while `work` runs, as a buffer that need not be registered, and returns once
+/// Lends bytes to the sends that `work` posts while it runs, as a buffer that need not be registered, and returns once
 /// all of it was given back: by a `work` that waits for its sends, that is at once. What still has a part of the buffer then,
 /// or keeps it for ever, is waited for; a panic of `work` waits as well.
 ///
@@ -195,7 +195,7 @@ impl Drop for Back {
                 _ => std::thread::sleep(Duration::from_micros(100)),
             }
         }
-        // Whoever gave it back on another thread was through with it.
+        // A thread that gave it back was through with it.
         std::sync::atomic::fence(Ordering::Acquire);
     }
 }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(memory.atomics()[3].load(Ordering::Relaxed), 9);
         let aligned = memory.ptr().align_offset(8);
         memory.word(aligned).store(7, Ordering::Relaxed);
-        // SAFETY: the word is aligned and inside, and nobody else has the memory.
+        // SAFETY: the word is aligned and inside, and no other code has the memory.
         unsafe {
             assert_eq!(fetch_add(memory.ptr().add(aligned), 1), 7);
             assert_eq!(compare_swap(memory.ptr().add(aligned), 8, 5), 8);
@@ -246,7 +246,7 @@ mod tests {
     fn memory_of_others_is_not_freed() {
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(());
         let mut bytes = [0u8; 16];
-        // SAFETY: the array outlives both, and nobody else has it.
+        // SAFETY: the array outlives both, and no other code has it.
         let (shared, borrowed) = unsafe {
             (
                 RawMemory::from_shared(bytes.as_mut_ptr(), 16, owner.clone()),

@@ -56,7 +56,7 @@ pub unsafe trait Endpoint: Send {
     /// everything, the peer's end included; one that takes some may leave the rest for the next poll.
     fn poll(&mut self, queues: &mut Queues<'_>);
 
-    /// Whether arrivals must be announced through [`Provider::ready`], because nobody looks at this endpoint.
+    /// Whether arrivals must be announced through [`Provider::ready`], because the NIC does not poll this endpoint.
     fn set_armed(&mut self, armed: bool);
 
     /// Ends the connection; the peer is told. When it returns, the transport no longer touches any buffer.
@@ -108,14 +108,15 @@ pub unsafe trait Provider: Send {
     /// Whether the connection that this request asks for would be [direct](Reach::Direct).
     fn would_be_direct(&self, request: RequestId) -> bool;
 
-    /// Starts to listen; up to `backlog` requests wait for an answer, more are told that nobody is there.
+    /// Starts to listen; up to `backlog` requests wait for an answer, more are answered
+    /// with [`Error::NoMatch`].
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error>;
 
-    /// Somebody waits (or no longer waits) at a listener whose backlog is 0.
+    /// A thread waits (or no thread waits any more) at a listener whose backlog is 0.
     fn set_waiting(&mut self, listener: ListenId, waiting: bool);
 
-    /// Stops listening; requests that come later are told that nobody is there. Those reported before are answered
-    /// by `accept` or `reject`, as ever.
+    /// Stops listening; requests that come later are answered with [`Error::NoMatch`]. Those reported before are
+    /// answered by `accept` or `reject`, as ever.
     fn unlisten(&mut self, listener: ListenId);
 
     /// Asks for a connection; the answer is an [`Event`].
@@ -127,7 +128,7 @@ pub unsafe trait Provider: Send {
         ours: &RemoteAttributes,
     ) -> Result<(), Error>;
 
-    /// Asks for a connection with a peer who asks for one with us (addresses crossed); the answer is an [`Event`].
+    /// Asks for a connection with a peer that asks for one with us (addresses crossed); the answer is an [`Event`].
     fn request_peer(
         &mut self,
         vi: Vi,
