@@ -303,13 +303,11 @@ impl Core {
 
     /// Sends what waited, and has the thread woken when there is room for the rest.
     fn flush(&self, pair: &Pair) {
-        let waited = pair.is_backed_up();
-        let flushed = !pair.flush();
-        if waited && flushed {
-            // The owner may wait for its announcement to go out.
+        let flushed = pair.flush();
+        if flushed.announced {
             self.ring();
         }
-        if flushed && self.send_pieces(pair) {
+        if !flushed.more && self.send_pieces(pair) {
             // The others have their turn first.
             self.wake.signal();
         }

@@ -57,6 +57,15 @@ pub(crate) struct Outbox {
     crowded: bool,
 }
 
+/// What became of the messages that waited for room.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Flushed {
+    /// Something still waits.
+    pub(crate) more: bool,
+    /// The announcement of our bounce buffers has gone out just now: the owner may wait for that.
+    pub(crate) announced: bool,
+}
+
 /// Whether the peer has the segment of our bounce buffers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Announcement {
@@ -111,26 +120,28 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Sends what waited. Whether something still waits.
-    pub(crate) fn flush(&mut self, channel: &Channel) -> Result<bool, Broken> {
+    /// Sends what waited, as far as there is room.
+    pub(crate) fn flush(&mut self, channel: &Channel) -> Result<Flushed, Broken> {
         self.crowded = false;
+        let mut announced = false;
         while let Some(message) = self.waiting.front() {
             match message.send(channel) {
                 Ok(true) => {
                     self.owed -= message.cost();
                     let announces = message.announces;
+                    announced |= announces;
                     self.waiting.pop_front();
                     self.sent(announces);
                 }
-                Ok(false) => return Ok(true),
+                Ok(false) => return Ok(Flushed { more: true, announced }),
                 Err(e) if e.is_crowded() => {
                     self.crowded = true;
-                    return Ok(true);
+                    return Ok(Flushed { more: true, announced });
                 }
                 Err(e) => return Err(self.shut(Broken::Channel(e))),
             }
         }
-        Ok(false)
+        Ok(Flushed { more: false, announced })
     }
 
     fn sent(&mut self, announces: bool) {
@@ -173,11 +184,22 @@ mod tests {
         while !outbox.post(message(1_000, true), &ours).unwrap() {}
         assert!(outbox.post(Message { announces: true, ..message(64, true) }, &ours).unwrap());
         assert_eq!(outbox.announcement(), Announcement::Waits);
-        while outbox.announcement() == Announcement::Waits {
-            theirs.recv(&mut buffer, &mut fds, 0).unwrap();
-            outbox.flush(&ours).unwrap();
+        // It is told once, by the flush that sends it, whatever waits behind it.
+        for _ in 0..5_000 {
+            outbox.post(message(1_000, true), &ours).unwrap();
         }
-        assert_eq!(outbox.announcement(), Announcement::Sent);
+        let mut told = 0;
+        while outbox.announcement() == Announcement::Waits {
+            assert_eq!(told, 0);
+            theirs.recv(&mut buffer, &mut fds, 0).unwrap();
+            let flushed = outbox.flush(&ours).unwrap();
+            assert!(flushed.more && flushed.announced == (outbox.announcement() == Announcement::Sent));
+            told += usize::from(flushed.announced);
+        }
+        assert_eq!((outbox.announcement(), told), (Announcement::Sent, 1));
+        while outbox.flush(&ours).unwrap() != Flushed::default() {
+            theirs.recv(&mut buffer, &mut fds, 0).unwrap();
+        }
         // Our own operations are not the peer's fault.
         for _ in 0..2 * MOST_OWED / 32_768 {
             outbox.post(message(32_768, false), &ours).unwrap();

@@ -19,7 +19,7 @@ use zerocopy::IntoBytes;
 use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
 use super::lane::Lanes;
 use super::map::Why;
-use super::outbox::{Announcement, Broken, Message, Outbox};
+use super::outbox::{Announcement, Broken, Flushed, Message, Outbox};
 use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
 use super::wire::{Hello, Note, WANT_DIRECTORY, hello, note};
@@ -286,12 +286,12 @@ impl Pair {
         }
     }
 
-    /// Sends what waited. Whether something still waits.
-    pub(crate) fn flush(&self) -> bool {
+    /// Sends what waited, as far as there is room.
+    pub(crate) fn flush(&self) -> Flushed {
         let flushed = lock(&self.outbox).flush(&self.channel);
         flushed.unwrap_or_else(|why| {
             self.break_off(&why);
-            false
+            Flushed::default()
         })
     }
 
