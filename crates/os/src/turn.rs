@@ -92,10 +92,9 @@ impl<T> Turn<T> {
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
         let me = this_thread();
         let held = if self.enter_as_owner(me) { None } else { Some(self.visit(me)) };
-        let _turn = Out { inside: &self.inside, visitor: &self.visitor, held };
-        // SAFETY: the owner is inside or the mutex is held, so no other thread has the value. (One place that acts, so
-        // that the compiler puts it here.)
-        act(unsafe { &mut *self.value.get() })
+        let mut turn = TurnGuard { turn: self, held, value: PhantomData };
+        // One place that acts, so that the compiler puts it here.
+        act(&mut turn)
     }
 
     /// This thread's turn, for code that may have interrupted a turn of its own thread: an exit handler that a signal
@@ -187,24 +186,6 @@ impl<T> Turn<T> {
     }
 }
 
-/// The turn of [`Turn::with`], which is over when this is dropped, also after a panic.
-struct Out<'a> {
-    inside: &'a AtomicBool,
-    visitor: &'a Note,
-    /// The mutex, if this thread is not the owner.
-    held: Option<MutexGuard<'a, Visits>>,
-}
-
-impl Drop for Out<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        match self.held.take() {
-            None => self.inside.store(false, Ordering::Release),
-            Some(held) => give_back(held, self.visitor),
-        }
-    }
-}
-
 /// Ends a visit. The thread stays noted until the mutex is free: an exit handler in between must not wait for it.
 #[cold]
 fn give_back(held: MutexGuard<'_, Visits>, visitor: &Note) {
@@ -231,7 +212,7 @@ impl<T> DerefMut for TurnGuard<'_, T> {
 }
 
 impl<T> Drop for TurnGuard<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         match self.held.take() {
             None => self.turn.inside.store(false, Ordering::Release),

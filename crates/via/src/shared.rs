@@ -81,12 +81,15 @@ impl SharedNic {
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut Nic) -> R) -> Option<R> {
         let inner = &*self.0;
-        let (result, after) = inner.nic.with(|nic| {
+        // Beside the result, not with it: the compiler would pack both into one register.
+        let mut after = None;
+        let result = inner.nic.with(|nic| {
             let nic = nic.as_mut()?;
             let result = act(nic);
-            Some((result, After::of(nic, inner)))
+            after = After::of(nic, inner);
+            Some(result)
         })?;
-        if after.needs_something() {
+        if let Some(after) = after {
             self.attend_to(after);
         }
         Some(result)
@@ -194,11 +197,11 @@ impl SharedNic {
                 Err(closed) => return Some(Err(closed)),
             };
             let found = poll(&mut nic);
-            let mut after = After::of(&mut nic, &self.0);
-            // Progress made here may have completed what another thread waits for.
-            after.sleepers &= found.is_some();
+            let after = After::of(&mut nic, &self.0);
             drop(nic);
-            if after.needs_something() {
+            if let Some(mut after) = after {
+                // Progress made here may have completed what another thread waits for.
+                after.sleepers &= found.is_some();
                 self.attend_to(after);
             }
             found
@@ -219,16 +222,20 @@ struct After {
 }
 
 impl After {
+    /// Notes a call. None, as a rule, if nothing is to be done after it.
     #[inline(always)]
-    fn of(nic: &mut Nic, inner: &Inner) -> After {
+    fn of(nic: &mut Nic, inner: &Inner) -> Option<After> {
         inner.called.store(true, Ordering::Relaxed);
-        let sends_left = std::mem::take(&mut nic.sends_left);
-        After { errors: nic.errors.is_waiting(), sleepers: inner.sleep.any(), sends_left }
+        if nic.sends_left || nic.errors.is_waiting() || inner.sleep.any() {
+            return Some(After::found(nic, inner));
+        }
+        None
     }
 
-    #[inline(always)]
-    fn needs_something(self) -> bool {
-        self.errors || self.sleepers || self.sends_left
+    #[cold]
+    fn found(nic: &mut Nic, inner: &Inner) -> After {
+        let sends_left = std::mem::take(&mut nic.sends_left);
+        After { errors: nic.errors.is_waiting(), sleepers: inner.sleep.any(), sends_left }
     }
 }
 
@@ -279,7 +286,7 @@ impl Drop for NicGuard<'_> {
     fn drop(&mut self) {
         let shared = self.shared;
         let after = After::of(&mut *self, &shared.0);
-        if after.needs_something() {
+        if let Some(after) = after {
             self.nic = None;
             shared.attend_to(after);
         }

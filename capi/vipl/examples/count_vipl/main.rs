@@ -4,7 +4,7 @@
 //! ```text
 //!  instructions                     prints the names of the operations
 //!  instructions OPERATION ROUNDS    does one of them so many times
-//!  instructions time                prints the nanoseconds of each, for whoever wants to know
+//!  instructions time                prints the nanoseconds of each, as a hint
 //! ```
 
 mod c;
