@@ -26,7 +26,7 @@ fn separator(text: &str) -> Result<u8> {
     }
 }
 
-/// FIELD[.CHAR][OPTS][,FIELD[.CHAR][OPTS]]
+/// Reads a key: `FIELD[.CHAR][OPTS][,FIELD[.CHAR][OPTS]]`.
 fn key(text: &str, args: &SortArgs) -> Result<TextKey> {
     let wrong = || format!("-k {text}: not FIELD[.CHAR][nrb][,FIELD[.CHAR][nrb]], such as 2,2n");
     let (start, end) = match text.split_once(',') {
@@ -51,7 +51,7 @@ fn key(text: &str, args: &SortArgs) -> Result<TextKey> {
     })
 }
 
-/// FIELD[.CHAR][OPTS]: both numbers, and the letters.
+/// Reads an end of a key, `FIELD[.CHAR][OPTS]`: both numbers, and the letters.
 fn position(text: &str, is_start: bool) -> Result<((usize, usize), &str)> {
     let letters_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (numbers, letters) = text.split_at(letters_at);
