@@ -5,7 +5,7 @@
 //! a version; our own code calls none of them. No frame here has a destructor while a thread can be cancelled.
 //!
 //! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, select, epoll.
-//! - [`names`]: close, dup, fcntl, ioctl, socket options. [`stdio`]: streams of libc over sockets. [`start`]: loading.
+//! - [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
 
 #![expect(missing_docs, reason = "the manual pages of libc describe every exported name")]
 #![expect(clippy::missing_safety_doc, reason = "each asks of its arguments what the function of libc asks")]

@@ -4,7 +4,7 @@
 //! For such a socket the set holds the companion (for the rest of the bytes by TCP, the end and errors; not for room,
 //! of which a companion always has some) and the endpoint's bell. A registration is *armed* while it counts as a sleeper
 //! of its end, so that the peer rings; it is *hot* while calls of epoll_wait look at its ring themselves. At most
-//! [`HOT`] are. Going to sleep arms those that are hot; a bell makes its registration hot again. Because the bell is in
+//! `HOT` are. Going to sleep arms those that are hot; a bell makes its registration hot again. Because the bell is in
 //! the kernel's set, nested sets, sets shared with children and several waiting threads keep the kernel's rules.
 
 mod node;

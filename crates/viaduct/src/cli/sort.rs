@@ -32,7 +32,7 @@ pub(crate) struct SortArgs {
     /// Say whether the input is in order, and write nothing
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) check: bool,
-    /// A key of lines: FIELD[.CHAR][nrb][,FIELD[.CHAR][nrb]], the most important first
+    /// A key of lines: `FIELD[.CHAR][nrb][,FIELD[.CHAR][nrb]]`, the most important first
     #[arg(short, long, value_name = "KEYDEF", help_heading = "Lines")]
     pub(crate) key: Vec<String>,
     /// Separator of fields [default: from non-blank to blank]
