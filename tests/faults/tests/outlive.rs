@@ -3,8 +3,9 @@
 //!
 //! Each case is a process that sends one message, waits for its completion and ends. The receiver has a receive
 //! posted, and where the send completes without it, looks at nothing before the sender has ended: what it has to fetch,
-//! it then fetches from a process that is gone. Unreliable connections may lose messages between hosts; on one host
-//! nothing is lost while a receive is posted.
+//! it then fetches from a process that is gone. Unreliable connections may lose messages between hosts, and reliable
+//! delivery may lose the end of a long one whose sender is killed (docs/protocols/ofi.md); on one host nothing is lost
+//! while a receive is posted.
 //!
 //! A sender is connected a moment before the receiver's VI is, and knows of no receive in that moment. A message that it
 //! could have pushed into one is then fetched, and its send is complete when the receiver has it.
@@ -78,6 +79,16 @@ impl Case {
     /// Whether the sender must know of the receive before it sends, so that the send completes without the receiver.
     fn waits_for_the_receive(&self) -> bool {
         self.can_be_pushed() && self.can_be_pulled() && !self.needs_the_receiver()
+    }
+
+    /// Whether the level allows that the message does not arrive, which its receive then says. Reliable delivery over a
+    /// network is done when the kernel has the bytes. A kernel that ends a process resets its connections that have
+    /// unread input, such as the credits that come back for a message of many frames, and drops what it has not sent.
+    fn may_be_lost(&self) -> bool {
+        self.provider.starts_with("ofi")
+            && self.level == Reliability::ReliableDelivery
+            && self.size >= 1 << 20
+            && self.ending != "disconnects"
     }
 
     /// Whether the receiver has to do something before the send can complete.
@@ -186,8 +197,11 @@ fn arrives(case: &Case) -> bool {
             Err(error) => panic!("{case:?}: {error}"),
         }
     };
-    assert_eq!(got.status, Status::Success, "{case:?}: a message that was sent did not arrive");
-    assert!(got.data() == pattern(case.size), "{case:?}: other bytes arrived");
+    if got.status == Status::Success {
+        assert!(got.data() == pattern(case.size), "{case:?}: other bytes arrived");
+    } else {
+        assert!(case.may_be_lost(), "{case:?}: a message that was sent did not arrive: {:?}", got.status);
+    }
     if case.needs_the_receiver() {
         ended(child.wait(scaled(LIMIT)));
     }
