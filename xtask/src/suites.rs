@@ -58,8 +58,8 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "release", quick: Some(minutes(4)), full: minutes(8), filters: false, plan: release },
     Suite {
         name: "instructions",
-        quick: Some(minutes(2)),
-        full: minutes(4),
+        quick: Some(minutes(5)),
+        full: minutes(6),
         filters: false,
         plan: instructions::plan,
     },

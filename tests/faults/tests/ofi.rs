@@ -369,7 +369,7 @@ fn all_that_was_posted_arrives_without_further_calls() {
 viaduct_kit::child!(SENDER, |args| {
     let (mut nic, tag) = nic(Path::new(&args[0]), 600_000).expect("the parent has one");
     let (size, count): (usize, usize) = (args[1].parse().unwrap(), args[2].parse().unwrap());
-    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(promise(size, &args[3]))).unwrap();
     nic.connect_request(vi, &meeting(), LONG).unwrap();
     let mut buffer = nic.alloc(size, MemAttributes::local(tag)).unwrap();
     for n in 0..count {
@@ -390,13 +390,20 @@ viaduct_kit::child!(SENDER, |args| {
     std::process::exit(0);
 });
 
+/// The level that promises the arrival. A kernel that ends a process resets connections with unread input, such as credits
+/// for a message of many frames, so that a long message needs reliable reception to outlive an abrupt end.
+fn promise(size: usize, end: &str) -> Reliability {
+    let abrupt = matches!(end, "exit" | "killed");
+    if size > 64 << 10 && abrupt { Reliability::ReliableReception } else { Reliability::ReliableDelivery }
+}
+
 /// A sender does what `end` says after its last message, or is killed in the middle; all that was done with success
 /// arrives, though the receiver looks late.
 fn arrives(size: usize, count: usize, end: &str, kill_at: Option<usize>) -> bool {
     let folder = TempDir::new("ofi");
     let Some((mut nic, tag)) = nic(folder.path(), 600_000) else { return false };
     let listener = nic.listen(&meeting(), 1).unwrap();
-    let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+    let vi = nic.create_vi(ViAttributes::new(tag).reliability(promise(size, end))).unwrap();
     for _ in 0..count {
         let buffer = nic.alloc(size, MemAttributes::local(tag)).unwrap();
         nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
