@@ -8,6 +8,8 @@
 //!   op           predefined reductions
 //!   group        ordered sets of processes and their algebra
 //!   topology     grids and graphs of processes
+//!   handle       the numbers by which programs name objects
+//!   info         hints of programs
 //!   error        error classes, with the values of MPICH's interface
 //! ```
 //!
@@ -19,6 +21,8 @@ pub mod coll;
 pub mod datatype;
 pub mod error;
 pub mod group;
+pub mod handle;
+pub mod info;
 pub mod matching;
 pub mod op;
 pub mod raw;
