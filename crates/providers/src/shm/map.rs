@@ -172,6 +172,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "millions of steps, none of them unsafe")]
     fn slabs_that_a_peer_invents_are_not_remembered_without_bound() {
         let mut cache = MapCache::new(2);
         for slab in 0..3 * MOST_REMEMBERED as u32 {
