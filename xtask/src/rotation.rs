@@ -108,7 +108,7 @@ const UNITS: &[Unit] = &[
             PROGRAM,
             &["bench::the_whole_suite_in_a_hurry", "bench_cases::every_ping_pong_can_be_taken_apart"],
         ),
-        paths: &["crates/bench/src", "crates/viaduct/src"],
+        paths: &["crates/bench/src", "crates/results/src", "crates/viaduct/src"],
     },
     Unit {
         name: "bench-ofi",

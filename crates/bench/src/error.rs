@@ -19,6 +19,9 @@ pub enum Error {
         /// What to write instead.
         hint: String,
     },
+    /// A size or a result that makes no sense.
+    #[error(transparent)]
+    Results(#[from] viaduct_results::Error),
     /// The operating system refused something.
     #[error("{doing}: {source}")]
     Os {
@@ -98,6 +101,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Error::Usage { hint, .. } | Error::Layer { hint, .. } | Error::Peer { hint, .. } => hint.clone(),
+            Error::Results(error) => error.hint().to_owned(),
             Error::Os { source, .. } => match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error)
             {
                 Some(rustix::io::Errno::MFILE) => "raise the limit of open files: ulimit -n 8192".into(),
@@ -116,6 +120,6 @@ impl Error {
 
     /// True if the caller, not the machine, must change something.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Error::Usage { .. })
+        matches!(self, Error::Usage { .. } | Error::Results(_))
     }
 }

@@ -7,7 +7,7 @@
 //!            |       loops  <===== a layer =====>  loops        layers: raw copy unix tcp ... and providers
 //!        summary <- stats
 //!            |
-//!         schema (JSON lines, version 1)
+//!    viaduct-results: JSON lines, statistics, report
 //! ```
 //!
 //! Rules, each with its reason in the file named:
@@ -18,17 +18,17 @@
 //! - The second process may be on another host, where `viaduct bench --listen` runs ([`listen()`]); nothing else changes.
 //! - The receiver reads every byte inside the timed region, in every case and every layer.
 //! - Every layer proves with patterned data that it delivers before a number is printed; otherwise the result says
-//!   `valid: false` and carries none ([`schema`]).
-//! - The headline is a median with an interval from order statistics ([`stats`]), never a mean.
+//!   `valid: false` and carries none (`viaduct_results::schema`).
+//! - The headline is a median with an interval from order statistics (`viaduct_results::stats`), never a mean.
 //!
 //! Nothing here prints: the program `viaduct` does.
 #![deny(unsafe_code)]
 
 pub mod cases;
+mod catalogue;
 mod control;
 pub mod demo;
 mod error;
-pub mod host;
 pub mod launch;
 pub mod layers;
 mod link;
@@ -45,20 +45,18 @@ mod plan;
 mod probe;
 #[allow(unsafe_code)]
 mod raw;
-pub mod report;
 pub mod rivals;
-mod rng;
 mod run;
-pub mod schema;
 mod session;
-pub mod size;
 mod standby;
-pub mod stats;
 pub mod suite;
 mod summary;
 mod timer;
 
+use viaduct_results::{host, rng, schema, size, stats};
+
 pub use cases::Case;
+pub use catalogue::catalogue;
 pub use error::{Error, Result};
 pub use layers::Layer;
 pub use listen::{Call, listen};

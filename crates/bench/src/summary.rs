@@ -182,7 +182,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         steal: result.steal,
         gap: 0.0,
         host: (*host).clone(),
-        commit: option_env!("VIADUCT_COMMIT").map(Into::into),
+        commit: crate::schema::commit(),
         config: config(context, variant),
     }
 }

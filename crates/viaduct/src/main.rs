@@ -91,7 +91,11 @@ fn complain(error: &anyhow::Error) -> io::Result<()> {
     let bench = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<viaduct_bench::Error>()?.hint().map(|hint| hint.to_string())
     };
-    let hint = error.chain().find_map(|cause| bench(cause).or_else(|| launch(cause)));
+    let results = |cause: &(dyn std::error::Error + 'static)| {
+        Some(cause.downcast_ref::<viaduct_results::Error>()?.hint().to_owned())
+    };
+    let hint =
+        error.chain().find_map(|cause| bench(cause).or_else(|| launch(cause)).or_else(|| results(cause)));
     hint.map_or(Ok(()), |hint| writeln!(out, "  hint: {hint}"))
 }
 

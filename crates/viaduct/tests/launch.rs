@@ -10,6 +10,7 @@ use std::time::Duration;
 use launching::{Folder, HIDE, Loopback, launch, sorted, wait_for};
 use viaduct_kit::leaks::{LeakCheck, descendants};
 use viaduct_kit::process::{has_ended, is_stopped};
+use viaduct_kit::tempdir::TempDir;
 
 #[test]
 fn ranks_know_their_numbers() {
@@ -494,15 +495,25 @@ fn a_rank_runs_in_a_debugger() {
 #[test]
 fn launches_are_measured_beside_others() {
     let folder = Folder::new();
-    let run = launching::verb(&folder, &["bench", "launch", "--quick", "--format", "json"]);
+    let files = TempDir::new("launch");
+    let (results, page) = (files.join("results.jsonl"), files.join("report.html"));
+    let (results, page) = (results.to_str().unwrap(), page.to_str().unwrap());
+    let run = launching::verb(&folder, &["bench", "launch", "--quick", "--format", "json", "-o", results]);
     let lines: Vec<serde_json::Value> =
         run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let names: Vec<&str> = lines.iter().map(|line| line["launcher"].as_str().unwrap()).collect();
-    assert_eq!(names, ["fork+exec", "agent request", "viaduct", "viaduct"], "{}", run.err);
-    assert!(
-        lines.iter().all(|line| line["median_ms"].as_str().unwrap().parse::<f64>().is_ok()),
+    assert!(lines.iter().all(|line| line["table"] == "launch" && line["value"].is_f64()), "{}", run.out);
+    let times = lines.iter().filter(|line| line["column"] == "time" && line["source"].is_null());
+    let names: Vec<&str> = times.map(|line| line["row"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["fork+exec, 1 rank", "agent request", "viaduct, 1 rank", "viaduct, 16 ranks"],
         "{}",
-        run.out
+        run.err
     );
+    assert_eq!(std::fs::read_to_string(results).unwrap(), run.out);
+    let report = launching::verb(&folder, &["report", results, "-o", page]);
+    assert_eq!(report.status, 0, "{}", report.err);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("viaduct, 16 ranks") && page.contains("Starting programs that do nothing"));
     assert_eq!(launching::verb(&folder, &["bench", "launch", "--compare", "pigeon"]).status, 2);
 }

@@ -226,11 +226,12 @@ fn launches_on_hosts_are_measured_beside_ssh() {
     let Some(cluster) = Cluster::new(1) else { return };
     let words = ["bench", "launch", "--quick", "--format", "json", "--hosts", "h0", "--allow-root"];
     let run = launching::finish(cluster.verb(&[&words[..], &["--compare", "ssh"]].concat()));
-    let row = |name: &str| run.out.lines().find(|line| line.contains(name)).map(str::to_owned);
-    for name in ["viaduct on hosts", "ssh on hosts"] {
-        let row = row(name).unwrap_or_else(|| panic!("{} {}", run.out, run.err));
-        let row: serde_json::Value = serde_json::from_str(&row).unwrap();
-        assert!(row["times_ours"].as_str().unwrap().parse::<f64>().is_ok(), "{row}");
+    let lines: Vec<serde_json::Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for row in ["viaduct on hosts, 1 rank", "ssh on hosts, 1 rank"] {
+        let mut found = lines.iter().filter(|line| line["row"] == row && line["column"] == "against viaduct");
+        let cell = found.next().unwrap_or_else(|| panic!("{} {}", run.out, run.err));
+        assert!(cell["value"].is_f64(), "{cell}");
     }
 }
 

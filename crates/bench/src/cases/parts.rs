@@ -80,7 +80,7 @@ pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
 mod tests {
     use super::*;
     use crate::cases::{Case, shape};
-    use crate::schema::tests::sample;
+    use crate::schema::sample;
 
     #[test]
     fn every_ping_pong_has_its_parts() {

@@ -140,7 +140,7 @@ fn handler_cost(lines: &[Measurement]) -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::tests::sample;
+    use crate::schema::sample;
 
     #[test]
     fn every_curve_of_figure_9_is_planned() {

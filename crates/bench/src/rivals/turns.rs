@@ -206,7 +206,7 @@ fn line(template: &Measurement, rival: &Rival, want: Want, readings: &[Reading])
 mod tests {
     use super::*;
     use crate::rivals::tools::SOCKPERF;
-    use crate::schema::tests::sample;
+    use crate::schema::sample;
 
     #[test]
     fn a_rivals_line_has_its_name_and_the_size_it_took() {

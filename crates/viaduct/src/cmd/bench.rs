@@ -4,10 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use viaduct_bench::schema::Line;
-use viaduct_bench::{
-    Call, Case, Event, Layer, PeerCommand, Repost, SendMode, Settings, Wait, cases, layers, size,
-};
+use viaduct_bench::{Call, Case, Event, Layer, PeerCommand, Repost, SendMode, Settings, Wait, cases, layers};
+use viaduct_results::schema::Line;
+use viaduct_results::size;
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
 use crate::cmd::{all, bench_launch, rivals};

@@ -1,5 +1,6 @@
 //! `viaduct bench launch`: how long a program that does nothing takes to start, here and by other launchers.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -9,13 +10,15 @@ use viaduct_agent::serve::{admit, first_message, leave};
 use viaduct_agent::{Identity, Link, PublicKey};
 use viaduct_bench::launch::{Taken, Way, measure, quietly};
 use viaduct_catapult::role::{JOBS, JobsAsk};
+use viaduct_results::schema::Line;
+use viaduct_results::table::{Better, Table};
 
 use crate::cli::BenchArgs;
 use crate::cmd::far::ssh;
 use crate::cmd::launch::host_list;
 use crate::cmd::rivals::Folder;
 use crate::output::progress::Progress;
-use crate::output::table;
+use crate::output::sheet::Sheet;
 
 /// Another launcher that can be held against us.
 struct Other {
@@ -47,6 +50,8 @@ const OTHERS: &[Other] = &[
     },
 ];
 
+const REQUEST: &str = "agent request";
+const PAPER: &str = "Millennium Sort, 4.3";
 const ON_HOSTS: &str = "on hosts";
 const OURS_ON_HOSTS: &str = "viaduct on hosts";
 
@@ -59,6 +64,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     if let Some(name) = unknown {
         bail!("there is no launcher `{name}`; known: hydra, openmpi, parallel, ssh");
     }
+    let mut sheet = Sheet::open(args)?;
     let rounds = if args.quick { 5 } else { 30 };
     let folder = Folder::new()?;
     let exe = std::env::current_exe()?;
@@ -75,7 +81,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let mut agent = Agent::start(&exe, folder.path().join("agent"))?;
     let mut ways = vec![
         Way { name: "fork+exec", ranks: 1, run: Box::new(|| quietly(Command::new("true"))) },
-        Way { name: "agent request", ranks: 0, run: Box::new(|| agent.ask()) },
+        Way { name: REQUEST, ranks: 0, run: Box::new(|| agent.ask()) },
     ];
     for ranks in [1, 16] {
         ways.push(Way { name: "viaduct", ranks, run: Box::new(move || quietly(ours(ranks))) });
@@ -112,7 +118,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let taken = measure(&mut ways, rounds, &mut |done| progress.show("", done));
     progress.clear();
     drop(ways);
-    print(args, &taken)?;
+    let config = BTreeMap::from([
+        ("rounds".into(), rounds.to_string()),
+        ("hosts".into(), args.hosts.clone().unwrap_or_else(|| "localhost".into())),
+    ]);
+    for line in lines(&taken, &Table::new("launch", config)) {
+        sheet.put(line)?;
+    }
+    sheet.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -132,7 +145,8 @@ fn all_by_ssh(hosts: &[&str]) -> bool {
     children.into_iter().map(ended).filter(|good| !good).count() == 0
 }
 
-fn print(args: &BenchArgs, taken: &[Taken]) -> Result<()> {
+/// Lines of the table `launch`: a row for each launcher and number of ranks.
+fn lines(taken: &[Taken], table: &Table) -> Vec<Line> {
     let median = |name: &str, ranks: usize| {
         let found = taken.iter().find(|one| one.name == name && one.ranks == ranks)?;
         found.time.as_ref().map(|time| time.p50)
@@ -140,32 +154,29 @@ fn print(args: &BenchArgs, taken: &[Taken]) -> Result<()> {
     // Each is held against ours on the same hosts.
     let ours =
         |one: &Taken| median(if one.name.ends_with(ON_HOSTS) { OURS_ON_HOSTS } else { "viaduct" }, one.ranks);
-    let row = |one: &Taken| match &one.time {
-        Some(time) => {
-            let ratio = ours(one).map(|ours| format!("{:.2}", time.p50 / ours)).unwrap_or_default();
-            let [low, high] = time.ci95;
-            let interval = format!("{low:.3}-{high:.3}");
-            [
-                one.name.clone(),
-                one.ranks.to_string(),
-                format!("{:.3}", time.p50),
-                interval,
-                format!("{:.3}", time.min),
-                ratio,
-            ]
+    let mut lines = Vec::new();
+    for one in taken {
+        let row = match one.ranks {
+            0 => one.name.clone(),
+            1 => format!("{}, 1 rank", one.name),
+            ranks => format!("{}, {ranks} ranks", one.name),
+        };
+        let cell = |column, unit, better| table.cell(row.as_str(), column, unit, better);
+        let time = cell("time", "ms", Better::Less);
+        let Some(summary) = &one.time else {
+            lines.push(time.missing("it failed"));
+            continue;
+        };
+        lines.push(time.summary(summary));
+        lines.push(cell("least", "ms", Better::Neither).one(summary.min));
+        if let Some(ours) = ours(one) {
+            lines.push(cell("against viaduct", "", Better::Neither).one(summary.p50 / ours));
         }
-        None => [
-            one.name.clone(),
-            one.ranks.to_string(),
-            "failed".into(),
-            String::new(),
-            String::new(),
-            String::new(),
-        ],
-    };
-    let heads = ["launcher", "ranks", "median ms", "interval ms", "min ms", "times ours"];
-    table::print(args.format.plain(), heads, taken.iter().map(row).collect())?;
-    Ok(())
+        if one.name == REQUEST {
+            lines.push(table.cell("agent request, 1999", "time", "ms", Better::Less).from_paper(PAPER, 0.4));
+        }
+    }
+    lines
 }
 
 /// An agent of our own, for requests that do nothing (the paper's took 400 us).

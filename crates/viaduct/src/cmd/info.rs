@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use viaduct_bench::host;
 use viaduct_os::budget::Budget;
 use viaduct_os::segment::Segment;
 use viaduct_os::{barrier, copy, cpu, runtime_dir};
 use viaduct_providers::ofi;
+use viaduct_results::host;
 use viaduct_via::Nic;
 
 use crate::cli::FormatArgs;

@@ -6,24 +6,25 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use viaduct_bench::Error;
-use viaduct_bench::report::{self, Comparison, Results, Verdict};
+use viaduct_results::Error;
+use viaduct_results::report::{self, Comparison, Results, Verdict};
 
 use crate::cli::ReportArgs;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let files: Vec<Results> = args.results.iter().map(|path| load(path)).collect::<Result<_>>()?;
+    let known = viaduct_bench::catalogue();
     let (results, comparison) = match (&files[..], args.compare) {
-        ([old, new], true) => (new.clone(), Some(report::compare(old, new))),
+        ([old, new], true) => (new.clone(), Some(report::compare(old, new, &known))),
         (files, true) => {
             let what = format!("--compare takes two result files, not {}", files.len());
             return Err(
-                Error::usage(what, "viaduct report old.jsonl new.jsonl --compare -o report.html").into()
+                Error::new(what, "viaduct report old.jsonl new.jsonl --compare -o report.html").into()
             );
         }
         (files, false) => (files.iter().cloned().reduce(Results::join).unwrap_or_default(), None),
     };
-    let page = report::page(&results, comparison.as_ref());
+    let page = report::page(&results, comparison.as_ref(), &known);
     if args.output.as_os_str() == "-" {
         io::stdout().lock().write_all(page.as_bytes())?;
     } else {
@@ -32,7 +33,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let mut err = io::stderr().lock();
     let missing = page.matches("<p class=\"missing\">").count();
     let figures = page.matches("<section id=").count();
-    write!(err, "{}: {} points, {figures} figures", args.output.display(), results.measurements.len())?;
+    write!(
+        err,
+        "{}: {} points, {figures} figures",
+        args.output.display(),
+        results.measurements.len() + results.cells.len()
+    )?;
     match missing {
         0 => writeln!(err)?,
         _ => writeln!(err, ", {missing} of them without data; the page says which commands make them")?,
@@ -53,7 +59,7 @@ fn load(path: &Path) -> Result<Results> {
     };
     let text = String::from_utf8(bytes).map_err(|_| {
         let what = format!("{name} is not text");
-        Error::usage(what, "result files are made by: viaduct bench all --quick -o results.jsonl")
+        Error::new(what, "result files are made by: viaduct bench all --quick -o results.jsonl")
     })?;
     Ok(report::read(&name, &text)?)
 }

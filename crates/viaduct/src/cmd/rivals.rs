@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use viaduct_bench::report::digits;
 use viaduct_bench::rivals::{self, Ground, Heard, Launcher, Want};
-use viaduct_bench::schema::{Line, Measurement};
-use viaduct_bench::{Error, PeerCommand, size};
+use viaduct_bench::{Error, PeerCommand};
+use viaduct_results::report::digits;
+use viaduct_results::schema::{Line, Measurement};
+use viaduct_results::size;
 
 use crate::cli::{BenchArgs, BenchFormat, ToolArgs};
 use crate::cmd::bench;

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use viaduct_bench::schema::{Line, Pair};
-use viaduct_bench::{Case, Layer, PeerCommand, Settings, demo, size};
+use viaduct_bench::{Case, Layer, PeerCommand, Settings, demo};
+use viaduct_results::schema::{Line, Pair};
+use viaduct_results::size;
 
 use crate::cli::{Format, TourArgs, TourPeerArgs};
 use crate::cmd::{bench, info};
@@ -85,7 +86,7 @@ impl Chapter {
         results::table(case, &settings, &lines)?;
         let pairs = lines.into_iter().filter_map(|line| match line {
             Line::Pair(pair) => Some(pair),
-            Line::Measurement(_) => None,
+            Line::Measurement(_) | Line::Cell(_) => None,
         });
         Ok((pairs.collect(), valid))
     }

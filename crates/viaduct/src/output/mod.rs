@@ -3,5 +3,6 @@
 pub(crate) mod osu;
 pub(crate) mod progress;
 pub(crate) mod results;
+pub(crate) mod sheet;
 pub(crate) mod sink;
 pub(crate) mod table;

@@ -6,8 +6,9 @@
 
 use std::io::{self, Write};
 
-use viaduct_bench::schema::{Line, Measurement};
-use viaduct_bench::{Case, size};
+use viaduct_bench::Case;
+use viaduct_results::schema::{Line, Measurement};
+use viaduct_results::size;
 
 use crate::output::results;
 

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-pub(crate) use viaduct_bench::report::digits;
-use viaduct_bench::schema::{Line, Measurement, Pair};
-use viaduct_bench::{Case, Settings, size};
+use viaduct_bench::{Case, Settings};
+pub(crate) use viaduct_results::report::digits;
+use viaduct_results::schema::{Line, Measurement, Pair};
+use viaduct_results::size;
 
 use crate::output::table;
 
@@ -58,13 +59,14 @@ pub(crate) fn csv(lines: &[Line], heading: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Both kinds of line apart.
+/// Lines of cases, both kinds apart.
 pub(crate) fn split(lines: &[Line]) -> (Vec<&Measurement>, Vec<&Pair>) {
     let (mut measurements, mut pairs) = (Vec::new(), Vec::new());
     for line in lines {
         match line {
             Line::Measurement(measurement) => measurements.push(&**measurement),
             Line::Pair(pair) => pairs.push(pair),
+            Line::Cell(_) => {}
         }
     }
     (measurements, pairs)

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
-use viaduct_bench::schema::Line;
+use viaduct_results::schema::Line;
 
 use crate::cli::{BenchArgs, BenchFormat};
 

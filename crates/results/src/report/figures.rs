@@ -5,15 +5,14 @@ use super::chart::{Axis, Chart, Figure, Past, Picture};
 use super::difference::difference;
 use super::read::Results;
 use super::select::{Along, curves};
-use super::{generic, grid, logp, sovia, thesis, words};
-use crate::cases;
+use super::{Catalogue, generic, grid, logp, sovia, tables, thesis, words};
 use crate::schema::Measurement;
 
 /// Messages that the thesis calls small.
 const SMALL: usize = 1024;
 
 /// All figures, with and without data.
-pub(crate) fn all(results: &Results) -> Vec<Figure> {
+pub(crate) fn all(results: &Results, known: &Catalogue) -> Vec<Figure> {
     let mut figures = vec![
         sized(
             results,
@@ -37,30 +36,31 @@ pub(crate) fn all(results: &Results) -> Vec<Figure> {
         logp::figure_3_5(results),
         logp::figure_3_6(results),
         figure_3_7(results),
-        figure_3_8(results),
+        figure_3_8(results, known),
         figure_3_9(results),
-        figure_3_10(results),
+        figure_3_10(results, known),
         figure_3_11(results),
         figure_7(results),
         sovia::figure_9a(results),
         sovia::figure_9b(results),
     ];
-    let known = cases::ALL.iter().map(|case| case.name);
-    let mut names: Vec<&str> = known.filter(|name| !DRAWN.contains(name)).collect();
+    let cases = known.cases.iter().map(|case| case.name);
+    let mut names: Vec<&str> = cases.filter(|name| !DRAWN.contains(name)).collect();
     for name in results.cases() {
         if !names.contains(&name) && !DRAWN.contains(&name) {
             names.push(name);
         }
     }
-    figures.extend(names.into_iter().map(|name| generic::figure(name, &results.case(name))));
-    for case in cases::ALL {
+    figures.extend(names.into_iter().map(|name| generic::figure(name, &results.case(name), known)));
+    for case in results.cases() {
         // Where the case has a figure that shows everything, else where the thesis has one, else its own.
-        let id = OF_CASE.iter().find(|(name, _)| *name == case.name).map(|(_, id)| (*id).to_owned());
-        let id = id.unwrap_or_else(|| format!("case-{}", case.name));
+        let id = OF_CASE.iter().find(|(name, _)| *name == case).map(|(_, id)| (*id).to_owned());
+        let id = id.unwrap_or_else(|| format!("case-{}", generic::id(case)));
         if let Some(figure) = figures.iter_mut().find(|figure| figure.id == id) {
-            generic::missing(figure, &results.missing(case.name));
+            generic::missing(figure, &results.missing(case));
         }
     }
+    figures.extend(tables::all(results, known));
     figures
 }
 
@@ -161,7 +161,7 @@ fn figure_3_7(results: &Results) -> Figure {
     figure
 }
 
-fn figure_3_8(results: &Results) -> Figure {
+fn figure_3_8(results: &Results, known: &Catalogue) -> Figure {
     let mut figure = new(
         "fig-3-8",
         "Figure 3.8",
@@ -170,7 +170,7 @@ fn figure_3_8(results: &Results) -> Figure {
         "Half of a round trip on one connection while the others are open and idle. In the thesis (section 3.3.6) Berkeley \
          VIA slowed down with every connection, because its card polled all of them; the text gives no numbers.",
     );
-    generic::fill(&mut figure, &results.case("connections"));
+    generic::fill(&mut figure, &results.case("connections"), known);
     figure
 }
 
@@ -196,7 +196,7 @@ fn figure_3_9(results: &Results) -> Figure {
     figure
 }
 
-fn figure_3_10(results: &Results) -> Figure {
+fn figure_3_10(results: &Results, known: &Catalogue) -> Figure {
     let mut figure = new(
         "fig-3-10",
         "Figure 3.10",
@@ -208,7 +208,7 @@ fn figure_3_10(results: &Results) -> Figure {
     );
     let all = results.case("segments");
     let right: Vec<&Measurement> = all.iter().copied().filter(|line| line.size == SMALL).collect();
-    generic::fill(&mut figure, if right.is_empty() { &all } else { &right });
+    generic::fill(&mut figure, if right.is_empty() { &all } else { &right }, known);
     figure
 }
 

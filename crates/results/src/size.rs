@@ -42,7 +42,7 @@ pub fn show(bytes: usize) -> String {
 }
 
 fn malformed(text: &str) -> Error {
-    Error::usage(
+    Error::new(
         format!("`{text}` is not a size"),
         "write bytes, with K, M or G for powers of 1,024: 8 or 64K or 1M",
     )

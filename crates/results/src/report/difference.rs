@@ -32,7 +32,7 @@ pub(crate) fn difference(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::tests::sample;
+    use crate::schema::sample;
 
     #[test]
     fn only_like_is_taken_from_like() {

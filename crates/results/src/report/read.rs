@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::schema::{Line, Measurement, Pair, VERSION};
+use crate::schema::{Cell, Line, Measurement, Pair, VERSION};
 
 /// What one result file holds.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub struct Results {
     pub measurements: Vec<Measurement>,
     /// Ratios in the order of the file.
     pub pairs: Vec<Pair>,
+    /// Values of tables in the order of the file.
+    pub cells: Vec<Cell>,
 }
 
 impl Results {
@@ -24,6 +26,7 @@ impl Results {
         self.name = if self.name.is_empty() { other.name } else { format!("{}, {}", self.name, other.name) };
         self.measurements.extend(other.measurements);
         self.pairs.extend(other.pairs);
+        self.cells.extend(other.cells);
         self
     }
 
@@ -38,6 +41,22 @@ impl Results {
     /// Measurements of `case` that could not be made, because a layer lacks something.
     pub(crate) fn missing(&self, case: &str) -> Vec<&Measurement> {
         self.measurements.iter().filter(|line| line.case == case && line.missing.is_some()).collect()
+    }
+
+    /// Cells of `table`.
+    pub(crate) fn table(&self, table: &str) -> Vec<&Cell> {
+        self.cells.iter().filter(|cell| cell.table == table).collect()
+    }
+
+    /// Names of all tables, in the order of the file.
+    pub(crate) fn tables(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for cell in &self.cells {
+            if !names.contains(&cell.table.as_str()) {
+                names.push(&cell.table);
+            }
+        }
+        names
     }
 
     /// Names of all cases with a valid measurement, in the order of the file.
@@ -57,15 +76,16 @@ pub fn read(name: &str, text: &str) -> Result<Results> {
     let mut results = Results { name: name.into(), ..Results::default() };
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         match parse(line)
-            .map_err(|(what, hint)| Error::usage(format!("{name}, line {}: {what}", index + 1), hint))?
+            .map_err(|(what, hint)| Error::new(format!("{name}, line {}: {what}", index + 1), hint))?
         {
             Line::Measurement(measurement) => results.measurements.push(*measurement),
             Line::Pair(pair) => results.pairs.push(pair),
+            Line::Cell(cell) => results.cells.push(*cell),
         }
     }
-    if results.measurements.is_empty() {
+    if results.measurements.is_empty() && results.cells.is_empty() {
         let what = if text.trim().is_empty() { "is empty" } else { "has ratios but no measured value" };
-        return Err(Error::usage(format!("{name} {what}"), MAKE));
+        return Err(Error::new(format!("{name} {what}"), MAKE));
     }
     Ok(results)
 }
@@ -86,6 +106,8 @@ fn parse(line: &str) -> std::result::Result<Line, (String, String)> {
     // Read by kind, so that a missing field is named.
     let done = if value.get("ratio").is_some() {
         serde_json::from_value(value).map(Line::Pair)
+    } else if value.get("table").is_some() {
+        serde_json::from_value(value).map(|cell| Line::Cell(Box::new(cell)))
     } else {
         serde_json::from_value(value).map(|line| Line::Measurement(Box::new(line)))
     };
@@ -95,12 +117,11 @@ fn parse(line: &str) -> std::result::Result<Line, (String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::tests::sample;
+    use crate::schema::sample;
 
     fn refused(text: &str) -> (String, String) {
         let error = read("file", text).unwrap_err();
-        assert!(error.is_usage());
-        (error.to_string(), error.hint().unwrap_or_default())
+        (error.to_string(), error.hint().to_owned())
     }
 
     #[test]
@@ -123,6 +144,7 @@ mod tests {
         assert!(refused("{\"a\":1}").0.contains("without a schema"));
         assert!(refused("[1,2]").0.contains("without a schema"));
         assert!(refused("{\"schema\":1,\"case\":\"x\"}").0.contains("missing field"));
+        assert!(refused("{\"schema\":1,\"table\":\"x\"}").0.contains("missing field `row`"));
         assert!(refused(&good[..good.len() - 9]).0.contains("line 1: not JSON"));
     }
 }

@@ -7,11 +7,12 @@ use super::chart::{Bars, Chart, Figure, Picture};
 use super::compare::{Comparison, Verdict};
 use super::read::Results;
 use super::text::{escape, list};
-use super::{bars, compare, dots, figures, grid, svg};
+use super::{Catalogue, bars, compare, dots, figures, grid, svg};
+use crate::schema::Host;
 
-/// The whole page for `results`, with `comparison` if two files were compared.
-pub fn page(results: &Results, comparison: Option<&Comparison>) -> String {
-    let figures = figures::all(results);
+/// The whole page for `results`, with `comparison` if two files were compared; `known` has words about cases and tables.
+pub fn page(results: &Results, comparison: Option<&Comparison>, known: &Catalogue) -> String {
+    let figures = figures::all(results, known);
     let mut html = String::new();
     let _ = write!(
         html,
@@ -50,14 +51,16 @@ fn facts(results: &Results) -> String {
         Some((_, values)) => drop(values.insert(value)),
         None => facts.push((name, BTreeSet::from([value]))),
     };
-    for line in &results.measurements {
-        let host = &line.host;
+    let all = results.measurements.iter().map(|line| (&line.host, &line.commit));
+    for (host, commit) in all.chain(results.cells.iter().map(|cell| (&cell.host, &cell.commit))) {
         let kind = if host.virtualised { "virtual" } else { "real" };
         let gigabytes = host.memory as f64 / 1e9;
         add("machine", format!("{}, {} cores ({kind}), {gigabytes:.0} GB", host.cpu, host.cores));
         add("kernel", format!("Linux {}", host.kernel));
         add("governor", host.governor.clone().unwrap_or_else(|| "not visible".into()));
-        add("commit", line.commit.clone().unwrap_or_else(|| "not recorded by the build".into()));
+        add("commit", commit.clone().unwrap_or_else(|| "not recorded by the build".into()));
+    }
+    for line in &results.measurements {
         add("cores used", format!("{} and {}", line.cpus[0], line.cpus[1]));
         add("core placement", line.placement.clone());
         for (name, value) in &line.config {
@@ -67,10 +70,15 @@ fn facts(results: &Results) -> String {
             }
         }
     }
-    let loads = results.measurements.iter().map(|line| line.host.load);
-    let most = loads.fold(0.0, f64::max);
-    let noisy = results.measurements.iter().filter(|line| line.noisy).count();
-    let invalid = results.measurements.iter().filter(|line| !line.valid).count();
+    let load = |host: &Host| host.load;
+    let loads = results.measurements.iter().map(|line| load(&line.host));
+    let most = loads.chain(results.cells.iter().map(|cell| load(&cell.host))).fold(0.0, f64::max);
+    let measured =
+        results.measurements.len() + results.cells.iter().filter(|cell| cell.source.is_none()).count();
+    let noisy = results.measurements.iter().map(|line| line.noisy);
+    let noisy = noisy.chain(results.cells.iter().map(|cell| cell.noisy)).filter(|noisy| *noisy).count();
+    let valid = results.measurements.iter().map(|line| line.valid);
+    let invalid = valid.chain(results.cells.iter().map(|cell| cell.valid)).filter(|valid| !valid).count();
     let mut html = String::from("<dl>\n");
     let _ = writeln!(html, "<dt>results</dt><dd>{}</dd>", escape(&results.name));
     for (name, values) in &facts {
@@ -79,9 +87,8 @@ fn facts(results: &Results) -> String {
     }
     let _ = writeln!(
         html,
-        "<dt>points</dt><dd>{} measured, {noisy} noisy, {invalid} without a number because the data were wrong; load of \
-         the machine up to {most:.1}</dd>\n</dl>",
-        results.measurements.len()
+        "<dt>points</dt><dd>{measured} measured, {noisy} noisy, {invalid} without a number because the data were wrong; load of \
+         the machine up to {most:.1}</dd>\n</dl>"
     );
     html
 }
@@ -143,8 +150,8 @@ fn figure_html(figure: &Figure) -> String {
             escape(&figure.command)
         );
     }
-    // Each table under its chart; what has no chart comes last.
-    let mut grids = figure.grids.iter();
+    // Each table under its chart; what has no chart comes last, and so does one table for several charts.
+    let (mut grids, each) = (figure.grids.iter(), figure.grids.len() >= figure.pictures.len());
     for picture in &figure.pictures {
         html += "<figure>\n";
         html += &match picture {
@@ -153,7 +160,9 @@ fn figure_html(figure: &Figure) -> String {
             Picture::Bars(parts) => bars::draw(parts) + &bars_legend(parts),
         };
         html += "</figure>\n";
-        html.extend(grids.next().map(grid::html));
+        if each {
+            html.extend(grids.next().map(grid::html));
+        }
     }
     html.extend(grids.map(grid::html));
     html + "</section>\n"

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Results, compare, page};
-use crate::schema::Measurement;
-use crate::schema::tests::sample;
+use super::{Catalogue, Comparison, Results, TableInfo};
+use crate::schema::{Line, Measurement, sample};
+use crate::table::{Better, Table};
 
 const FIGURES: [&str; 15] = [
     "fig-3-1",
@@ -23,6 +23,14 @@ const FIGURES: [&str; 15] = [
     "sovia-9a",
     "sovia-9b",
 ];
+
+fn page(results: &Results, comparison: Option<&Comparison>) -> String {
+    super::page(results, comparison, &Catalogue::default())
+}
+
+fn compare(old: &Results, new: &Results) -> Comparison {
+    super::compare(old, new, &Catalogue::default())
+}
 
 fn line(case: &str, unit: &str, layer: &str, series: &str, size: usize, p50: f64) -> Measurement {
     Measurement {
@@ -95,7 +103,7 @@ fn full() -> Results {
     }
     lines.push(line("single", "us", "shm", "detect <b>", 0, 5.0));
     lines[0].noisy = true;
-    Results { name: "results.jsonl".into(), measurements: lines, pairs: Vec::new() }
+    Results { name: "results.jsonl".into(), measurements: lines, ..Results::default() }
 }
 
 #[test]
@@ -274,4 +282,39 @@ fn many_single_values_stand_in_one_picture() {
     let section = section(&html, "case-rivals-latency");
     assert_eq!(section.matches("<svg class=\"chart\"").count(), 1, "{section}");
     assert!(section.contains("rival:3, 14 B") && section.contains("rival:11, 8 B"), "{section}");
+}
+
+#[test]
+fn a_table_has_its_grid_and_its_pictures() {
+    let table = Table::new("launch", BTreeMap::new());
+    let lines = [
+        table.cell("viaduct", "time", "ms", Better::Less).of(&[4.0, 4.1, 4.2]),
+        table.cell("hydra <b>", "time", "ms", Better::Less).of(&[9.0, 9.5]),
+        table.cell("ssh", "time", "ms", Better::Less).missing("there is no sshd"),
+        table.cell("Catapult", "time", "ms", Better::Less).from_paper("Millennium Sort, 4.3", 100.0),
+        table.cell("viaduct", "ranks", "", Better::Neither).one(16.0),
+    ];
+    let file: Vec<String> = lines.iter().map(Line::to_json).collect();
+    let results = super::read("results.jsonl", &file.join("\n")).unwrap();
+    let info =
+        TableInfo { name: "launch", title: "Starting", words: "How long.", command: "viaduct bench launch" };
+    let other = TableInfo { name: "empty", command: "viaduct bench empty", ..info };
+    let known = Catalogue { cases: Vec::new(), tables: vec![info, other] };
+    let html = super::page(&results, None, &known);
+    well_formed(&html);
+    let shown = section(&html, "table-launch");
+    for text in [
+        "Starting",
+        "How long.",
+        "time (ms)",
+        "4.10 <small>[4.00, 4.20]",
+        "hydra &lt;b&gt;",
+        "there is no sshd",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    assert!(shown.contains("100 (Millennium Sort, 4.3)") && shown.contains("Less is better"), "{shown}");
+    assert_eq!(shown.matches("<svg class=\"chart\"").count(), 1, "one column has several values");
+    assert!(section(&html, "table-empty").contains("viaduct bench empty"));
+    assert!(section(&page(&results, None), "table-launch").contains("The table `launch`"));
 }

@@ -176,7 +176,7 @@ fn look(layer: &str, layers_alone: bool, keys: &[Key<'_>], key: &Key<'_>) -> usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::tests::sample;
+    use crate::schema::sample;
 
     fn line(layer: &str, series: &str, size: usize, placement: &str) -> Measurement {
         let (layer, series, placement) = (layer.into(), series.into(), placement.into());

@@ -4,13 +4,12 @@
 use super::chart::{Axis, Chart, Dots, Figure, Grid, Picture};
 use super::select::{Along, MOST, curves};
 use super::text::{digits, short};
-use super::{grid, words};
-use crate::cases::Case;
+use super::{Catalogue, grid, words};
 use crate::schema::Measurement;
 
 /// The figure of one case.
-pub(crate) fn figure(case: &str, lines: &[&Measurement]) -> Figure {
-    let known = Case::find(case).ok();
+pub(crate) fn figure(case: &str, lines: &[&Measurement], catalogue: &Catalogue) -> Figure {
+    let known = catalogue.case(case);
     let mut figure = Figure {
         id: format!("case-{}", id(case)),
         title: known.map_or_else(|| format!("The case `{case}`"), |known| format!("{case}: {}", known.about)),
@@ -23,9 +22,9 @@ pub(crate) fn figure(case: &str, lines: &[&Measurement]) -> Figure {
     if case == "load" {
         // Of an open loop the tail is the point.
         let tails = percentiles(lines);
-        fill(&mut figure, &tails.iter().collect::<Vec<_>>());
+        fill(&mut figure, &tails.iter().collect::<Vec<_>>(), catalogue);
     } else {
-        fill(&mut figure, lines);
+        fill(&mut figure, lines, catalogue);
     }
     extras(&mut figure, lines);
     figure
@@ -91,7 +90,7 @@ pub(crate) fn missing(figure: &mut Figure, lines: &[&Measurement]) {
 }
 
 /// Adds pictures, tables and words for `lines`.
-pub(crate) fn fill(figure: &mut Figure, lines: &[&Measurement]) {
+pub(crate) fn fill(figure: &mut Figure, lines: &[&Measurement], known: &Catalogue) {
     let (on_axis, plain): (Vec<&Measurement>, Vec<&Measurement>) =
         lines.iter().partition(|line| line.x.is_some() && several(lines, line));
     // What is counted along x differs from axis to axis.
@@ -102,7 +101,7 @@ pub(crate) fn fill(figure: &mut Figure, lines: &[&Measurement]) {
     let groups = axes.into_iter().map(|axis| (of(axis), Along::Axis)).chain([(plain, Along::Size)]);
     for (group, along) in groups {
         for (title, part) in split(group, along) {
-            picture(figure, &title, &part, along);
+            picture(figure, &title, &part, along, known);
         }
     }
 }
@@ -154,12 +153,12 @@ fn distinct(lines: &[&Measurement], of: fn(&Measurement) -> String) -> usize {
 }
 
 /// A chart if there is something along x, else dots.
-fn picture(figure: &mut Figure, title: &str, lines: &[&Measurement], along: Along) {
+fn picture(figure: &mut Figure, title: &str, lines: &[&Measurement], along: Along, known: &Catalogue) {
     let Some(first) = lines.first() else { return };
     let unit = first.unit.clone();
     let all = curves(lines, along, |line| line.p50);
     let places = all.iter().map(|curve| curve.spots.len()).max().unwrap_or(0);
-    let lower_is_better = lower_is_better(first);
+    let lower_is_better = known.lower_is_better(first);
     if places > 1 {
         let x = if along == Along::Size { Axis::size() } else { Axis::new(first.axis.replace('_', " ")) };
         let chart = Chart { title: title.into(), x, y: Axis::new(&unit), curves: all, past: Vec::new() };
@@ -184,12 +183,6 @@ fn picture(figure: &mut Figure, title: &str, lines: &[&Measurement], along: Alon
     figure.words.push(words::tell_dots(&dots, &unit));
     figure.grids.push(grid::of_dots(&dots));
     figure.pictures.push(Picture::Dots(dots));
-}
-
-/// By the case, or by the unit if this version does not know the case.
-pub(crate) fn lower_is_better(line: &Measurement) -> bool {
-    Case::find(&line.case)
-        .map_or_else(|_| !line.unit.contains("/s") && line.unit != "%", |c| c.lower_is_better)
 }
 
 /// A name that may stand in an `id`.

@@ -6,7 +6,6 @@ use super::select::{Along, curves, usual_placement};
 use super::text::{digits, times};
 use super::thesis::{SYSTEMS, TABLE_3_1, send_overhead};
 use super::{grid, words};
-use crate::cases::logp::INTERRUPTED;
 use crate::schema::Measurement;
 
 /// LogP of one layer at one size.
@@ -17,6 +16,9 @@ struct Row<'a> {
     values: [Option<f64>; PARTS.len()],
     noisy: bool,
 }
+
+/// The receive that interrupts.
+const INTERRUPTED: &str = "Or-interrupt";
 
 /// The parts, the latency measured by itself, and the receive that interrupts.
 const PARTS: [&str; 6] = ["Os", "Or", "g", "L", "latency", INTERRUPTED];

@@ -1,7 +1,8 @@
 //! Result schema, version 1: what every Viaduct benchmark writes, one JSON object a line.
 //!
-//! Two kinds of line. A [`Measurement`] is one layer at one size in one core placement; a [`Pair`] compares two
-//! measurements of the same placement. They are told apart by the field `ratio`. Fields are only ever added within a
+//! Three kinds of line. A [`Measurement`] is one layer at one size in one core placement; a [`Pair`] compares two
+//! measurements of the same placement; a [`Cell`] is one value of a table, for whatever is not measured between two
+//! processes. The field `ratio` marks a pair, the field `table` a cell. Fields are only ever added within a
 //! version; readers ignore what they do not know. The table and the charts are drawn from the same objects.
 
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub const VERSION: u32 = 1;
 pub enum Line {
     /// A comparison (tried first: only it has a `ratio`).
     Pair(Pair),
+    /// A value of a table (only it has a `table`).
+    Cell(Box<Cell>),
     /// A measured value (boxed: it is ten times the size of a pair).
     Measurement(Box<Measurement>),
 }
@@ -143,6 +146,70 @@ pub struct Pair {
     pub noisy: bool,
 }
 
+/// One value of a table: what was measured stands in rows, its quantities in columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Always [`VERSION`].
+    pub schema: u32,
+    /// Name of the table: launch, datamation and so on.
+    pub table: String,
+    /// What was measured: a launcher, a program, a number of nodes.
+    pub row: String,
+    /// Which of its quantities this is.
+    pub column: String,
+    /// Median of the repetitions; null if there is none, for the reason in `missing` or because the result was wrong.
+    pub value: Option<f64>,
+    /// Unit of the value; empty for a plain number.
+    pub unit: String,
+    /// 95 % confidence interval of the value, where there were repetitions.
+    pub ci95: Option<[f64; 2]>,
+    /// Number of repetitions.
+    pub n: usize,
+    /// Which direction is an improvement.
+    #[serde(default)]
+    pub better: Better,
+    /// The result was checked and right. If not, no value is given.
+    #[serde(default = "yes")]
+    pub valid: bool,
+    /// The machine was disturbed.
+    #[serde(default)]
+    pub noisy: bool,
+    /// Why there is no value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// The paper that gives this value, with the place in it; it was not measured here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The machine.
+    pub host: Host,
+    /// Commit of the program, where the build knew it.
+    pub commit: Option<String>,
+    /// Settings that could change the result.
+    pub config: BTreeMap<String, String>,
+}
+
+/// Which direction of a value is an improvement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// A smaller value: times, bytes.
+    Less,
+    /// A larger value: rates.
+    More,
+    /// Neither: counts that only describe.
+    #[default]
+    Neither,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Commit that this program was built from, where the build knew it.
+pub fn commit() -> Option<String> {
+    option_env!("VIADUCT_COMMIT").map(Into::into)
+}
+
 /// Facts about the machine, the same for every line of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
@@ -162,53 +229,56 @@ pub struct Host {
     pub load: f64,
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn sample() -> Measurement {
-        Measurement {
-            schema: VERSION,
-            case: "latency".into(),
-            layer: "shm".into(),
-            provider: Some("shm".into()),
-            size: 8,
-            unit: "us".into(),
-            p50: Some(0.081),
-            ci95: Some([0.08, 0.082]),
-            n: 40,
-            launches: 10,
-            valid: true,
-            missing: None,
-            noisy: false,
-            min: Some(0.07),
-            p90: Some(0.09),
-            p99: Some(0.1),
-            p999: Some(0.2),
-            max: Some(3.0),
-            samples: 4000,
-            batch: 27,
-            ns_per_message: Some(81.0),
-            placement: "near".into(),
-            probe_ns: Some(57.0),
-            cpus: [0, 1],
-            wait: "poll".into(),
-            window: 1,
-            connections: 1,
-            series: String::new(),
-            axis: String::new(),
-            x: None,
-            extra: BTreeMap::new(),
-            by_round: BTreeMap::new(),
-            dropped: 2,
-            timer_ns: 24.0,
-            steal: 0.0,
-            gap: 0.0,
-            host: Host { kernel: "6.18".into(), cores: 2, ..Host::default() },
-            commit: None,
-            config: BTreeMap::from([("time".into(), "1".into())]),
-        }
+/// A plausible measurement, for tests of what makes or reads results.
+#[doc(hidden)]
+pub fn sample() -> Measurement {
+    Measurement {
+        schema: VERSION,
+        case: "latency".into(),
+        layer: "shm".into(),
+        provider: Some("shm".into()),
+        size: 8,
+        unit: "us".into(),
+        p50: Some(0.081),
+        ci95: Some([0.08, 0.082]),
+        n: 40,
+        launches: 10,
+        valid: true,
+        missing: None,
+        noisy: false,
+        min: Some(0.07),
+        p90: Some(0.09),
+        p99: Some(0.1),
+        p999: Some(0.2),
+        max: Some(3.0),
+        samples: 4000,
+        batch: 27,
+        ns_per_message: Some(81.0),
+        placement: "near".into(),
+        probe_ns: Some(57.0),
+        cpus: [0, 1],
+        wait: "poll".into(),
+        window: 1,
+        connections: 1,
+        series: String::new(),
+        axis: String::new(),
+        x: None,
+        extra: BTreeMap::new(),
+        by_round: BTreeMap::new(),
+        dropped: 2,
+        timer_ns: 24.0,
+        steal: 0.0,
+        gap: 0.0,
+        host: Host { kernel: "6.18".into(), cores: 2, ..Host::default() },
+        commit: None,
+        config: BTreeMap::from([("time".into(), "1".into())]),
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Table;
 
     #[test]
     fn lines_round_trip_and_are_told_apart() {
@@ -224,7 +294,8 @@ pub(crate) mod tests {
             n: 40,
             noisy: false,
         };
-        for line in [Line::Measurement(Box::new(sample())), Line::Pair(pair)] {
+        let cell = Table::new("launch", BTreeMap::new()).cell("viaduct", "time", "ms", Better::Less).one(4.0);
+        for line in [Line::Measurement(Box::new(sample())), Line::Pair(pair), cell] {
             let text = line.to_json();
             assert!(!text.contains('\n'));
             assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
