@@ -13,20 +13,20 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number below `bound`, which must not be 0. The bias is below 2^-32 for the small bounds used here.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number in `0.0..1.0`.
     #[cfg(test)]
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Puts `items` into random order.
@@ -52,8 +52,8 @@ mod tests {
     fn known_sequence() {
         // Reference values of SplitMix64 with seed 0.
         let mut rng = Rng::new(0);
-        assert_eq!(rng.next(), 0xe220_a839_7b1d_cdaf);
-        assert_eq!(rng.next(), 0x6e78_9e6a_a1b9_65f4);
+        assert_eq!(rng.next_u64(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(rng.next_u64(), 0x6e78_9e6a_a1b9_65f4);
     }
 
     #[test]
