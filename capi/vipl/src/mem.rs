@@ -149,6 +149,7 @@ fn to_model(object: &NicObject, attributes: Option<CMemAttributes>) -> Result<Me
         ptag: object.tag(a.ptag)?,
         rdma_write: a.enable_rdma_write != 0,
         rdma_read: a.enable_rdma_read != 0,
+        align: 0,
     })
 }
 

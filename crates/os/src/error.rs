@@ -75,6 +75,18 @@ pub enum OsError {
     /// A descriptor from a peer is no segment that can be trusted.
     #[error("the peer's memory segment is refused: {0}; hint: both sides must run a compatible version")]
     BadSegment(&'static str),
+    /// Memory cannot be mapped at the address that was asked for.
+    #[error(
+        "{len} bytes cannot be mapped at {addr:#x}: {why}; hint: choose a range of addresses that is free in every process"
+    )]
+    BadPlace {
+        /// The address.
+        addr: usize,
+        /// Bytes.
+        len: usize,
+        /// What stands in the way.
+        why: &'static str,
+    },
     /// A control message from a peer was cut short or carried what it may not.
     #[error("the peer's control message is refused: {0}; hint: both sides must run a compatible version")]
     BadMessage(&'static str),
@@ -149,6 +161,7 @@ impl OsError {
             | OsError::BadSegment(_)
             | OsError::BadMessage(_)
             | OsError::BadDir { .. }
+            | OsError::BadPlace { .. }
             | OsError::InUse { .. } => None,
         }
     }

@@ -4,8 +4,11 @@
 //! allocated in full (no SIGBUS when memory is short), sealed against resizing (no SIGBUS when a peer truncates), and
 //! checked by the receiver before it maps. What a segment holds is up to the layers above, and the content is
 //! never stable: a peer writes at any time, so there is no `&[u8]` here, only an address.
+//!
+//! Sparse segments, and second mappings at an address of the caller's choice, are in `place.rs`.
 
 mod memfd;
+mod place;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +25,7 @@ use crate::fdpass::close_apart;
 use crate::fork::{self, Registration};
 use crate::point::point;
 pub use memfd::page_size;
-use memfd::{allocate, check, map, memfd, prot};
+use memfd::{Holes, allocate, check, map, memfd, prot};
 
 /// How a peer's segment is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +49,10 @@ pub struct Segment {
     fd: Option<Arc<OwnedFd>>,
     child: Mutex<InChild>,
     generation: u32,
-    _charge: Option<Charge>,
+    /// Pages are there once they were touched.
+    sparse: bool,
+    /// Shared by all mappings of the memory: it is in use until the last is gone.
+    charge: Option<Arc<Charge>>,
 }
 
 // SAFETY: the mapping stays where it is whichever thread uses the value, and only an address is handed out.
@@ -76,7 +82,7 @@ impl Segment {
     /// # Errors
     /// [`OsError::BadSegment`] if it is not a memfd of ordinary pages, not sealed, empty, longer than `max_len`, not whole pages or sparse.
     pub fn open(fd: OwnedFd, access: Access, max_len: usize) -> Result<Segment, OsError> {
-        let len = match check(fd.as_fd(), max_len) {
+        let len = match check(fd.as_fd(), max_len, Holes::Refused) {
             Ok(len) => len,
             Err(e) => {
                 close_apart(vec![fd]);
@@ -84,11 +90,8 @@ impl Segment {
             }
         };
         point("segment.checked");
-        let addr = map(&fd, len, access).map_err(|e| match e {
-            Errno::PERM | Errno::ACCESS => OsError::BadSegment("it may only be read"),
-            e => OsError::sys("mmap", e),
-        })?;
-        Segment::finish(addr, len, access, fd, None)
+        let addr = map(&fd, len, access, None).map_err(not_mapped)?;
+        Segment::finish(addr, len, access, Arc::new(fd), None)
     }
 
     /// Whether a peer's descriptor is of memory at all, and so harmless to close. [`open`](Self::open) checks the rest.
@@ -151,6 +154,16 @@ impl Segment {
         Ok(())
     }
 
+    /// Makes sure that a forked child finds memory at the address: [private](Self::private_in_child), unless it was said
+    /// what the child gets.
+    ///
+    /// # Errors
+    /// As [`private_in_child`](Self::private_in_child).
+    pub fn keep_in_child(&self) -> Result<(), OsError> {
+        let gone = matches!(*self.child(), InChild::Gone);
+        if gone { self.private_in_child() } else { Ok(()) }
+    }
+
     /// From now on a forked child shares the memory. For tests and for children that stay part of the protocol.
     ///
     /// # Errors
@@ -162,9 +175,7 @@ impl Segment {
     }
 
     fn make(name: &str, len: usize, budget: &Budget, read_only: bool) -> Result<Segment, OsError> {
-        let page = page_size();
-        let len = len.max(1).checked_next_multiple_of(page).filter(|&len| len <= isize::MAX as usize);
-        let len = len.ok_or(OsError::BadSegment("its length does not fit the address space"))?;
+        let len = whole_pages(len)?;
         let charge = budget.charge(len as u64)?;
         check_available(len as u64)?;
         let fd = memfd(name)?;
@@ -175,8 +186,8 @@ impl Segment {
         let seal = |seals| fcntl_add_seals(&fd, seals).map_err(|e| OsError::sys("fcntl(F_ADD_SEALS)", e));
         seal(SealFlags::SHRINK | SealFlags::GROW)?;
         // Our own mapping must exist before the seal that forbids new writable ones.
-        let addr = map(&fd, len, Access::ReadWrite).map_err(|e| OsError::sys("mmap", e))?;
-        let segment = Segment::finish(addr, len, Access::ReadWrite, fd, Some(charge))?;
+        let addr = map(&fd, len, Access::ReadWrite, None).map_err(|e| OsError::sys("mmap", e))?;
+        let segment = Segment::finish(addr, len, Access::ReadWrite, Arc::new(fd), Some(Arc::new(charge)))?;
         let last = if read_only { SealFlags::FUTURE_WRITE | SealFlags::SEAL } else { SealFlags::SEAL };
         let fd = segment.fd.as_ref().expect("it was just put there");
         fcntl_add_seals(fd, last).map_err(|e| OsError::sys("fcntl(F_ADD_SEALS)", e))?;
@@ -188,17 +199,18 @@ impl Segment {
         addr: NonNull<u8>,
         len: usize,
         access: Access,
-        fd: OwnedFd,
-        charge: Option<Charge>,
+        fd: Arc<OwnedFd>,
+        charge: Option<Arc<Charge>>,
     ) -> Result<Segment, OsError> {
         let segment = Segment {
             addr,
             len,
             access,
-            fd: Some(Arc::new(fd)),
+            fd: Some(fd),
             child: Mutex::new(InChild::Gone),
             generation: fork::generation(),
-            _charge: charge,
+            sparse: false,
+            charge,
         };
         segment.advise(Advice::LinuxDontFork)?; // on error the half-made segment unmaps itself
         Ok(segment)
@@ -228,6 +240,20 @@ impl Drop for Segment {
             // kernel left it out the address may belong to another mapping by now: `gone` excludes that.
             let _ = unsafe { munmap(self.addr.as_ptr().cast(), self.len) };
         }
+    }
+}
+
+/// A length in whole pages, at least one, that fits the address space.
+fn whole_pages(len: usize) -> Result<usize, OsError> {
+    let len = len.max(1).checked_next_multiple_of(page_size()).filter(|&len| len <= isize::MAX as usize);
+    len.ok_or(OsError::BadSegment("its length does not fit the address space"))
+}
+
+/// Why a segment could not be mapped.
+fn not_mapped(error: Errno) -> OsError {
+    match error {
+        Errno::PERM | Errno::ACCESS => OsError::BadSegment("it may only be read"),
+        e => OsError::sys("mmap", e),
     }
 }
 

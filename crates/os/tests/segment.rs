@@ -149,3 +149,87 @@ fn names_may_be_anything() {
         assert!(segment.fd().is_some_and(|fd| rustix::fs::fstat(fd.as_fd()).is_ok()));
     }
 }
+
+fn resident(segment: &Segment) -> u64 {
+    rustix::fs::fstat(segment.fd().unwrap()).unwrap().st_blocks as u64 * 512
+}
+
+#[test]
+fn a_sparse_segment_takes_memory_where_it_is_touched() {
+    // More than any machine has.
+    let ours = Segment::create_sparse("test", 1 << 42).unwrap();
+    assert!(ours.is_sparse() && resident(&ours) == 0);
+    let far = (1 << 41) + 12_345;
+    write(&ours, far, 7);
+    assert!((1..1 << 22).contains(&resident(&ours)));
+    assert_eq!(ftruncate(ours.fd().unwrap(), 0), Err(Errno::PERM));
+    let fd = || ours.dup_fd().unwrap();
+    assert!(matches!(Segment::open(fd(), Access::ReadWrite, usize::MAX), Err(OsError::BadSegment(_))));
+    assert!(Segment::open_sparse(fd(), Access::ReadWrite, 1 << 41).is_err(), "longer than what is accepted");
+    let theirs = Segment::open_sparse(fd(), Access::ReadWrite, 1 << 42).unwrap();
+    assert!(theirs.is_sparse() && read(&theirs, far) == 7);
+}
+
+#[test]
+fn what_no_peer_may_send_is_refused_as_a_sparse_segment_too() {
+    let page = page_size() as u64;
+    let refused = |fd: OwnedFd| Segment::open_sparse(fd, Access::ReadOnly, MAX).is_err();
+    assert!(refused(sealed(page, true, SealFlags::empty())) && refused(sealed(0, false, all())));
+    assert!(refused(sealed(page, false, SealFlags::GROW | SealFlags::SEAL)), "can shrink");
+    assert!(refused(sealed(page / 2, false, all())) && refused(rustix::pipe::pipe().unwrap().0));
+    assert!(!refused(sealed(page, false, all())));
+}
+
+#[test]
+fn pages_of_a_sparse_segment_are_given_back() {
+    let (page, all) = (page_size(), 8 * page_size());
+    let ours = Segment::create_sparse("test", all).unwrap();
+    (0..8).for_each(|n| write(&ours, n * page, n as u8 + 1));
+    let alias = ours.map_again(Access::ReadOnly).unwrap();
+    ours.punch(2 * page..5 * page).unwrap();
+    ours.punch(page..page).unwrap();
+    // Before they are looked at: a look at a hole fills it.
+    assert!(resident(&ours) < all as u64);
+    let left: Vec<u8> = (0..8).map(|n| read(&alias, n * page)).collect();
+    assert_eq!(left, [1, 2, 0, 0, 0, 6, 7, 8]);
+    for range in [1..page, 0..all + page, all..all + page, page..page + 1] {
+        assert!(matches!(ours.punch(range), Err(OsError::BadSegment(_))));
+    }
+    let full = Segment::create("test", all, &Budget::new(SMALL)).unwrap();
+    assert!(matches!(full.punch(0..page), Err(OsError::BadSegment(_))), "it stays allocated in full");
+}
+
+#[test]
+fn a_second_mapping_lies_where_the_caller_wants_it() {
+    let budget = Budget::new(SMALL);
+    let ours = Segment::create("test", 4 * page_size(), &budget).unwrap();
+    // A range that was free a moment ago: another thread may have taken it since, and then the next one is tried.
+    let alias = (0..100).find_map(|_| {
+        let free = ours.map_again(Access::ReadWrite).unwrap().as_ptr() as usize;
+        ours.map_at(free, Access::ReadWrite).ok().inspect(|alias| assert_eq!(alias.as_ptr() as usize, free))
+    });
+    let alias = alias.expect("one of a hundred free ranges");
+    write(&alias, 5, 9);
+    assert_eq!(read(&ours, 5), 9);
+    let taken = alias.as_ptr() as usize;
+    for addr in [taken, taken + page_size(), taken + 1, 0] {
+        let refused = ours.map_at(addr, Access::ReadWrite).unwrap_err();
+        assert!(matches!(refused, OsError::BadPlace { .. }), "{refused}");
+    }
+    assert_eq!(read(&alias, 5), 9, "nothing was replaced");
+    drop(ours);
+    assert_eq!((budget.used(), read(&alias, 5)), (alias.len() as u64, 9), "in use as long as one mapping is");
+    drop(alias);
+    assert_eq!(budget.used(), 0);
+}
+
+#[test]
+fn memory_that_may_only_be_read_stays_so_in_another_mapping() {
+    let ours = Segment::create_read_only_for_peers("test", 1, &Budget::new(SMALL)).unwrap();
+    assert!(matches!(ours.map_again(Access::ReadWrite), Err(OsError::BadSegment(_))));
+    let mut alias = ours.map_again(Access::ReadOnly).unwrap();
+    write(&ours, 0, 4);
+    alias.drop_fd();
+    assert_eq!(read(&alias, 0), 4);
+    assert!(alias.map_again(Access::ReadOnly).is_err() && ours.map_again(Access::ReadOnly).is_ok());
+}

@@ -26,6 +26,7 @@ pub mod config;
 #[cfg(any(feature = "fuzzing", all(test, not(loom))))]
 #[doc(hidden)]
 pub mod fuzz;
+mod heap;
 pub mod loopback;
 pub mod ofi;
 mod parties;

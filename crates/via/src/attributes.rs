@@ -173,16 +173,30 @@ pub struct MemAttributes {
     pub rdma_write: bool,
     /// Whether peers may read it (and use atomics on it, given both rights).
     pub rdma_read: bool,
+    /// What its first address is a multiple of: a power of two, [`MemAttributes::MOST_ALIGNED`] at most. [`Nic::alloc`] sees
+    /// to it, and memory of the caller's has to be so. 0 asks for nothing: what is allocated lies at a cache line or a page.
+    ///
+    /// [`Nic::alloc`]: crate::Nic::alloc
+    pub align: usize,
 }
 
 impl MemAttributes {
     /// A region without remote access.
     pub fn local(ptag: ProtectionTag) -> MemAttributes {
-        MemAttributes { ptag, rdma_write: false, rdma_read: false }
+        MemAttributes { ptag, rdma_write: false, rdma_read: false, align: 0 }
     }
 
     /// A region that peers may read, write and use atomics on.
     pub fn remote(ptag: ProtectionTag) -> MemAttributes {
-        MemAttributes { ptag, rdma_write: true, rdma_read: true }
+        MemAttributes { ptag, rdma_write: true, rdma_read: true, align: 0 }
+    }
+
+    /// The largest alignment that can be asked for.
+    pub const MOST_ALIGNED: usize = 2 << 20;
+
+    /// Asks for an alignment, such as 4096 for memory that is read from and written to files past the cache (`O_DIRECT`).
+    pub fn aligned(mut self, align: usize) -> MemAttributes {
+        self.align = align;
+        self
     }
 }

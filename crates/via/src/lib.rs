@@ -66,6 +66,7 @@ mod queue;
 mod queues;
 #[allow(unsafe_code)]
 pub mod raw;
+mod registering;
 mod shared;
 mod sleepers;
 mod srq;

@@ -13,18 +13,16 @@ use std::time::Duration;
 use viaduct_os::fork;
 use viaduct_os::wait::{WaitConfig, WaitPolicy};
 
-use crate::attributes::{MemAttributes, NicAttributes, Reach, RemoteAttributes, ViAttributes};
-use crate::buffer::{Buffer, Region};
+use crate::attributes::{NicAttributes, Reach, RemoteAttributes, ViAttributes};
 use crate::connect::{Forgotten, Listening};
-use crate::counters::{Counter, CounterSlot};
+use crate::counters::CounterSlot;
 use crate::cq::CqCore;
 use crate::error::Error;
 use crate::event::{ErrorEvent, ErrorHandler, ErrorSink};
 use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
-use crate::memory::{MemHandle, MemTable, RegionInfo, Retired};
+use crate::memory::{MemTable, Retired};
 use crate::post::Ends;
 use crate::provider::{Provider, Signal, Sleeper};
-use crate::raw::RawMemory;
 use crate::srq::SrqCore;
 use crate::vi::{ViCore, ViState};
 
@@ -65,7 +63,7 @@ pub struct Nic {
     drain: Duration,
     /// Which receives have to end inside their region when they are posted.
     pub(crate) receive_ends: Ends,
-    retired: Arc<Retired>,
+    pub(crate) retired: Arc<Retired>,
     generation: u32,
 }
 
@@ -190,67 +188,6 @@ impl Nic {
             return Err(Error::InUse("the protection tag"));
         }
         self.tags.remove(tag.0);
-        Ok(())
-    }
-
-    /// Makes memory that peers of this host reach directly, registered with the given rights.
-    pub fn alloc(&mut self, len: usize, attributes: MemAttributes) -> Result<Buffer, Error> {
-        self.check_region(len, attributes)?;
-        let shared = self.provider.allocate(len)?;
-        let locator = shared.locator;
-        self.register_memory(shared.memory, attributes, locator)
-    }
-
-    /// Registers memory of the caller's.
-    pub fn register(&mut self, bytes: Vec<u8>, attributes: MemAttributes) -> Result<Buffer, Error> {
-        self.check_region(bytes.len(), attributes)?;
-        self.register_memory(RawMemory::from_heap(bytes), attributes, None)
-    }
-
-    /// Registers memory made by an unsafe constructor of [`RawMemory`].
-    pub fn register_raw(&mut self, memory: RawMemory, attributes: MemAttributes) -> Result<Buffer, Error> {
-        self.check_region(memory.len(), attributes)?;
-        self.register_memory(memory, attributes, None)
-    }
-
-    /// Withdraws a region and gives heap memory back. Dropping the last buffer of a region withdraws it too, a
-    /// little later.
-    pub fn deregister(&mut self, buffer: Buffer) -> Result<Option<Vec<u8>>, Error> {
-        self.check_fork()?;
-        // The number alone could be that of another NIC's region.
-        if !buffer.belongs_to(&self.retired) {
-            return Err(Error::InvalidHandle("memory region"));
-        }
-        let (handle, memory) = buffer.into_memory().map_err(|_| Error::InUse("the memory region"))?;
-        self.withdraw(handle);
-        Ok(memory.into_heap().ok())
-    }
-
-    /// Where a region lies, with its tag and rights.
-    #[inline]
-    pub fn region(&self, handle: MemHandle) -> Option<&RegionInfo> {
-        self.mem.get(handle)
-    }
-
-    /// A number that changes when a region is withdrawn or gets other rights, and is never that of another NIC: as long as
-    /// it stays the same, so does what was found out about regions. Never 0.
-    #[inline]
-    pub fn regions_stamp(&self) -> u64 {
-        self.mem.stamp()
-    }
-
-    /// Tag and rights of a region.
-    pub fn query_mem(&self, handle: MemHandle) -> Result<MemAttributes, Error> {
-        Ok(self.mem.get(handle).ok_or(Error::InvalidHandle("memory region"))?.attributes)
-    }
-
-    /// Changes tag and rights of a region.
-    pub fn set_mem_attributes(&mut self, handle: MemHandle, attributes: MemAttributes) -> Result<(), Error> {
-        self.check_ptag(attributes.ptag)?;
-        let info = self.mem.get_mut(handle).ok_or(Error::InvalidHandle("memory region"))?;
-        let changed = RegionInfo { attributes, ..*info };
-        self.provider.publish(handle, &changed)?;
-        *info = changed;
         Ok(())
     }
 
@@ -390,27 +327,12 @@ impl Nic {
         if self.is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    fn check_ptag(&self, tag: ProtectionTag) -> Result<(), Error> {
+    pub(crate) fn check_ptag(&self, tag: ProtectionTag) -> Result<(), Error> {
         self.check_fork()?;
         if tag == ProtectionTag::ANY {
             return Ok(());
         }
         self.tags.get(tag.0).copied().ok_or(Error::InvalidPtag)
-    }
-
-    fn check_region(&mut self, len: usize, attributes: MemAttributes) -> Result<(), Error> {
-        self.check_ptag(attributes.ptag)?;
-        self.collect_retired();
-        if len == 0 {
-            return Err(Error::InvalidParameter("a region has at least one byte"));
-        }
-        if len as u64 > self.attributes.max_register_block_bytes {
-            return Err(Error::Limit {
-                what: "bytes in a region",
-                limit: self.attributes.max_register_block_bytes,
-            });
-        }
-        limit("memory regions", self.mem.len(), self.attributes.max_register_regions)
     }
 
     fn check_cq_entries(&self, entries: usize) -> Result<(), Error> {
@@ -451,36 +373,6 @@ impl Nic {
         }
         Ok(())
     }
-
-    fn register_memory(
-        &mut self,
-        memory: RawMemory,
-        attributes: MemAttributes,
-        locator: Option<crate::raw::Locator>,
-    ) -> Result<Buffer, Error> {
-        let info = RegionInfo { base: memory.ptr() as u64, len: memory.len() as u64, attributes, locator };
-        let handle = self.mem.insert(info)?;
-        if let Err(e) = self.provider.publish(handle, &info) {
-            self.mem.remove(handle);
-            return Err(e);
-        }
-        self.counters.add(Counter::Regions, 1);
-        Ok(Buffer::new(Region::registered(memory, handle, self.retired.clone())))
-    }
-
-    fn withdraw(&mut self, handle: MemHandle) {
-        if self.mem.remove(handle).is_some() {
-            self.provider.withdraw(handle);
-        }
-    }
-
-    /// Withdraws the regions whose buffers were dropped, and frees their memory.
-    pub(crate) fn collect_retired(&mut self) {
-        for (handle, memory) in self.retired.take() {
-            self.withdraw(handle);
-            drop(memory);
-        }
-    }
 }
 
 impl Drop for Nic {
@@ -508,6 +400,6 @@ impl Drop for Nic {
     }
 }
 
-fn limit(what: &'static str, used: usize, limit: usize) -> Result<(), Error> {
+pub(crate) fn limit(what: &'static str, used: usize, limit: usize) -> Result<(), Error> {
     if used < limit { Ok(()) } else { Err(Error::Limit { what, limit: limit as u64 }) }
 }

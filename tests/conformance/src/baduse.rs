@@ -1,8 +1,10 @@
 //! The bad twin of every call: handles that were destroyed, belong to another NIC or were made up; wrong states, wrong
 //! queues, wrong numbers. Each is refused by an error, and nothing has changed afterwards.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use viaduct_os::segment::{Access, Segment};
 use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
 use viaduct_via::handle::RawHandle;
 use viaduct_via::{
@@ -103,12 +105,14 @@ pub fn unknown_tags_and_regions(mut w: World) {
     w.a.destroy_ptag(gone).unwrap();
     let (theirs, own) = (w.b.tag, w.a.buffer(8));
     let vi = w.a.vi(ReliableDelivery);
+    let segment = Arc::new(Segment::create_sparse("test", 4096).unwrap());
     for tag in [gone, theirs, ProtectionTag::from_raw(MADE_UP)] {
         assert!(unknown(w.a.destroy_ptag(tag)));
         assert!(unknown(w.a.alloc(8, MemAttributes::local(tag))));
         assert!(unknown(w.a.register(vec![0; 8], MemAttributes::local(tag))));
         let raw = viaduct_via::raw::RawMemory::from_heap(vec![0; 8]);
         assert!(unknown(w.a.register_raw(raw, MemAttributes::local(tag))));
+        assert!(unknown(w.a.register_segment(&segment, 0..8, MemAttributes::local(tag))));
         assert!(unknown(w.a.set_mem_attributes(own.handle(), MemAttributes::local(tag))));
         assert!(unknown(w.a.create_vi(ViAttributes::new(tag))));
         assert!(unknown(w.a.set_vi_attributes(vi, ViAttributes::new(tag))));
@@ -125,6 +129,24 @@ pub fn unknown_tags_and_regions(mut w: World) {
     }
     assert!(unknown(w.a.deregister(their)));
     assert!(unknown(w.a.deregister(Buffer::from(vec![0; 8]))));
+}
+
+/// Segments and ranges that cannot be registered.
+pub fn wrong_segments(mut w: World) {
+    let good = MemAttributes::local(w.a.tag);
+    let segment = Arc::new(Segment::create_sparse("test", 8192).unwrap());
+    let invalid = |r: Result<Buffer, Error>| matches!(r, Err(Error::InvalidParameter(_)));
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is tried")]
+    for range in [0..8193, 8193..8194, 5..5, 9000..100, usize::MAX..3] {
+        assert!(invalid(w.a.register_segment(&segment, range.clone(), good)), "{range:?}");
+    }
+    let read_only = Arc::new(segment.map_again(Access::ReadOnly).unwrap());
+    assert!(invalid(w.a.register_segment(&read_only, 0..8, good)));
+    let mut without = segment.map_again(Access::ReadWrite).unwrap();
+    without.drop_fd();
+    assert!(invalid(w.a.register_segment(&Arc::new(without), 0..8, good)));
+    assert!(w.a.register_segment(&segment, 8191..8192, good).is_ok());
+    assert_eq!(Arc::strong_count(&read_only), 1, "what was refused is not kept");
 }
 
 /// Listeners that are not there, and requests that belong to another NIC.

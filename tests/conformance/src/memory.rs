@@ -1,7 +1,11 @@
 //! Memory: made by the NIC, registered from the heap, used without telling it, in any number, and given back.
 
+use std::sync::Arc;
+
+use viaduct_os::budget::Budget;
+use viaduct_os::segment::{Access, Segment};
 use viaduct_via::Reliability::ReliableDelivery;
-use viaduct_via::{Buffer, Counter, Descriptor, Error, MemAttributes, MemHandle, Status};
+use viaduct_via::{Buffer, Counter, Descriptor, Error, MemAttributes, MemHandle, Reach, Status};
 
 use crate::pattern::{assert_same, bytes};
 use crate::world::World;
@@ -218,4 +222,144 @@ pub fn regions_have_limits(mut w: World) {
     w.a.destroy_ptag(gone).unwrap();
     assert!(matches!(w.a.alloc(8, MemAttributes::local(gone)), Err(Error::InvalidPtag)));
     assert!(matches!(w.a.register(vec![1], MemAttributes::local(gone)), Err(Error::InvalidPtag)));
+}
+
+/// Bytes of a segment, past the NIC.
+fn seen(segment: &Segment, at: usize, len: usize) -> Vec<u8> {
+    assert!(at + len <= segment.len());
+    // SAFETY: inside the mapping, and no write is under way.
+    (0..len).map(|n| unsafe { segment.as_ptr().add(at + n).read_volatile() }).collect()
+}
+
+/// A part of a segment, full or sparse and wherever it is mapped, is memory that peers write, read and change in place.
+pub fn a_segment_of_the_program_is_reached_by_peers(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    let direct = w.a.query_vi(va).unwrap().reach == Some(Reach::Direct);
+    let elsewhere =
+        |c: &viaduct_via::CounterSlot| c.read(Counter::KernelCopies) + c.read(Counter::HelperCopies);
+    let full = Segment::create("test", 1 << 20, &Budget::new(4 << 20)).unwrap();
+    let sparse = Segment::create_sparse("test", 1 << 36).unwrap();
+    for segment in [full, sparse] {
+        // Registered is a second mapping, at an address that this test chooses; looked at is the first.
+        let placed = (0..100).find_map(|_| {
+            let free = segment.map_again(Access::ReadWrite).unwrap().as_ptr() as usize;
+            segment.map_at(free, Access::ReadWrite).ok()
+        });
+        let placed = Arc::new(placed.expect("one of a hundred free ranges"));
+        let start = segment.len() - 300_000;
+        let range = start..segment.len() - 40_000;
+        let len = range.len();
+        let remote = MemAttributes::remote(w.b.tag);
+        let region = w.b.register_segment(&placed, range, remote).unwrap();
+        assert_eq!((region.len(), region.remote(0).addr), (len, placed.as_ptr() as u64 + start as u64));
+        let message = bytes(segment.len() as u64, 100_000);
+        let before = elsewhere(w.a.counters());
+        let source = w.a.message(&message);
+        w.a.post_send(va, Descriptor::rdma_write(source, region.remote(50_001))).unwrap();
+        assert_eq!(w.sent(va).status, Status::Success);
+        assert_same(&seen(&segment, start + 50_001, message.len()), &message);
+        let target = w.a.buffer(message.len());
+        w.a.post_send(va, Descriptor::rdma_read(target, region.remote(50_001))).unwrap();
+        let read = w.sent(va);
+        assert_eq!(read.status, Status::Success);
+        assert_same(&read.descriptor.into_buffer().to_vec(message.len()), &message);
+        let old = w.a.buffer(8);
+        w.a.post_send(va, Descriptor::fetch_add(old, region.remote(8), 5)).unwrap();
+        assert_eq!(w.sent(va).status, Status::Success);
+        assert_eq!(seen(&segment, start + 8, 8), 5u64.to_ne_bytes());
+        assert!(!direct || elsewhere(w.a.counters()) == before, "the peer's memory is mapped");
+        // Received into, and sent from.
+        let (head, tail) = region.split_at(200_000);
+        w.b.post_recv(vb, Descriptor::recv(head)).unwrap();
+        w.a.send(va, &message);
+        assert_eq!(w.received(vb).status, Status::Success);
+        assert_eq!(w.sent(va).status, Status::Success);
+        assert_same(&seen(&segment, start, message.len()), &message);
+        w.a.post_recvs(va, 1, tail.len());
+        let expected = tail.to_vec(tail.len());
+        w.b.post_send(vb, Descriptor::send(tail)).unwrap();
+        let got = w.next(crate::world::Side::A, va, viaduct_via::Queue::Receive);
+        assert_same(&got.data(), &expected);
+        drop(w.next(crate::world::Side::B, vb, viaduct_via::Queue::Send));
+    }
+}
+
+/// Several NICs register the same bytes, and ranges that overlap: each writes into the memory of all.
+pub fn one_segment_of_several_nics(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    let segment = Arc::new(Segment::create("test", 64 << 10, &Budget::new(1 << 20)).unwrap());
+    let attributes = MemAttributes::local(w.a.tag);
+    let ours = w.a.register_segment(&segment, 0..64 << 10, attributes).unwrap();
+    let (local, remote) = (MemAttributes::local(w.b.tag), MemAttributes::remote(w.b.tag));
+    let theirs = w.b.register_segment(&segment, 4096..32 << 10, remote).unwrap();
+    let inner = w.b.register_segment(&segment, 8192..8200, local).unwrap();
+    assert_ne!(theirs.handle(), inner.handle());
+    let (mut low, high) = ours.split_at(32 << 10);
+    low.write(4096, b"shared by all");
+    assert_eq!(theirs.to_vec(13), b"shared by all");
+    // From one part of the memory to another.
+    w.a.post_send(va, Descriptor::rdma_write(low, theirs.remote(0))).unwrap();
+    let failed = w.sent(va);
+    assert_eq!(failed.status, Status::RdmaProtectionError, "longer than the region");
+    w.until("the end", |w| (w.b.state(vb) == viaduct_via::ViState::Error).then_some(()));
+    w.a.retire(va);
+    w.b.retire(vb);
+    let (va, _vb) = w.pair(ReliableDelivery);
+    let (mut word, _) = high.split_at(8);
+    word.write(0, &7u64.to_ne_bytes());
+    w.a.post_send(va, Descriptor::rdma_write(word, theirs.remote(4096))).unwrap();
+    assert_eq!(w.sent(va).status, Status::Success);
+    assert_eq!(inner.to_vec(8), 7u64.to_ne_bytes());
+}
+
+/// A segment is kept by its regions, and is the program's again when they are gone.
+pub fn a_segment_goes_with_its_last_region(mut w: World) {
+    let segment = Arc::new(Segment::create_sparse("test", 1 << 20).unwrap());
+    let before = Arc::strong_count(&segment);
+    for round in 0..50 {
+        let remote = MemAttributes::remote(w.a.tag);
+        let first = w.a.register_segment(&segment, 0..4096, remote).unwrap();
+        let mut second = w.a.register_segment(&segment, 100..200, remote).unwrap();
+        second.write(0, &[round; 100]);
+        assert!(Arc::strong_count(&segment) > before);
+        assert!(w.a.deregister(first).unwrap().is_none());
+        assert_eq!(second.to_vec(100), [round; 100]);
+        drop(second);
+        drop(w.a.buffer(8)); // collects what was dropped
+    }
+    assert_eq!(Arc::strong_count(&segment), before);
+    // Also one that outlives its NIC.
+    let local = MemAttributes::local(w.a.tag);
+    let kept = w.a.register_segment(&segment, 0..10, local).unwrap();
+    drop(w);
+    assert_eq!(kept.to_vec(1), [0]);
+    drop(kept);
+    assert_eq!(Arc::strong_count(&segment), before);
+}
+
+/// Memory lies at a multiple of what was asked for; memory of the program's has to.
+pub fn memory_is_aligned_as_asked(mut w: World) {
+    let local = MemAttributes::local(w.a.tag);
+    let mut all = Vec::new();
+    for align in [1usize, 8, 512, 4096, 65_536, 2 << 20] {
+        for len in [1usize, 100, 4096, 70_000] {
+            let buffer = w.a.alloc(len, local.aligned(align)).unwrap();
+            assert!(buffer.remote(0).addr.is_multiple_of(align as u64), "{len} bytes at {align}");
+            assert_eq!(w.a.query_mem(buffer.handle()).unwrap().align, align);
+            all.push(buffer);
+        }
+    }
+    let heap = |w: &mut World, align| w.a.register(vec![1; 3 << 20], local.aligned(align));
+    assert!(heap(&mut w, 1).is_ok());
+    let segment = Arc::new(Segment::create_sparse("test", 1 << 20).unwrap());
+    assert!(w.a.register_segment(&segment, 4096..5000, local.aligned(4096)).is_ok());
+    let odd = w.a.register_segment(&segment, 512..5000, local.aligned(4096));
+    assert!(matches!(odd, Err(Error::InvalidParameter(_))));
+    let fine = w.a.register_segment(&segment, 512..5000, local).unwrap();
+    assert!(w.a.set_mem_attributes(fine.handle(), local.aligned(512)).is_ok());
+    let refused = w.a.set_mem_attributes(fine.handle(), local.aligned(1024));
+    assert!(matches!(refused, Err(Error::InvalidParameter(_))));
+    for wrong in [3, 4095, 4 << 20, usize::MAX] {
+        assert!(matches!(w.a.alloc(8, local.aligned(wrong)), Err(Error::InvalidParameter(_))), "{wrong}");
+    }
 }

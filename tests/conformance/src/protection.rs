@@ -41,7 +41,8 @@ const NO: Status = Status::RdmaProtectionError;
 /// The rights of the region decide, each for its own operations.
 pub fn a_region_grants_rights(mut w: World) {
     for (write, read) in [(false, false), (true, false), (false, true), (true, true)] {
-        let attributes = MemAttributes { ptag: w.b.tag, rdma_write: write, rdma_read: read };
+        let attributes =
+            MemAttributes { rdma_write: write, rdma_read: read, ..MemAttributes::local(w.b.tag) };
         for heap in [false, true] {
             let region =
                 if heap { w.b.register(vec![0; 64], attributes) } else { w.b.alloc(64, attributes) }.unwrap();
@@ -242,7 +243,7 @@ pub fn rights_change(mut w: World) {
     w.b.set_mem_attributes(place.handle, closed).unwrap();
     assert_eq!(w.b.query_mem(place.handle).unwrap(), closed);
     assert_eq!(attempts(&mut w, place, 8), [NO, NO, NO]);
-    let read_only = MemAttributes { ptag: w.b.tag, rdma_write: false, rdma_read: true };
+    let read_only = MemAttributes { rdma_read: true, ..MemAttributes::local(w.b.tag) };
     w.b.set_mem_attributes(place.handle, read_only).unwrap();
     assert_eq!(attempts(&mut w, place, 8), [NO, OK, NO]);
     let other = w.b.create_ptag().unwrap();

@@ -85,7 +85,8 @@ macro_rules! suite {
             $crate::topic! { $world, memory, 180,
                 every_kind_of_memory_works heap_memory_comes_back made_memory_is_fresh pieces_of_a_region
                 thousands_of_regions regions_come_and_go dropping_while_a_peer_writes buffers_outlive_their_nic
-                regions_have_limits
+                regions_have_limits a_segment_of_the_program_is_reached_by_peers one_segment_of_several_nics
+                a_segment_goes_with_its_last_region memory_is_aligned_as_asked
             }
             $crate::topic! { $world, srq, 180,
                 vis_draw_from_one_store a_store_with_a_completion_queue an_empty_store_is_an_empty_queue
@@ -97,7 +98,7 @@ macro_rules! suite {
                 unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch receiving_in_batches
             }
             $crate::topic! { $world, baduse, 180,
-                unknown_vis unknown_queues unknown_tags_and_regions unknown_listeners_and_requests wrong_states
+                unknown_vis unknown_queues unknown_tags_and_regions wrong_segments unknown_listeners_and_requests wrong_states
                 wrong_descriptors wrong_numbers ranges_outside_buffers_panic a_forked_child_is_refused
                 arming_out_of_turn
             }

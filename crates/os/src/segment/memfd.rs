@@ -3,6 +3,7 @@
 //! Split from the type so that the rule for a peer's descriptor (notes on reliability, section 4, rule 1) stands in one
 //! place, [`check`]. Nothing here owns a mapping.
 
+use std::ffi::c_void;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
@@ -10,7 +11,7 @@ use std::sync::OnceLock;
 use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::fs::{fallocate, fcntl_get_seals, fstat, fstatfs, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::Access;
 use crate::error::OsError;
@@ -51,8 +52,17 @@ pub(super) fn is_plain_memory(fd: BorrowedFd<'_>) -> bool {
     fstatfs(fd).is_ok_and(|s| s.f_type == 0x0102_1994)
 }
 
+/// Whether a peer's memory may have pages that were never allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holes {
+    /// They are given at the first touch, and that may fail for want of memory.
+    Allowed,
+    /// All pages are there.
+    Refused,
+}
+
 /// Checks a peer's descriptor; its length if the peer cannot make a mapping of it fault.
-pub(super) fn check(fd: BorrowedFd<'_>, max_len: usize) -> Result<usize, OsError> {
+pub(super) fn check(fd: BorrowedFd<'_>, max_len: usize, holes: Holes) -> Result<usize, OsError> {
     let need = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let seals = fcntl_get_seals(fd).map_err(|_| OsError::BadSegment("it is no memfd"))?;
     if !seals.contains(need) {
@@ -74,7 +84,7 @@ pub(super) fn check(fd: BorrowedFd<'_>, max_len: usize) -> Result<usize, OsError
         return Err(OsError::BadSegment("its length is not whole pages"));
     }
     let blocks = u64::try_from(stat.st_blocks).unwrap_or(0);
-    if blocks.saturating_mul(512) < len as u64 {
+    if holes == Holes::Refused && blocks.saturating_mul(512) < len as u64 {
         return Err(OsError::BadSegment("its memory is not allocated in full"));
     }
     Ok(len)
@@ -88,9 +98,19 @@ pub(super) fn prot(access: Access) -> ProtFlags {
     }
 }
 
-/// Maps the whole file, shared, anywhere.
-pub(super) fn map(fd: &OwnedFd, len: usize, access: Access) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
-    let addr = unsafe { mmap(null_mut(), len, prot(access), MapFlags::SHARED, fd, 0) }?;
+/// Maps the whole file, shared: anywhere, or at this address, which is then free ([`Errno::EXIST`] if not).
+pub(super) fn map(fd: &OwnedFd, len: usize, access: Access, at: Option<usize>) -> Result<NonNull<u8>, Errno> {
+    let (wanted, flags) = match at {
+        Some(at) => (at as *mut c_void, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE),
+        None => (null_mut(), MapFlags::SHARED),
+    };
+    // SAFETY: a new mapping, at an address of the kernel's choice or where nothing is mapped, touches no memory that exists.
+    let addr = unsafe { mmap(wanted, len, prot(access), flags, fd, 0) }?;
+    if at.is_some() && addr != wanted {
+        // Kernels before 4.17 take the address for a hint.
+        // SAFETY: the mapping was made just now, and its address is known here alone.
+        unsafe { munmap(addr, len) }?;
+        return Err(Errno::EXIST);
+    }
     NonNull::new(addr.cast()).ok_or(Errno::NOMEM)
 }

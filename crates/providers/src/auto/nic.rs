@@ -1,10 +1,12 @@
 //! The provider object of one NIC over both ways. Every call goes to the one that has to do with it, or to both.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use viaduct_job::HostId;
 use viaduct_os::runtime_dir;
+use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, RemoteAttributes, Vi,
@@ -152,8 +154,12 @@ unsafe impl Provider for Auto {
         self.sleeper.clone()
     }
 
-    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
-        self.shm.allocate(len)
+    fn allocate(&mut self, len: usize, align: usize) -> Result<SharedMemory, Error> {
+        self.shm.allocate(len, align)
+    }
+
+    fn share(&mut self, segment: &Arc<Segment>, range: Range<usize>) -> Result<SharedMemory, Error> {
+        self.shm.share(segment, range)
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {

@@ -1,20 +1,8 @@
-//! Memory of the loopback provider: the heap, and the regions each NIC has registered.
+//! Memory of the loopback provider: the regions each NIC has registered. The bytes are of the heap (`heap.rs`).
 
-use viaduct_via::provider::SharedMemory;
-use viaduct_via::raw::RawMemory;
-use viaduct_via::{Error, MemHandle, RegionInfo};
+use viaduct_via::{MemHandle, RegionInfo};
 
 use super::nic::Loopback;
-
-/// Heap memory aligned to 64 bytes would need an allocator of its own; words of 8 bytes are what atomics need.
-pub(super) fn allocate(len: usize) -> Result<SharedMemory, Error> {
-    let words: Vec<u64> = vec![0; len.div_ceil(8)];
-    let words: std::sync::Arc<Box<[u64]>> = std::sync::Arc::new(words.into_boxed_slice());
-    let ptr = words.as_ptr().cast_mut().cast::<u8>();
-    // SAFETY: the boxed words live as long as the Arc, hold at least len bytes and are used by no other code.
-    let memory = unsafe { RawMemory::from_shared(ptr, len, words) };
-    Ok(SharedMemory { memory, locator: None })
-}
 
 impl Loopback {
     pub(super) fn publish_region(&self, handle: MemHandle, region: &RegionInfo) {

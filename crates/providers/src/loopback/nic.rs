@@ -1,8 +1,10 @@
 //! The provider object of one NIC on a hub.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
+use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
@@ -10,6 +12,7 @@ use viaduct_via::{
 
 use super::{Hub, NicRecord, RequestRecord};
 use crate::bell::{Bell, LocalWord};
+use crate::heap;
 
 /// Longest message.
 const MAX_TRANSFER: u32 = 1 << 30;
@@ -64,7 +67,7 @@ unsafe impl Provider for Loopback {
             max_inline: MAX_INLINE,
             max_private_data: 256,
             max_register_regions: 1 << 20,
-            max_register_block_bytes: u64::from(u32::MAX),
+            max_register_block_bytes: 1 << 40,
             max_ptags: 65_536,
             reliability: &Reliability::ALL,
             rdma_read: &[Reliability::ReliableDelivery, Reliability::ReliableReception],
@@ -84,8 +87,12 @@ unsafe impl Provider for Loopback {
         self.bell.clone()
     }
 
-    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
-        super::mem::allocate(len)
+    fn allocate(&mut self, len: usize, align: usize) -> Result<SharedMemory, Error> {
+        heap::allocate(len, align)
+    }
+
+    fn share(&mut self, segment: &Arc<Segment>, range: Range<usize>) -> Result<SharedMemory, Error> {
+        Ok(heap::share(segment, range))
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {

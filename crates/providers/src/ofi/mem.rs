@@ -1,50 +1,11 @@
-//! Memory of the ofi provider: the heap, and the regions that peers may work on.
+//! Memory of the ofi provider: the regions that peers may work on. The bytes are of the heap (`heap.rs`).
 //!
 //! Peers reach a region through messages that this process carries out, so nothing is registered with libfabric; the
 //! table of regions is what is looked up for each of them.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use viaduct_via::provider::SharedMemory;
-use viaduct_via::raw::RawMemory;
-use viaduct_via::{Error, MemHandle, Op, RegionInfo, RemoteAttributes};
-
-/// A line of the cache: no two buffers share one, and words in them are aligned.
-const LINE: usize = 64;
-
-struct Block {
-    memory: *mut u8,
-    layout: Layout,
-}
-
-// SAFETY: only frees the memory.
-unsafe impl Send for Block {}
-// SAFETY: has nothing to be called.
-unsafe impl Sync for Block {}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        // SAFETY: made with this layout, and freed once.
-        unsafe { dealloc(self.memory, self.layout) };
-    }
-}
-
-/// Fresh memory.
-pub(super) fn allocate(len: usize) -> Result<SharedMemory, Error> {
-    let too_much = || Error::Limit { what: "bytes in a region", limit: isize::MAX as u64 };
-    let layout = Layout::from_size_align(len.max(1), LINE).map_err(|_| too_much())?;
-    // SAFETY: the layout is not empty.
-    let memory = unsafe { alloc_zeroed(layout) };
-    if memory.is_null() {
-        return Err(too_much());
-    }
-    let block = Arc::new(Block { memory, layout });
-    // SAFETY: the block has at least len bytes, lives as long as the Arc and has no other user.
-    let memory = unsafe { RawMemory::from_shared(memory, len, block) };
-    Ok(SharedMemory { memory, locator: None })
-}
+use viaduct_via::{MemHandle, Op, RegionInfo, RemoteAttributes};
 
 /// The regions of one NIC.
 #[derive(Default)]

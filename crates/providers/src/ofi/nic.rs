@@ -1,6 +1,7 @@
 //! The provider object of one NIC, and the core it shares with its endpoints and its control thread.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,6 +12,7 @@ use viaduct_os::budget::Budget;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
 use viaduct_os::fork::{self, Registration};
+use viaduct_os::segment::Segment;
 use viaduct_os::{runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
@@ -26,6 +28,7 @@ use super::pace::{Pace, Paced};
 use super::place::{self, Names};
 use crate::bell::{Bell, LocalWord};
 use crate::config::OfiConfig;
+use crate::heap;
 use crate::parties::MAX_PRIVATE;
 
 /// Tokens of the control thread's descriptors.
@@ -218,8 +221,12 @@ unsafe impl Provider for Ofi {
         self.core.sleeper.clone()
     }
 
-    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
-        super::mem::allocate(len)
+    fn allocate(&mut self, len: usize, align: usize) -> Result<SharedMemory, Error> {
+        heap::allocate(len, align)
+    }
+
+    fn share(&mut self, segment: &Arc<Segment>, range: Range<usize>) -> Result<SharedMemory, Error> {
+        Ok(heap::share(segment, range))
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! The provider object of one NIC, and the core it shares with its endpoints and its control thread.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -281,8 +282,12 @@ unsafe impl Provider for Shm {
         self.core.bell.clone()
     }
 
-    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
-        self.core.memory.allocate(len)
+    fn allocate(&mut self, len: usize, align: usize) -> Result<SharedMemory, Error> {
+        self.core.memory.allocate(len, align)
+    }
+
+    fn share(&mut self, segment: &Arc<Segment>, range: Range<usize>) -> Result<SharedMemory, Error> {
+        self.core.memory.share(segment, range)
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {

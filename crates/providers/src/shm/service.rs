@@ -16,7 +16,7 @@ use super::lane::LaneId;
 use super::nic::Core;
 use super::outbox::{Broken, MOST_OWED};
 use super::pair::{MAX_BOUNCES, MAX_SEGMENT, Pair, lock};
-use super::wire::{Note, PIECE, WANT_DIRECTORY, WANT_SLAB, note};
+use super::wire::{Note, PIECE, SPARSE, WANT_DIRECTORY, WANT_SLAB, note};
 use crate::parties::tags_go_together;
 
 /// Pieces of what peers read that are sent in one turn, so that no other peer waits for long.
@@ -89,6 +89,7 @@ impl Core {
         };
         let mut answer = Note::new(note::SEGMENT);
         (answer.a, answer.b) = (wanted.a, wanted.b);
+        answer.c = if segment.as_ref().is_some_and(|s| s.is_sparse()) { SPARSE } else { 0 };
         point("service.before-hand-out");
         pair.send_segment(&answer, segment);
         point("service.handed-out");
@@ -100,7 +101,10 @@ impl Core {
         match n.a {
             WANT_SLAB => {
                 let Ok(slab) = u32::try_from(n.b) else { return false };
-                let mapped = fd.map(|fd| Segment::open(fd, Access::ReadWrite, MAX_SEGMENT));
+                // Slabs come from a peer of our own user, which could punch holes into any of them: that it says so only
+                // tells a segment that is meant to have some from a mistake.
+                let open = if n.c == SPARSE { Segment::open_sparse } else { Segment::open };
+                let mapped = fd.map(|fd| open(fd, Access::ReadWrite, MAX_SEGMENT));
                 let mut maps = lock(&self.maps);
                 let before = maps.evictions;
                 match mapped {

@@ -11,7 +11,7 @@ use crate::parties::Parties;
 /// First word of every message.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"viaduct1");
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Longest message: a note with a piece of payload.
 pub(crate) const MAX_MESSAGE: usize = size_of::<Note>() + PIECE;
 /// Payload of one note.
@@ -35,7 +35,7 @@ pub(crate) mod note {
     pub(crate) const DETACH: u32 = 1;
     /// Send the segment of kind `a`, number `b`.
     pub(crate) const WANT: u32 = 2;
-    /// Here it is, as a file descriptor; none if there is no such segment.
+    /// Here it is, as a file descriptor; none if there is no such segment. `c` is [`SPARSE`](super::SPARSE) for a slab that is.
     pub(crate) const SEGMENT: u32 = 3;
     /// Carry out an RDMA operation: `a` lane slab, `b` lane offset and op, `c` operation number, `d` address,
     /// `e` handle and length, `f` and `g` operands; for writes payload, whether it is the last, and how much is to come.
@@ -50,6 +50,8 @@ pub(crate) mod note {
 
 /// Kinds of segment a peer may ask for.
 pub(crate) const WANT_SLAB: u32 = 1;
+/// Said of a slab whose pages come with the first touch.
+pub(crate) const SPARSE: u64 = 1;
 /// A segment of the directory.
 pub(crate) const WANT_DIRECTORY: u32 = 2;
 

@@ -10,7 +10,7 @@ use crate::hooks::{Hook, Verdict};
 /// A step of set-up that can be made to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// Making shareable memory.
+    /// Making shareable memory, or sharing a segment of the program's.
     Allocate,
     /// Registering memory.
     Register,

@@ -1,9 +1,12 @@
 //! The wrapping itself: a provider and endpoints that ask a hook before they pass things on. All calls are passed on, those of
 //! the fast path too, so that what runs under hooks is what runs without them.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+
+use viaduct_os::segment::Segment;
 
 use crate::address::NetAddress;
 use crate::attributes::{NicAttributes, Reach, RemoteAttributes};
@@ -63,9 +66,14 @@ unsafe impl Provider for Hooked {
         }
     }
 
-    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error> {
+    fn allocate(&mut self, len: usize, align: usize) -> Result<SharedMemory, Error> {
         self.hook.step(Step::Allocate)?;
-        self.inner.allocate(len)
+        self.inner.allocate(len, align)
+    }
+
+    fn share(&mut self, segment: &Arc<Segment>, range: Range<usize>) -> Result<SharedMemory, Error> {
+        self.hook.step(Step::Allocate)?;
+        self.inner.share(segment, range)
     }
 
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error> {

@@ -1,7 +1,10 @@
 //! The two promises of a provider: traits that are unsafe to implement, because the model trusts them with addresses. No method
 //! has a body of its own: a wrapper that forgets to pass one on does not compile.
 
+use std::ops::Range;
 use std::sync::Arc;
+
+use viaduct_os::segment::Segment;
 
 use super::{Event, ListenId, RequestId, SharedMemory, Signal, Sleeper, Small, Submit};
 use crate::address::NetAddress;
@@ -75,7 +78,8 @@ pub unsafe trait Endpoint: Send {
 /// The model publishes addresses of the program's memory, and frees the memory when they are withdrawn. An implementation
 /// - lets peers reach a region only between [`publish`](Self::publish) and the return of [`withdraw`](Self::withdraw), within
 ///   its bounds, and by the rights and the tag that it was published with;
-/// - gives memory out of [`allocate`](Self::allocate) that is valid as [`RawMemory`] demands, with a true locator.
+/// - gives memory out of [`allocate`](Self::allocate) and [`share`](Self::share) that is valid as [`RawMemory`] demands, with a
+///   true locator.
 pub unsafe trait Provider: Send {
     /// Short name: `shm`, `loopback`.
     fn name(&self) -> &'static str;
@@ -92,8 +96,12 @@ pub unsafe trait Provider: Send {
     /// How to sleep until something happens.
     fn sleeper(&self) -> Arc<dyn Sleeper>;
 
-    /// Makes memory that peers can reach directly.
-    fn allocate(&mut self, len: usize) -> Result<SharedMemory, Error>;
+    /// Makes memory that peers can reach directly, at a multiple of `align`: 0, or a power of two.
+    fn allocate(&mut self, len: usize, align: usize) -> Result<SharedMemory, Error>;
+
+    /// Makes bytes of a caller's segment reachable, if the provider has peers that map memory; else they are as any memory
+    /// of this process. The segment is mapped for reading and writing and has its descriptor, and the range lies in it.
+    fn share(&mut self, segment: &Arc<Segment>, range: Range<usize>) -> Result<SharedMemory, Error>;
 
     /// A region was registered.
     fn publish(&mut self, handle: MemHandle, region: &RegionInfo) -> Result<(), Error>;
