@@ -10,7 +10,7 @@ use crate::abi::{CDescriptor, CErrorDescriptor, Return};
 use crate::code::{coded, done};
 use crate::handle::{Handle, Kind};
 use crate::nic::default_handler;
-use crate::nics::{self, NicObject};
+use crate::nics::{self, Body, NicObject};
 
 /// A program's handler.
 pub type Handler = unsafe extern "C" fn(*mut c_void, *mut CErrorDescriptor);
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn vip_error_callback(
     let context = context as usize;
     let set = || {
         let object = nics::open(nic)?;
-        let told = handler.map(|handler| -> SharedErrorHandler {
+        let told = handler.map(|handler| -> SharedErrorHandler<Body> {
             Arc::new(move |_, event| {
                 let mut told = descriptor(object, event);
                 // SAFETY: by the promise of the caller that set the handler.

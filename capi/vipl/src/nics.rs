@@ -3,7 +3,6 @@
 //! An object is never freed, only emptied: a thread that holds the handle of a NIC which another thread closes finds it
 //! closed, and nothing worse. What stays is some 6 KiB for each VipOpenNic, the page of its bell among them.
 
-use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -22,9 +21,7 @@ use crate::vi::ViBody;
 
 /// One opened NIC.
 pub(crate) struct NicObject {
-    pub(crate) shared: SharedNic,
-    /// Touched only by the thread that has the NIC of `shared`.
-    body: UnsafeCell<Body>,
+    pub(crate) shared: SharedNic<Body>,
     pub(crate) number: u16,
     generation: u32,
     fork: u32,
@@ -36,10 +33,7 @@ pub(crate) struct NicObject {
     pub(crate) address_bytes: [u8; HOST_LEN],
 }
 
-// SAFETY: all but the body is Sync, and the body is reached only by the thread that has the NIC, one at a time.
-unsafe impl Sync for NicObject {}
-
-/// What the library keeps beside the model.
+/// What the library keeps beside the model. The thread that has the NIC has it.
 #[derive(Default)]
 pub(crate) struct Body {
     /// By index of the model's table.
@@ -57,7 +51,7 @@ pub(crate) struct Body {
 
 /// A call that has the NIC.
 pub(crate) struct Visit {
-    pub(crate) nic: NicGuard<'static>,
+    pub(crate) nic: NicGuard<'static, Body>,
     pub(crate) object: &'static NicObject,
 }
 
@@ -74,8 +68,7 @@ pub(crate) fn add(mut nic: Nic, settings: Settings, provider: String) -> Result<
     nic.on_error(Some(default_handler(number)));
     let address = settings.nodes.own(provider != "shm" && provider != "loopback");
     let object = NicObject {
-        shared: SharedNic::new(nic),
-        body: UnsafeCell::default(),
+        shared: SharedNic::with_value(nic, Body::default()),
         number,
         generation: viaduct_os::random::u32(),
         fork: fork::generation(),
@@ -113,13 +106,7 @@ pub(crate) fn open(handle: Handle) -> Result<&'static NicObject, Return> {
 
 /// Closes a NIC.
 pub(crate) fn close(object: &'static NicObject) -> Result<(), Return> {
-    // While this thread has the NIC no other thread closes it.
-    let left = {
-        let mut visit = object.enter()?;
-        std::mem::take(visit.parts().1)
-    };
     object.shared.close().map_err(coded)?;
-    drop(left);
     let mut closed = CLOSED.lock().unwrap_or_else(|e| e.into_inner());
     NICS[usize::from(object.number)].store(std::ptr::null_mut(), Ordering::Release);
     closed.push(object);
@@ -142,19 +129,7 @@ impl NicObject {
     /// Does something with NIC and body.
     #[inline(always)]
     pub(crate) fn visit(&'static self, act: impl FnOnce(&mut Nic, &mut Body) -> Return) -> Return {
-        let done = self.shared.with(move |nic| {
-            let (nic, body) = self.with(nic);
-            act(nic, body)
-        });
-        done.unwrap_or(Return::InvalidParameter)
-    }
-
-    /// NIC and body, for a caller that has the NIC without a visit: in the look of a wait of this object.
-    #[inline]
-    pub(crate) fn with<'a>(&'static self, nic: &'a mut Nic) -> (&'a mut Nic, &'a mut Body) {
-        // SAFETY: the reference to the NIC is exclusive, so that no other thread has it, and the body goes with it.
-        // (The waits of an object give its own NIC, and there is no other way to one.)
-        (nic, unsafe { &mut *self.body.get() })
+        self.shared.with_both(act).unwrap_or(Return::InvalidParameter)
     }
 
     /// The handle of something that belongs to this NIC.
@@ -189,7 +164,6 @@ impl Visit {
     /// NIC and body.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut Nic, &mut Body) {
-        // SAFETY: the guard says that no other thread has the NIC, and with it the body.
-        (&mut self.nic, unsafe { &mut *self.object.body.get() })
+        self.nic.both()
     }
 }

@@ -283,8 +283,7 @@ unsafe fn wait(handle: Handle, timeout: c_ulong, out: *mut *mut CDescriptor, que
         Ok(found) => found,
         Err(code) => return code,
     };
-    let waited = object.shared.wait_until(duration(timeout), |nic| {
-        let (nic, body) = object.with(nic);
+    let waited = object.shared.wait_until_both(duration(timeout), |nic, body| {
         let Some(found) = body.vi(raw) else { return Some(Err(Error::InvalidHandle("VI"))) };
         if found.bound[queue as usize] {
             return Some(Err(Error::BoundToCq));

@@ -156,8 +156,6 @@ impl Default for BellWord {
 
 /// Sleeping on the word alone, for a bell with one sleeper.
 impl Sleep for BellWord {
-    type Ticket = u32;
-
     fn announce(&self) -> u32 {
         self.announce(FUTEX)
     }

@@ -23,15 +23,13 @@ pub use looks::Looks;
 
 /// How to sleep until something may have changed. See [`crate::bell`] for the protocol behind the three.
 pub trait Sleep {
-    /// What an announcement gives its sleeper: one that was rung since then does not park.
-    type Ticket;
-
-    /// About to sleep; the caller looks once more after it.
-    fn announce(&self) -> Self::Ticket;
+    /// About to sleep; the caller looks once more after it. The ticket is for [`park`](Self::park): a sleeper that was rung
+    /// since the announcement does not park.
+    fn announce(&self) -> u32;
     /// Not sleeping after all, or awake again.
     fn cancel(&self);
     /// Sleeps until woken or `timeout` is over; may return early.
-    fn park(&self, ticket: Self::Ticket, timeout: Option<Duration>);
+    fn park(&self, ticket: u32, timeout: Option<Duration>);
 }
 
 /// Settings of one waiting object.

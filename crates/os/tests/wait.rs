@@ -16,17 +16,16 @@ struct Recorder {
 }
 
 impl Sleep for Recorder {
-    type Ticket = ();
-
-    fn announce(&self) {
+    fn announce(&self) -> u32 {
         self.calls.borrow_mut().push("announce");
+        0
     }
 
     fn cancel(&self) {
         self.calls.borrow_mut().push("cancel");
     }
 
-    fn park(&self, (): (), timeout: Option<Duration>) {
+    fn park(&self, _: u32, timeout: Option<Duration>) {
         self.calls.borrow_mut().push("park");
         self.parked.set(self.parked.get() + 1);
         self.timeout.set(timeout);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use viaduct_os::bell::{BellWord, FD, FUTEX};
 use viaduct_os::eventfd::EventFd;
+use viaduct_os::wait::Sleep;
 use viaduct_via::Error;
 use viaduct_via::provider::Sleeper;
 
@@ -53,7 +54,7 @@ impl<W: HasBell> Bell<W> {
     }
 }
 
-impl<W: HasBell> Sleeper for Bell<W> {
+impl<W: HasBell> Sleep for Bell<W> {
     fn announce(&self) -> u32 {
         self.holder.word().announce(FUTEX)
     }
@@ -65,7 +66,9 @@ impl<W: HasBell> Sleeper for Bell<W> {
     fn park(&self, ticket: u32, timeout: Option<Duration>) {
         self.holder.word().park(ticket, timeout.into_iter().chain(self.longest).min());
     }
+}
 
+impl<W: HasBell> Sleeper for Bell<W> {
     fn ring(&self) {
         self.holder.word().ring(self.fd.get().map(AsFd::as_fd));
     }

@@ -65,6 +65,8 @@ pub(crate) struct CqCore {
     last: Option<Vi>,
     /// With the number of barriers begun when the flag of the VI went up.
     cooling: Vec<(Vi, u64)>,
+    /// Whether some were listed since that was asked.
+    cooled: bool,
     polls: u32,
     scrub: usize,
     /// Messages taken past the list since all were asked.
@@ -82,6 +84,7 @@ impl CqCore {
             start: 0,
             last: None,
             cooling: Vec::new(),
+            cooled: false,
             polls: 0,
             scrub: 0,
             straight: 0,
@@ -263,6 +266,7 @@ impl CqCore {
             self.cooling.dedup_by_key(|(vi, _)| *vi);
         }
         self.cooling.push((vi, signal.barriers_begun()));
+        self.cooled = true;
     }
 
     /// Whether some member is not polled without being asked.
@@ -296,6 +300,13 @@ impl CqCore {
     #[inline]
     pub(crate) fn has_cooling(&self) -> bool {
         !self.cooling.is_empty()
+    }
+
+    /// Whether some VI was cooled since the last call. A thread that sleeps already cannot know that the peer of such a VI
+    /// may have missed the flag: it has to look again.
+    #[inline]
+    pub(crate) fn take_cooled(&mut self) -> bool {
+        std::mem::take(&mut self.cooled)
     }
 
     /// One of the VIs cooled before the barrier of this number, which was passed.

@@ -57,14 +57,34 @@ pub struct Nic {
     pub(crate) ready: Vec<Vi>,
     pub(crate) attributes: NicAttributes,
     pub(crate) forgotten: Arc<Forgotten>,
-    /// A send was posted that was not done at once. Kept for the shared NIC, which takes it back.
-    pub(crate) sends_left: bool,
+    /// What concerns other threads. Kept for the driver, which takes it back.
+    pub(crate) unrest: Unrest,
     /// How long an orderly end waits for sends that are under way.
     drain: Duration,
     /// Which receives have to end inside their region when they are posted.
     pub(crate) receive_ends: Ends,
     pub(crate) retired: Arc<Retired>,
     generation: u32,
+}
+
+/// What calls have left for other threads.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Unrest {
+    /// A send was posted that was not done at once.
+    pub(crate) sends: bool,
+    /// A VI was left to its doorbell, which a thread that sleeps already does not know.
+    pub(crate) cooled: bool,
+}
+
+impl Unrest {
+    #[inline(always)]
+    pub(crate) fn is_some(self) -> bool {
+        self.sends | self.cooled
+    }
+
+    pub(crate) fn take(&mut self) -> Unrest {
+        std::mem::take(self)
+    }
 }
 
 /// How long an orderly end waits for sends that are under way, unless set otherwise.
@@ -116,7 +136,7 @@ impl Nic {
             ready: Vec::with_capacity(64),
             attributes: provider.attributes(),
             receive_ends: Ends::Used,
-            sends_left: false,
+            unrest: Unrest::default(),
             drain: DRAIN,
             retired: Retired::new(),
             generation: fork::generation(),

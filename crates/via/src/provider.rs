@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::thread::Thread;
-use std::time::Duration;
+use viaduct_os::wait::Sleep;
 
 use crate::address::NetAddress;
 use crate::attributes::RemoteAttributes;
@@ -199,18 +199,9 @@ impl Signal {
     }
 }
 
-/// A place to sleep until a peer, or a thread of the provider, rings.
-pub trait Sleeper: Send + Sync {
-    /// From now on a peer, or a thread of the provider, rings when it has news. To be followed by a last look.
-    /// The ticket is for [`park`](Self::park).
-    fn announce(&self) -> u32;
-
-    /// Awake again.
-    fn cancel(&self);
-
-    /// Sleeps until rung since the announcement that gave the ticket, but not longer than `timeout`; may return early.
-    fn park(&self, ticket: u32, timeout: Option<Duration>);
-
+/// A place to sleep until a peer, or a thread of the provider, rings: threads sleep as [`Sleep`] says, event loops on a
+/// descriptor.
+pub trait Sleeper: Sleep + Send + Sync {
     /// Wakes the threads that are parked.
     fn ring(&self);
 

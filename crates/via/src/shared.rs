@@ -1,64 +1,92 @@
 //! A NIC shared by threads: calls that take turns on it, and waits that do not hold it.
 //!
-//! The lock ([`Turn`]) costs next to nothing while one thread makes nearly all calls, as is usual. Notify handlers, error
-//! handlers and futures are in [`service`].
+//! It is a [`Driver`] whose layer has nothing of its own but the NIC, and a value that a program may keep beside it. Every
+//! call may concern every thread, so those that sleep look again after each. Notify handlers, error handlers and futures
+//! are in [`notify`].
 
-mod service;
+mod notify;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use viaduct_os::clock;
-use viaduct_os::turn::{Turn, TurnGuard};
 use viaduct_os::wait::WaitPolicy;
 
 use crate::address::NetAddress;
 use crate::attributes::RemoteAttributes;
 use crate::connect::ConnRequest;
+use crate::driver::{Driver, Guard, Layer, News, Rest};
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::poll::Completion;
-use crate::sleepers::Sleepers;
 use crate::vi::Queue;
-use service::Watch;
-pub use service::{EntryHandler, Next, NotifyHandler, SharedErrorHandler};
+use notify::Handlers;
+pub use notify::{EntryHandler, Next, NotifyHandler, SharedErrorHandler};
 
-/// A NIC that threads share.
-#[derive(Clone)]
-pub struct SharedNic(Arc<Inner>);
+/// A NIC that threads share, with a value of the program's beside it.
+pub struct SharedNic<T: Send + 'static = ()> {
+    driver: Driver<Sharing<T>>,
+    handlers: Arc<Handlers<T>>,
+}
 
-struct Inner {
-    /// There until it is closed.
-    nic: Turn<Option<Nic>>,
-    sleep: Sleepers,
-    watch: Mutex<Watch>,
-    /// Signalled when a handler has returned.
-    returned: Condvar,
-    /// Sends are under way that the service thread moves while no call does. Cleared by the service thread, in its turn.
-    sends_left: AtomicBool,
-    /// Calls were made since the service thread looked last.
-    called: AtomicBool,
-    closing: AtomicBool,
-    service: Mutex<Option<JoinHandle<()>>>,
+/// What is behind the turn.
+struct Sharing<T: Send + 'static> {
+    nic: Nic,
+    news: News,
+    value: T,
+    handlers: Arc<Handlers<T>>,
+    /// A handler of errors is set, which runs on the service thread.
+    tells_errors: bool,
+}
+
+impl<T: Send + 'static> Layer for Sharing<T> {
+    const THREAD: &'static str = "viaduct-notify";
+
+    #[inline(always)]
+    fn nic(&mut self) -> &mut Nic {
+        &mut self.nic
+    }
+
+    #[inline(always)]
+    fn news(&mut self) -> &mut News {
+        &mut self.news
+    }
+
+    fn serve(driver: &Driver<Self>) -> Rest {
+        let Some(handlers) = driver.own_turn(|sharing| sharing.handlers.clone()) else {
+            return Rest::parked();
+        };
+        let shared = SharedNic { driver: driver.clone(), handlers };
+        if shared.fire() { Rest::on_bell() } else { Rest::parked() }
+    }
+}
+
+impl<T: Send + 'static> Sharing<T> {
+    /// Errors that a call met are for the handler on the service thread.
+    #[inline(always)]
+    fn after_call(&mut self) {
+        if self.nic.errors.is_waiting() && self.tells_errors {
+            self.news.poke();
+        }
+    }
 }
 
 impl SharedNic {
     /// Makes a NIC shareable.
     pub fn new(nic: Nic) -> SharedNic {
-        SharedNic(Arc::new(Inner {
-            sleep: nic.sleepers(),
-            nic: Turn::new(Some(nic)),
-            watch: Mutex::default(),
-            returned: Condvar::new(),
-            sends_left: AtomicBool::new(false),
-            called: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            service: Mutex::new(None),
-        }))
+        SharedNic::with_value(nic, ())
+    }
+}
+
+impl<T: Send + 'static> SharedNic<T> {
+    /// Makes a NIC shareable, with a value that goes with it: the thread that has the one has the other.
+    pub fn with_value(nic: Nic, value: T) -> SharedNic<T> {
+        let handlers = Arc::<Handlers<T>>::default();
+        let sharing =
+            Sharing { nic, news: News::default(), value, handlers: handlers.clone(), tells_errors: false };
+        SharedNic { driver: Driver::new(sharing), handlers }
     }
 
     /// The NIC, held until the guard is dropped. Other threads that wait are woken then, because what was done may
@@ -66,79 +94,48 @@ impl SharedNic {
     ///
     /// # Panics
     /// If the NIC was closed.
-    pub fn lock(&self) -> NicGuard<'_> {
+    pub fn lock(&self) -> NicGuard<'_, T> {
         self.try_lock().expect("a NIC that was not closed")
     }
 
     /// What [`lock`](Self::lock) does, where the NIC may have been closed.
     #[inline]
-    pub fn try_lock(&self) -> Result<NicGuard<'_>, Error> {
-        let nic = self.hold()?;
-        Ok(NicGuard { nic: Some(nic), shared: self })
+    pub fn try_lock(&self) -> Result<NicGuard<'_, T>, Error> {
+        let mut guard = self.driver.lock()?;
+        guard.wake_after();
+        Ok(NicGuard(guard))
     }
 
     /// Does something with the NIC: what [`lock`](Self::lock) does, in fewer instructions. None if it was closed.
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut Nic) -> R) -> Option<R> {
-        let inner = &*self.0;
-        // Beside the result, not with it: the compiler would pack both into one register.
-        let mut after = None;
-        let result = inner.nic.with(|nic| {
-            let nic = nic.as_mut()?;
-            let result = act(nic);
-            after = After::of(nic, inner);
-            Some(result)
-        })?;
-        if let Some(after) = after {
-            self.attend_to(after);
-        }
-        Some(result)
+        self.with_both(|nic, _| act(nic))
     }
 
-    /// Wakes the threads that a call concerns, after it has given the NIC back.
-    #[inline(never)]
-    fn attend_to(&self, after: After) {
-        if after.sleepers {
-            self.0.sleep.ring();
-        }
-        if after.errors {
-            self.tell_errors();
-        }
-        if after.sends_left {
-            self.leave_sends_to_service();
-        }
+    /// Does something with the NIC and the value beside it. None if the NIC was closed.
+    #[inline(always)]
+    pub fn with_both<R>(&self, act: impl FnOnce(&mut Nic, &mut T) -> R) -> Option<R> {
+        self.driver.with_waking(|sharing| {
+            let result = act(&mut sharing.nic, &mut sharing.value);
+            sharing.after_call();
+            (result, true)
+        })
     }
 
     /// Ends a connection as [`Nic::disconnect`] does, without holding the NIC while sends under way are waited for.
     pub fn disconnect(&self, vi: Vi) -> Result<(), Error> {
-        let limit = self.hold()?.drain_limit();
-        if !limit.is_zero() {
-            // Whether it was enough shows in what is flushed.
-            let _ = self.wait_until(Some(limit), |nic| nic.has_sent(vi).then_some(Ok(())));
-        }
-        self.with(|nic| nic.disconnect_now(vi)).unwrap_or(Err(Error::Closed))
-    }
-
-    /// Takes the NIC for a call of this module, which wakes other threads by itself.
-    #[inline]
-    fn hold(&self) -> Result<Held<'_>, Error> {
-        let nic = self.0.nic.enter();
-        if nic.is_some() { Ok(Held(nic)) } else { Err(Error::Closed) }
+        self.driver.disconnect(vi)
     }
 
     /// Closes the NIC for all threads that share it: connections end, waits return, and every later call is refused.
     pub fn close(&self) -> Result<(), Error> {
-        let nic = self.hold()?.0.take();
-        self.0.closing.store(true, Ordering::Release);
-        drop(nic);
-        self.0.sleep.ring();
-        self.end_service();
-        Ok(())
+        self.handlers.clear();
+        self.driver.close()
     }
 
     /// Waits for the next completion of a queue without holding the NIC.
     pub fn wait(&self, vi: Vi, queue: Queue, timeout: Option<Duration>) -> Result<Completion, Error> {
-        self.hold()?.check_unbound(vi, queue)?;
+        self.hold()?.nic.check_unbound(vi, queue)?;
         self.wait_until(timeout, |nic| {
             let found = match queue {
                 Queue::Send => nic.poll_send(vi),
@@ -163,147 +160,96 @@ impl SharedNic {
         address: &NetAddress,
         timeout: Option<Duration>,
     ) -> Result<ConnRequest, Error> {
-        let listener = self.hold()?.begin_waiting(address)?;
+        let listener = self.hold()?.nic.begin_waiting(address)?;
         let request = self.wait_until(timeout, |nic| nic.poll_listener(listener).transpose());
-        self.hold()?.end_waiting(listener, request.is_ok());
+        self.hold()?.nic.end_waiting(listener, request.is_ok());
         request
     }
 
     /// Waits for the outcome of a request, as [`Nic::connect_finish`] does, without holding the NIC.
     pub fn connect_finish(&self, vi: Vi) -> Result<RemoteAttributes, Error> {
-        let deadline = self.hold()?.connect_deadline(vi)?;
-        self.wait_deadline(deadline, |nic| nic.connect_poll(vi).transpose())
+        let deadline = self.hold()?.nic.connect_deadline(vi)?;
+        self.wait_deadline(deadline, |nic, _| nic.connect_poll(vi).transpose())
     }
 
     /// Waits until `poll` finds something. It has the NIC while it looks, and only then.
-    pub fn wait_until<T>(
+    pub fn wait_until<R>(
         &self,
         timeout: Option<Duration>,
-        poll: impl FnMut(&mut Nic) -> Option<Result<T, Error>>,
-    ) -> Result<T, Error> {
+        mut poll: impl FnMut(&mut Nic) -> Option<Result<R, Error>>,
+    ) -> Result<R, Error> {
+        self.wait_until_both(timeout, |nic, _| poll(nic))
+    }
+
+    /// Waits until `poll` finds something. It has the NIC and the value beside it while it looks, and only then.
+    pub fn wait_until_both<R>(
+        &self,
+        timeout: Option<Duration>,
+        poll: impl FnMut(&mut Nic, &mut T) -> Option<Result<R, Error>>,
+    ) -> Result<R, Error> {
         let deadline = timeout.map(|t| clock::now_ns().saturating_add(t.as_nanos() as u64));
         self.wait_deadline(deadline, poll)
     }
 
-    fn wait_deadline<T>(
+    fn wait_deadline<R>(
         &self,
         deadline: Option<u64>,
-        mut poll: impl FnMut(&mut Nic) -> Option<Result<T, Error>>,
-    ) -> Result<T, Error> {
+        mut poll: impl FnMut(&mut Nic, &mut T) -> Option<Result<R, Error>>,
+    ) -> Result<R, Error> {
         let mut policy = WaitPolicy::new(Default::default());
-        let look = || {
-            let mut nic = match self.hold() {
-                Ok(nic) => nic,
-                Err(closed) => return Some(Err(closed)),
-            };
-            let found = poll(&mut nic);
-            let after = After::of(&mut nic, &self.0);
-            drop(nic);
-            if let Some(mut after) = after {
-                // Progress made here may have completed what another thread waits for.
-                after.sleepers &= found.is_some();
-                self.attend_to(after);
-            }
-            found
+        let look = |sharing: &mut Sharing<T>| {
+            let found = poll(&mut sharing.nic, &mut sharing.value);
+            sharing.after_call();
+            // Progress made here may have completed what another thread waits for.
+            let wake = found.is_some();
+            (found, wake)
         };
-        policy.wait(deadline, look, &self.0.sleep).unwrap_or(Err(Error::Timeout))
+        self.driver.wait_waking(&mut policy, deadline, look)?
+    }
+
+    /// Takes the NIC for a call of this module after which no other thread has to look again.
+    fn hold(&self) -> Result<Guard<'_, Sharing<T>>, Error> {
+        self.driver.lock()
     }
 }
 
-/// What is to be done after a call has given the NIC back.
-#[derive(Clone, Copy)]
-struct After {
-    /// Errors were met for which a handler may be set.
-    errors: bool,
-    /// Threads sleep that may wait for what the call did.
-    sleepers: bool,
-    /// Sends are under way.
-    sends_left: bool,
-}
-
-impl After {
-    /// Notes a call. None, as a rule, if nothing is to be done after it.
-    #[inline(always)]
-    fn of(nic: &mut Nic, inner: &Inner) -> Option<After> {
-        inner.called.store(true, Ordering::Relaxed);
-        if nic.sends_left || nic.errors.is_waiting() || inner.sleep.any() {
-            return Some(After::found(nic, inner));
-        }
-        None
-    }
-
-    #[cold]
-    fn found(nic: &mut Nic, inner: &Inner) -> After {
-        let sends_left = std::mem::take(&mut nic.sends_left);
-        After { errors: nic.errors.is_waiting(), sleepers: inner.sleep.any(), sends_left }
-    }
-}
-
-/// The NIC, known to be open.
-struct Held<'a>(TurnGuard<'a, Option<Nic>>);
-
-impl Deref for Held<'_> {
-    type Target = Nic;
-
-    #[inline]
-    fn deref(&self) -> &Nic {
-        self.0.as_ref().expect("open, as was seen when it was taken")
-    }
-}
-
-impl DerefMut for Held<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Nic {
-        self.0.as_mut().expect("open, as was seen when it was taken")
+impl<T: Send + 'static> Clone for SharedNic<T> {
+    fn clone(&self) -> SharedNic<T> {
+        SharedNic { driver: self.driver.clone(), handlers: self.handlers.clone() }
     }
 }
 
 /// A shared NIC held by one thread.
-pub struct NicGuard<'a> {
-    /// There until dropped.
-    nic: Option<Held<'a>>,
-    shared: &'a SharedNic,
+pub struct NicGuard<'a, T: Send + 'static = ()>(Guard<'a, Sharing<T>>);
+
+impl<T: Send + 'static> NicGuard<'_, T> {
+    /// The NIC and the value beside it.
+    #[inline]
+    pub fn both(&mut self) -> (&mut Nic, &mut T) {
+        let sharing = &mut *self.0;
+        (&mut sharing.nic, &mut sharing.value)
+    }
 }
 
-impl Deref for NicGuard<'_> {
+impl<T: Send + 'static> Deref for NicGuard<'_, T> {
     type Target = Nic;
 
     #[inline]
     fn deref(&self) -> &Nic {
-        self.nic.as_ref().expect("there until dropped")
+        &self.0.nic
     }
 }
 
-impl DerefMut for NicGuard<'_> {
+impl<T: Send + 'static> DerefMut for NicGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Nic {
-        self.nic.as_mut().expect("there until dropped")
+        &mut self.0.nic
     }
 }
 
-impl Drop for NicGuard<'_> {
+impl<T: Send + 'static> Drop for NicGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        let shared = self.shared;
-        let after = After::of(&mut *self, &shared.0);
-        if let Some(after) = after {
-            self.nic = None;
-            shared.attend_to(after);
-        }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.closing.store(true, Ordering::Release);
-        let service = self.service.get_mut().unwrap_or_else(|e| e.into_inner()).take();
-        if let Some(handle) = service {
-            handle.thread().unpark();
-            self.sleep.ring();
-            // The last reference may be dropped by a handler, on the service thread itself.
-            if handle.thread().id() != std::thread::current().id() {
-                let _ = handle.join();
-            }
-        }
+        self.0.after_call();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::thread::Thread;
 use std::time::Duration;
 
 use viaduct_os::clock;
@@ -50,6 +51,11 @@ impl Nic {
     pub fn arm(&mut self) -> Result<(), Error> {
         self.check_fork()?;
         self.sleeper.drain_fd();
+        self.arm_again()
+    }
+
+    /// Arms the pollable descriptor and leaves it readable if it is.
+    pub(crate) fn arm_again(&mut self) -> Result<(), Error> {
         let armed = self.signal.announce(FD_ARMED, || self.sleeper.arm_fd());
         armed.inspect_err(|_| self.signal.take_back(FD_ARMED))
     }
@@ -125,6 +131,7 @@ impl Nic {
             }
         }
         taken += self.progress_ready();
+        self.unrest.cooled |= self.cqs.get_mut(cq.0).is_some_and(|c| c.take_cooled());
         if taken > 0 && self.cqs.get(cq.0).is_some_and(|c| c.is_empty()) {
             self.look_again();
         }
@@ -158,6 +165,7 @@ impl Nic {
         for cq in [a, b.filter(|b| a != Some(*b))].into_iter().flatten() {
             if let Some(cq) = self.cqs.get_mut(cq.0) {
                 cq.heat(vi, &mut self.vis, &self.signal);
+                self.unrest.cooled |= cq.take_cooled();
             }
         }
     }
@@ -177,6 +185,7 @@ impl Nic {
             for cq in bound.into_iter().flatten() {
                 if let Some(cq) = self.cqs.get_mut(cq.0) {
                     cq.list_cooling(vi, &self.signal);
+                    self.unrest.cooled |= cq.take_cooled();
                 }
             }
             // What arrived before the flag was up is looked for once.
@@ -219,11 +228,13 @@ impl NicSleep {
     pub(crate) fn ring(&self) {
         self.sleeper.ring();
     }
+
+    pub(crate) fn unpark_at_news(&self, thread: Option<Thread>) {
+        self.signal.set_watcher(thread);
+    }
 }
 
 impl Sleep for NicSleep {
-    type Ticket = u32;
-
     fn announce(&self) -> u32 {
         self.signal.announce(PARKING, || self.sleeper.announce())
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
+use viaduct_os::wait::Sleep;
 use viaduct_via::Error;
 use viaduct_via::provider::Sleeper;
 
@@ -186,7 +187,7 @@ impl Paced {
     }
 }
 
-impl Sleeper for Paced {
+impl Sleep for Paced {
     fn announce(&self) -> u32 {
         self.sleeps(PARKED);
         self.inner.announce()
@@ -200,7 +201,9 @@ impl Sleeper for Paced {
     fn park(&self, ticket: u32, timeout: Option<Duration>) {
         self.inner.park(ticket, timeout);
     }
+}
 
+impl Sleeper for Paced {
     fn ring(&self) {
         self.inner.ring();
     }

@@ -187,9 +187,8 @@ pub(crate) mod wait {
     use std::time::Duration;
 
     pub(crate) trait Sleep {
-        type Ticket;
-        fn announce(&self) -> Self::Ticket;
+        fn announce(&self) -> u32;
         fn cancel(&self);
-        fn park(&self, ticket: Self::Ticket, timeout: Option<Duration>);
+        fn park(&self, ticket: u32, timeout: Option<Duration>);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use viaduct_os::segment::Segment;
+use viaduct_os::wait::Sleep;
 
 use crate::address::NetAddress;
 use crate::attributes::{NicAttributes, Reach, RemoteAttributes};
@@ -167,7 +168,7 @@ struct LightSleeper {
     limit: Duration,
 }
 
-impl Sleeper for LightSleeper {
+impl Sleep for LightSleeper {
     fn announce(&self) -> u32 {
         self.inner.announce()
     }
@@ -179,7 +180,9 @@ impl Sleeper for LightSleeper {
     fn park(&self, ticket: u32, timeout: Option<Duration>) {
         self.inner.park(ticket, Some(timeout.map_or(self.limit, |t| t.min(self.limit))));
     }
+}
 
+impl Sleeper for LightSleeper {
     fn ring(&self) {
         self.inner.ring();
     }

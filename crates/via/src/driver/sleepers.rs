@@ -1,19 +1,22 @@
 //! A NIC's sleeping place for several threads: it is awake again only when the last of them is.
 //!
-//! For layers that keep a NIC behind a lock of their own. A thread that goes to sleep announces it, looks once more
-//! under that lock, and parks without it; a thread that did something under the lock that others may wait for wakes them
-//! afterwards.
+//! A thread that goes to sleep announces it, looks once more in its turn, and parks without it; a thread that did something
+//! in its turn that others may wait for wakes them afterwards.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
 
 use viaduct_os::wait::Sleep;
 
+use crate::error::Error;
 use crate::handle::Cq;
 use crate::nic::Nic;
 use crate::waiting::NicSleep;
+
+/// One watcher of the pollable descriptor, in the word that counts threads below it.
+const WATCHER: u64 = 1 << 32;
 
 /// Where the threads that share a NIC sleep.
 #[derive(Clone)]
@@ -26,13 +29,14 @@ pub struct Sleepers {
 struct Counted {
     /// Held while the bell is told, so that the count and the bell agree.
     asleep: Mutex<()>,
-    count: AtomicU32,
+    /// Threads that sleep in the lower half, watchers in the upper one.
+    count: AtomicU64,
 }
 
 impl Nic {
     /// Where threads that share this NIC sleep. All of them use clones of one; two made apart do not know of each other.
     pub fn sleepers(&self) -> Sleepers {
-        Sleepers { inner: self.sleep(), counted: Arc::default() }
+        Sleepers::new(self.sleep())
     }
 
     /// Whether a thread that lets the NIC go without going to sleep has to wake the others: it has made VIs of this
@@ -59,11 +63,37 @@ impl Sleepers {
         }
     }
 
-    /// Whether some thread sleeps, or is about to. Asked by the thread that has the NIC, or had it just now: a sleeper
-    /// that looked at the NIC before announced itself before that, and one that looks later sees what was done.
+    pub(super) fn new(inner: NicSleep) -> Sleepers {
+        Sleepers { inner, counted: Arc::default() }
+    }
+
+    /// Whether some thread sleeps or watches, or is about to. Asked by the thread that has the NIC, or had it just now: a
+    /// sleeper that looked at the NIC before announced itself before that, and one that looks later sees what was done.
     #[inline]
-    pub(crate) fn any(&self) -> bool {
+    pub(super) fn any(&self) -> bool {
         self.counted.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether some thread sleeps on the bell, or is about to.
+    pub(super) fn any_thread(&self) -> bool {
+        self.counted.count.load(Ordering::SeqCst) as u32 > 0
+    }
+
+    /// Arms the pollable descriptor. It is cleared if there are no more watchers than the caller's: others may not have seen
+    /// yet that it is readable. What comes next signals it either way, which wakes an event loop that heard of it before.
+    pub(super) fn arm(&self, nic: &mut Nic, callers: u64) -> Result<(), Error> {
+        let watchers = self.counted.count.load(Ordering::SeqCst) / WATCHER;
+        if watchers <= callers { nic.arm() } else { nic.arm_again() }
+    }
+
+    /// One more. The caller has the NIC.
+    pub(super) fn add_watcher(&self) {
+        self.counted.count.fetch_add(WATCHER, Ordering::SeqCst);
+    }
+
+    /// One less. Returns true if it was the last.
+    pub(super) fn remove_watcher(&self) -> bool {
+        self.counted.count.fetch_sub(WATCHER, Ordering::SeqCst) / WATCHER == 1
     }
 
     /// Rings the bell, also when no thread sleeps, and not in the middle of an announcement: a bell that is rung
@@ -72,6 +102,12 @@ impl Sleepers {
     pub fn ring(&self) {
         let _held = self.hold();
         self.inner.ring();
+    }
+
+    /// A thread that is unparked at every piece of news which is no message: a request, an answer, a peer that is gone.
+    /// A parked thread costs the senders nothing, unlike one that sleeps on the bell.
+    pub(super) fn unpark_at_news(&self, thread: Option<Thread>) {
+        self.inner.unpark_at_news(thread);
     }
 
     /// Whether the lock of this sleeping place is free now. It is held for moments only; a thread that finds it taken for
@@ -86,8 +122,6 @@ impl Sleepers {
 }
 
 impl Sleep for Sleepers {
-    type Ticket = u32;
-
     fn announce(&self) -> u32 {
         let _held = self.hold();
         self.counted.count.fetch_add(1, Ordering::SeqCst);
@@ -96,7 +130,7 @@ impl Sleep for Sleepers {
 
     fn cancel(&self) {
         let _held = self.hold();
-        if self.counted.count.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.counted.count.fetch_sub(1, Ordering::SeqCst) as u32 == 1 {
             self.inner.cancel();
         }
     }
