@@ -28,6 +28,7 @@
 //!
 //! Programs that move files have a sixth: [`files`] for direct I/O, [`uring`] for many transfers under way, [`arena`] for memory
 //! that both can use, and [`prefetch`](mod@prefetch).
+//! Distributed shared memory has a seventh: [`fault`], windows of pages whose faults a library serves.
 //! What is preloaded into foreign applications uses [`bare`] and nothing else of this crate but [`copy`].
 //!
 //! Beside them stand [`clock`], [`cpu`], [`random`], [`turn`], a lock for what one thread uses most, and [`farewell`], the
@@ -92,6 +93,7 @@ pub mod epoll;
 pub mod error;
 pub mod eventfd;
 pub mod farewell;
+pub mod fault;
 pub mod fdpass;
 pub mod files;
 pub mod fork;

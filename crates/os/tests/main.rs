@@ -3,6 +3,7 @@
 mod copy;
 mod exhaustion;
 mod farewell;
+mod fault;
 mod fdpass;
 mod fork;
 mod segment;
