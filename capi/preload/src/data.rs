@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_void, iovec, size_t, ssize_t};
 use viaduct_intercept::raw::Buffers;
-use viaduct_intercept::{receive, route, send};
+use viaduct_intercept::{receive, route, send, splice};
 use viaduct_os::bare::{Errno, syscall};
 
 use crate::{blocking, give};
@@ -264,7 +264,7 @@ pub unsafe extern "C-unwind" fn sendfile64(
     unsafe { sendfile(out, file, offset, count) }
 }
 
-/// A connection that is spliced stays on TCP; one that has rings already says that it cannot be spliced.
+/// Between a pipe and a connection with rings the bytes are copied; the kernel does all else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn splice(
     from: c_int,
@@ -274,11 +274,17 @@ pub unsafe extern "C-unwind" fn splice(
     len: size_t,
     flags: u32,
 ) -> ssize_t {
-    use viaduct_intercept::descriptors::keep_plain;
-    if !keep_plain(from) || !keep_plain(to) {
-        return give(Err(Errno(libc::EINVAL)));
+    let nonblocking = flags & libc::SPLICE_F_NONBLOCK != 0;
+    match (route(from), route(to)) {
+        (None, None) => {
+            let args = [from as usize, from_at as usize, to as usize, to_at as usize, len, flags as usize];
+            // SAFETY: the caller's promise.
+            give(unsafe { blocking(libc::SYS_splice, args) })
+        }
+        // As the kernel says of descriptors that have no position, and of two that are no pipes.
+        _ if !from_at.is_null() || !to_at.is_null() => give(Err(Errno(libc::ESPIPE))),
+        (Some(index), None) => give(splice::to_pipe(index, from, to, len, nonblocking)),
+        (None, Some(index)) => give(splice::from_pipe(index, to, from, len, nonblocking)),
+        (Some(_), Some(_)) => give(Err(Errno(libc::EINVAL))),
     }
-    let args = [from as usize, from_at as usize, to as usize, to_at as usize, len, flags as usize];
-    // SAFETY: the caller's promise.
-    give(unsafe { blocking(libc::SYS_splice, args) })
 }

@@ -5,6 +5,7 @@
 //! a version; our own code calls none of them. No frame here has a destructor while a thread can be cancelled.
 //!
 //! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, select, epoll.
+//! - [`spawn`]: exec, spawning, the end. [`numbers`]: system calls by number.
 //! - [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
 
 #![expect(missing_docs, reason = "the manual pages of libc describe every exported name")]
@@ -15,6 +16,7 @@ pub mod messages;
 pub mod names;
 pub mod numbers;
 pub mod ready;
+pub mod spawn;
 mod start;
 mod stdio;
 

@@ -1,7 +1,9 @@
 //! send, recv and their kin with addresses, messages and many messages.
 
 use libc::{c_int, c_uint, c_void, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use viaduct_intercept::{receive, route, send};
+use viaduct_intercept::{back, descriptors, receive, route, send};
+
+use viaduct_os::bare::calls;
 
 use crate::data::{buffers, receive_into, send_from};
 use crate::{blocking, give, give_int};
@@ -139,10 +141,40 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
             let all = unsafe { buffers(message.msg_iov, message.msg_iovlen) };
             give(all.and_then(|all| send::send(index, fd, all, flags)))
         }
-        // SAFETY: the caller's promise.
-        None => give(unsafe {
-            blocking(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0])
-        }),
+        None => {
+            // SAFETY: the caller's promise.
+            unsafe { part_with(message) };
+            // SAFETY: the caller's promise.
+            give(unsafe {
+                blocking(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0])
+            })
+        }
+    }
+}
+
+/// Connections that are passed on in a message are moved back: the process that gets them may not have the library.
+///
+/// # Safety
+/// Valid for reads, as the kernel reads it.
+unsafe fn part_with(message: *const msghdr) {
+    // SAFETY: the caller's promise, here and below.
+    unsafe {
+        if message.is_null() || (*message).msg_control.is_null() || (*message).msg_controllen == 0 {
+            return;
+        }
+        let mut control = libc::CMSG_FIRSTHDR(message);
+        while let Some(part) = control.as_ref() {
+            if part.cmsg_level == libc::SOL_SOCKET && part.cmsg_type == libc::SCM_RIGHTS {
+                let count = part.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
+                for place in 0..count {
+                    let fd = libc::CMSG_DATA(control).cast::<c_int>().add(place).read_unaligned();
+                    if let Some(index) = descriptors::endpoint_of(fd) {
+                        let _ = back::move_back(fd, index, "it was passed on in a message");
+                    }
+                }
+            }
+            control = libc::CMSG_NXTHDR(message, control);
+        }
     }
 }
 
@@ -154,6 +186,10 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let Some(index) = route(fd) else {
+        for place in 0..count.min(1024) as usize {
+            // SAFETY: the caller's promise.
+            unsafe { part_with(&raw const (*messages.add(place)).msg_hdr) };
+        }
         let args = [fd as usize, messages as usize, count as usize, flags as usize, 0, 0];
         // SAFETY: the caller's promise.
         return give_int(unsafe { blocking(libc::SYS_sendmmsg, args) });
@@ -187,6 +223,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         // SAFETY: the caller's promise.
         return give_int(unsafe { blocking(libc::SYS_recvmmsg, args) });
     };
+    let start = calls::now();
     let mut done = 0;
     for place in 0..count.min(1024) as usize {
         // SAFETY: the caller's promise.
@@ -197,11 +234,26 @@ pub unsafe extern "C-unwind" fn recvmmsg(
         // SAFETY: as above.
         let all = unsafe { buffers(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) };
         match all.and_then(|all| receive::receive(index, fd, all, flags)) {
-            Ok(got) => message.msg_len = got as u32,
+            Ok(got) => {
+                message.msg_len = got as u32;
+                let header = &mut message.msg_hdr;
+                (header.msg_namelen, header.msg_controllen, header.msg_flags) = (0, 0, 0);
+            }
             Err(error) if done == 0 => return give_int(Err(error)),
             Err(_) => break,
         }
         done += 1;
+        // As the kernel does it, the time is looked at after each message only.
+        // SAFETY: the caller's promise.
+        if unsafe { limit.as_ref() }.is_some_and(|limit| passed(limit, start)) {
+            break;
+        }
     }
     done
+}
+
+/// Whether so much time has passed since `start`.
+fn passed(limit: &timespec, start: u64) -> bool {
+    let ns = (limit.tv_sec.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(limit.tv_nsec as u64);
+    calls::now() - start >= ns
 }

@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
 use viaduct_intercept::table::{self, Kind};
 use viaduct_intercept::{claim, descriptors, receive, send};
-use viaduct_os::bare::{Errno, syscall, whoami};
+use viaduct_os::bare::{Errno, syscall};
 
 use crate::{blocking, give_int};
 
@@ -79,9 +79,10 @@ pub unsafe extern "C-unwind" fn close_range(from: c_uint, to: c_uint, flags: c_i
         unsafe { syscall(libc::SYS_close_range, [from as usize, to as usize, flags as usize, 0, 0, 0]) }
     };
     let only_marks = flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0;
-    if only_marks || from > to || whoami::borrows_memory() {
+    if only_marks || from > to {
         return give_int(raw(from, to));
     }
+    // In a child that borrows its parent's memory nothing is noted; exec closes there what is ours.
     descriptors::closing_range(from, to);
     let mut first = from;
     let mut done = Ok(0);
@@ -193,12 +194,24 @@ pub unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: usi
     unsafe { fcntl(fd, command, argument) }
 }
 
+const SIOCATMARK: c_ulong = 0x8905;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
+    let mut mark: c_int = 0;
+    // SAFETY: the local is valid for writes.
+    let done = unsafe { ioctl(fd, SIOCATMARK, &raw mut mark as usize) };
+    if done < 0 { done } else { mark }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let args = [fd as usize, request as usize, argument, 0, 0, 0];
     let counted = match (descriptors::endpoint_of(fd), request) {
         (Some(index), libc::FIONREAD) => Some(receive::available(index, fd)),
         (Some(index), libc::TIOCOUTQ) => Some(send::unread(index, fd)),
+        // Urgent data come by TCP: while bytes are in the ring their place was not reached.
+        (Some(index), SIOCATMARK) if receive::has_ring_bytes(index) => Some(Ok(0)),
         _ => None,
     };
     if let Some(count) = counted {
@@ -237,13 +250,22 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    let error = match (level, name) {
-        (libc::IPPROTO_TCP, libc::TCP_ULP) => Some(libc::ENOENT),
-        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => Some(libc::EOPNOTSUPP),
+    // What these ask for only the kernel's own stream can give.
+    let only = match (level, name) {
+        (libc::IPPROTO_TCP, libc::TCP_ULP) => {
+            Some((libc::ENOENT, "the kernel gets a protocol above TCP here"))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_REPAIR) => Some((libc::EPERM, "it is repaired")),
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => Some((libc::EOPNOTSUPP, "it sends without copying")),
+        (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => Some((libc::EINVAL, "it has a low-water mark")),
+        (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
+            Some((libc::EINVAL, "it has a filter"))
+        }
         _ => None,
     };
-    // What these ask for only the kernel's own stream can give.
-    if let Some(error) = error.filter(|_| !descriptors::keep_plain(fd)) {
+    if let Some((error, reason)) = only
+        && !descriptors::keep_plain(fd, reason)
+    {
         return give_int(Err(Errno(error)));
     }
     let args = [fd as usize, level as usize, name as usize, value as usize, len as usize, 0];

@@ -2,10 +2,10 @@
 //! upgraded any more are noted.
 
 use libc::{c_int, c_long};
-use viaduct_intercept::settings;
+use viaduct_intercept::{back, settings};
 use viaduct_os::bare::syscall as enter;
 
-use crate::{data, give, give_int, messages, names, ready};
+use crate::{data, give, give_int, messages, names, ready, spawn};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn syscall(
@@ -37,9 +37,14 @@ pub unsafe extern "C-unwind" fn syscall(
             libc::SYS_dup2 => c_long::from(names::dup2(fd, b as c_int)),
             libc::SYS_shutdown => c_long::from(names::shutdown(fd, b as c_int)),
             libc::SYS_epoll_ctl => c_long::from(ready::epoll_ctl(fd, b as c_int, c as c_int, d as _)),
-            // A ring of io_uring may be handed any socket, past us; a filter may forbid what we need.
-            libc::SYS_io_uring_setup | libc::SYS_seccomp => {
-                settings::claim_no_more();
+            libc::SYS_execve => c_long::from(spawn::execve(a as _, b as _, c as _)),
+            libc::SYS_execveat => c_long::from(spawn::execveat(fd, b as _, c as _, d as _, e as c_int)),
+            libc::SYS_io_uring_setup => {
+                spawn::before_uring();
+                give(enter(number, [a, b, c, d, e, f])) as c_long
+            }
+            libc::SYS_seccomp => {
+                before_filter();
                 give(enter(number, [a, b, c, d, e, f])) as c_long
             }
             // No cancellation point, as libc's is none.
@@ -48,10 +53,16 @@ pub unsafe extern "C-unwind" fn syscall(
     }
 }
 
+/// A filter may forbid what rings need: from here on the kernel alone moves bytes.
+fn before_filter() {
+    settings::claim_no_more();
+    back::retire_all("this process has a filter of system calls");
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int {
     if option == libc::PR_SET_SECCOMP {
-        settings::claim_no_more();
+        before_filter();
     }
     // SAFETY: the caller's promise.
     give_int(unsafe { enter(libc::SYS_prctl, [option as usize, b, c, d, e, 0]) })

@@ -1,16 +1,18 @@
 //! What happens when the library is loaded: a few variables are read, and that is all.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 use viaduct_intercept::settings::{self, Settings, Text};
-use viaduct_os::bare::whoami;
+use viaduct_os::bare::{files, whoami};
 
-use crate::stdio;
+use crate::{spawn, stdio};
 
 /// The abstract name at which the agent takes claims.
 const AGENT: &CStr = c"VIADUCT_CLAIM";
 /// `off`: the library does nothing. `never`: it upgrades nothing.
 const MODE: &CStr = c"VIADUCT_RUN";
+/// The program that is started as an agent where none answers; `off`: none is.
+const PROGRAM: &CStr = c"VIADUCT_AGENT_PROGRAM";
 /// The file for explanations.
 const EXPLAIN: &CStr = c"VIADUCT_EXPLAIN";
 
@@ -21,15 +23,38 @@ fn variable(name: &CStr) -> Option<Text> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }).and_then(|text| Text::new(text.to_bytes()))
 }
 
+/// The program that this library was built or installed with.
+fn program() -> Option<Text> {
+    if let Some(named) = variable(PROGRAM) {
+        return (named.as_c_str() != c"off").then_some(named);
+    }
+    // SAFETY: numbers and pointers, for which zeros are good.
+    let mut about: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: an address in this library; the local is valid for writes.
+    if unsafe { libc::dladdr(load as *const () as *const c_void, &raw mut about) } == 0
+        || about.dli_fname.is_null()
+    {
+        return None;
+    }
+    // SAFETY: a string of the loader's.
+    let path = unsafe { CStr::from_ptr(about.dli_fname) }.to_bytes();
+    let folder = &path[..path.iter().rposition(|&byte| byte == b'/')? + 1];
+    let places: [&[u8]; 4] = [b"viaduct", b"../viaduct", b"../bin/viaduct", b"../../bin/viaduct"];
+    let named = places.into_iter().filter_map(|place| Text::join(folder, place));
+    { named }.find(|path| files::is_executable(libc::AT_FDCWD, path.as_c_str()))
+}
+
 extern "C" fn load() {
     let mode = variable(MODE);
     let is = |word: &CStr| mode.is_some_and(|mode| mode.as_c_str() == word);
     if is(c"off") || !stdio::replace() {
         return;
     }
+    spawn::find();
     whoami::check();
     settings::start(Settings {
         agent: variable(AGENT),
+        program: program(),
         never_upgrade: is(c"never"),
         explain: variable(EXPLAIN),
     });

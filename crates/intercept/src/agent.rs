@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use viaduct_agent::local::Resident;
 use viaduct_os::bare::sockets::{self, Side};
-use viaduct_os::budget::Budget;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
@@ -47,7 +46,8 @@ struct Rings {
 
 impl Rings {
     fn new() -> Result<Rings, OsError> {
-        let segment = Segment::create("viaduct-rings", SEGMENT, Budget::process())?;
+        // Pages come as they are used: most connections never fill their rings.
+        let segment = Segment::create_sparse("viaduct-rings", SEGMENT)?;
         Ok(Rings { segment, bells: [EventFd::new()?, EventFd::new()?] })
     }
 }

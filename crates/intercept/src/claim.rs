@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use viaduct_os::bare::local::LocalLock;
 use viaduct_os::bare::sockets::{self, MOST_FDS};
-use viaduct_os::bare::{Errno, calls, whoami};
+use viaduct_os::bare::{Errno, calls, start, whoami};
 
 use crate::endpoint::{self, Grant, PENDING, Slot, slot};
 use crate::explain::explain;
 use crate::layout::{Header, OPEN, WITHDRAWN};
-use crate::settings::{self, agent_name};
+use crate::settings::{self, Text, agent_name};
 use crate::table::{self, Kind};
 use crate::wire::{self, ANSWER, Answer, Verdict};
 use crate::{companion, epoll};
@@ -26,6 +26,11 @@ const ANSWER_LIMIT: u64 = 5_000_000_000;
 /// How long an agent that is not there is not looked for again.
 const ABSENCE: u64 = 1_000_000_000;
 
+/// How long an agent that was started may take until it answers, and how long the next is not started.
+const START_LIMIT: u64 = 2_000_000_000;
+const STARTS_APART: u64 = 30_000_000_000;
+
+static START_AFTER: AtomicU64 = AtomicU64::new(0);
 static LOCK: LocalLock = LocalLock::new();
 static CHANNEL: AtomicI32 = AtomicI32::new(-1);
 static ABSENT_UNTIL: AtomicU64 = AtomicU64::new(0);
@@ -123,7 +128,8 @@ fn exchange(channel: i32, fd: i32, fds: &mut [i32; MOST_FDS]) -> Result<(Answer,
 /// Takes over what was granted: the bells to high numbers, out of the application's way, the segment to memory.
 fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Result<u32, &'static str> {
     let close = close_all;
-    if let Some(index) = answer.again.then(|| endpoint::by_id(answer.id)).flatten() {
+    let known = || endpoint::by_id(answer.id, answer.side as usize & 1);
+    if let Some(index) = answer.again.then(known).flatten() {
         // Another descriptor of a connection that this process has already.
         close(&[segment, bell, peer_bell]);
         endpoint::hold(index);
@@ -131,7 +137,8 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
         return Ok(index);
     }
     let (high, peer_high) = (lift(bell), lift(peer_bell));
-    let grant = Grant { id: answer.id, side: answer.side, segment, bell: high, peer_bell: peer_high };
+    let cookie = companion::cookie(fd).unwrap_or(0);
+    let grant = Grant { id: answer.id, cookie, side: answer.side, segment, bell: high, peer_bell: peer_high };
     let opened = if high >= 0 && peer_high >= 0 { endpoint::open(grant) } else { Err(Errno(libc::EMFILE)) };
     close(&[segment]);
     let Ok(index) = opened else {
@@ -148,6 +155,10 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
     slot.own_end(header).nonblocking.store(u32::from(nonblocking), Ordering::Relaxed);
     let attached = header.attached.load(Ordering::Acquire);
     let here = attached & OPEN[slot.side()] != 0;
+    if attached & WITHDRAWN != 0 && !here {
+        endpoint::release(index);
+        return Err("it was given up before");
+    }
     if answer.second || here {
         epoll::adopt(fd, index);
         open(slot, header);
@@ -221,6 +232,19 @@ pub(crate) fn look(fd: i32, index: u32) -> Progress {
     }
 }
 
+/// Gives a pending connection up for good, if it is one. Whether it was: then the descriptor is plain.
+pub(crate) fn withdraw(fd: i32, index: u32, reason: &'static str) -> bool {
+    let slot = slot(index);
+    let Ok(view) = slot.view() else { return false };
+    // A side that never opens is never sent anything by the ring, whether the other one has opened or not.
+    let pending = slot.has(PENDING) && view.header().attached.load(Ordering::SeqCst) & OPEN[slot.side()] == 0;
+    if pending {
+        view.header().attached.fetch_or(WITHDRAWN, Ordering::SeqCst);
+        give_up(fd, index, reason);
+    }
+    pending
+}
+
 fn give_up(fd: i32, index: u32, reason: &'static str) -> Progress {
     explain(fd, "stays on TCP", reason);
     epoll::restore(fd);
@@ -240,7 +264,7 @@ fn channel() -> Option<i32> {
     }
     let user = calls::user_id();
     let name = settings::settings().and_then(|settings| settings.agent).unwrap_or_else(|| agent_name(user));
-    let connected = sockets::connect_abstract(name.as_c_str().to_bytes()).ok();
+    let connected = sockets::connect_abstract(name.as_c_str().to_bytes()).ok().or_else(|| started(name, now));
     // Anyone may have taken the name.
     let ours = connected.filter(|&fd| {
         let same = sockets::peer_user(fd) == Ok(user);
@@ -255,6 +279,26 @@ fn channel() -> Option<i32> {
         None => ABSENT_UNTIL.store(now + ABSENCE, Ordering::Relaxed),
     }
     lifted
+}
+
+/// Starts an agent, at most once in a while, and connects to it.
+#[cold]
+fn started(name: Text, now: u64) -> Option<i32> {
+    let program = settings::settings().and_then(|settings| settings.program)?;
+    if now < START_AFTER.swap(now + STARTS_APART, Ordering::Relaxed) {
+        return None;
+    }
+    let variable = Text::join(b"VIADUCT_CLAIM=", name.as_c_str().to_bytes())?;
+    start::apart(&[program.as_c_str(), c"agent", c"claims"], &[variable.as_c_str()]);
+    let end = now + START_LIMIT;
+    loop {
+        let _ = calls::poll(&mut [], Some(1_000_000), None);
+        match sockets::connect_abstract(name.as_c_str().to_bytes()) {
+            Ok(fd) => return Some(fd),
+            Err(_) if calls::now() >= end => return None,
+            Err(_) => {}
+        }
+    }
 }
 
 fn hang_up() {

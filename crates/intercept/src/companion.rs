@@ -68,6 +68,13 @@ pub(crate) fn peer_has_ended(fd: i32) -> bool {
     calls::poll(&mut fds, Some(0), None) == Ok(1)
 }
 
+/// The kernel's number of this socket, one for all descriptors and processes that hold it.
+pub(crate) fn cookie(fd: i32) -> Option<u64> {
+    let mut bytes = [0; 8];
+    let len = sockets::option_bytes(fd, libc::SOL_SOCKET, libc::SO_COOKIE, &mut bytes).ok()?;
+    (len == 8).then(|| u64::from_ne_bytes(bytes))
+}
+
 /// Whether the kernel would take this for a TCP socket.
 pub(crate) fn is_tcp(fd: i32) -> bool {
     sockets::option_int(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)

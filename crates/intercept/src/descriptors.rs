@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::{calls, whoami};
 
-use crate::endpoint::{self, SHUT_READ, slot};
+use crate::endpoint::{self, PENDING, SHUT_READ, STALE, slot};
 use crate::table::{self, Kind};
-use crate::{claim, epoll, send};
+use crate::{back, claim, epoll, send};
 
 /// The endpoint of a descriptor that is about to be used for data; claims it if it is time to. `None`: the kernel's.
 #[inline]
@@ -26,7 +26,20 @@ fn ring(fd: i32, index: u32) -> Option<u32> {
     if whoami::check() == whoami::Process::New {
         after_fork();
     }
-    if slot(index).has(endpoint::PENDING) && claim::look(fd, index) == claim::Progress::Plain {
+    if slot(index).has(PENDING | STALE) {
+        return look(fd, index);
+    }
+    Some(index)
+}
+
+#[cold]
+fn look(fd: i32, index: u32) -> Option<u32> {
+    let slot = slot(index);
+    if slot.has(STALE) && !whoami::borrows_memory() {
+        slot.lower(STALE);
+        epoll::refresh(index);
+    }
+    if slot.has(PENDING) && claim::look(fd, index) == claim::Progress::Plain {
         return None;
     }
     Some(index)
@@ -91,6 +104,9 @@ fn closing_slowly(fd: i32, kind: Kind) {
     if whoami::check() == whoami::Process::New {
         after_fork();
     }
+    if let Kind::Ring(index) = kind {
+        back::serve(fd, index);
+    }
     epoll::forget(fd);
     table::forget(fd);
     match kind {
@@ -137,6 +153,7 @@ pub fn note_shutdown(fd: i32, how: i32) {
         slot(index).raise(SHUT_READ);
     }
     if how != libc::SHUT_RD {
+        back::serve(fd, index);
         send::note_shut(index);
     }
     // Threads that sleep at this end look again.
@@ -153,10 +170,10 @@ pub fn endpoint_of(fd: i32) -> Option<u32> {
     }
 }
 
-/// This connection stays as it is from now on, if it was not upgraded yet. Whether it stays on TCP.
-pub fn keep_plain(fd: i32) -> bool {
+/// This connection is the kernel's alone from now on; one with rings is moved back. Whether that was possible.
+pub fn keep_plain(fd: i32, reason: &'static str) -> bool {
     match table::kind(fd) {
-        Kind::Ring(_) => false,
+        Kind::Ring(_) => back::retire(fd, reason),
         Kind::Unknown | Kind::Tcp => {
             table::set(fd, Kind::Plain);
             true
@@ -176,6 +193,20 @@ pub fn closing_range(from: u32, to: u32) {
         return;
     }
     (from..=to.min(table::MOST as u32 - 1)).for_each(|fd| closing(fd as i32));
+}
+
+/// A child that has not noticed yet that it is one begins.
+pub fn begin() {
+    if whoami::check() == whoami::Process::New {
+        after_fork();
+    }
+}
+
+/// This process ends: what others have asked for is done now or never.
+pub fn ending() {
+    if endpoint::any() && whoami::check() == whoami::Process::Same && !whoami::borrows_memory() {
+        table::rings().for_each(|(fd, index)| back::serve(fd, index));
+    }
 }
 
 /// A child begins: threads, connections to the agent and sleepers were its parent's.

@@ -12,7 +12,7 @@ use crate::raw::{Mapping, View};
 use crate::{epoll, table};
 
 /// Connections that can be upgraded in one process at a time.
-pub(crate) const MOST: usize = 8192;
+pub(crate) const MOST: usize = 1 << 14;
 /// Closed ones that stay mapped.
 const KEPT: usize = 32;
 
@@ -24,6 +24,10 @@ pub(crate) const BROKEN: u32 = 2;
 pub(crate) const RESET_SAID: u32 = 4;
 /// This process has shut down reading.
 pub(crate) const SHUT_READ: u32 = 8;
+/// The companion has said that the peer ended its stream or is gone: sends ask it first.
+pub(crate) const SUSPECT: u32 = 32;
+/// A child that borrows this memory has changed the way of this connection: sets of epoll are to be renewed.
+pub(crate) const STALE: u32 = 16;
 
 /// One connection.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub(crate) struct Slot {
     bell: AtomicI32,
     peer_bell: AtomicI32,
     id: AtomicU64,
+    /// The kernel's number of the companion.
+    cookie: AtomicU64,
     flags: AtomicU32,
     /// When it was claimed, by the monotonic clock.
     pub(crate) since: AtomicU64,
@@ -55,6 +61,7 @@ const FREE: Slot = Slot {
     bell: AtomicI32::new(-1),
     peer_bell: AtomicI32::new(-1),
     id: AtomicU64::new(0),
+    cookie: AtomicU64::new(0),
     flags: AtomicU32::new(0),
     since: AtomicU64::new(0),
     count: AtomicU32::new(0),
@@ -66,11 +73,13 @@ static SLOTS: [Slot; MOST] = [FREE; MOST];
 static NEXT: AtomicU32 = AtomicU32::new(0);
 static CLOSED: [AtomicU32; KEPT] = [const { AtomicU32::new(0) }; KEPT];
 static CLOSINGS: AtomicU32 = AtomicU32::new(0);
+static LIVE: AtomicU32 = AtomicU32::new(0);
 
 /// What an agent handed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) id: u64,
+    pub(crate) cookie: u64,
     pub(crate) side: u32,
     pub(crate) segment: i32,
     pub(crate) bell: i32,
@@ -83,9 +92,23 @@ pub(crate) fn slot(index: u32) -> &'static Slot {
     &SLOTS[index as usize % MOST]
 }
 
-/// The connection of this process with this id.
-pub(crate) fn by_id(id: u64) -> Option<u32> {
-    (0..MOST as u32).find(|&index| slot(index).is_live() && slot(index).id() == id)
+/// One end of the connection with this id, if this process has it. Both ends may be here, each with a slot of its own.
+pub(crate) fn by_id(id: u64, side: usize) -> Option<u32> {
+    (0..MOST as u32).find(|&index| {
+        let slot = slot(index);
+        slot.is_live() && slot.id() == id && slot.side() == side
+    })
+}
+
+/// The connection whose companion has this number.
+pub(crate) fn by_cookie(cookie: u64) -> Option<u32> {
+    (0..MOST as u32)
+        .find(|&index| slot(index).is_live() && slot(index).cookie.load(Ordering::Relaxed) == cookie)
+}
+
+/// Whether this process has an upgraded connection.
+pub(crate) fn any() -> bool {
+    LIVE.load(Ordering::Acquire) > 0
 }
 
 /// Takes a free slot for a connection, with one reference. The descriptors stay the caller's if there is none.
@@ -107,6 +130,8 @@ pub(crate) fn open(grant: Grant) -> Result<u32, Errno> {
             slot.inside.store(0, Ordering::Relaxed);
             slot.registrations.store(0, Ordering::Relaxed);
             slot.refs.store(1, Ordering::Relaxed);
+            slot.cookie.store(grant.cookie, Ordering::Relaxed);
+            LIVE.fetch_add(1, Ordering::AcqRel);
             slot.id.store(grant.id, Ordering::Release);
             return Ok(index);
         }
@@ -127,6 +152,7 @@ pub(crate) fn release(index: u32) {
     }
     epoll::abandon(index);
     slot.id.store(0, Ordering::Release);
+    LIVE.fetch_sub(1, Ordering::AcqRel);
     for bell in [&slot.bell, &slot.peer_bell] {
         let fd = bell.swap(-1, Ordering::AcqRel);
         if fd >= 0 {

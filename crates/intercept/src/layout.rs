@@ -27,6 +27,13 @@ pub const BY_RING: u32 = 1;
 /// The ring is over; bytes come by TCP again.
 pub const BY_TCP_AGAIN: u32 = 2;
 
+/// Nothing was taken back.
+pub const NOT_TAKEN: u32 = 0;
+/// The sender takes back what was not read, and sends it by TCP.
+pub const TAKING: u32 = 1;
+/// All of that is the kernel's.
+pub const TAKEN: u32 = 2;
+
 /// What the sender of a direction writes.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
@@ -43,6 +50,12 @@ pub struct Producer {
     pub cpu: AtomicU32,
     /// Held while bytes are put in.
     pub lock: RecoverableLock,
+    /// Whether bytes are taken back: [`NOT_TAKEN`], [`TAKING`], [`TAKEN`].
+    pub taken: AtomicU32,
+    /// The position from which on bytes are taken back.
+    pub taken_from: AtomicU64,
+    /// The bytes that had gone by TCP before those.
+    pub taken_after: AtomicU64,
 }
 
 /// What the receiver of a direction writes.
@@ -57,6 +70,8 @@ pub struct Consumer {
     pub cpu: AtomicU32,
     /// Held while bytes are taken out.
     pub lock: RecoverableLock,
+    /// 1 once the receiver asks for its bytes by TCP, those in the ring included.
+    pub back: AtomicU32,
 }
 
 /// A count on a line of its own.

@@ -17,6 +17,7 @@
 //! - [`table`]: what each descriptor is. [`claim`]: how a socket comes to an endpoint. [`layout`]: what a segment holds.
 //! - [`receive`], [`send`](mod@send): each direction starts on TCP and changes to the ring at a recorded offset of the
 //!   stream, so that no peer ever sees a byte more. When the peer ends its stream, sending goes back to TCP.
+//! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that.
 //! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork.
 //! - `agent` (a feature): what the agent does: it finds the two ends of one connection.
 //!
@@ -25,6 +26,8 @@
 
 #[cfg(feature = "agent")]
 pub mod agent;
+pub mod back;
+pub mod carry;
 pub mod claim;
 mod companion;
 pub mod descriptors;
@@ -37,6 +40,7 @@ pub mod raw;
 pub mod receive;
 pub mod send;
 pub mod settings;
+pub mod splice;
 pub mod table;
 mod wait;
 pub mod wire;

@@ -8,7 +8,7 @@ use crate::endpoint::slot;
 use crate::raw::Scratch;
 use crate::table::{self, Kind};
 use crate::wait::{self, Deadline, Want};
-use crate::{receive, route, send};
+use crate::{back, receive, route, send};
 
 const READ: i16 = libc::POLLIN | libc::POLLRDNORM;
 const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -43,7 +43,12 @@ pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) 
                 continue;
             }
         }
-        fds.iter().for_each(|entry| announce(entry, 1));
+        fds.iter().for_each(|entry| {
+            if let Kind::Ring(index) = table::kind(entry.fd) {
+                back::serve(entry.fd, index);
+            }
+            announce(entry, 1);
+        });
         let ready = fds.iter().any(|entry| own(entry) != 0);
         let limit = if ready { Some(0) } else { deadline.left() };
         let count = look(fds, kernel, limit, mask);
@@ -89,7 +94,9 @@ fn look(
         for (entry, _) in fds.iter().zip(&kernel[len..]).filter(|(_, bell)| bell.revents != 0) {
             let Kind::Ring(index) = table::kind(entry.fd) else { continue };
             if let Ok(view) = slot(index).view() {
+                let counted = [READ, WRITE].map(|kind| u32::from(entry.events & kind != 0));
                 slot(index).empty_bell(view.header());
+                wait::pass_on(slot(index), view.header(), counted, own(entry) != 0);
             }
         }
     }

@@ -73,6 +73,21 @@ impl<'a> Buffers<'a> {
     }
 }
 
+/// One buffer of our own.
+pub(crate) struct Piece<'a>([libc::iovec; 1], std::marker::PhantomData<&'a mut [u8]>);
+
+impl<'a> Piece<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Piece<'a> {
+        let vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+        Piece([vector], std::marker::PhantomData)
+    }
+
+    pub(crate) fn buffers(&self) -> Buffers<'_> {
+        // SAFETY: the vector names a slice that is borrowed, for reads and writes, as long as this lives.
+        unsafe { Buffers::new(&self.0) }
+    }
+}
+
 /// A mapped segment.
 #[derive(Clone, Copy, Debug)]
 pub struct View(*mut u8);
@@ -104,6 +119,17 @@ impl View {
             at = at.wrapping_add(len as u64);
             true
         });
+    }
+
+    /// Gives `len` bytes from a position of a ring on to the kernel, by a socket and without waiting: how many it took.
+    pub(crate) fn send(self, direction: usize, position: u64, len: u64, fd: i32) -> Result<usize, Errno> {
+        let vector = pieces(position, len.min(RING)).map(|(offset, len)| libc::iovec {
+            iov_base: self.data(direction).wrapping_add(offset).cast(),
+            iov_len: len,
+        });
+        // SAFETY: pieces lie in the ring, which stays mapped for the time of the call; the kernel alone reads the bytes.
+        let buffers = unsafe { Buffers::new(&vector) };
+        buffers.send(fd, 0, usize::MAX, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     }
 
     /// Copies `len` bytes from a position of a ring to the buffers, behind the first `skip`. At most a ring's length.

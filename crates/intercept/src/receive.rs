@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::lock::Taken;
 use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
-use crate::companion;
-use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, Slot, slot};
+use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, SUSPECT, Slot, slot};
 use crate::explain::explain;
 use crate::layout::{BY_RING, BY_TCP, BY_TCP_AGAIN, RING, has_room, readable};
 use crate::raw::{Buffers, View, peek};
 use crate::wait::{self, Asleep, Deadline, Want};
+use crate::{back, companion};
 
 /// What one look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub fn receive(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<
         return buffers.receive(fd, 0, usize::MAX, flags);
     }
     let slot = slot(index);
-    let call = Call { slot, view: slot.view()?, fd, buffers, flags };
+    let call = Call { slot, index, view: slot.view()?, fd, buffers, flags };
     let total = buffers.total();
     if total == 0 {
         return Ok(0);
@@ -82,6 +82,15 @@ pub fn available(index: u32, fd: i32) -> Result<usize, Errno> {
     Ok(kernel + readable(head, tail).unwrap_or(0) as usize)
 }
 
+/// Whether the ring has bytes that come before all that the kernel has.
+pub fn has_ring_bytes(index: u32) -> bool {
+    let slot = slot(index);
+    let Ok(view) = slot.view() else { return false };
+    let incoming = slot.incoming(view.header());
+    incoming.consumer.phase.load(Ordering::Acquire) == BY_RING
+        && incoming.producer.head.load(Ordering::Acquire) != incoming.consumer.tail.load(Ordering::Acquire)
+}
+
 /// Whether a receive from the ring would not wait. `None` if the kernel knows: bytes come by TCP.
 pub(crate) fn ring_is_readable(slot: &Slot, fd: i32) -> Option<bool> {
     let header = slot.view().ok()?.header();
@@ -105,6 +114,7 @@ pub(crate) fn ring_is_readable(slot: &Slot, fd: i32) -> Option<bool> {
 
 struct Call<'a> {
     slot: &'static Slot,
+    index: u32,
     view: View,
     fd: i32,
     buffers: Buffers<'a>,
@@ -221,9 +231,15 @@ impl Call<'_> {
             Err(Errno(libc::EAGAIN)) if changed => None,
             Err(Errno(libc::EAGAIN)) => Some(Step::Empty),
             _ if changed => None, // what came before the end is received first
-            Ok(0) => Some(self.end()),
+            Ok(0) => {
+                self.slot.raise(SUSPECT);
+                Some(self.end())
+            }
             Ok(_) => Some(self.broken()), // bytes by TCP that were not announced
-            Err(error) => Some(Step::Failed(error)),
+            Err(error) => {
+                self.slot.raise(SUSPECT);
+                Some(Step::Failed(error))
+            }
         }
     }
 
@@ -254,6 +270,7 @@ impl Call<'_> {
         let nonblocking = self.flags & libc::MSG_DONTWAIT != 0
             || self.slot.own_end(header).nonblocking.load(Ordering::Relaxed) != 0;
         if nonblocking {
+            back::serve(self.fd, self.index);
             return match self.step(got, Look::Full) {
                 Step::Empty => Step::Failed(Errno(libc::EAGAIN)),
                 step => step,
@@ -270,6 +287,7 @@ impl Call<'_> {
             let limit = sockets::time_limit(self.fd, libc::SO_RCVTIMEO);
             (Deadline::after(limit), limit.is_some())
         });
+        back::serve(self.fd, self.index);
         let asleep = Asleep::announce(self.slot, header, Want::Bytes);
         let step = match self.step(got, Look::Full) {
             Step::Empty => match asleep.sleep(self.fd, deadline.left()) {

@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::lock::Taken;
 use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
-use crate::endpoint::{BROKEN, PENDING, Slot, slot};
+use crate::endpoint::{BROKEN, PENDING, SUSPECT, Slot, slot};
 use crate::explain::{count_switch, explain};
 use crate::layout::{Header, OPEN, has_room, readable, writable};
 use crate::raw::{Buffers, View};
 use crate::wait::{self, Asleep, Deadline, Want};
-use crate::{companion, epoll};
+use crate::{back, companion, epoll};
 
 /// One of so many writes into a ring that is not read asks whether the peer is still there.
 const ASK_EVERY: u32 = 16;
@@ -31,7 +31,8 @@ pub fn send(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<usi
     let slot = slot(index);
     let call = Call { slot, index, view: slot.view()?, fd, buffers, flags };
     if flags & libc::MSG_OOB != 0 {
-        return buffers.send(fd, 0, usize::MAX, flags);
+        // The kernel marks the place of urgent data in its own stream: from here on all that is sent goes there.
+        back::send_by_tcp(index);
     }
     let total = buffers.total();
     let mut sent = 0;
@@ -85,7 +86,7 @@ pub(crate) fn goes_by_ring(slot: &Slot) -> bool {
         && producer.shut.load(Ordering::Acquire) == 0
 }
 
-/// Notes that this end has shut down sending; the companion was shut down already.
+/// Notes that this end shuts down sending; the companion is shut down afterwards.
 pub fn note_shut(index: u32) {
     let slot = slot(index);
     if let Ok(view) = slot.view() {
@@ -122,13 +123,23 @@ impl Call<'_> {
             return self.by_tcp(skip);
         }
         let over = producer.end.load(Ordering::Acquire) != 0 || producer.shut.load(Ordering::Acquire) != 0;
-        if over { self.by_tcp(skip) } else { self.by_ring(skip) }
+        if !over {
+            return self.by_ring(skip);
+        }
+        let asked = back::is_asked(self.slot.outgoing(header));
+        if asked && back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
+            return Step::Full;
+        }
+        self.by_tcp(skip)
     }
 
     /// Leaves TCP if the other side is ready. Whether it did.
     fn switch(&self, header: &Header) -> bool {
         let ready = header.attached.load(Ordering::SeqCst) & OPEN[1 - self.slot.side()] != 0;
-        if !ready || self.slot.has(PENDING) {
+        let outgoing = self.slot.outgoing(header);
+        let moved_back = outgoing.producer.end.load(Ordering::Acquire) != 0
+            || outgoing.consumer.back.load(Ordering::SeqCst) != 0;
+        if !ready || moved_back || self.slot.has(PENDING) {
             return false;
         }
         // What was corked or said to have more behind it would stay in the kernel until the timer.
@@ -162,7 +173,8 @@ impl Call<'_> {
             let head = producer.head.load(Ordering::Acquire);
             let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
             let Some(room) = writable(head, tail) else { return self.broken() };
-            if head != tail && self.peer_may_be_gone(room) && companion::peer_has_ended(self.fd) {
+            let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(room);
+            if suspect && companion::peer_has_ended(self.fd) {
                 producer.end.store(head + 1, Ordering::SeqCst);
                 epoll::refresh(self.index);
                 return self.by_tcp(skip);
@@ -177,7 +189,12 @@ impl Call<'_> {
                 continue; // a signal handler was here in between
             }
             producer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
-            if outgoing.readers.0.load(Ordering::SeqCst) > 0 {
+            if outgoing.consumer.back.load(Ordering::SeqCst) != 0 {
+                // What the kernel does not take at once follows with the next call, or when the bell is heard.
+                if back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
+                    self.slot.ring_own(header);
+                }
+            } else if outgoing.readers.0.load(Ordering::SeqCst) > 0 {
                 self.slot.ring_peer(header);
             }
             return Step::Moved(count as usize);
@@ -199,6 +216,7 @@ impl Call<'_> {
         let nonblocking = self.flags & libc::MSG_DONTWAIT != 0
             || self.slot.own_end(header).nonblocking.load(Ordering::Relaxed) != 0;
         if nonblocking {
+            back::serve(self.fd, self.index);
             epoll::wants_room(self.index);
             return Step::Failed(Errno(libc::EAGAIN));
         }
@@ -223,6 +241,7 @@ impl Call<'_> {
             let mut fds = [libc::pollfd { fd: self.fd, events: libc::POLLOUT, revents: 0 }];
             return outcome(viaduct_os::bare::cancel::point(|| calls::poll(&mut fds, deadline.left(), None)));
         }
+        back::serve(self.fd, self.index);
         let asleep = Asleep::announce(self.slot, header, Want::Room);
         let step = match self.step(sent) {
             Step::Full => outcome(asleep.sleep(self.fd, deadline.left())),

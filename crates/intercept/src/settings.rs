@@ -14,6 +14,8 @@ pub struct Settings {
     pub agent: Option<Text>,
     /// Spin as usual, and upgrade nothing: for comparisons.
     pub never_upgrade: bool,
+    /// The program that is started as an agent where none answers; none is started without.
+    pub program: Option<Text>,
     /// The file to which each decision about a connection adds a line.
     pub explain: Option<Text>,
 }
@@ -31,6 +33,18 @@ impl Text {
             text[..bytes.len()].copy_from_slice(bytes);
             Text(text)
         })
+    }
+
+    /// From two parts.
+    pub fn join(one: &[u8], other: &[u8]) -> Option<Text> {
+        let mut text = [0; 256];
+        let len = one.len() + other.len();
+        if len > text.len() {
+            return None;
+        }
+        text[..one.len()].copy_from_slice(one);
+        text[one.len()..len].copy_from_slice(other);
+        Text::new(&text[..len])
     }
 
     /// As C has it.

@@ -49,6 +49,14 @@ pub fn forget(fd: i32) -> Kind {
     WORDS.get(fd as usize).map_or(Kind::Plain, |word| parse(word.swap(0, Ordering::AcqRel)))
 }
 
+/// Descriptors that have an endpoint, with its number.
+pub(crate) fn rings() -> impl Iterator<Item = (i32, u32)> {
+    (0..MOST as i32).filter_map(|fd| match kind(fd) {
+        Kind::Ring(index) => Some((fd, index)),
+        _ => None,
+    })
+}
+
 /// Where the list of its registrations starts.
 pub(crate) fn registrations(fd: i32) -> Option<&'static AtomicU32> {
     REGISTRATIONS.get(fd as usize)

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use viaduct_os::bare::{Errno, calls, cancel};
 
 use crate::endpoint::Slot;
-use crate::layout::Header;
+use crate::layout::{self, Header};
 use crate::settings;
 
 /// The longest spin, in nanoseconds.
@@ -17,6 +17,8 @@ const LONGEST: u32 = 50_000;
 const SHORTEST: u32 = 2_000;
 /// A yield that took longer let another task run: this machine is busy, and spinning is at the expense of others.
 const CROWD: u64 = 25_000;
+/// What a sleeper that was woken for others leaves them, in nanoseconds.
+const PAUSE: u64 = 200_000;
 /// One of so many waits tries the longest spin again.
 const PROBE: u32 = 64;
 
@@ -122,6 +124,15 @@ impl<'a> Asleep<'a> {
         let woken = cancel::point(|| calls::poll(&mut fds, limit_ns, None))?;
         if fds[1].revents != 0 {
             self.slot.empty_bell(self.header);
+            let counted = match self.want {
+                Want::Bytes => [1, 0],
+                Want::Room => [0, 1],
+            };
+            let ready = match self.want {
+                Want::Bytes => has_bytes(self.slot, self.header),
+                Want::Room => has_some_room(self.slot, self.header),
+            };
+            pass_on(self.slot, self.header, counted, ready);
         }
         Ok(woken)
     }
@@ -129,6 +140,33 @@ impl<'a> Asleep<'a> {
     pub(crate) fn wake(self) {
         count(self.slot, self.header, self.want).fetch_sub(1, Ordering::SeqCst);
         self.slot.inside.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn has_bytes(slot: &Slot, header: &Header) -> bool {
+    let incoming = slot.incoming(header);
+    incoming.producer.head.load(Ordering::SeqCst) != incoming.consumer.tail.load(Ordering::SeqCst)
+}
+
+fn has_some_room(slot: &Slot, header: &Header) -> bool {
+    let outgoing = slot.outgoing(header);
+    let (head, tail) =
+        (outgoing.producer.head.load(Ordering::SeqCst), outgoing.consumer.tail.load(Ordering::SeqCst));
+    layout::writable(head, tail).is_none_or(layout::has_room)
+}
+
+/// An end has one bell for all its sleepers, threads and processes. The one that empties it rings it again if
+/// there is something for others: `counted` is how often the caller itself counts as a sleeper, for bytes and for room.
+/// If the caller found nothing for itself (`ready` is false) it gives the others a moment.
+pub(crate) fn pass_on(slot: &Slot, header: &Header, counted: [u32; 2], ready: bool) {
+    let others = |want: Want, own: u32| count(slot, header, want).load(Ordering::SeqCst) > own;
+    let due = others(Want::Bytes, counted[0]) && has_bytes(slot, header)
+        || others(Want::Room, counted[1]) && has_some_room(slot, header);
+    if due {
+        slot.ring_own(header);
+        if !ready {
+            let _ = calls::poll(&mut [], Some(PAUSE), None);
+        }
     }
 }
 

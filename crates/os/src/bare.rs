@@ -9,10 +9,12 @@
 
 pub mod calls;
 pub mod cancel;
+pub mod files;
 mod gate;
 pub mod local;
 pub mod lock;
 pub mod sockets;
+pub mod start;
 pub mod whoami;
 
 pub use gate::{Errno, syscall};

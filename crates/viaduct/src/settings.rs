@@ -115,6 +115,13 @@ const OTHERS: &[Other] = &[
         "the library that viaduct run preloads, where it is not beside the program",
     ),
     Other(
+        "run.agent",
+        "VIADUCT_AGENT_PROGRAM",
+        "automatic",
+        Purpose::Use,
+        "the program that the preloaded library starts as an agent where none answers; off: none",
+    ),
+    Other(
         "run.upgrade",
         "VIADUCT_RUN",
         "auto",

@@ -10,8 +10,11 @@ use std::{env, fs};
 
 use viaduct_agent::local;
 use viaduct_intercept::agent::Claims;
+use viaduct_kit::cc::Compiled;
 use viaduct_kit::child::{Child, Program, say};
+use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
 
 /// Becomes an agent that takes claims at the name in the first argument, until it is killed.
 ///
@@ -21,6 +24,32 @@ pub fn be_agent(args: &[String]) {
     let mut claims = Claims::new(args[0].as_bytes()).expect("the name is this test's own");
     say("ready");
     local::serve(&mut [&mut claims], Duration::from_secs(3600)).expect("an agent serves");
+}
+
+fn run(mut command: Command, arguments: &[&str]) -> String {
+    let output = command.args(arguments).output().expect("the program starts");
+    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+    assert!(output.status.success(), "{arguments:?}: {}\n{said}", output.status);
+    said
+}
+
+/// Runs a program with and without the library: it says the same, and `upgraded` directions are expected at least,
+/// counted at both ends. What was noted about its connections.
+///
+/// # Panics
+/// If that is not so.
+pub fn same(program: &Compiled, agent: &Program, arguments: &[&str], upgraded: usize) -> String {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a scenario");
+    let plain = run(program.command(), arguments);
+    let mut notes = String::new();
+    for _ in 0..rounds(1, 20) {
+        let stage = Stage::new(agent);
+        let said = run(stage.under(program.path()), arguments);
+        notes = stage.notes();
+        assert_eq!(said, plain, "{arguments:?}\n{notes}");
+        assert!(stage.upgrades() >= upgraded, "{arguments:?}: too few upgraded\n{notes}");
+    }
+    notes
 }
 
 /// An agent, a folder, and programs under the library.
@@ -52,6 +81,7 @@ impl Stage {
     pub fn under(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("LD_PRELOAD", &self.library).env("VIADUCT_CLAIM", &self.name);
+        command.env("VIADUCT_AGENT_PROGRAM", "off");
         command.env("VIADUCT_EXPLAIN", self.folder.join("explain"));
         command
     }

@@ -1,6 +1,8 @@
 //! Every test of unmodified programs in one binary.
 
+mod moves;
 mod programs;
+mod running;
 mod streams;
 
 viaduct_kit::child!(AGENT, viaduct_preload_tests::be_agent);

@@ -1,14 +1,9 @@
 //! The C program of `c/streams.c`: each scenario checks every byte, with the library and without, and says the same.
 
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use viaduct_kit::cc::{Compiled, compile_c_file};
-use viaduct_kit::effort::{rounds, scaled};
-use viaduct_kit::watchdog::Watchdog;
-use viaduct_preload_tests::Stage;
 
 use crate::AGENT;
 
@@ -18,24 +13,10 @@ fn program() -> Option<&'static Compiled> {
     PROGRAM.get_or_init(|| compile_c_file(source, &["-O1", "-pthread"])).as_ref()
 }
 
-fn run(mut command: Command, arguments: &[&str]) -> String {
-    let output: Output = command.args(arguments).output().unwrap();
-    let said = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
-    assert!(output.status.success(), "{arguments:?}: {}\n{said}", output.status);
-    said
-}
-
 /// With and without; `upgraded` directions are expected at least, counted at both ends.
 fn same(arguments: &[&str], upgraded: usize) {
-    let Some(program) = program() else { return };
-    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a scenario");
-    let plain = run(program.command(), arguments);
-    for _ in 0..rounds(1, 20) {
-        let stage = Stage::new(&AGENT);
-        let said = run(stage.under(program.path()), arguments);
-        assert_eq!(said, plain, "{arguments:?}");
-        let count = stage.upgrades();
-        assert!(count >= upgraded, "{arguments:?}: {count} upgraded\n{}", stage.notes());
+    if let Some(program) = program() {
+        viaduct_preload_tests::same(program, &AGENT, arguments, upgraded);
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::{Errno, calls, cancel};
 
-use super::node::{EDGE, FIRED, FRESH, Node, node};
+use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, Node, node};
 use super::{LOCK, Report, arm_everything, arm_hot, cool, set, tagged, warm};
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
-use crate::{receive, send};
+use crate::{back, receive, send};
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -197,6 +197,7 @@ fn fold(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
 
 fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
     let set = set(index);
+    serve_bells(events, count);
     if set.rings.load(Ordering::Acquire) == 0
         && events[..count].iter().all(|event| matches!(tagged(event.u64), Report::Theirs))
     {
@@ -219,17 +220,36 @@ fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usiz
         };
         let slot = slot(endpoint);
         let mut reports = false;
+        let mut counted = [0; 2];
         for (number, node) in super::node::of_endpoint(endpoint).filter(|(_, node)| node.set() == index) {
             warm(number, node);
             reports |= peek(node, endpoint) != 0;
+            counted[0] += u32::from(node.has(ARMED_BYTES));
+            counted[1] += u32::from(node.has(ARMED_ROOM));
         }
-        // A set that others wait for stays ready as long as there is something.
-        let stays = reports && set.nested.load(Ordering::Relaxed) != 0;
+        // A set that others wait for stays ready as long as there is something, and so does a bell that was rung for
+        // what could not be done yet.
+        let owes = slot.view().is_ok_and(|view| back::is_asked(slot.outgoing(view.header())));
+        let stays = reports && set.nested.load(Ordering::Relaxed) != 0 || owes;
         if let (false, Ok(view)) = (stays, slot.view()) {
             slot.empty_bell(view.header());
+            wait::pass_on(slot, view.header(), counted, reports);
         }
     }
     kept
+}
+
+/// What a peer rang for may be to move the connection back. Done without the lock, because it may wait.
+fn serve_bells(events: &[libc::epoll_event], count: usize) {
+    for event in &events[..count] {
+        if let Report::Bell(Some(endpoint)) = tagged(event.u64)
+            && let Some(fd) = LOCK
+                .lock()
+                .and_then(|_held| super::node::of_endpoint(endpoint).next().map(|(_, node)| node.fd()))
+        {
+            back::serve(fd, endpoint);
+        }
+    }
 }
 
 /// The kernel has reported the one event of a registration for one event: ours is used up, too.

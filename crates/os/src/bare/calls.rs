@@ -36,6 +36,22 @@ pub fn duplicate_from(fd: i32, least: i32) -> Result<i32, Errno> {
     call(libc::SYS_fcntl, &[fd as usize, libc::F_DUPFD_CLOEXEC as usize, least as usize]).map(|fd| fd as i32)
 }
 
+/// Reads from a descriptor.
+///
+/// # Errors
+/// The kernel's.
+pub fn read(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
+    call(libc::SYS_read, &[fd as usize, bytes.as_mut_ptr() as usize, bytes.len()])
+}
+
+/// Writes to a descriptor.
+///
+/// # Errors
+/// The kernel's.
+pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
+    call(libc::SYS_write, &[fd as usize, bytes.as_ptr() as usize, bytes.len()])
+}
+
 /// Adds one to an eventfd.
 ///
 /// # Errors

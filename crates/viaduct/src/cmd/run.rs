@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use viaduct_agent::local;
 use viaduct_intercept::agent::Claims;
+use viaduct_intercept::carry;
 use viaduct_intercept::settings::agent_name;
 use viaduct_os::fdpass::Channel;
 use viaduct_os::{children, process};
@@ -23,29 +24,37 @@ const LIBRARY: &str = "libsovia_preload.so";
 /// Names it if it is not where it is looked for.
 const LIBRARY_VARIABLE: &str = "VIADUCT_PRELOAD";
 const NAME_VARIABLE: &str = "VIADUCT_CLAIM";
+const PROGRAM_VARIABLE: &str = "VIADUCT_AGENT_PROGRAM";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let (program, rest) = args.program.split_first().context("a program is needed")?;
     let library = library()?;
-    if is_static(program) {
+    if is_bare(program) {
         let name = Path::new(program).display();
-        writeln!(io::stderr(), "viaduct: {name} is not dynamically linked and runs unaccelerated")?;
+        writeln!(
+            io::stderr(),
+            "viaduct: {name} does not go through libc (static, or Go) and runs unaccelerated"
+        )?;
     }
     if !args.no_upgrade {
         provide_agent()?;
     }
     let mut command = Command::new(program);
     command.args(rest).env("LD_PRELOAD", preload(&library));
+    if let Ok(own) = std::env::current_exe() {
+        command.env(PROGRAM_VARIABLE, own); // where the agent is gone when a connection needs it
+    }
     if args.no_upgrade {
         command.env("VIADUCT_RUN", "never");
     }
-    if args.explain { explained(command) } else { Err(cannot_run(program, &command.exec())) }
+    if args.explain { explained(command) } else { Ok(cannot_run(program, &command.exec())) }
 }
 
 /// Serves claims until no one needs it.
 pub(crate) fn claims(args: &ClaimsArgs) -> Result<ExitCode> {
     children::leave_session()?;
+    children::raise_open_files(); // three for each connection
     let name = args.name.clone().map_or_else(name, String::into_bytes);
     let mut claims = Claims::new(&name)?;
     local::serve(&mut [&mut claims], seconds(args.idle)?)?;
@@ -111,7 +120,10 @@ fn explained(mut command: Command) -> Result<ExitCode> {
     let file = folder.join(format!("viaduct-explain-{}", std::process::id()));
     command.env("VIADUCT_EXPLAIN", &file);
     let program = command.get_program().to_owned();
-    let ended = command.status().map_err(|error| cannot_run(&program, &error))?;
+    let ended = match command.status() {
+        Ok(ended) => ended,
+        Err(error) => return Ok(cannot_run(&program, &error)),
+    };
     let notes = std::fs::read_to_string(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);
     let mut out = io::stderr().lock();
@@ -125,16 +137,18 @@ fn explained(mut command: Command) -> Result<ExitCode> {
     Ok(ExitCode::from(code as u8))
 }
 
-fn cannot_run(program: &OsStr, error: &io::Error) -> anyhow::Error {
-    anyhow::anyhow!("{}: {error}", Path::new(program).display())
+/// Says why, and gives the status that a shell would: 127 for a program that is not there, 126 for one that cannot be run.
+fn cannot_run(program: &OsStr, error: &io::Error) -> ExitCode {
+    let _ = writeln!(io::stderr(), "viaduct: {}: {error}", Path::new(program).display());
+    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// Whether it is a program without a loader, which preloads nothing.
-fn is_static(program: &OsStr) -> bool {
+/// Whether it is a program that preloads nothing: without a loader, or one that enters the kernel past libc.
+fn is_bare(program: &OsStr) -> bool {
     let Some(path) = find(program) else { return false };
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(4096).read_to_end(&mut head));
-    read.is_ok() && has_no_loader(&head).unwrap_or(false)
+    read.is_ok() && carry::form(&head) == carry::Form::Bare
 }
 
 fn find(program: &OsStr) -> Option<PathBuf> {
@@ -144,34 +158,4 @@ fn find(program: &OsStr) -> Option<PathBuf> {
     }
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(path)).find(|file| file.is_file())
-}
-
-/// Whether an ELF file of 64 bits names no interpreter; `None` if it is something else.
-fn has_no_loader(head: &[u8]) -> Option<bool> {
-    const INTERPRETER: u32 = 3;
-    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
-    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    let long = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-    if head.get(..5)? != b"\x7fELF\x02" {
-        return None;
-    }
-    let (table, size, count) = (long(0x20)? as usize, half(0x36)? as usize, half(0x38)? as usize);
-    let kinds = (0..count).map(|index| word(table.checked_add(index * size)?));
-    Some(!kinds.collect::<Option<Vec<_>>>()?.contains(&INTERPRETER))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_with_a_loader_are_told_from_those_without() {
-        let head = |path: &str| std::fs::read(path).unwrap()[..4096].to_vec();
-        assert_eq!(has_no_loader(&head("/proc/self/exe")), Some(false));
-        assert_eq!(has_no_loader(b"#!/bin/sh\n"), None);
-        let mut bare = head("/proc/self/exe");
-        bare[0x38..0x3a].fill(0); // no program headers
-        assert_eq!(has_no_loader(&bare), Some(true));
-        assert!(!is_static(OsStr::new("no-such-program")));
-    }
 }

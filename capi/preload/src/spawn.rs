@@ -1,0 +1,408 @@
+//! exec and its kin, spawning, and the end of the process: before a program starts that will not load the library, what it
+//! inherits is moved back to TCP.
+//!
+//! The kernel's exec is called by the instruction. Functions of libc that search, spawn or wait are libc's own, found when the
+//! library was loaded. Those with a list of arguments push it as an array and go on as those with an array.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use libc::{FILE, c_char, c_int, pid_t};
+use viaduct_intercept::{back, carry, descriptors, settings};
+use viaduct_os::bare::{files, syscall};
+
+use crate::give_int;
+
+type Words = *const *const c_char;
+
+unsafe extern "C" {
+    static environ: Words;
+}
+
+/// Part of the library's name, by which it is known in `LD_PRELOAD`.
+const OURS: &[u8] = b"sovia_preload";
+
+/// Functions of libc and liburing that ours end in.
+const NAMES: [&CStr; 9] = [
+    c"execvpe",
+    c"posix_spawn",
+    c"posix_spawnp",
+    c"system",
+    c"popen",
+    c"posix_spawn_file_actions_adddup2",
+    c"io_uring_queue_init",
+    c"io_uring_queue_init_params",
+    c"io_uring_setup",
+];
+static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+/// Whether the library is loaded by another way than the variable.
+static EVERYWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Looks up what ours end in. Called once, when the library is loaded.
+pub(crate) fn find() {
+    for (name, place) in NAMES.iter().zip(&ORIGINALS) {
+        // SAFETY: looks up a name behind our own.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        place.store(address as usize, Ordering::Release);
+    }
+    // SAFETY: the environment of a process that begins.
+    EVERYWHERE.store(!unsafe { names_us(environ) }, Ordering::Release);
+}
+
+/// # Safety
+/// `F` is the type of the function with this name.
+unsafe fn original<F: Copy>(place: usize) -> Option<F> {
+    let address = ORIGINALS[place].load(Ordering::Acquire);
+    // SAFETY: the caller's promise; both are addresses of functions.
+    (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
+}
+
+/// Whether these variables have the library preloaded.
+///
+/// # Safety
+/// Null, or an array of strings that ends with null.
+unsafe fn names_us(variables: Words) -> bool {
+    let mut at = variables;
+    // SAFETY: the caller's promise.
+    while !at.is_null() && !unsafe { *at }.is_null() {
+        // SAFETY: as above.
+        let text = unsafe { CStr::from_ptr(*at) }.to_bytes();
+        if let Some(value) = text.strip_prefix(b"LD_PRELOAD=") {
+            return value.windows(OURS.len()).any(|part| part == OURS);
+        }
+        at = at.wrapping_add(1);
+    }
+    false
+}
+
+/// Before a program starts: moves back what it could not use.
+///
+/// # Safety
+/// As [`names_us`].
+unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
+    // SAFETY: the caller's promise.
+    let named = EVERYWHERE.load(Ordering::Acquire) || unsafe { names_us(variables) };
+    if !named || !preloads() {
+        carry::part();
+    }
+}
+
+/// # Safety
+/// Null or a string.
+unsafe fn at_path(dir: c_int, path: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    !path.is_null() && carry::preloads(dir, unsafe { CStr::from_ptr(path) })
+}
+
+/// Where a program without a folder in its name is found.
+///
+/// # Safety
+/// Null or a string.
+unsafe fn by_search(file: *const c_char) -> bool {
+    if file.is_null() {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(file) };
+    if name.to_bytes().contains(&b'/') {
+        return carry::preloads(libc::AT_FDCWD, name);
+    }
+    // SAFETY: a string of the environment, or null.
+    let folders = unsafe { libc::getenv(c"PATH".as_ptr()) };
+    // SAFETY: as above.
+    let folders = if folders.is_null() { c"/bin:/usr/bin" } else { unsafe { CStr::from_ptr(folders) } };
+    let mut path = [0u8; 4096];
+    for folder in folders.to_bytes().split(|&byte| byte == b':') {
+        let len = folder.len() + 1 + name.to_bytes().len();
+        if len >= path.len() {
+            continue;
+        }
+        path.fill(0);
+        path[..folder.len()].copy_from_slice(folder);
+        path[folder.len()] = if folder.is_empty() { b'.' } else { b'/' };
+        if folder.is_empty() {
+            continue; // the current folder: in doubt the answer is no
+        }
+        path[folder.len() + 1..len].copy_from_slice(name.to_bytes());
+        if let Ok(path) = CStr::from_bytes_until_nul(&path)
+            && files::is_executable(libc::AT_FDCWD, path)
+        {
+            return carry::preloads(libc::AT_FDCWD, path);
+        }
+    }
+    false
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(path: *const c_char, words: Words, variables: Words) -> c_int {
+    // SAFETY: the caller's promise, here and below: it is that of libc's function.
+    unsafe {
+        before(variables, || at_path(libc::AT_FDCWD, path));
+        let args = [path as usize, words as usize, variables as usize, 0, 0, 0];
+        give_int(syscall(libc::SYS_execve, args))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, words: Words) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execve(path, words, environ) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvpe(file: *const c_char, words: Words, variables: Words) -> c_int {
+    type Exec = unsafe extern "C-unwind" fn(*const c_char, Words, Words) -> c_int;
+    // SAFETY: the caller's promise; the type is that of the function.
+    unsafe {
+        before(variables, || by_search(file));
+        match original::<Exec>(0) {
+            Some(exec) => exec(file, words, variables),
+            None => execve(file, words, variables),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvp(file: *const c_char, words: Words) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execvpe(file, words, environ) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execveat(
+    dir: c_int,
+    path: *const c_char,
+    words: Words,
+    variables: Words,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // A program that is named by its descriptor alone is looked at by its link in /proc: in doubt not at all.
+        let empty = !path.is_null() && *path == 0;
+        before(variables, || !empty && at_path(dir, path));
+        let args = [dir as usize, path as usize, words as usize, variables as usize, flags as usize, 0];
+        give_int(syscall(libc::SYS_execveat, args))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fexecve(fd: c_int, words: Words, variables: Words) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execveat(fd, c"".as_ptr(), words, variables, libc::AT_EMPTY_PATH) }
+}
+
+/// What `execl`, `execlp` and `execle` go on with: the list of arguments as an array.
+unsafe extern "C-unwind" fn list(path: *const c_char, words: Words) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execv(path, words) }
+}
+
+unsafe extern "C-unwind" fn list_search(file: *const c_char, words: Words) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { execvp(file, words) }
+}
+
+unsafe extern "C-unwind" fn list_variables(path: *const c_char, words: Words) -> c_int {
+    // SAFETY: the caller's promise: behind the null that ends the arguments stand the variables.
+    unsafe {
+        let mut end = words;
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, words, (*end.add(1)).cast())
+    }
+}
+
+/// A function with a list of arguments: those in registers are pushed below those on the stack, which makes an array.
+#[cfg(target_arch = "x86_64")]
+macro_rules! with_a_list {
+    ($name:ident, $to:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name() {
+            core::arch::naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "mov rsi, rsp",
+                "push rax",
+                "call {to}",
+                "pop rcx",
+                "add rsp, 40",
+                "push rcx",
+                "ret",
+                to = sym $to,
+            )
+        }
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! with_a_list {
+    ($name:ident, $to:ident) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C-unwind" fn $name() {
+            core::arch::naked_asm!(
+                "sub sp, sp, #64",
+                "stp x1, x2, [sp, #8]",
+                "stp x3, x4, [sp, #24]",
+                "stp x5, x6, [sp, #40]",
+                "str x7, [sp, #56]",
+                "add x1, sp, #8",
+                "stp x29, x30, [sp, #-16]!",
+                "bl {to}",
+                "ldp x29, x30, [sp], #16",
+                "add sp, sp, #64",
+                "ret",
+                to = sym $to,
+            )
+        }
+    };
+}
+
+with_a_list!(execl, list);
+with_a_list!(execlp, list_search);
+with_a_list!(execle, list_variables);
+
+type Spawn = unsafe extern "C-unwind" fn(
+    *mut pid_t,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    Words,
+    Words,
+) -> c_int;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn(
+    pid: *mut pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    words: Words,
+    variables: Words,
+) -> c_int {
+    // SAFETY: the caller's promise; the type is that of the function.
+    unsafe {
+        before(variables, || at_path(libc::AT_FDCWD, path));
+        match original::<Spawn>(1) {
+            Some(spawn) => spawn(pid, path, actions, attributes, words, variables),
+            None => libc::ENOSYS,
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawnp(
+    pid: *mut pid_t,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    words: Words,
+    variables: Words,
+) -> c_int {
+    // SAFETY: the caller's promise; the type is that of the function.
+    unsafe {
+        before(variables, || by_search(file));
+        match original::<Spawn>(2) {
+            Some(spawn) => spawn(pid, file, actions, attributes, words, variables),
+            None => libc::ENOSYS,
+        }
+    }
+}
+
+/// A descriptor that is duplicated for a child is inherited, even if exec closes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
+    actions: *mut c_void,
+    fd: c_int,
+    to: c_int,
+) -> c_int {
+    type Add = unsafe extern "C-unwind" fn(*mut c_void, c_int, c_int) -> c_int;
+    carry::name(fd);
+    // SAFETY: the caller's promise; the type is that of the function.
+    unsafe { original::<Add>(5).map_or(libc::ENOSYS, |add| add(actions, fd, to)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
+    type System = unsafe extern "C-unwind" fn(*const c_char) -> c_int;
+    // SAFETY: the caller's promise; the type is that of the function.
+    unsafe {
+        if !command.is_null() {
+            before(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
+        }
+        original::<System>(3).map_or(-1, |system| system(command))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    type Popen = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut FILE;
+    // SAFETY: the caller's promise; the type is that of the function.
+    unsafe {
+        before(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
+        original::<Popen>(4).map_or(std::ptr::null_mut(), |popen| popen(command, mode))
+    }
+}
+
+/// A ring of io_uring may be handed any socket, past us: from its first on nothing is upgraded here.
+pub(crate) fn before_uring() {
+    settings::claim_no_more();
+    back::retire_all("this process uses io_uring");
+}
+
+type Uring = unsafe extern "C-unwind" fn(usize, usize, usize) -> c_int;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn io_uring_queue_init(entries: usize, ring: usize, flags: usize) -> c_int {
+    before_uring();
+    // SAFETY: the caller's promise; three words are passed on as they came.
+    unsafe { original::<Uring>(6).map_or(-libc::ENOSYS, |init| init(entries, ring, flags)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn io_uring_queue_init_params(
+    entries: usize,
+    ring: usize,
+    with: usize,
+) -> c_int {
+    before_uring();
+    // SAFETY: the caller's promise; three words are passed on as they came.
+    unsafe { original::<Uring>(7).map_or(-libc::ENOSYS, |init| init(entries, ring, with)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn io_uring_setup(entries: usize, with: usize) -> c_int {
+    before_uring();
+    // SAFETY: the caller's promise; two words are passed on as they came.
+    unsafe { original::<Uring>(8).map_or(-libc::ENOSYS, |init| init(entries, with, 0)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
+    descriptors::ending();
+    loop {
+        // SAFETY: no pointers; ends the process.
+        let _ = unsafe { syscall(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
+    // SAFETY: no pointers.
+    unsafe { _exit(status) }
+}
+
+extern "C" fn unload() {
+    descriptors::ending();
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static UNLOAD: extern "C" fn() = unload;

@@ -1,0 +1,206 @@
+//! Whether a program that is about to be started will load the library. One that will not sees the kernel's socket alone,
+//! so connections that it inherits are moved back to TCP before.
+//!
+//! A program loads it if it has a loader of this machine's kind, gets `LD_PRELOAD` with the library, and gains no rights by
+//! being started (then the loader ignores that variable). Programs made by the Go compiler enter the kernel past libc, with
+//! or without a loader. In doubt the answer is no.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use viaduct_os::bare::{calls, files, whoami};
+
+use crate::{back, companion, descriptors, endpoint, table};
+
+/// Scripts that name scripts as their interpreters: the kernel goes no further.
+const MOST_SCRIPTS: usize = 4;
+/// Where program headers are looked for, and what they name.
+const HEAD: usize = 4096;
+/// Descriptors that are looked at in a child that borrows its parent's memory.
+const MOST_BORROWED: u64 = 4096;
+
+const INTERPRETER: u32 = 3;
+const NOTE: u32 = 4;
+
+/// Descriptors that were named for a child which is to be spawned, a bit each.
+static NAMED: [AtomicU64; table::MOST / 64] = [const { AtomicU64::new(0) }; table::MOST / 64];
+
+/// What the first bytes of a program say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// It has a loader, which preloads.
+    Dynamic,
+    /// It has none, or enters the kernel by itself.
+    Bare,
+    /// It is a script for this program.
+    Script(&'a [u8]),
+    /// The kernel, or a shell, has to say.
+    Other,
+}
+
+/// What kind of program this is the start of.
+pub fn form(head: &[u8]) -> Form<'_> {
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
+        return Form::Script(line.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default());
+    }
+    if head.starts_with(b"\x7fELF") { elf(head).unwrap_or(Form::Bare) } else { Form::Other }
+}
+
+fn elf(head: &[u8]) -> Option<Form<'_>> {
+    let half = |at: usize| Some(u16::from_le_bytes(head.get(at..at + 2)?.try_into().ok()?));
+    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
+    let long = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?) as usize);
+    let machine = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
+    if *head.get(4)? != 2 || half(0x12)? != machine {
+        return Some(Form::Bare); // of 32 bits, or of another machine
+    }
+    let (start, size, count) = (long(0x20)?, usize::from(half(0x36)?), usize::from(half(0x38)?));
+    let mut loader = false;
+    for index in 0..count {
+        let at = start.checked_add(index * size)?;
+        match word(at)? {
+            INTERPRETER => loader = true,
+            // A note of the Go compiler: length of the name, of the text, kind, name.
+            NOTE => {
+                let from = long(at + 8)?;
+                let name = from.checked_add(12).and_then(|name| head.get(name..name.checked_add(4)?));
+                if name == Some(b"Go\0\0") {
+                    return Some(Form::Bare);
+                }
+            }
+            _ => {}
+        }
+    }
+    Some(if loader { Form::Dynamic } else { Form::Bare })
+}
+
+/// Whether the loader of this program will preload; `dir` is a folder's descriptor or `AT_FDCWD`.
+pub fn preloads(dir: i32, path: &CStr) -> bool {
+    let Ok(mut fd) = files::open(dir, path) else { return false };
+    let mut head = [0; HEAD];
+    for _ in 0..MOST_SCRIPTS {
+        let len = files::read_at(fd, &mut head, 0).unwrap_or(0);
+        let privileged = gains_rights(fd);
+        let _ = calls::close(fd);
+        match form(&head[..len]) {
+            Form::Dynamic => return !privileged,
+            Form::Script(interpreter) => {
+                let mut name = [0; 256];
+                if interpreter.is_empty() || interpreter.len() >= name.len() {
+                    return false;
+                }
+                name[..interpreter.len()].copy_from_slice(interpreter);
+                let opened = CStr::from_bytes_until_nul(&name)
+                    .ok()
+                    .and_then(|name| files::open(libc::AT_FDCWD, name).ok());
+                let Some(next) = opened else { return false };
+                fd = next;
+            }
+            Form::Bare => return false,
+            // What is no program at all: execvp gives it to the shell, which is one with a loader.
+            Form::Other => return true,
+        }
+    }
+    let _ = calls::close(fd);
+    false
+}
+
+/// Whether it runs with other rights than those of the process that starts it.
+fn gains_rights(fd: i32) -> bool {
+    let Ok(status) = files::status(fd) else { return true };
+    let (user, group) = files::real_ids();
+    let by_user = status.mode & libc::S_ISUID != 0 && status.user != user;
+    let by_group = status.mode & libc::S_ISGID != 0 && status.group != group;
+    by_user || by_group || (user != 0 && files::has_capabilities(fd))
+}
+
+/// Names a descriptor that a child will get even if exec closes it here.
+pub fn name(fd: i32) {
+    if let Some(word) = NAMED.get(fd as usize / 64) {
+        word.fetch_or(1 << (fd % 64), Ordering::Relaxed);
+    }
+}
+
+/// Moves back what a program that will not load the library would inherit.
+pub fn part() {
+    let reason = "a program inherits it that does not load the library";
+    if !endpoint::any() {
+        return;
+    }
+    if whoami::borrows_memory() {
+        // What this child has duplicated and closed was not noted in the tables, which are its parent's.
+        let most = calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED) as i32;
+        for fd in (0..most).filter(|&fd| files::is_closed_by_exec(fd) == Some(false)) {
+            if let Some(index) = companion::cookie(fd).and_then(endpoint::by_cookie) {
+                let _ = back::move_back(fd, index, reason);
+            }
+        }
+        return;
+    }
+    descriptors::begin();
+    for (fd, index) in table::rings() {
+        let named = NAMED[fd as usize / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0;
+        if named || files::is_closed_by_exec(fd) == Some(false) {
+            let _ = back::move_back(fd, index, reason);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_head() -> Vec<u8> {
+        std::fs::read("/proc/self/exe").unwrap()[..HEAD].to_vec()
+    }
+
+    #[test]
+    fn programs_with_a_loader_are_told_from_those_without() {
+        let head = own_head();
+        assert_eq!(form(&head), Form::Dynamic);
+        let mut bare = head.clone();
+        bare[0x38..0x3a].fill(0); // no program headers
+        assert_eq!(form(&bare), Form::Bare);
+        let mut small = head.clone();
+        small[4] = 1; // of 32 bits
+        assert_eq!(form(&small), Form::Bare);
+        assert_eq!(form(&head[..70]), Form::Bare, "cut short");
+        assert_eq!(form(b"\x7fELF"), Form::Bare);
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        assert_eq!(form(b"#!/bin/sh\necho"), Form::Script(b"/bin/sh"));
+        assert_eq!(form(b"#! /usr/bin/env python3\n"), Form::Script(b"/usr/bin/env"));
+        assert_eq!(
+            (form(b"#!"), form(b"echo hello\n"), form(b"")),
+            (Form::Script(b""), Form::Other, Form::Other)
+        );
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_or_gains_rights_loads_nothing() {
+        assert!(preloads(libc::AT_FDCWD, c"/proc/self/exe"));
+        assert!(!preloads(libc::AT_FDCWD, c"/no/such/program"));
+        let (user, _) = files::real_ids();
+        if user != 0 && std::path::Path::new("/usr/bin/passwd").exists() {
+            assert!(!preloads(libc::AT_FDCWD, c"/usr/bin/passwd"));
+        }
+    }
+
+    #[test]
+    fn a_note_of_the_go_compiler_is_seen() {
+        let mut head = own_head();
+        let table = 64;
+        head[0x20..0x28].copy_from_slice(&(table as u64).to_le_bytes());
+        head[0x38..0x3a].copy_from_slice(&2u16.to_le_bytes());
+        head[table..table + 4].copy_from_slice(&INTERPRETER.to_le_bytes());
+        let note = table + 56;
+        head[note..note + 4].copy_from_slice(&NOTE.to_le_bytes());
+        head[note + 8..note + 16].copy_from_slice(&1000u64.to_le_bytes());
+        assert_eq!(form(&head), Form::Dynamic);
+        head[1012..1016].copy_from_slice(b"Go\0\0");
+        assert_eq!(form(&head), Form::Bare);
+    }
+}

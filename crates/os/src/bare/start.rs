@@ -1,0 +1,90 @@
+//! Starting a program apart from the application: no child of it, none of its descriptors, its terminal or its folder.
+
+use core::ffi::{CStr, c_char};
+
+use super::gate::syscall;
+
+/// Linux: children that end without a signal are waited for only if asked for by this.
+const WCLONE: usize = 0x8000_0000;
+
+/// Starts `words[0]` with these words and variables, in a session of its own, and does not wait for it to end.
+///
+/// Two children in a row: the first ends at once and is waited for here, so that the application never hears of
+/// either. Both make system calls only, so any thread of any process may call this.
+pub fn apart(words: &[&CStr], variables: &[&CStr]) {
+    const MOST: usize = 8;
+    let mut arguments = [std::ptr::null::<c_char>(); MOST];
+    let mut environment = [std::ptr::null::<c_char>(); MOST];
+    if words.is_empty() || words.len() >= MOST || variables.len() >= MOST {
+        return;
+    }
+    arguments.iter_mut().zip(words).for_each(|(place, word)| *place = word.as_ptr());
+    environment.iter_mut().zip(variables).for_each(|(place, variable)| *place = variable.as_ptr());
+    let call = |number: i64, args: [usize; 6]| {
+        // SAFETY: calls without pointers, or with pointers to the locals above and to constants.
+        unsafe { syscall(number, args) }
+    };
+    // No signal at its end, and no memory shared.
+    let child = || call(libc::SYS_clone, [0; 6]);
+    match child() {
+        Ok(0) => {
+            let _ = call(libc::SYS_setsid, [0; 6]);
+            if child() == Ok(0) {
+                let nowhere =
+                    [libc::AT_FDCWD as usize, c"/dev/null".as_ptr() as usize, libc::O_RDWR as usize];
+                let null = call(libc::SYS_openat, [nowhere[0], nowhere[1], nowhere[2], 0, 0, 0]).unwrap_or(0);
+                for fd in 0..3 {
+                    let _ = call(libc::SYS_dup3, [null, fd, 0, 0, 0, 0]);
+                }
+                let _ = call(libc::SYS_close_range, [3, u32::MAX as usize, 0, 0, 0, 0]);
+                let _ = call(libc::SYS_chdir, [c"/".as_ptr() as usize, 0, 0, 0, 0, 0]);
+                let _ = call(
+                    libc::SYS_execve,
+                    [
+                        arguments[0] as usize,
+                        arguments.as_ptr() as usize,
+                        environment.as_ptr() as usize,
+                        0,
+                        0,
+                        0,
+                    ],
+                );
+            }
+            loop {
+                let _ = call(libc::SYS_exit_group, [0; 6]);
+            }
+        }
+        Ok(pid) => {
+            while call(libc::SYS_wait4, [pid, 0, WCLONE, 0, 0, 0]).is_err_and(|e| e.0 == libc::EINTR) {}
+        }
+        Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_runs_apart_and_is_no_child() {
+        let path = std::env::temp_dir().join(format!("viaduct-apart-{}", std::process::id()));
+        let text = std::ffi::CString::new(format!(
+            "echo $WORD $PPID $(ls /proc/self/fd | wc -l) >{0}.new; mv {0}.new {0}",
+            path.display()
+        ));
+        apart(&[c"/bin/sh", c"-c", &text.unwrap()], &[c"WORD=hello", c"PATH=/bin:/usr/bin"]);
+        let mut said = String::new();
+        for _ in 0..3000 {
+            if let Ok(text) = std::fs::read_to_string(&path) {
+                said = text;
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = std::fs::remove_file(&path);
+        // Input, output, errors, and the one with which ls reads the folder.
+        let words: Vec<_> = said.split_whitespace().collect();
+        assert_eq!((words[0], words[2]), ("hello", "4"), "{said}");
+        assert_ne!(words[1], std::process::id().to_string());
+    }
+}

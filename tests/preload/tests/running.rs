@@ -1,0 +1,114 @@
+//! `viaduct run` and `LD_PRELOAD` by itself: statuses, the agent that is started, what is said of programs that cannot be
+//! accelerated.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+use std::{env, fs};
+
+use viaduct_kit::cc::compile_c_file;
+use viaduct_kit::effort::scaled;
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::fdpass::Channel;
+
+/// The program `viaduct`, and the library, as built; with a name for an agent that is this test's own.
+struct Built {
+    program: PathBuf,
+    library: PathBuf,
+    folder: TempDir,
+    name: String,
+}
+
+impl Built {
+    fn new() -> Built {
+        let deps = env::current_exe().unwrap().parent().unwrap().to_owned();
+        let (program, library) = (deps.with_file_name("viaduct"), deps.join("libsovia_preload.so"));
+        assert!(program.exists(), "{program:?} is not there: cargo build -p viaduct");
+        let folder = TempDir::new("running");
+        let name = format!("viaduct-test-{}", folder.path().display()).replace('/', "-");
+        Built { program, library, folder, name }
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        command.arg("run").args(words).env("VIADUCT_CLAIM", &self.name);
+        command.env("VIADUCT_PRELOAD", &self.library).env_remove("LD_PRELOAD");
+        command.output().unwrap()
+    }
+
+    fn agent(&self) -> Option<i32> {
+        let channel = Channel::connect_abstract(self.name.as_bytes()).ok()?;
+        channel.peer().ok().map(|peer| peer.pid)
+    }
+}
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        if let Some(pid) = self.agent() {
+            let _ = Command::new("kill").arg(pid.to_string()).status();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_program_that_is_not_there_ends_with_127_and_one_that_cannot_run_with_126() {
+    let built = Built::new();
+    let file = built.folder.join("plain");
+    fs::write(&file, "no program").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    for explain in [&["--"][..], &["--explain", "--"]] {
+        let missing = built.run(&[explain, &["no-such-program"]].concat());
+        assert_eq!(missing.status.code(), Some(127), "{}", text(&missing.stderr));
+        assert!(text(&missing.stderr).contains("no-such-program"));
+        let refused = built.run(&[explain, &[file.to_str().unwrap()]].concat());
+        assert_eq!(refused.status.code(), Some(126), "{}", text(&refused.stderr));
+    }
+    assert_eq!(built.run(&["--", "sh", "-c", "exit 7"]).status.code(), Some(7));
+}
+
+#[test]
+fn a_static_program_runs_and_is_said_to_be_unaccelerated() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/bare.c");
+    let Some(bare) = compile_c_file(source, &["-O1", "-static"]) else { return };
+    let built = Built::new();
+    let output = built.run(&["--", bare.path().to_str().unwrap(), "nonsense"]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("unaccelerated"), "{}", text(&output.stderr));
+    let shell = built.run(&["--", "sh", "-c", "echo hello"]);
+    assert_eq!((text(&shell.stdout), text(&shell.stderr)), ("hello\n".to_owned(), String::new()));
+}
+
+#[test]
+fn what_was_preloaded_before_stays() {
+    let built = Built::new();
+    let mut command = Command::new(&built.program);
+    command.args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", "libm.so.6");
+    command.env("VIADUCT_PRELOAD", &built.library).env("VIADUCT_CLAIM", &built.name);
+    let said = text(&command.output().unwrap().stdout);
+    assert_eq!(said, format!("{}:libm.so.6\n", built.library.display()));
+}
+
+#[test]
+fn the_library_by_itself_starts_an_agent() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a program");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/streams.c");
+    let Some(program) = compile_c_file(source, &["-O1", "-pthread"]) else { return };
+    let built = Built::new();
+    assert_eq!(built.agent(), None);
+    let notes = built.folder.join("explain");
+    let mut command = program.command();
+    command.arg("bulk").env("LD_PRELOAD", &built.library).env("VIADUCT_CLAIM", &built.name);
+    // What is beside the library, as it is when both are installed.
+    command.env_remove("VIADUCT_AGENT_PROGRAM").env("VIADUCT_EXPLAIN", &notes);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let notes = fs::read_to_string(notes).unwrap_or_default();
+    assert!(built.agent().is_some(), "{notes}");
+    assert!(notes.contains("upgraded: "), "{notes}");
+}
