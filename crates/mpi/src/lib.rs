@@ -1,10 +1,12 @@
-//! The core of MPI over VIA (the thesis on user-level network protocols, chapter 4), without C and without a network.
+//! The core of MPI over VIA (the thesis on user-level network protocols, chapter 4), without C.
 //!
 //! ```text
 //!   datatype     where the bytes of a message lie: constructors, layouts, signatures
 //!   raw          packing and unpacking a program's memory
 //!   coll         collective operations as schedules
 //!   matching     which receive a message belongs to
+//!   protocol     eager and rendezvous, credits, requests: one rank, pure
+//!   world        the process in its job: engine on VIA, communicators, calls
 //!   op           predefined reductions
 //!   group        ordered sets of processes and their algebra
 //!   topology     grids and graphs of processes
@@ -13,7 +15,7 @@
 //!   error        error classes, with the values of MPICH's interface
 //! ```
 //!
-//! Protocol, communicators, collectives and the C library are built on these; they are not there yet.
+//! The C library is `capi/mpi`; one-sided communication, files and intercommunicators are not there yet.
 
 #![deny(unsafe_code)]
 
@@ -25,5 +27,7 @@ pub mod handle;
 pub mod info;
 pub mod matching;
 pub mod op;
+pub mod protocol;
 pub mod raw;
 pub mod topology;
+pub mod world;

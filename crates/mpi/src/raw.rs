@@ -6,9 +6,228 @@
 
 #![allow(unsafe_code, reason = "the addresses come from C programs")]
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
 use viaduct_os::copy;
+use viaduct_via::{Descriptor, MemHandle, Op, RemoteAddress};
 
 use crate::datatype::{Datatype, Run};
+
+/// Memory of the program that a message is sent from or received into: elements of a datatype at an address.
+///
+/// Cheap to clone. What it points to is the program's, until the request that uses it is done.
+#[derive(Clone, Debug)]
+pub struct Span {
+    base: *mut u8,
+    count: usize,
+    kind: Datatype,
+    bytes: usize,
+    /// Where the one block begins that the elements form; None if there are gaps.
+    block: Option<*mut u8>,
+    /// The memory, if it belongs to the span.
+    _kept: Option<Arc<[AtomicU8]>>,
+}
+
+// SAFETY: an address with a promise about the memory there, which does not depend on the thread.
+unsafe impl Send for Span {}
+// SAFETY: as above; the owner of the request says when bytes are moved.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// `count` elements of a datatype at an address. Memory to be sent is only read.
+    ///
+    /// # Safety
+    /// Until the last request that uses the span is done, the bytes of the elements are valid for reads (of a message that
+    /// is sent), or for writes and not otherwise used (of one that is received). For a collective operation that holds for all
+    /// elements that its arguments name.
+    pub unsafe fn new(base: *mut u8, count: usize, kind: &Datatype) -> Span {
+        let block = kind.contiguous(count).map(|disp| base.wrapping_offset(disp as isize));
+        Span { base, count, kind: kind.clone(), bytes: kind.size() * count, block, _kept: None }
+    }
+
+    /// No bytes.
+    pub fn empty() -> Span {
+        Span::owned(&[])
+    }
+
+    /// A copy of some bytes, which the span keeps.
+    pub fn owned(bytes: &[u8]) -> Span {
+        let memory: Arc<[AtomicU8]> = bytes.iter().map(|byte| AtomicU8::new(*byte)).collect();
+        Span::keeping(memory)
+    }
+
+    /// The bytes of another span in packed form, kept by the new one.
+    pub fn packed(&self) -> Span {
+        let copy = Span::zeroes(self.bytes);
+        self.copy_to(&copy, self.bytes);
+        copy
+    }
+
+    fn keeping(memory: Arc<[AtomicU8]>) -> Span {
+        let base = memory.as_ptr().cast::<u8>().cast_mut();
+        let bytes = memory.len();
+        let kind = Datatype::byte();
+        Span { base, count: bytes, kind, bytes, block: Some(base), _kept: Some(memory) }
+    }
+
+    /// How long the message is, in packed form.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many elements there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What the elements are.
+    pub fn kind(&self) -> &Datatype {
+        &self.kind
+    }
+
+    /// The address that displacements count from.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Where the bytes lie, if they are in one piece.
+    pub fn block(&self) -> Option<*mut u8> {
+        self.block
+    }
+
+    /// Elements of another number or type at a displacement from the address of this span. The promise of [`Span::new`]
+    /// covers them: for a collective operation it is given for all elements that the arguments of the call name.
+    pub(crate) fn part(&self, at: i64, count: usize, kind: &Datatype) -> Span {
+        // SAFETY: the promise, as said above.
+        let mut part = unsafe { Span::new(self.base.wrapping_offset(at as isize), count, kind) };
+        part._kept = self._kept.clone();
+        part
+    }
+
+    /// Packs bytes of the message into shared memory, from byte `from` of the packed form on.
+    ///
+    /// # Panics
+    /// If the message ends before `out` is full.
+    #[inline]
+    pub fn pack(&self, from: usize, out: &[AtomicU8]) {
+        assert!(from + out.len() <= self.bytes, "{} bytes from {from} of {}", out.len(), self.bytes);
+        let target = out.as_ptr().cast::<u8>().cast_mut();
+        match self.block {
+            // SAFETY: the promise of `new` for the source; atomics may be written through a shared reference.
+            Some(block) => unsafe { copy::copy(target, block.wrapping_add(from), out.len()) },
+            // SAFETY: as above.
+            None => unsafe { pack_to(self.base, &self.kind, self.count, from, target, out.len()) },
+        }
+    }
+
+    /// Packs bytes of the message into memory of the caller's own, from byte `from` of the packed form on.
+    ///
+    /// # Panics
+    /// If the message ends before `out` is full.
+    #[inline]
+    pub fn read(&self, from: usize, out: &mut [u8]) {
+        assert!(from + out.len() <= self.bytes, "{} bytes from {from} of {}", out.len(), self.bytes);
+        match self.block {
+            // SAFETY: the promise of `new`; `out` is borrowed mutably, so it is no part of the message.
+            Some(block) => unsafe { copy::copy(out.as_mut_ptr(), block.wrapping_add(from), out.len()) },
+            // SAFETY: as above.
+            None => unsafe { pack(self.base, &self.kind, self.count, from, out) },
+        }
+    }
+
+    /// Unpacks bytes of the message out of memory of the caller's own.
+    ///
+    /// # Panics
+    /// If the span ends before `data` does.
+    pub fn write(&self, from: usize, data: &[u8]) {
+        assert!(from + data.len() <= self.bytes, "{} bytes from {from} of {}", data.len(), self.bytes);
+        // SAFETY: the promise of `new`; what is borrowed for reading is not written to by requests.
+        unsafe { unpack(self.base, &self.kind, self.count, from, data) };
+    }
+
+    /// The message as bytes, if it is in one piece.
+    pub(crate) fn as_bytes(&self) -> Option<Span> {
+        let block = self.block?;
+        let kept = self._kept.clone();
+        let kind = Datatype::byte();
+        Some(Span {
+            base: block,
+            count: self.bytes,
+            kind,
+            bytes: self.bytes,
+            block: Some(block),
+            _kept: kept,
+        })
+    }
+
+    /// Zeroes that the span keeps.
+    pub(crate) fn zeroes(len: usize) -> Span {
+        Span::keeping((0..len).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// An RDMA read of the first `len` bytes of this message, which is in one piece, out of a peer's memory.
+    pub(crate) fn pull(&self, from: RemoteAddress, len: usize, number: u64) -> Option<Descriptor> {
+        let (block, len) = (self.block?, u32::try_from(len).ok()?);
+        let order = Descriptor::new(Op::RdmaRead).remote(from).context(number);
+        // SAFETY: the promise of `new`: the memory is valid until the request is done, which it is not before this.
+        Some(unsafe { order.raw_segment(block, len, MemHandle::NONE) })
+    }
+
+    /// Unpacks bytes of the message out of shared memory, from byte `from` of the packed form on.
+    ///
+    /// # Panics
+    /// If the span ends before `data` does.
+    #[inline]
+    pub fn unpack(&self, from: usize, data: &[AtomicU8]) {
+        assert!(from + data.len() <= self.bytes, "{} bytes from {from} of {}", data.len(), self.bytes);
+        let source = data.as_ptr().cast::<u8>();
+        match self.block {
+            // SAFETY: the promise of `new` for the target; a peer that writes the source at the same time spoils its own
+            // message, since copies go through `os::copy`.
+            Some(block) => unsafe { copy::copy(block.wrapping_add(from), source, data.len()) },
+            // SAFETY: as above.
+            None => unsafe { unpack_from(self.base, &self.kind, self.count, from, source, data.len()) },
+        }
+    }
+
+    /// Copies the first `len` bytes into another span.
+    ///
+    /// # Panics
+    /// If one of them is shorter.
+    pub fn copy_to(&self, to: &Span, len: usize) {
+        assert!(len <= self.bytes && len <= to.bytes, "{len} bytes of {} into {}", self.bytes, to.bytes);
+        match (self.block, to.block) {
+            // SAFETY: the promises of both; a program may well send a message to where it already is.
+            (Some(from), Some(to)) => unsafe { std::ptr::copy(from, to, len) },
+            _ => {
+                let room = [const { AtomicU8::new(0) }; 4096];
+                for at in (0..len).step_by(room.len()) {
+                    let piece = &room[..room.len().min(len - at)];
+                    self.pack(at, piece);
+                    to.unpack(at, piece);
+                }
+            }
+        }
+    }
+}
+
+/// Computes `into = from op into` for elements in the program's memory, by a predefined operation.
+///
+/// # Errors
+/// If the operation is not defined for the type.
+pub(crate) fn combine(op: crate::op::Op, from: &Span, into: &Span) -> crate::error::Result<()> {
+    let len = into.kind.extent().max(0) as usize * into.count;
+    if len == 0 {
+        return crate::op::check(op, &into.kind);
+    }
+    // SAFETY: the promise of `new` for both; predefined types, which alone are computed with, fill their extent from the
+    // address on, and the operands of a reduction do not overlap.
+    let (into_bytes, from_bytes) = unsafe {
+        (std::slice::from_raw_parts_mut(into.base, len), std::slice::from_raw_parts(from.base, len))
+    };
+    crate::op::combine(op, &into.kind, into_bytes, from_bytes)
+}
 
 /// Packs bytes of `count` copies of a datatype into `out`, beginning with byte `from` of the packed form.
 ///
@@ -18,11 +237,19 @@ use crate::datatype::{Datatype, Run};
 /// Every byte of the message that is asked for is valid for reads, and none of them lies in `out`.
 pub unsafe fn pack(base: *const u8, kind: &Datatype, count: usize, from: usize, out: &mut [u8]) {
     debug_assert!(from + out.len() <= kind.size() * count, "beyond the end of the message");
-    let mut at = out.as_mut_ptr();
-    kind.layout().visit_all(count, kind.extent(), from, from + out.len(), &mut |run| {
+    // SAFETY: the caller's promise.
+    unsafe { pack_to(base, kind, count, from, out.as_mut_ptr(), out.len()) };
+}
+
+/// Packs `len` bytes to an address.
+///
+/// # Safety
+/// As [`pack`], and `len` bytes at `at` are valid for writes.
+unsafe fn pack_to(base: *const u8, kind: &Datatype, count: usize, from: usize, mut at: *mut u8, len: usize) {
+    kind.layout().visit_all(count, kind.extent(), from, from + len, &mut |run| {
         let source = base.wrapping_offset(run.disp as isize);
-        // SAFETY: the caller's promise for the source; the runs together are as long as `out`, and `at` goes on by the
-        // length of each.
+        // SAFETY: the caller's promise for the source; the runs together are `len` bytes, and `at` goes on by the length
+        // of each.
         at = unsafe { gather(at, source, run) };
     });
 }
@@ -33,8 +260,23 @@ pub unsafe fn pack(base: *const u8, kind: &Datatype, count: usize, from: usize, 
 /// Every byte of the message that is written is valid for writes, and none of them lies in `data`.
 pub unsafe fn unpack(base: *mut u8, kind: &Datatype, count: usize, from: usize, data: &[u8]) {
     debug_assert!(from + data.len() <= kind.size() * count, "beyond the end of the message");
-    let mut at = data.as_ptr();
-    kind.layout().visit_all(count, kind.extent(), from, from + data.len(), &mut |run| {
+    // SAFETY: the caller's promise.
+    unsafe { unpack_from(base, kind, count, from, data.as_ptr(), data.len()) };
+}
+
+/// Unpacks `len` bytes from an address.
+///
+/// # Safety
+/// As [`unpack`], and `len` bytes at `at` are valid for reads.
+unsafe fn unpack_from(
+    base: *mut u8,
+    kind: &Datatype,
+    count: usize,
+    from: usize,
+    mut at: *const u8,
+    len: usize,
+) {
+    kind.layout().visit_all(count, kind.extent(), from, from + len, &mut |run| {
         let target = base.wrapping_offset(run.disp as isize);
         // SAFETY: as in `pack`, with the roles of the two memories exchanged.
         at = unsafe { scatter(target, at, run) };

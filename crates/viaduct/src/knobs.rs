@@ -21,6 +21,11 @@ pub(crate) fn streams() -> Result<viaduct_sovia::Config> {
     Ok(viaduct_sovia::Config { spin, ..viaduct_sovia::Config::from_variables(variable)? })
 }
 
+/// Settings of MPI: defaults, overridden by the environment.
+pub(crate) fn mpi() -> Result<viaduct_mpi::world::Settings> {
+    Ok(viaduct_mpi::world::Settings::from_variables(variable).map_err(refused)?)
+}
+
 /// A value that is not understood, as the command line says it.
 pub(crate) fn refused(bad: BadKnob) -> Error {
     Error::usage(

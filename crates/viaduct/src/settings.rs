@@ -167,6 +167,8 @@ pub(crate) fn all() -> Result<Vec<Row>> {
     rows.extend(of(viaduct_providers::config::KNOBS, &config, &defaults));
     let (defaults, config) = (viaduct_sovia::Config::default(), knobs::streams()?);
     rows.extend(of(viaduct_sovia::knobs::KNOBS, &config, &defaults));
+    let (defaults, config) = (viaduct_mpi::world::Settings::default(), knobs::mpi()?);
+    rows.extend(of(viaduct_mpi::world::settings::KNOBS, &config, &defaults));
     Ok(rows)
 }
 

@@ -104,6 +104,14 @@ impl Datatype {
         Datatype::assemble(named, named_recipe(), Layout::block(0, basic.size), bounds, Signature::of(basic))
     }
 
+    /// `MPI_BYTE`.
+    pub fn byte() -> Datatype {
+        static BYTE: std::sync::LazyLock<Datatype> = std::sync::LazyLock::new(|| {
+            Datatype::of_basic(basic::find(0x4c00_010d).expect("the table has bytes, as a test shows"))
+        });
+        BYTE.clone()
+    }
+
     /// A value and its index, laid out as a C struct.
     fn of_pair(pair: &basic::Pair) -> Datatype {
         let parts = [pair.value, pair.index].map(|handle| {

@@ -1,0 +1,400 @@
+//! One rank of the protocol: its requests, the messages that came early, and its peers.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
+use super::flow::Returned;
+use super::packet::{Kind, Packet};
+use super::peer::{Item, Peer, State};
+use super::requests::{Done, Receiving, Request, Requests, Senders, Status, Work};
+use crate::error::{Class, Error};
+use crate::group::Group;
+use crate::matching::{Envelope, Pattern, Posted, Unexpected};
+use crate::raw::Span;
+
+/// Bounds of the protocol. All ranks of a job have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest message in bytes that is sent without being asked for.
+    pub eager: usize,
+    /// Receives that are posted for each peer.
+    pub credits: u16,
+    /// Bytes of early messages that are kept for each peer.
+    pub room: u32,
+}
+
+/// Where a peer can read the bytes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// The address in the sender.
+    pub address: u64,
+    /// The number of the memory handle.
+    pub handle: u32,
+}
+
+/// What follows the header of a packet.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Nothing.
+    None,
+    /// Bytes of a message.
+    Part {
+        /// The message.
+        span: &'a Span,
+        /// The first byte, in packed form.
+        from: usize,
+        /// How many.
+        len: usize,
+    },
+    /// Where to read the message.
+    Place(Pull),
+}
+
+/// The network as a rank sees it.
+pub trait Port {
+    /// Sends a packet; the peer has posted a receive for it, and the connection stands. The bytes are copied at once.
+    fn send(&mut self, to: usize, packet: &Packet, payload: Payload<'_>);
+    /// A connection is needed. [`Core::opened`] follows.
+    fn connect(&mut self, to: usize);
+    /// Most bytes of payload in a packet.
+    fn most(&self) -> usize;
+    /// Where a peer can read this message, if it can.
+    fn place(&mut self, to: usize, span: &Span) -> Option<Pull>;
+    /// Starts to read `len` bytes of a message into a span that is in one piece. [`Core::pulled`] follows, unless this
+    /// returns false: then the bytes have to be asked for.
+    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> bool;
+}
+
+/// The processes that a receive may match.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// One process.
+    Process(usize),
+    /// Any of a group.
+    Any(Group),
+}
+
+/// A message that came before its receive.
+#[derive(Debug)]
+pub(super) enum Early {
+    /// The whole message.
+    Whole {
+        /// The process that sent it.
+        peer: usize,
+        /// Its bytes.
+        bytes: Box<[AtomicU8]>,
+        /// The sender's request, if it waits for the receive.
+        waits: Option<u32>,
+    },
+    /// Its envelope.
+    Announced { peer: usize, len: usize, request: u32, place: Option<Pull> },
+    /// A message of this process to itself, by its request.
+    Own { request: u32, len: usize },
+}
+
+/// A peer did what the protocol does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation(pub &'static str);
+
+/// One rank.
+#[derive(Debug)]
+pub struct Core {
+    pub(super) me: usize,
+    pub(super) limits: Limits,
+    pub(super) requests: Requests,
+    pub(super) posted: Posted<u32>,
+    pub(super) early: Unexpected<Early>,
+    /// Messages that a matching probe has taken.
+    held: HashMap<u64, (Envelope, Early)>,
+    holds: u64,
+    pub(super) peers: Vec<Peer>,
+    /// Bytes of early messages of this process to itself.
+    pub(super) own_bytes: usize,
+    /// Counts messages that came early: what a probe waits for.
+    pub(super) arrivals: u64,
+    /// Whether some peer is lost.
+    any_lost: bool,
+}
+
+impl Core {
+    /// The rank `me` of `size`.
+    pub fn new(me: usize, size: usize, limits: Limits) -> Core {
+        Core {
+            me,
+            limits,
+            requests: Requests::default(),
+            posted: Posted::new(),
+            early: Unexpected::new(),
+            held: HashMap::new(),
+            holds: 0,
+            peers: (0..size).map(|_| Peer::new(limits.credits, limits.room)).collect(),
+            own_bytes: 0,
+            arrivals: 0,
+            any_lost: false,
+        }
+    }
+
+    /// Changes whenever a request is done or an early message has come: what other threads may wait for.
+    pub fn changes(&self) -> u64 {
+        self.requests.finished + self.arrivals
+    }
+
+    /// Whether a request is done.
+    pub fn is_done(&self, request: Request) -> bool {
+        self.requests.is_done(request)
+    }
+
+    /// The end of a request that is done; the request is gone.
+    pub fn take(&mut self, request: Request) -> Option<Done> {
+        self.requests.take(request)
+    }
+
+    /// The caller is not interested in the end of a request.
+    pub fn detach(&mut self, request: Request) {
+        self.requests.detach(request);
+    }
+
+    /// A request that is done already.
+    pub fn finished(&mut self, status: Status) -> Request {
+        self.requests.finished(Done::well(status))
+    }
+
+    /// A request that has failed already.
+    pub fn failed(&mut self, error: Error) -> Request {
+        self.requests.finished(Done { status: Status::EMPTY, error: Some(error) })
+    }
+
+    /// Posts a receive.
+    pub fn irecv(
+        &mut self,
+        port: &mut impl Port,
+        span: &Span,
+        pattern: Pattern,
+        source: Source,
+        keep: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Request {
+        let from = match source {
+            Source::Process(peer) => Senders::One(peer),
+            Source::Any(group) => Senders::Any(group),
+        };
+        let early = self.early.take(&pattern);
+        if early.is_none()
+            && self.any_lost
+            && let Some(lost) = (0..self.peers.len()).find(|peer| self.is_lost(*peer) && from.has(*peer))
+        {
+            return self.failed(gone(lost));
+        }
+        let receiving = Receiving { span: span.clone(), from, entry: None, matched: None };
+        let request = self.requests.insert(Work::Recv(receiving), keep);
+        match early {
+            Some((envelope, early)) => self.accept(port, request.index, envelope, early),
+            None => {
+                let entry = self.posted.post(pattern, request.index);
+                self.requests.receiving(request.index).expect("inserted just now").entry = Some(entry);
+            }
+        }
+        request
+    }
+
+    /// Why no message can come from these processes: one of them is gone.
+    pub fn why_none(&self, source: &Source) -> Option<Error> {
+        let lost = |peer: &usize| self.is_lost(*peer);
+        let peer = match source {
+            _ if !self.any_lost => None,
+            Source::Process(peer) => Some(*peer).filter(lost),
+            Source::Any(group) => group.members().iter().map(|peer| *peer as usize).find(lost),
+        };
+        peer.map(gone)
+    }
+
+    /// The first message that a receive would take.
+    pub fn probe(&self, pattern: &Pattern) -> Option<Status> {
+        let (envelope, early) = self.early.get(self.early.find(pattern)?)?;
+        Some(Status::of(envelope, self.len_of(early)))
+    }
+
+    /// Takes the first message that a receive would take, for [`receive_held`](Self::receive_held).
+    pub fn hold(&mut self, pattern: &Pattern) -> Option<(u64, Status)> {
+        let (envelope, early) = self.early.take(pattern)?;
+        let status = Status::of(&envelope, self.len_of(&early));
+        self.holds += 1;
+        self.held.insert(self.holds, (envelope, early));
+        Some((self.holds, status))
+    }
+
+    /// Receives a message that was held. None: there is none of this number.
+    pub fn receive_held(
+        &mut self,
+        port: &mut impl Port,
+        number: u64,
+        span: &Span,
+        keep: Option<Arc<dyn Any + Send + Sync>>,
+    ) -> Option<Request> {
+        let (envelope, early) = self.held.remove(&number)?;
+        let from = Senders::One(self.peer_of(&early));
+        let receiving = Receiving { span: span.clone(), from, entry: None, matched: None };
+        let request = self.requests.insert(Work::Recv(receiving), keep);
+        self.accept(port, request.index, envelope, early);
+        Some(request)
+    }
+
+    /// Cancels a receive that has not met a message. Other requests go on, as the standard allows.
+    pub fn cancel(&mut self, request: Request) {
+        let Some(index) = self.requests.place(request) else { return };
+        let entry = self.requests.receiving(index).and_then(|receiving| receiving.entry);
+        if let Some(entry) = entry
+            && self.posted.cancel(entry).is_some()
+        {
+            let status = Status { cancelled: true, ..Status::EMPTY };
+            self.requests.finish(index, Done::well(status));
+        }
+    }
+
+    /// The connection with a peer stands.
+    pub fn opened(&mut self, port: &mut impl Port, peer: usize) {
+        if self.peers[peer].state != State::Lost {
+            self.peers[peer].state = State::Open;
+            self.pump(port, peer);
+        }
+    }
+
+    /// A peer is gone: what needs it fails.
+    pub fn lost(&mut self, peer: usize) {
+        if matches!(self.peers[peer].state, State::Lost) {
+            return;
+        }
+        self.peers[peer].lose();
+        self.any_lost = true;
+        for index in self.requests.open() {
+            let concerned = match self.requests.work(index) {
+                Some(Work::Send(sending)) => sending.to == peer,
+                Some(Work::Recv(receiving)) => match &receiving.matched {
+                    Some(matched) => matched.peer == peer,
+                    None => receiving.from.has(peer),
+                },
+                _ => false,
+            };
+            if concerned {
+                let entry = self.requests.receiving(index).and_then(|receiving| receiving.entry);
+                let _ = entry.and_then(|entry| self.posted.cancel(entry));
+                self.requests.finish(index, Done { status: Status::EMPTY, error: Some(gone(peer)) });
+            }
+        }
+    }
+
+    /// Whether a peer is gone.
+    pub fn is_lost(&self, peer: usize) -> bool {
+        self.peers[peer].state == State::Lost
+    }
+
+    /// Whether a peer has said that it finishes.
+    pub fn has_finished(&self, peer: usize) -> bool {
+        self.peers[peer].finished
+    }
+
+    /// Whether everything that was to be sent to anybody has left.
+    pub fn is_idle(&self) -> bool {
+        self.peers.iter().all(Peer::is_idle)
+    }
+
+    /// What was sent to and received from a peer, by protocol.
+    pub fn counts(&self, peer: usize) -> &super::peer::Counts {
+        &self.peers[peer].counts
+    }
+
+    /// Tells every connected peer that nothing follows.
+    pub fn say_bye(&mut self, port: &mut impl Port) {
+        for peer in 0..self.peers.len() {
+            if self.peers[peer].state == State::Open {
+                self.control(port, peer, Packet::new(Kind::Bye));
+            }
+        }
+    }
+
+    /// A packet came from a peer. The caller posts its receive again, then calls [`reposted`](Self::reposted).
+    ///
+    /// # Errors
+    /// If the packet breaks the protocol; the connection is to be cut.
+    #[inline]
+    pub fn arrived(
+        &mut self,
+        port: &mut impl Port,
+        from: usize,
+        packet: &Packet,
+        payload: &[AtomicU8],
+    ) -> Result<(), Violation> {
+        let returned = Returned { credits: packet.credits, freed: packet.freed };
+        self.peers[from].flow.got(returned).map_err(|_| Violation("more credits than there are"))?;
+        match packet.kind {
+            Kind::Eager => self.take_eager(port, from, packet, payload),
+            Kind::Start => self.take_start(port, from, packet, payload),
+            Kind::Reply => self.take_reply(from, packet),
+            Kind::Data => self.take_data(from, packet, payload),
+            Kind::Ack => self.take_ack(from, packet),
+            Kind::Credit => Ok(()),
+            Kind::Bye => {
+                self.peers[from].finished = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// The receive of a packet was posted again.
+    #[inline]
+    pub fn reposted(&mut self, port: &mut impl Port, from: usize) {
+        self.peers[from].flow.posted();
+        self.pump(port, from);
+    }
+
+    /// Sends a packet of the protocol's own, now or when there is a credit.
+    pub(super) fn control(&mut self, port: &mut impl Port, to: usize, packet: Packet) {
+        if self.peers[to].is_clear() {
+            self.transmit(port, to, packet, Payload::None);
+        } else if self.peers[to].state != State::Lost {
+            self.peers[to].queue.push_back(Item::Control(packet));
+        }
+    }
+
+    #[inline]
+    pub(super) fn transmit(
+        &mut self,
+        port: &mut impl Port,
+        to: usize,
+        mut packet: Packet,
+        payload: Payload<'_>,
+    ) {
+        let returned = self.peers[to].flow.sent();
+        (packet.credits, packet.freed) = (returned.credits, returned.freed);
+        port.send(to, &packet, payload);
+    }
+
+    /// Keeps a message that no receive takes yet.
+    pub(super) fn keep_early(&mut self, envelope: Envelope, early: Early) {
+        self.early.push(envelope, early);
+        self.arrivals += 1;
+    }
+
+    fn len_of(&self, early: &Early) -> usize {
+        match early {
+            Early::Whole { bytes, .. } => bytes.len(),
+            Early::Announced { len, .. } | Early::Own { len, .. } => *len,
+        }
+    }
+
+    fn peer_of(&self, early: &Early) -> usize {
+        match early {
+            Early::Whole { peer, .. } | Early::Announced { peer, .. } => *peer,
+            Early::Own { .. } => self.me,
+        }
+    }
+}
+
+/// What requests end with whose peer is gone.
+pub(super) fn gone(peer: usize) -> Error {
+    Error::new(
+        Class::ProcAborted,
+        format!("the process of rank {peer} in MPI_COMM_WORLD has ended; see its output"),
+    )
+}

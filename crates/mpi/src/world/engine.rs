@@ -1,0 +1,151 @@
+//! The engine of a process: completions of its NIC go into the protocol, and its packets out.
+
+use viaduct_via::{Completion, Op, Queue};
+
+use super::links::Links;
+use crate::protocol::packet::{HEADER, Packet};
+use crate::protocol::{Core, Limits};
+
+/// Completions that one look takes in, so that the caller's own matters get their turn.
+const AT_ONCE: usize = 64;
+/// Sends after which a look is taken.
+const OFTEN: u32 = 8;
+
+pub(super) struct Engine {
+    pub(super) core: Core,
+    pub(super) links: Links,
+    me: usize,
+    size: usize,
+    calls: u32,
+}
+
+impl Engine {
+    pub(super) fn new(me: usize, size: usize, limits: Limits, links: Links) -> Engine {
+        Engine { core: Core::new(me, size, limits), links, me, size, calls: 0 }
+    }
+
+    /// Takes in what has come, and moves everything on.
+    pub(super) fn look(&mut self) {
+        for _ in 0..AT_ONCE {
+            match self.links.nic.poll_cq(self.links.cq) {
+                Ok(Some(completion)) => self.take(completion),
+                _ => break,
+            }
+        }
+        if self.links.has_business() {
+            self.attend();
+        }
+    }
+
+    /// A look in one call of many, for programs that send and never wait.
+    #[inline]
+    pub(super) fn look_sometimes(&mut self) {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(OFTEN) {
+            self.look();
+        }
+    }
+
+    /// Connections that come about, peers that are gone.
+    #[inline(never)]
+    fn attend(&mut self) {
+        for peer in self.links.connect() {
+            self.core.opened(&mut self.links, peer);
+        }
+        while let Some(peer) = self.links.broken.pop() {
+            self.core.lost(peer);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, completion: Completion) {
+        if completion.queue == Queue::Receive && completion.status.is_success() {
+            return self.take_packet(completion);
+        }
+        self.take_other(completion);
+    }
+
+    #[inline]
+    fn take_packet(&mut self, completion: Completion) {
+        let Completion { vi, length, descriptor, .. } = completion;
+        let from = descriptor.work().context as usize;
+        let bytes = descriptor.buffers()[0].atomics();
+        let mut header = [0; HEADER];
+        let end = (length as usize).min(bytes.len());
+        let packet = if end < HEADER {
+            None
+        } else {
+            descriptor.buffers()[0].read(0, &mut header);
+            Packet::parse(&header)
+        };
+        let well = packet.is_some_and(|packet| {
+            self.core.arrived(&mut self.links, from, &packet, &bytes[HEADER..end]).is_ok()
+        });
+        if !well || self.links.nic.post_recv(vi, descriptor).is_err() {
+            // A rank that breaks the protocol is as good as gone.
+            return self.links.broken.push(from);
+        }
+        self.core.reposted(&mut self.links, from);
+    }
+
+    #[inline(never)]
+    fn take_other(&mut self, completion: Completion) {
+        let well = completion.status.is_success();
+        match (completion.queue, completion.op) {
+            (Queue::Send, Op::RdmaRead) => {
+                let request = completion.descriptor.work().context as u32;
+                if well {
+                    self.core.pulled(&mut self.links, request, true);
+                }
+            }
+            (Queue::Send, _) => self.links.give_back(completion.descriptor),
+            _ => {}
+        }
+        if !well && let Some(peer) = self.links.rank_of(completion.vi) {
+            self.links.broken.push(peer);
+        }
+    }
+
+    /// A peer that is gone, if one is.
+    pub(super) fn lost_peer(&self) -> Option<usize> {
+        (0..self.size).find(|peer| self.core.is_lost(*peer))
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_idle(&self) -> bool {
+        self.core.is_idle() && self.links.all_sent()
+    }
+
+    pub(super) fn say_bye(&mut self) {
+        self.core.say_bye(&mut self.links);
+    }
+
+    /// Whether other threads have to look: see [`viaduct_via::Nic::leaves_doubts`].
+    #[inline]
+    pub(super) fn leaves_doubts(&self) -> bool {
+        self.links.nic.leaves_doubts(self.links.cq)
+    }
+
+    /// One line for each peer that something was sent to.
+    pub(super) fn print_counts(&self) {
+        for peer in 0..self.size {
+            let counts = self.core.counts(peer);
+            if *counts == Default::default() {
+                continue;
+            }
+            eprintln!(
+                "viaduct mpi: rank {} to {peer}: {} eager, {} rendezvous ({} for want of room), {} pulled here, \
+                 {} early here, {} bytes, {} waits for credits, {} credit packets",
+                self.me,
+                counts.eager,
+                counts.rendezvous,
+                counts.no_room,
+                counts.pulled,
+                counts.early,
+                counts.bytes,
+                counts.waited,
+                counts.credits,
+            );
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Ranks that die or leave: the others are told and do not hang.
+
+use viaduct_kit::child::{hear, say};
+use viaduct_kit::effort;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_mpi::error::Class;
+use viaduct_mpi::world::{ANY_SOURCE, Mode, World};
+
+use crate::ranks::{BYTE, INT, LIMIT, span, start};
+
+#[test]
+fn a_rank_that_is_killed_fails_the_calls_of_the_others() {
+    let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job with a rank that dies");
+    let mut ranks = start("death", 3, &[]);
+    for rank in &mut ranks {
+        rank.expect_line("ready", LIMIT);
+    }
+    ranks[2].kill();
+    for rank in &mut ranks[..2] {
+        rank.expect_line("told", LIMIT);
+        rank.kill();
+    }
+}
+
+#[test]
+fn a_rank_that_ends_without_finalize_fails_the_calls_of_the_others() {
+    let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job with a rank that leaves");
+    let mut ranks = start("leaving", 2, &[]);
+    ranks[0].expect_line("told", LIMIT);
+    ranks[0].kill();
+    assert!(ranks[1].wait(LIMIT).success());
+}
+
+#[test]
+fn statistics_are_printed_when_asked_for() {
+    crate::ranks::run("idle", 2, &["VIADUCT_MPI_STATS=on"]);
+}
+
+pub fn death(world: &World) {
+    let (comm, mut memory) = (world.comm_world(), [0]);
+    world.barrier(comm).unwrap();
+    say("ready");
+    if comm.rank() == 2 {
+        let _ = hear();
+        unreachable!("killed before");
+    }
+    // A receive from the dead rank, from any rank, a long send to it, and an operation with it.
+    let class = |result: viaduct_mpi::error::Result<()>| result.unwrap_err().class();
+    let named = world.recv(&span(&mut memory, INT), 2, 0, comm).map(|_| ());
+    assert_eq!(class(named), Class::ProcAborted);
+    assert_eq!(
+        class(world.recv(&span(&mut memory, INT), ANY_SOURCE, 0, comm).map(|_| ())),
+        Class::ProcAborted
+    );
+    let mut long = vec![0; 1 << 20];
+    assert_eq!(class(world.send(Mode::Standard, &span(&mut long, BYTE), 2, 0, comm)), Class::ProcAborted);
+    assert_eq!(class(world.probe(2, 0, comm).map(|_| ())), Class::ProcAborted);
+    // The other rank is still there.
+    let peer = 1 - comm.rank();
+    world.sendrecv(&span(&mut [1], INT), peer, 1, &span(&mut memory, INT), peer, 1, comm).unwrap();
+    say("told");
+    let _ = hear();
+}
+
+pub fn leaving(world: &World) {
+    let comm = world.comm_world();
+    world.barrier(comm).unwrap();
+    if comm.rank() == 1 {
+        std::process::exit(0);
+    }
+    let error = world.recv(&span(&mut [0], INT), 1, 0, comm).unwrap_err();
+    assert_eq!(error.class(), Class::ProcAborted);
+    say("told");
+    let _ = hear();
+}
+
+pub fn idle(world: &World) {
+    world.barrier(world.comm_world()).unwrap();
+}

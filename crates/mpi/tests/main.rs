@@ -1,0 +1,8 @@
+//! MPI programs of several processes, on shared memory.
+
+mod alone;
+mod collectives;
+mod faults;
+mod making;
+mod point;
+mod ranks;

@@ -1,0 +1,100 @@
+//! Starts the ranks of a job as processes of this test binary, without a launcher.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use viaduct_kit::child::Child;
+use viaduct_kit::effort;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_mpi::datatype::{Datatype, basic};
+use viaduct_mpi::raw::Span;
+use viaduct_mpi::world::{Reach, World};
+use viaduct_providers::Config;
+use viaduct_via::{Error, Nic};
+
+/// How long a job may take before it counts as hung.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// What each rank runs, by name.
+const SCENARIOS: &[(&str, fn(&World))] = &[
+    ("ring", crate::point::ring),
+    ("lengths", crate::point::lengths),
+    ("wildcards", crate::point::wildcards),
+    ("flood", crate::point::flood),
+    ("crossing", crate::point::crossing),
+    ("threads", crate::point::threads),
+    ("pulled", crate::point::pulled),
+    ("modes", crate::point::modes),
+    ("collectives", crate::collectives::all),
+    ("mismatch", crate::collectives::mismatch),
+    ("making", crate::making::all),
+    ("making-threads", crate::making::threads),
+    ("death", crate::faults::death),
+    ("leaving", crate::faults::leaving),
+    ("idle", crate::faults::idle),
+];
+
+viaduct_kit::child!(RANK, |args| {
+    let (scenario, rank, size) = (args[0].clone(), args[1].clone(), args[2].clone());
+    let (address, token) = (args[3].clone(), args[4].clone());
+    let extra: Vec<(String, String)> =
+        args[5..].iter().filter_map(|pair| pair.split_once('=')).map(|(a, b)| (a.into(), b.into())).collect();
+    let variable = move |name: &str| match name {
+        "VIADUCT_MEET" => Some(address.clone()),
+        "VIADUCT_RANK" => Some(rank.clone()),
+        "VIADUCT_SIZE" => Some(size.clone()),
+        "VIADUCT_TOKEN" => Some(token.clone()),
+        _ => extra.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone()),
+    };
+    let world = World::init(&variable, &mut open).expect("a world");
+    let run = SCENARIOS.iter().find(|(name, _)| *name == scenario).expect("a scenario").1;
+    run(&world);
+    world.finalize().expect("an orderly end");
+});
+
+/// The NIC of a rank.
+pub fn open(reach: Reach) -> Result<Nic, Error> {
+    assert_eq!(reach, Reach::Host);
+    Nic::open(viaduct_providers::open("shm", &Config::default())?)
+}
+
+/// Starts all ranks of a job. `settings` are variables with values.
+pub fn start(scenario: &str, size: usize, settings: &[&str]) -> Vec<Child> {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    // An address of this process alone, so that tests beside this one cannot be met.
+    let (job, pid) = (JOBS.fetch_add(1, Ordering::Relaxed), std::process::id());
+    let host = format!("127.{}.{}.{}", 64 + (pid >> 14 & 0x3f), pid >> 7 & 0x7f, 1 + (pid & 0x7f));
+    let address = format!("{host}:{}", 20_000 + job);
+    let token = "5a".repeat(32);
+    let start = |rank: usize| {
+        let (rank, size) = (rank.to_string(), size.to_string());
+        let args: Vec<&str> =
+            [scenario, &rank, &size, &address, &token].into_iter().chain(settings.iter().copied()).collect();
+        RANK.spawn(&args)
+    };
+    (0..size).map(start).collect()
+}
+
+/// Runs a job to its end.
+pub fn run(scenario: &str, size: usize, settings: &[&str]) {
+    let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job");
+    for (rank, mut child) in start(scenario, size, settings).into_iter().enumerate() {
+        let status = child.wait(LIMIT);
+        assert!(status.success(), "rank {rank} of {size} in {scenario}: {status}");
+    }
+}
+
+/// Elements of a basic type in memory that lives long enough.
+pub fn span<T>(memory: &mut [T], handle: u32) -> Span {
+    let kind = Datatype::of_basic(basic::find(handle).expect("a basic type"));
+    let count = size_of_val(memory) / kind.size();
+    // SAFETY: tests wait for their requests before the memory goes.
+    unsafe { Span::new(memory.as_mut_ptr().cast(), count, &kind) }
+}
+
+/// `MPI_INT`.
+pub const INT: u32 = 0x4c00_0405;
+/// `MPI_BYTE`.
+pub const BYTE: u32 = 0x4c00_010d;
+/// `MPI_DOUBLE`.
+pub const DOUBLE: u32 = 0x4c00_080b;
