@@ -31,7 +31,7 @@ fn processes_in_different_operations_are_told() {
     run("mismatch", 2, &[]);
 }
 
-pub fn mismatch(world: &World) {
+pub(crate) fn mismatch(world: &World) {
     let (comm, mut memory) = (world.comm_world(), [0; 4]);
     let result = match comm.rank() {
         0 => world.allreduce(None, &span(&mut memory, INT), &Operation::predefined(Op::Sum), comm),
@@ -41,7 +41,7 @@ pub fn mismatch(world: &World) {
     assert!(text.contains("MPI_Allreduce") && text.contains("MPI_Allgather"), "{text}");
 }
 
-pub fn all(world: &World) {
+pub(crate) fn all(world: &World) {
     let comm = world.comm_world();
     for count in [1, 7, 3000, 40_000] {
         rooted(world, comm, count);

@@ -36,7 +36,7 @@ fn statistics_are_printed_when_asked_for() {
     crate::ranks::run("idle", 2, &["VIADUCT_MPI_STATS=on"]);
 }
 
-pub fn death(world: &World) {
+pub(crate) fn death(world: &World) {
     let (comm, mut memory) = (world.comm_world(), [0]);
     world.barrier(comm).unwrap();
     say("ready");
@@ -62,7 +62,7 @@ pub fn death(world: &World) {
     let _ = hear();
 }
 
-pub fn leaving(world: &World) {
+pub(crate) fn leaving(world: &World) {
     let comm = world.comm_world();
     world.barrier(comm).unwrap();
     if comm.rank() == 1 {
@@ -74,6 +74,6 @@ pub fn leaving(world: &World) {
     let _ = hear();
 }
 
-pub fn idle(world: &World) {
+pub(crate) fn idle(world: &World) {
     world.barrier(world.comm_world()).unwrap();
 }

@@ -24,7 +24,7 @@ fn sum(world: &World, comm: &Comm) -> i32 {
     memory[0]
 }
 
-pub fn all(world: &World) {
+pub(crate) fn all(world: &World) {
     let comm = world.comm_world();
     let (rank, size) = (comm.rank(), comm.size());
     let total = size * (size - 1) / 2;
@@ -63,7 +63,7 @@ pub fn all(world: &World) {
     world.barrier(comm).unwrap();
 }
 
-pub fn threads(world: &World) {
+pub(crate) fn threads(world: &World) {
     let parents: Vec<Comm> = (0..3).map(|_| world.comm_dup(world.comm_world()).unwrap()).collect();
     std::thread::scope(|scope| {
         for parent in &parents {

@@ -60,7 +60,7 @@ fn modes_end_as_they_promise() {
     run("modes", 2, &[]);
 }
 
-pub fn ring(world: &World) {
+pub(crate) fn ring(world: &World) {
     let comm = world.comm_world();
     let (rank, size) = (comm.rank(), comm.size());
     for round in 0..50 {
@@ -81,7 +81,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 253 + seed) as u8).collect()
 }
 
-pub fn lengths(world: &World) {
+pub(crate) fn lengths(world: &World) {
     let comm = world.comm_world();
     let lengths = [0, 1, 8, 72, 73, 96, 97, 255, 256, 257, 1000, 8191, 8192, 8193, 20_000, 65_536, 1 << 20];
     for (seed, len) in lengths.into_iter().enumerate() {
@@ -114,7 +114,7 @@ pub fn lengths(world: &World) {
     }
 }
 
-pub fn wildcards(world: &World) {
+pub(crate) fn wildcards(world: &World) {
     let comm = world.comm_world();
     let (rank, size, each) = (comm.rank(), comm.size(), 200);
     if rank > 0 {
@@ -135,7 +135,7 @@ pub fn wildcards(world: &World) {
 }
 
 /// The receiver stays away while many messages are sent to it, then takes the last one first.
-pub fn flood(world: &World) {
+pub(crate) fn flood(world: &World) {
     let comm = world.comm_world();
     let (count, len) = (4000, 1024);
     if comm.rank() == 0 {
@@ -159,7 +159,7 @@ pub fn flood(world: &World) {
     }
 }
 
-pub fn crossing(world: &World) {
+pub(crate) fn crossing(world: &World) {
     let comm = world.comm_world();
     let (rank, size) = (comm.rank(), comm.size());
     for len in [4, 5000, 300_000] {
@@ -183,7 +183,7 @@ pub fn crossing(world: &World) {
     }
 }
 
-pub fn threads(world: &World) {
+pub(crate) fn threads(world: &World) {
     let comm = world.comm_world();
     let peer = 1 - comm.rank();
     std::thread::scope(|scope| {
@@ -201,7 +201,7 @@ pub fn threads(world: &World) {
     });
 }
 
-pub fn pulled(world: &World) {
+pub(crate) fn pulled(world: &World) {
     let comm = world.comm_world();
     let len = 500_000;
     let address = world.alloc_mem(len).unwrap();
@@ -219,7 +219,7 @@ pub fn pulled(world: &World) {
     world.free_mem(address).unwrap();
 }
 
-pub fn modes(world: &World) {
+pub(crate) fn modes(world: &World) {
     let comm = world.comm_world();
     for len in [10, 50_000] {
         if comm.rank() == 0 {

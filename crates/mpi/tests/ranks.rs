@@ -13,9 +13,10 @@ use viaduct_providers::Config;
 use viaduct_via::{Error, Nic};
 
 /// How long a job may take before it counts as hung.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// What each rank runs, by name.
+#[expect(clippy::type_complexity, reason = "a table of names and functions")]
 const SCENARIOS: &[(&str, fn(&World))] = &[
     ("ring", crate::point::ring),
     ("lengths", crate::point::lengths),
@@ -53,13 +54,13 @@ viaduct_kit::child!(RANK, |args| {
 });
 
 /// The NIC of a rank.
-pub fn open(reach: Reach) -> Result<Nic, Error> {
+pub(crate) fn open(reach: Reach) -> Result<Nic, Error> {
     assert_eq!(reach, Reach::Host);
     Nic::open(viaduct_providers::open("shm", &Config::default())?)
 }
 
 /// Starts all ranks of a job. `settings` are variables with values.
-pub fn start(scenario: &str, size: usize, settings: &[&str]) -> Vec<Child> {
+pub(crate) fn start(scenario: &str, size: usize, settings: &[&str]) -> Vec<Child> {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     // An address of this process alone, so that tests beside this one cannot be met.
     let (job, pid) = (JOBS.fetch_add(1, Ordering::Relaxed), std::process::id());
@@ -76,7 +77,7 @@ pub fn start(scenario: &str, size: usize, settings: &[&str]) -> Vec<Child> {
 }
 
 /// Runs a job to its end.
-pub fn run(scenario: &str, size: usize, settings: &[&str]) {
+pub(crate) fn run(scenario: &str, size: usize, settings: &[&str]) {
     let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job");
     for (rank, mut child) in start(scenario, size, settings).into_iter().enumerate() {
         let status = child.wait(LIMIT);
@@ -85,7 +86,7 @@ pub fn run(scenario: &str, size: usize, settings: &[&str]) {
 }
 
 /// Elements of a basic type in memory that lives long enough.
-pub fn span<T>(memory: &mut [T], handle: u32) -> Span {
+pub(crate) fn span<T>(memory: &mut [T], handle: u32) -> Span {
     let kind = Datatype::of_basic(basic::find(handle).expect("a basic type"));
     let count = size_of_val(memory) / kind.size();
     // SAFETY: tests wait for their requests before the memory goes.
@@ -93,8 +94,8 @@ pub fn span<T>(memory: &mut [T], handle: u32) -> Span {
 }
 
 /// `MPI_INT`.
-pub const INT: u32 = 0x4c00_0405;
+pub(crate) const INT: u32 = 0x4c00_0405;
 /// `MPI_BYTE`.
-pub const BYTE: u32 = 0x4c00_010d;
+pub(crate) const BYTE: u32 = 0x4c00_010d;
 /// `MPI_DOUBLE`.
-pub const DOUBLE: u32 = 0x4c00_080b;
+pub(crate) const DOUBLE: u32 = 0x4c00_080b;

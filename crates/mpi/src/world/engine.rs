@@ -1,6 +1,7 @@
 //! The engine of a process: completions of its NIC go into the protocol, and its packets out.
 
-use viaduct_via::{Completion, Op, Queue};
+use viaduct_via::driver::{Layer, News, Rest};
+use viaduct_via::{Completion, Nic, Op, Queue};
 
 use super::links::Links;
 use crate::protocol::packet::{HEADER, Packet};
@@ -17,11 +18,41 @@ pub(super) struct Engine {
     me: usize,
     size: usize,
     calls: u32,
+    news: News,
+    /// Changes of the protocol that other threads were told of.
+    told: u64,
+}
+
+impl Layer for Engine {
+    const THREAD: &'static str = "mpi-service";
+
+    fn nic(&mut self) -> &mut Nic {
+        &mut self.links.nic
+    }
+
+    fn news(&mut self) -> &mut News {
+        &mut self.news
+    }
+
+    /// Ranks that connect on first use do not wait until this one makes a call.
+    fn tick(&mut self, _now: u64) -> Rest {
+        self.look();
+        self.tell_others();
+        Rest::parked()
+    }
 }
 
 impl Engine {
     pub(super) fn new(me: usize, size: usize, limits: Limits, links: Links) -> Engine {
-        Engine { core: Core::new(me, size, limits), links, me, size, calls: 0 }
+        Engine {
+            core: Core::new(me, size, limits),
+            links,
+            me,
+            size,
+            calls: 0,
+            news: News::default(),
+            told: 0,
+        }
     }
 
     /// Takes in what has come, and moves everything on.
@@ -120,10 +151,14 @@ impl Engine {
         self.core.say_bye(&mut self.links);
     }
 
-    /// Whether other threads have to look: see [`viaduct_via::Nic::leaves_doubts`].
+    /// Other threads look again if something is new since they were last told.
     #[inline]
-    pub(super) fn leaves_doubts(&self) -> bool {
-        self.links.nic.leaves_doubts(self.links.cq)
+    pub(super) fn tell_others(&mut self) {
+        let changes = self.core.changes();
+        if changes != self.told {
+            self.told = changes;
+            self.news.wake();
+        }
     }
 
     /// One line for each peer that something was sent to.

@@ -1,13 +1,12 @@
-//! Threads take turns on the engine, and wait for it without holding it.
+//! Threads take turns on the engine, and wait for it without holding it: its driver.
 
 use std::cell::Cell;
 
-use viaduct_os::turn::Turn;
 use viaduct_os::wait::WaitPolicy;
-use viaduct_via::Sleepers;
+use viaduct_via::driver::Driver;
 
 use super::engine::Engine;
-use super::finalized;
+use super::{failed, finalized};
 use crate::error::Result;
 
 thread_local! {
@@ -15,32 +14,27 @@ thread_local! {
     static POLICY: Cell<Option<WaitPolicy>> = const { Cell::new(None) };
 }
 
-pub(super) struct Shared {
-    /// There until the process finalizes.
-    engine: Turn<Option<Engine>>,
-    sleepers: Sleepers,
-}
+pub(super) struct Shared(Driver<Engine>);
 
 impl Shared {
     pub(super) fn new(engine: Engine) -> Shared {
-        Shared { sleepers: engine.links.nic.sleepers(), engine: Turn::new(Some(engine)) }
+        Shared(Driver::new(engine))
     }
 
-    /// Does something in this thread's turn, and wakes other threads that may wait for it.
+    /// From now on a thread of the driver's accepts connections while the program computes.
+    pub(super) fn serve(&self) -> Result<()> {
+        self.0.start().map_err(|why| failed("starting a thread")(&why))
+    }
+
+    /// Does something in this thread's turn. Fails once the process has finalized.
     #[inline]
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Engine) -> R) -> Result<R> {
-        let mut news = false;
-        let result = self.engine.with(|engine| {
-            let engine = engine.as_mut()?;
-            let before = engine.core.changes();
+        let done = self.0.with(|engine| {
             let result = act(engine);
-            news = engine.core.changes() != before || engine.leaves_doubts();
-            Some(result)
+            engine.tell_others();
+            result
         });
-        if news {
-            self.sleepers.wake_others();
-        }
-        result.ok_or_else(finalized)
+        done.ok_or_else(finalized)
     }
 
     /// Waits until `poll` has an answer. It has the engine while it looks, and only then.
@@ -50,27 +44,21 @@ impl Shared {
             return Ok(found);
         }
         let mut policy = POLICY.take().unwrap_or_else(|| WaitPolicy::new(Default::default()));
-        let look = || {
-            let looked = self.with(|engine| {
-                engine.look();
-                poll(engine)
-            });
-            looked.transpose()
-        };
-        let found = policy.wait(None, look, &self.sleepers);
+        let found = self.0.wait_with(&mut policy, None, |engine| {
+            engine.look();
+            engine.tell_others();
+            poll(engine)
+        });
         POLICY.set(Some(policy));
-        found.expect("a wait without a limit ends with an answer")
+        found.map_err(|_| finalized())
     }
 
     /// Ends the engine: connections are closed.
     pub(super) fn close(&self, stats: bool) {
-        let engine = self.engine.with(Option::take);
-        if let Some(engine) = &engine
-            && stats
-        {
-            engine.print_counts();
+        if stats {
+            let _ = self.0.with(|engine| engine.print_counts());
         }
-        drop(engine);
-        self.sleepers.ring();
+        // Closed already: another thread has finalized.
+        let _ = self.0.close();
     }
 }

@@ -41,6 +41,8 @@ pub(super) fn start(
     let shared = Shared::new(Engine::new(me, size, limits, links));
     if size > 1 && size <= settings.connect_all {
         connect_all(&shared, me)?;
+    } else if size > 1 {
+        shared.serve()?;
     }
     let contexts = Contexts::new();
     Ok(World {
