@@ -8,6 +8,9 @@ use viaduct_via::{Error, NetAddress, ProtectionTag, Reliability, RemoteAttribute
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// What is not supported where the kernel does not let one process look into the other.
+pub(crate) const READ_PRIVATE: &str = "reading memory that the peer has not registered";
+
 /// Bytes of private data.
 pub(crate) const MAX_PRIVATE: usize = 256;
 /// Bytes of each half of an address.

@@ -342,7 +342,7 @@ fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Option<Option<&mut CqCore
 }
 
 #[cold]
-fn not_connected(call: &'static str, found: ViState) -> Error {
+pub(crate) fn not_connected(call: &'static str, found: ViState) -> Error {
     Error::InvalidState { call, wanted: "connected", found }
 }
 

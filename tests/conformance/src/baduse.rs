@@ -39,6 +39,10 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unposted(nic.post_send(vi, Descriptor::send_empty().context(1))));
     assert!(unposted(nic.post_recv(vi, Descriptor::recv_empty().context(1))));
     assert!(unknown(nic.send_inline(vi, b"x", None)));
+    assert!(unknown(nic.send_value(vi, &[b"x"], None)));
+    assert!(unknown(nic.nudge(vi)));
+    assert!(unknown(nic.read_private(vi, 0, &mut [0])));
+    assert!(!nic.can_read_private(vi));
     assert!(unknown(nic.write_inline(vi, b"x", NOWHERE, None)));
     assert!(!nic.sends_wait(vi), "nothing waits where nothing is");
     let batch = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
@@ -218,6 +222,9 @@ pub fn wrong_states(mut w: World) {
     }
     for (vi, state) in [(idle, ViState::Idle), (broken, ViState::Error), (pending, ViState::ConnectPending)] {
         assert!(is(w.a.send_inline(vi, b"x", None).unwrap_err(), state));
+        assert!(is(w.a.send_value(vi, &[b"x"], None).unwrap_err(), state));
+        assert!(is(w.a.nudge(vi).unwrap_err(), state));
+        assert!(is(w.a.read_private(vi, 0, &mut [0]).unwrap_err(), state));
         assert!(is(w.a.write_inline(vi, b"x", NOWHERE, None).unwrap_err(), state));
     }
     let states = [idle, connected, broken, pending].map(|vi| w.a.state(vi));
@@ -343,6 +350,10 @@ fn forked_calls(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress, other: &Net
         posted(nic.post_send(vi, Descriptor::send_empty())),
         posted(nic.post_recv(vi, Descriptor::recv_empty())),
         nic.send_inline(vi, b"x", None).is_err_and(forked),
+        nic.send_value(vi, &[b"x"], None).is_err_and(forked),
+        nic.nudge(vi).is_err_and(forked),
+        nic.read_private(vi, 0, &mut [0]).is_err_and(forked),
+        nic.wait_for(LONG, |_| Some(())).is_err_and(forked),
         nic.write_inline(vi, b"x", NOWHERE, None).is_err_and(forked),
         nic.listen(address, 1).is_err_and(forked),
         nic.connect_wait(address, LONG).is_err_and(forked),

@@ -5,7 +5,7 @@
 //!   world     two NICs that reach each other, and helpers
 //!   table     every test by topic; `suite!(world)` makes a #[test] of each
 //!   states connecting listening peering completing waiting reliability flush notify sharing cq protection rdma atomics
-//!   srq inline memory baduse hooks ubertest                                the tests: `pub fn name(w: World)`
+//!   srq inline value nudging memory baduse hooks ubertest                                the tests: `pub fn name(w: World)`
 //! ```
 //!
 //! To add a provider: a function in `harness`, and a line in `tests/main.rs`. To add a test: a function, and its
@@ -31,6 +31,7 @@ pub mod inline;
 pub mod listening;
 pub mod memory;
 pub mod notify;
+pub mod nudging;
 pub mod pattern;
 pub mod peering;
 pub mod protection;
@@ -41,6 +42,7 @@ pub mod srq;
 pub mod states;
 mod table;
 pub mod ubertest;
+pub mod value;
 pub mod waiting;
 pub mod world;
 

@@ -363,3 +363,38 @@ pub fn memory_is_aligned_as_asked(mut w: World) {
         assert!(matches!(w.a.alloc(8, local.aligned(wrong)), Err(Error::InvalidParameter(_))), "{wrong}");
     }
 }
+
+/// Memory that the peer never registered is read by its address, where the kernel allows it; else the call says so.
+pub fn memory_that_was_not_registered_is_read(mut w: World) {
+    let idle = w.a.vi(ReliableDelivery);
+    let mut into = vec![0; 300_000];
+    assert!(!w.a.can_read_private(idle));
+    assert!(matches!(w.a.read_private(idle, 0, &mut into), Err(Error::InvalidState { .. })));
+    let (va, vb) = w.pair(ReliableDelivery);
+    let theirs = bytes(9, into.len());
+    let address = theirs.as_ptr() as u64;
+    if !w.a.can_read_private(va) {
+        assert!(matches!(w.a.read_private(va, address, &mut into), Err(Error::NotSupported(_))));
+        return;
+    }
+    assert!(w.b.can_read_private(vb), "both are of one user");
+    w.a.read_private(va, address, &mut into).unwrap();
+    assert_same(&into, &theirs);
+    w.a.read_private(va, address + 77, &mut into[..5]).unwrap();
+    assert_eq!(into[..5], theirs[77..82]);
+    w.a.read_private(va, 0, &mut []).unwrap();
+    for nowhere in [0, 8, u64::MAX, u64::MAX - 8] {
+        let refused = w.a.read_private(va, nowhere, &mut into);
+        assert!(matches!(refused, Err(Error::InvalidParameter(_))), "{nowhere:#x}");
+    }
+    // Memory that ends in the middle of what is wanted.
+    let segment = Segment::create_sparse("test", 8192).unwrap();
+    let (start, len) = (segment.as_ptr() as u64, segment.len());
+    assert!(w.a.read_private(va, start, &mut into[..len]).is_ok());
+    drop(segment);
+    assert!(w.a.read_private(va, start, &mut into[..len]).is_err());
+    assert_eq!(w.a.state(va), viaduct_via::ViState::Connected, "a refusal breaks nothing");
+    w.b.disconnect(vb).unwrap();
+    w.reaches(crate::world::Side::A, va, viaduct_via::ViState::Error);
+    assert!(!w.a.can_read_private(va));
+}

@@ -87,6 +87,7 @@ macro_rules! suite {
                 thousands_of_regions regions_come_and_go dropping_while_a_peer_writes buffers_outlive_their_nic
                 regions_have_limits a_segment_of_the_program_is_reached_by_peers one_segment_of_several_nics
                 a_segment_goes_with_its_last_region memory_is_aligned_as_asked
+                memory_that_was_not_registered_is_read
             }
             $crate::topic! { $world, srq, 180,
                 vis_draw_from_one_store a_store_with_a_completion_queue an_empty_store_is_an_empty_queue
@@ -96,6 +97,14 @@ macro_rules! suite {
             $crate::topic! { $world, inline, 180,
                 bytes_by_value writes_by_value bytes_by_value_have_limits busy_is_told_and_passes unsignalled_sends_are_reclaimed
                 unsignalled_sends_and_completion_queues only_unsignalled_sends posting_a_batch receiving_in_batches
+            }
+            $crate::topic! { $world, value, 180,
+                values_of_any_length a_value_is_written_into_its_receive values_keep_their_order values_have_limits
+                values_are_taken_at_once
+            }
+            $crate::topic! { $world, nudging, 180,
+                nudges_lose_no_wake_up a_nudge_makes_the_descriptor_readable a_nudge_carries_nothing
+                waiting_for_memory_ends
             }
             $crate::topic! { $world, baduse, 180,
                 unknown_vis unknown_queues unknown_tags_and_regions wrong_segments unknown_listeners_and_requests wrong_states

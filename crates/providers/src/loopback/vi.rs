@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use viaduct_via::provider::{Endpoint, Sleeper, Small, Submit};
 use viaduct_via::raw::Watch;
-use viaduct_via::{Op, ProtectionTag, Queues, Reach, Reliability, RemoteAddress, Status, Vi, Work};
+use viaduct_via::{Error, Op, ProtectionTag, Queues, Reach, Reliability, RemoteAddress, Status, Vi, Work};
 
 use super::Hub;
 use super::progress::{gather, rdma};
+use crate::parties::READ_PRIVATE;
 
 /// Messages a direction holds before the sender must wait.
 const WINDOW: usize = 256;
@@ -152,10 +153,18 @@ unsafe impl Endpoint for LoopbackVi {
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
+        self.submit_value(&[bytes], bytes.len() as u32, immediate)
+    }
+
+    fn most_by_value(&self) -> u32 {
+        u32::MAX
+    }
+
+    fn submit_value(&mut self, parts: &[&[u8]], _: u32, immediate: Option<u32>) -> Submit {
         if self.is_closed() {
             return Submit::Busy;
         }
-        let pushed = self.push(Packet { bytes: bytes.to_vec(), immediate, written: None });
+        let pushed = self.push(Packet { bytes: parts.concat(), immediate, written: None });
         if pushed && self.reliability == Reliability::ReliableReception {
             // No descriptor waits for the outcome, but it must be told apart from those of descriptors.
             self.unacknowledged.push_back((u32::MAX, u32::MAX));
@@ -165,6 +174,20 @@ unsafe impl Endpoint for LoopbackVi {
 
     fn write_inline(&mut self, _: &[u8], _: RemoteAddress, _: Option<u32>) -> Submit {
         Submit::Busy
+    }
+
+    fn nudge(&mut self) {
+        if !self.is_closed() {
+            self.tell_peer(false);
+        }
+    }
+
+    fn reads_private(&self) -> bool {
+        false
+    }
+
+    fn read_private(&mut self, _: u64, _: &mut [u8]) -> Result<(), Error> {
+        Err(Error::NotSupported(READ_PRIVATE))
     }
 
     fn take_small(&mut self, _: &Work) -> Option<Small> {

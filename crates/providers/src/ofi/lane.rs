@@ -87,6 +87,8 @@ pub(super) struct Lane {
     /// Messages of the peer's that were received here.
     pub(super) received: u32,
     pub(super) ack_due: bool,
+    /// The peer is to be woken, once all that was handed over before is out.
+    pub(super) nudge_due: bool,
     /// How the one after them failed.
     pub(super) refused: Option<Status>,
     /// Bytes of the message that is being received.
@@ -166,6 +168,7 @@ impl Lane {
             failed: None,
             received: 0,
             ack_due: false,
+            nudge_due: false,
             refused: None,
             assembled: None,
             skipping: false,
@@ -419,6 +422,9 @@ impl Lane {
             self.send_replies(regions);
         }
         self.send_on();
+        if self.nudge_due && self.outgoing.is_empty() && self.signal(Kind::Nudge) {
+            self.nudge_due = false;
+        }
         if self.ack_due {
             self.signal(Kind::Ack);
         }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 use viaduct_via::raw::RawSegment;
-use viaduct_via::{Op, Reliability, RemoteAddress, Work};
+use viaduct_via::{MemHandle, Op, Reliability, RemoteAddress, Work};
 
 use super::lane::Lane;
 use super::rdma::{Flight, Into, Waits, gather};
@@ -17,6 +17,12 @@ use super::wire::{FIRST, Head, Kind, LAST, SWAP};
 
 /// Pieces longer than this are not copied, where that is possible.
 const STRAIGHT: usize = 4 << 10;
+
+/// The longest message that is taken by value: what does not go out at once is copied.
+pub(super) const MOST_BY_VALUE: u32 = 1 << 20;
+
+/// In place of the index of a descriptor: none waits for the outcome.
+const BY_VALUE: u32 = u32::MAX;
 
 /// A descriptor that is being handed over.
 pub(super) struct Outgoing {
@@ -36,6 +42,8 @@ pub(super) struct Outgoing {
     written: bool,
     /// Left its memory straight, with frames up to this number.
     pub(super) straight: Option<u32>,
+    /// The memory of a message by value, of which there is no descriptor.
+    owned: Option<Box<[u8]>>,
 }
 
 impl Outgoing {
@@ -52,6 +60,27 @@ impl Outgoing {
             offset: 0,
             written: false,
             straight: None,
+            owned: None,
+        }
+    }
+
+    /// A message by value that does not go out in one frame.
+    fn of_value(mut bytes: Box<[u8]>, immediate: Option<u32>) -> Outgoing {
+        let (addr, total) = (bytes.as_mut_ptr(), bytes.len() as u32);
+        let handle = MemHandle::NONE;
+        Outgoing {
+            index: BY_VALUE,
+            op: Op::Send,
+            segments: SmallVec::from_slice(&[RawSegment { addr, len: total, handle }]),
+            total,
+            immediate,
+            remote: RemoteAddress { addr: 0, handle },
+            operands: [0; 2],
+            number: 0,
+            offset: 0,
+            written: false,
+            straight: None,
+            owned: Some(bytes),
         }
     }
 }
@@ -136,24 +165,38 @@ impl Lane {
         }
     }
 
-    /// Sends a few bytes by value.
-    pub(super) fn hand_over_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> bool {
+    /// Sends bytes by value; false if it cannot now. What goes into one frame goes at once or not at all, of what does not
+    /// a copy is made.
+    pub(super) fn hand_over_value(&mut self, parts: &[&[u8]], total: u32, immediate: Option<u32>) -> bool {
         if !self.outgoing.is_empty() {
             self.blocked = true;
             return false;
         }
+        if total as usize > self.copied {
+            let mut out = Outgoing::of_value(parts.concat().into_boxed_slice(), immediate);
+            if self.advance(&mut out) {
+                self.finish_sending(&out, false);
+            } else {
+                self.outgoing.push_back(out);
+            }
+            return true;
+        }
         let mut head = Head::new(Kind::Data);
         head.flags = FIRST | LAST;
-        head.total = (bytes.len() as u32).into();
+        head.total = total.into();
         head.set_immediate(immediate);
-        let sent = self.transmit(Kind::Data, head, bytes.len(), |to| {
-            // SAFETY: there is room for a frame's payload, which is more than can be sent inline.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        let sent = self.transmit(Kind::Data, head, total as usize, |to| {
+            let mut at = 0;
+            for part in parts {
+                // SAFETY: all parts together are no longer than a frame's payload, for which there is room.
+                unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to.add(at), part.len()) };
+                at += part.len();
+            }
         });
         self.blocked |= !sent;
         if sent && self.ours.reliability == Reliability::ReliableReception {
             self.acks_awaited = self.acks_awaited.wrapping_add(1);
-            self.flights.push_back(Flight { index: u32::MAX, length: 0, waits: Waits::Ack, straight: None });
+            self.flights.push_back(Flight { index: BY_VALUE, length: 0, waits: Waits::Ack, straight: None });
         }
         sent
     }
@@ -214,7 +257,11 @@ impl Lane {
     fn pieces(&mut self, kind: Kind, out: &mut Outgoing) -> bool {
         while !out.written {
             let left = (out.total - out.offset) as usize;
-            let cut = self.cut(&out.segments, out.offset as usize, left.min(self.room));
+            // What is ours goes when it is out, whether libfabric has let go of it or not: it is copied.
+            let cut = match out.owned {
+                None => self.cut(&out.segments, out.offset as usize, left.min(self.room)),
+                Some(_) => None,
+            };
             let len = if cut.is_some() { left.min(self.room) } else { left.min(self.copied) };
             let last = len == left;
             let mut head = Head::new(kind);

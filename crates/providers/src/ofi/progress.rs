@@ -30,6 +30,8 @@ impl Lane {
                 self.ends(Fault::Disconnected);
                 self.closed_due = true;
             }
+            // Rings the owner, and gives it nothing.
+            Kind::Nudge => self.news = true,
             Kind::Data | Kind::Written | Kind::Ack | Kind::Credit | Kind::Alive => {}
             Kind::Hello | Kind::Closed => return Err(Error::Protocol("a frame out of turn")),
         }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use viaduct_os::{clock, fork};
 use viaduct_via::provider::{Endpoint, Small, Submit};
 use viaduct_via::raw::Watch;
-use viaduct_via::{Fault, Queues, Reach, RemoteAddress, Work};
+use viaduct_via::{Error, Fault, Queues, Reach, RemoteAddress, Work};
 
 use super::connect::Stage;
 use super::nic::Core;
-use super::outgoing::Handed;
+use super::outgoing::{Handed, MOST_BY_VALUE};
+use crate::parties::READ_PRIVATE;
 
 /// How long the end of a connection waits for messages that libfabric has begun to send.
 const LET_GO_NS: u64 = 20_000_000;
@@ -44,7 +45,40 @@ unsafe impl Endpoint for OfiVi {
         let Some(lane) = engine.lanes.get_mut(&self.lane).filter(|l| l.end.is_none()) else {
             return Submit::Busy;
         };
-        if lane.hand_over_inline(bytes, immediate) { Submit::Done } else { Submit::Busy }
+        if lane.hand_over_value(&[bytes], bytes.len() as u32, immediate) {
+            Submit::Done
+        } else {
+            Submit::Busy
+        }
+    }
+
+    fn most_by_value(&self) -> u32 {
+        MOST_BY_VALUE
+    }
+
+    fn submit_value(&mut self, parts: &[&[u8]], total: u32, immediate: Option<u32>) -> Submit {
+        let mut engine = self.core.hold();
+        let Some(lane) = engine.lanes.get_mut(&self.lane).filter(|l| l.end.is_none()) else {
+            return Submit::Busy;
+        };
+        if lane.hand_over_value(parts, total, immediate) { Submit::Done } else { Submit::Busy }
+    }
+
+    fn nudge(&mut self) {
+        let mut engine = self.core.hold();
+        let engine = &mut *engine;
+        if let Some(lane) = engine.lanes.get_mut(&self.lane).filter(|l| l.end.is_none()) {
+            lane.nudge_due = true;
+            lane.flush(&engine.regions);
+        }
+    }
+
+    fn reads_private(&self) -> bool {
+        false
+    }
+
+    fn read_private(&mut self, _: u64, _: &mut [u8]) -> Result<(), Error> {
+        Err(Error::NotSupported(READ_PRIVATE))
     }
 
     fn write_inline(&mut self, _: &[u8], _: RemoteAddress, _: Option<u32>) -> Submit {

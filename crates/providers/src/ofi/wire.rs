@@ -15,7 +15,7 @@ use crate::parties::Parties;
 /// First bytes of a greeting.
 pub(crate) const MAGIC: [u8; 8] = *b"viaduct~";
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// Smallest frame that either end may have: a greeting fits into it.
 pub(crate) const MIN_FRAME: usize = 2048;
 
@@ -47,10 +47,12 @@ pub(crate) enum Kind {
     Close = 11,
     /// The other end has read everything up to our close.
     Closed = 12,
+    /// The owner of the VI is to look again at what it waits for.
+    Nudge = 13,
 }
 
 impl Kind {
-    const ALL: [Kind; 12] = [
+    const ALL: [Kind; 13] = [
         Kind::Hello,
         Kind::Data,
         Kind::Written,
@@ -63,6 +65,7 @@ impl Kind {
         Kind::Alive,
         Kind::Close,
         Kind::Closed,
+        Kind::Nudge,
     ];
 
     fn from_number(n: u8) -> Option<Kind> {
@@ -73,7 +76,7 @@ impl Kind {
     pub(crate) fn class(self) -> Class {
         match self {
             Kind::Data | Kind::Written => Class::Data,
-            Kind::Write | Kind::Read | Kind::Atomic | Kind::Reply | Kind::Ack => Class::Service,
+            Kind::Write | Kind::Read | Kind::Atomic | Kind::Reply | Kind::Ack | Kind::Nudge => Class::Service,
             Kind::Hello | Kind::Credit | Kind::Alive | Kind::Close | Kind::Closed => Class::Free,
         }
     }

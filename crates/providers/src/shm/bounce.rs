@@ -24,6 +24,8 @@ use super::sync::Ordering;
 pub(crate) const BOUNCE: usize = 64 << 10;
 /// Bounce buffers of a pair.
 pub(crate) const BOUNCES: usize = 16;
+/// Buffers that one message may take all at once: no lane has more than it leaves to the others.
+pub(crate) const MOST_AT_ONCE: usize = BOUNCES / 2;
 
 /// The pools of a NIC, by pair.
 pub(crate) struct Bounces {
@@ -57,6 +59,29 @@ impl Bounces {
         offer: u64,
     ) -> Option<Taken> {
         self.pools.get_mut(&pair.id)?.take(pair, lane, to, offer)
+    }
+
+    /// So many free buffers, for offers from the n-th on; all of them or none.
+    pub(crate) fn take_all(
+        &mut self,
+        pair: &Arc<Pair>,
+        lane: LaneId,
+        to: &View<Direction>,
+        offer: u64,
+        count: usize,
+    ) -> Option<[Option<Taken>; MOST_AT_ONCE]> {
+        let pool = self.pools.get_mut(&pair.id)?;
+        if !pool.has_shares(lane, count) {
+            pool.collect();
+        }
+        if !pool.has_shares(lane, count) {
+            return None;
+        }
+        let mut taken = [const { None }; MOST_AT_ONCE];
+        for (n, place) in taken.iter_mut().take(count).enumerate() {
+            *place = pool.take(pair, lane, to, offer + n as u64);
+        }
+        Some(taken)
     }
 
     /// A peer is dead: its pool goes with it.
@@ -124,9 +149,9 @@ impl Pool {
         direction: &View<Direction>,
         offer: u64,
     ) -> Option<Taken> {
-        if !self.has_share(lane) {
+        if !self.has_shares(lane, 1) {
             self.collect();
-            if !self.has_share(lane) {
+            if !self.has_shares(lane, 1) {
                 return None;
             }
         }
@@ -140,10 +165,11 @@ impl Pool {
         Some(Taken { slab: self.slab, offset, at, _memory: self.memory.clone() })
     }
 
-    /// Whether a lane may take one more: it never has more than are left for the others, so that one connection whose
+    /// Whether a lane may take so many more: it never has more than are left for the others, so that one connection whose
     /// receiver does not fetch leaves buffers to the rest.
-    fn has_share(&self, lane: LaneId) -> bool {
-        self.out.iter().filter(|out| out.lane == lane).count() < self.free.len()
+    fn has_shares(&self, lane: LaneId, more: usize) -> bool {
+        let has = self.out.iter().filter(|out| out.lane == lane).count();
+        has + 2 * more <= self.free.len() + 1
     }
 
     /// Takes back what is free again.

@@ -36,6 +36,7 @@ mod send;
 mod service;
 mod shared;
 mod sync;
+mod value;
 mod vi;
 pub(crate) mod wire;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use viaduct_os::barrier;
-use viaduct_os::copy::{copy, own, store_word};
+use viaduct_os::copy::{copy, store_word};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Small;
@@ -564,18 +564,6 @@ pub(crate) fn gather_piece(work: &Work, skip: u32, to: *mut u8, len: u32) {
         // SAFETY: the part lies inside a posted segment; the caller's buffer holds len bytes.
         unsafe { copy(to.add(done), addr, n) };
     });
-}
-
-/// Copies a whole message into a mapped segment; the caller has checked that it fits.
-pub(crate) fn push_into(segment: &Segment, offset: usize, work: &Work) {
-    debug_assert!(offset + work.total as usize <= segment.len());
-    // SAFETY: inside the segment, as the caller has checked.
-    let to = unsafe { segment.as_ptr().add(offset) };
-    if work.segments().len() > 1 {
-        // One long copy has many lines on their way at once, one of pieces only those of a piece.
-        own(to, work.total as usize);
-    }
-    gather_piece(work, 0, to, work.total);
 }
 
 /// Walks `len` bytes of a descriptor's segments, from `skip` on: address, bytes done before, bytes here.

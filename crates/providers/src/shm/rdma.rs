@@ -3,13 +3,14 @@
 //! The initiator checks handle, tag, rights and bounds in the peer's directory; the peer's CPU has no part in it unless
 //! its memory is private and the kernel does not let us reach it.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_os::point::point;
 use viaduct_os::process;
 use viaduct_via::provider::Submit;
-use viaduct_via::{Counter, Op, Queues, Reliability, RemoteAddress, Status, Work, raw};
+use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAddress, Status, Work, raw};
 
 use super::directory::Found;
 use super::map::Why;
@@ -17,7 +18,7 @@ use super::pair::{Directed, Reply, lock};
 use super::progress::{each_part, gather_piece};
 use super::vi::ShmVi;
 use super::wire::{Note, PIECE, note};
-use crate::parties::tags_go_together;
+use crate::parties::{READ_PRIVATE, tags_go_together};
 
 /// An operation that the peer's control thread carries out for us.
 pub(crate) struct RemoteOp {
@@ -214,6 +215,33 @@ impl ShmVi {
         self.leave_copy();
         self.core.counters.add(Counter::KernelCopies, 1);
         if ok { Submit::Done } else { Submit::Failed(Status::TransportError) }
+    }
+
+    /// Lets the kernel copy memory that the peer has not registered. It has said where that is, and keeps it meanwhile.
+    pub(crate) fn read_unregistered(&mut self, address: u64, into: &mut [u8]) -> Result<(), Error> {
+        if !self.pair.vm {
+            return Err(Error::NotSupported(READ_PRIVATE));
+        }
+        let gone = || Error::NotReachable(format!("process {} is gone", self.pair.pid));
+        if self.is_over() {
+            return Err(gone());
+        }
+        point("private.before");
+        // SAFETY: the local side is a slice that nothing else uses; the kernel checks the remote side.
+        let moved = unsafe { process::vm_read(self.pair.pid, into.as_mut_ptr(), address, into.len()) };
+        point("private.copied");
+        // The kernel goes by number, and numbers of dead processes are given to others: one that lives now had it all along.
+        if !process::pid_alive(self.pair.pidfd.as_fd()) {
+            return Err(gone());
+        }
+        match moved {
+            Ok(moved) if moved == into.len() => {
+                self.core.counters.add(Counter::KernelCopies, 1);
+                Ok(())
+            }
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => Err(Error::NotSupported(READ_PRIVATE)),
+            _ => Err(Error::InvalidParameter("the peer has no memory there that can be read")),
+        }
     }
 
     /// Asks the peer's control thread.

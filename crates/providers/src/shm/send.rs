@@ -11,13 +11,14 @@ use viaduct_via::provider::Submit;
 use viaduct_via::{Counter, Error, Op, Reliability, Status, Work};
 use zerocopy::IntoBytes;
 
-use super::bounce::BOUNCE;
+use super::bounce::{BOUNCE, Taken};
 use super::map::{Lookup, Why};
 use super::pair::lock;
-use super::progress::{gather_word, gather_words, push_into};
+use super::progress::{gather_word, gather_words};
 use super::ring::{CONTINUES, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS, entries_for};
 use super::shared::RECVS;
 use super::sync::Ordering;
+use super::value::{Payload, push_into};
 use super::vi::{Offered, ShmVi};
 use super::wire::{Note, WANT_SLAB, note};
 
@@ -77,7 +78,7 @@ impl ShmVi {
             if !self.room(1) {
                 return Submit::Busy;
             }
-            match self.push(work) {
+            match self.push(&*work) {
                 Some(true) => return self.handed_over(work, index),
                 Some(false) => return Submit::Busy,
                 None => {}
@@ -98,7 +99,9 @@ impl ShmVi {
     }
 
     /// Copies the message into the receive buffer it will meet. None if that buffer cannot be reached.
-    fn push(&mut self, work: &Work) -> Option<bool> {
+    #[inline]
+    pub(crate) fn push(&mut self, payload: &impl Payload) -> Option<bool> {
+        let (total, immediate) = (payload.total(), payload.immediate());
         if !self.pair.direct || !self.reliability.is_reliable() {
             return None;
         }
@@ -120,9 +123,9 @@ impl ShmVi {
         if slab == u32::MAX {
             return None;
         }
-        if work.total > len {
+        if total > len {
             // Not copied: the receiver finds it too long for its descriptor and says so.
-            self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
+            self.put_large(Kind::Pushed, 0, total, immediate, 0, &[]);
             return Some(true);
         }
         let segment = match self.target_segment(slab) {
@@ -130,7 +133,7 @@ impl ShmVi {
             Ok(None) => return Some(false),
             Err(_) => return None,
         };
-        let end = offset.checked_add(u64::from(work.total));
+        let end = offset.checked_add(u64::from(total));
         if end.is_none_or(|end| end > segment.len() as u64) {
             self.broken = true;
             return Some(false);
@@ -141,12 +144,12 @@ impl ShmVi {
             return Some(false);
         }
         point("push.entered");
-        push_into(&segment, offset as usize, work);
+        push_into(&segment, offset as usize, payload);
         point("push.copied");
         self.leave_copy();
         point("push.left");
         self.core.counters.add(Counter::DirectCopies, 1);
-        self.put_large(Kind::Pushed, 0, work.total, work.immediate, 0, &[]);
+        self.put_large(Kind::Pushed, 0, total, immediate, 0, &[]);
         Some(true)
     }
 
@@ -263,19 +266,7 @@ impl ShmVi {
                 self.set_waiting();
                 return Submit::Busy;
             };
-            let len = (work.total - done).min(BOUNCE as u32);
-            point("bounce.taken");
-            super::progress::gather_piece(work, done, taken.at, len);
-            point("bounce.filled");
-            done += len;
-            let (flags, immediate) = if done < work.total { (CONTINUES, None) } else { (0, work.immediate) };
-            self.offers += 1;
-            match self.offered.back_mut() {
-                Some(Offered::Pieces(n)) => *n += 1,
-                _ => self.offered.push_back(Offered::Pieces(1)),
-            }
-            self.put_large(Kind::Pull, flags, len, immediate, taken.slab, &[taken.offset]);
-            point("bounce.offered");
+            done += self.offer_piece(&*work, done, &taken);
         }
         self.core.counters.add(Counter::StagedCopies, 1);
         self.partial = None;
@@ -283,9 +274,27 @@ impl ShmVi {
         self.handed_over(work, index)
     }
 
+    /// Copies the piece of a message after the first `done` bytes into a bounce buffer and offers it. How long it is.
+    pub(crate) fn offer_piece(&mut self, payload: &impl Payload, done: u32, taken: &Taken) -> u32 {
+        let len = (payload.total() - done).min(BOUNCE as u32);
+        point("bounce.taken");
+        payload.gather(done, taken.at, len);
+        point("bounce.filled");
+        let last = done + len == payload.total();
+        let (flags, immediate) = if last { (0, payload.immediate()) } else { (CONTINUES, None) };
+        self.offers += 1;
+        match self.offered.back_mut() {
+            Some(Offered::Pieces(n)) => *n += 1,
+            _ => self.offered.push_back(Offered::Pieces(1)),
+        }
+        self.put_large(Kind::Pull, flags, len, immediate, taken.slab, &[taken.offset]);
+        point("bounce.offered");
+        len
+    }
+
     /// Makes sure that the peer has, or will get, our bounce buffers, whatever becomes of us: a message in them is
     /// complete when it is offered. False while that waits for room in the channel, or if the peer is dead.
-    fn announce_bounces(&mut self) -> Result<bool, Error> {
+    pub(crate) fn announce_bounces(&mut self) -> Result<bool, Error> {
         if !self.announced {
             let pool = lock(&self.core.bounce).slab(&self.pair)?;
             point("bounce.before-announce");

@@ -22,6 +22,7 @@ use super::rdma::RemoteOp;
 use super::ring::{Consumer, HAS_IMMEDIATE, INLINE_BYTES, Producer, entries_for};
 use super::shared::{Direction, NicPage, Slots, View, direction};
 use super::sync::Ordering;
+use super::value::{Value, most_bounced};
 use super::wire::{Note, note};
 use crate::parties::tag_number;
 
@@ -76,6 +77,8 @@ pub(crate) struct ShmVi {
     pub(crate) acknowledged: u64,
     /// How much of a message in pieces was sent: ledger index, bytes.
     pub(crate) partial: Option<(u32, u32)>,
+    /// The longest message by value that goes through bounce buffers.
+    pub(crate) most_bounced: u32,
     /// The peer has, or will get, the slab of our bounce buffers.
     pub(crate) announced: bool,
     /// How much of a message in pieces has come.
@@ -150,6 +153,7 @@ impl ShmVi {
             awaited: VecDeque::new(),
             acknowledged: 0,
             partial: None,
+            most_bounced: most_bounced(lane.slots),
             announced: false,
             filled: 0,
             skipping: false,
@@ -293,6 +297,34 @@ unsafe impl Endpoint for ShmVi {
             Ok(word) if self.sends_straight() => self.put_straight(u64::from_ne_bytes(word), immediate),
             _ => self.submit_bytes(bytes, immediate),
         }
+    }
+
+    fn most_by_value(&self) -> u32 {
+        // What is longer than all bounce buffers can only be written into a receive.
+        if self.pair.direct && self.reliability.is_reliable() { u32::MAX } else { self.most_bounced }
+    }
+
+    fn submit_value(&mut self, parts: &[&[u8]], total: u32, immediate: Option<u32>) -> Submit {
+        self.send_value(&Value { parts, total, immediate })
+    }
+
+    fn nudge(&mut self) {
+        point("nudge.before");
+        // What the peer is to see was stored before; now the look whether it sleeps. The other way round both sides could
+        // miss each other.
+        barrier::light();
+        if !self.peer_page.bell.is_awake() {
+            self.wake_peer();
+        }
+        point("nudge.after");
+    }
+
+    fn reads_private(&self) -> bool {
+        self.pair.vm && !self.is_over()
+    }
+
+    fn read_private(&mut self, address: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.read_unregistered(address, into)
     }
 
     fn write_inline(&mut self, bytes: &[u8], to: RemoteAddress, immediate: Option<u32>) -> Submit {

@@ -27,7 +27,7 @@ impl Count {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Inline sends offered.
+    /// Inline sends, and others by value, offered.
     pub fn inline(&self) -> u64 {
         self.inline.load(Ordering::Relaxed)
     }

@@ -58,6 +58,11 @@ pub trait Hook: Send + Sync {
         Verdict::Pass
     }
 
+    /// A send by value, in these parts, is about to be handed over.
+    fn submit_value(&self, parts: &[&[u8]]) -> Verdict {
+        self.submit_inline(parts.first().copied().unwrap_or_default())
+    }
+
     /// An inline write to the peer's memory is about to be handed over. One that is held goes by a descriptor instead.
     fn write_inline(&self, bytes: &[u8]) -> Verdict {
         self.submit_inline(bytes)

@@ -258,6 +258,32 @@ unsafe impl Endpoint for HookedEndpoint {
         self.obey(verdict).unwrap_or_else(|| self.inner.write_inline(bytes, to, immediate))
     }
 
+    fn most_by_value(&self) -> u32 {
+        self.inner.most_by_value()
+    }
+
+    fn submit_value(&mut self, parts: &[&[u8]], total: u32, immediate: Option<u32>) -> Submit {
+        if self.breaks {
+            return Submit::Busy;
+        }
+        let verdict = self.hook.submit_value(parts);
+        self.obey(verdict).unwrap_or_else(|| self.inner.submit_value(parts, total, immediate))
+    }
+
+    fn nudge(&mut self) {
+        if !self.breaks {
+            self.inner.nudge();
+        }
+    }
+
+    fn reads_private(&self) -> bool {
+        self.inner.reads_private()
+    }
+
+    fn read_private(&mut self, address: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.inner.read_private(address, into)
+    }
+
     fn tell_receives_from(&self) -> u32 {
         self.inner.tell_receives_from()
     }

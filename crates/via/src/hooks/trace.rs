@@ -20,7 +20,7 @@ pub enum TraceEvent {
         /// Place in the ledger.
         index: u32,
     },
-    /// An inline send was offered.
+    /// An inline send, or one by value, was offered.
     Inline {
         /// Bytes.
         length: usize,
@@ -57,6 +57,11 @@ impl<F: Fn(u64, TraceEvent) + Send + Sync> Hook for Trace<F> {
 
     fn submit_inline(&self, bytes: &[u8]) -> Verdict {
         self.tell(TraceEvent::Inline { length: bytes.len() });
+        Verdict::Pass
+    }
+
+    fn submit_value(&self, parts: &[&[u8]]) -> Verdict {
+        self.tell(TraceEvent::Inline { length: parts.iter().map(|part| part.len()).sum() });
         Verdict::Pass
     }
 

@@ -40,6 +40,22 @@ pub unsafe trait Endpoint: Send {
     /// immediate data it uses up a receive of the peer. Transports that cannot do it at once are always busy.
     fn write_inline(&mut self, bytes: &[u8], to: RemoteAddress, immediate: Option<u32>) -> Submit;
 
+    /// The longest message that [`submit_value`](Self::submit_value) can ever take.
+    fn most_by_value(&self) -> u32;
+
+    /// Sends all these bytes, `total` in sum, as one message, or is busy and sends none of them. Nothing of the parts is used
+    /// after it has returned.
+    fn submit_value(&mut self, parts: &[&[u8]], total: u32, immediate: Option<u32>) -> Submit;
+
+    /// Wakes the peer's owner, if it sleeps, after everything that was carried out before.
+    fn nudge(&mut self);
+
+    /// Whether [`read_private`](Self::read_private) works with this peer.
+    fn reads_private(&self) -> bool;
+
+    /// Copies memory of the peer's process, which it need not have registered.
+    fn read_private(&mut self, address: u64, into: &mut [u8]) -> Result<(), Error>;
+
     /// Receives of so many bytes and more are told of; shorter ones are not.
     fn tell_receives_from(&self) -> u32;
 

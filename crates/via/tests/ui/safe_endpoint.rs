@@ -2,7 +2,7 @@
 
 use viaduct_via::provider::{Endpoint, Small, Submit};
 use viaduct_via::raw::Watch;
-use viaduct_via::{Queues, Reach, RemoteAddress, Work};
+use viaduct_via::{Error, Queues, Reach, RemoteAddress, Work};
 
 struct Mine;
 
@@ -17,6 +17,24 @@ impl Endpoint for Mine { //~ E0200
 
     fn write_inline(&mut self, _: &[u8], _: RemoteAddress, _: Option<u32>) -> Submit {
         Submit::Busy
+    }
+
+    fn most_by_value(&self) -> u32 {
+        0
+    }
+
+    fn submit_value(&mut self, _: &[&[u8]], _: u32, _: Option<u32>) -> Submit {
+        Submit::Busy
+    }
+
+    fn nudge(&mut self) {}
+
+    fn reads_private(&self) -> bool {
+        false
+    }
+
+    fn read_private(&mut self, _: u64, _: &mut [u8]) -> Result<(), Error> {
+        Ok(())
     }
 
     fn tell_receives_from(&self) -> u32 {
