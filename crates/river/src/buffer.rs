@@ -5,9 +5,11 @@
 //! payload belongs: sinks that write files need no other order.
 
 use std::fmt;
+use std::ops::Range;
 
+use crate::net::Port;
 use crate::pool::Home;
-use crate::raw::Slot;
+use crate::raw::{Registered, Slot};
 
 /// Bytes with a place in a stream.
 pub struct Buffer {
@@ -42,6 +44,35 @@ impl Buffer {
     pub fn heap(capacity: usize) -> Buffer {
         let memory = Memory::Heap(vec![0; capacity].into_boxed_slice());
         Buffer { memory, start: 0, end: 0, records: 0, position: 0, sequence: 0, home: None }
+    }
+
+    /// A buffer outside every pool that takes over `bytes`.
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Buffer {
+        let memory = Memory::Heap(bytes.into_boxed_slice());
+        Buffer { memory, start: 0, end: 0, records: 0, position: 0, sequence: 0, home: None }
+    }
+
+    /// Takes registered memory out of its buffer, to be posted, with the payload's range and the pool that it goes back to.
+    /// Another buffer comes back as it was.
+    pub(crate) fn into_registered(mut self) -> Result<(Registered, Range<usize>, Home), Buffer> {
+        match (&mut self.memory, &self.home) {
+            (Memory::Slot(slot), Some(home)) => match slot.take() {
+                Some(Slot::Registered(memory)) => Ok((memory, self.start..self.end, home.clone())),
+                other => {
+                    *slot = other;
+                    Err(self)
+                }
+            },
+            _ => Err(self),
+        }
+    }
+
+    /// Whether the memory is registered with the NIC of `port`.
+    pub(crate) fn is_of(&self, port: &Port) -> bool {
+        match &self.memory {
+            Memory::Slot(Some(Slot::Registered(memory))) => memory.port.is_same(port),
+            _ => false,
+        }
     }
 
     /// All of the memory, whatever the payload.

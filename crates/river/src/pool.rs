@@ -3,7 +3,12 @@
 //! The memory of a pool is one arena, aligned for direct I/O and backed by huge pages. Its size bounds the memory of an
 //! edge: a producer that finds no free buffer waits, which is all there is to back-pressure. Give each edge a pool of its own:
 //! two edges that wait for buffers of one pool can each hold what the other needs.
+//!
+//! A pool for edges over VIA lies in memory that is registered with a NIC, as a whole or in windows of a settable size
+//! (section 5, which registered windows because more than 80 % of the memory in one piece did not go well). Its buffers serve
+//! files as well: what is read from a disk into one leaves for another node from where it lies.
 
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,12 +16,17 @@ use viaduct_os::arena::Arena;
 
 use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::raw::{Slot, slots};
+use crate::net::Port;
+use crate::raw::{Registered, Slot, slots};
+
+/// Sizes and alignment of buffers.
+const BLOCK: usize = viaduct_os::files::BLOCK;
 
 /// Where buffers come from and go back to. Clones share one pool.
 #[derive(Clone, Debug)]
 pub struct MemPool {
     home: Home,
+    port: Option<Port>,
     size: usize,
     count: usize,
 }
@@ -25,16 +35,21 @@ pub struct MemPool {
 #[derive(Clone, Debug)]
 pub(crate) struct Home(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     free: Mutex<Vec<Slot>>,
     returned: Condvar,
 }
 
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} free", self.free.lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+}
+
 impl MemPool {
     /// A pool of `count` buffers of `size` bytes, rounded up to whole blocks of 4 KiB. Memory is used from the first touch on.
     pub fn new(count: usize, size: usize) -> Result<MemPool, Error> {
-        let size = size.max(1).next_multiple_of(4096);
+        let size = size.max(1).next_multiple_of(BLOCK);
         let count = count.max(1);
         let len =
             count.checked_mul(size).ok_or_else(|| Error::Memory("more than the address space".into()))?;
@@ -43,8 +58,46 @@ impl MemPool {
         free.truncate(count);
         // The first to be taken is the last of the list: low addresses first.
         free.reverse();
+        Ok(MemPool::of(free, size, None))
+    }
+
+    /// A pool of `count` buffers of `size` bytes, rounded up to whole blocks, in memory that is registered with the NIC of
+    /// `port`: in one region, or in regions of at most `window` bytes.
+    pub fn registered(
+        port: &Port,
+        count: usize,
+        size: usize,
+        window: Option<usize>,
+    ) -> Result<MemPool, Error> {
+        let size = size.max(1).next_multiple_of(BLOCK);
+        let count = count.max(1);
+        let each = window.map_or(count, |bytes| bytes / size).clamp(1, count);
+        let mut free = Vec::with_capacity(count);
+        while free.len() < count {
+            let some = each.min(count - free.len());
+            let len = some.checked_mul(size).and_then(|len| len.checked_add(BLOCK));
+            let len = len.ok_or_else(|| Error::Memory("more than the address space".into()))?;
+            let memory = port.memory(len).map_err(|error| Error::Memory(error.to_string()))?;
+            // Direct transfers need whole blocks, which not every provider's memory begins with.
+            let pad =
+                (memory.remote(0).addr as usize).next_multiple_of(BLOCK) - memory.remote(0).addr as usize;
+            let (_, memory) = memory.split_at(pad);
+            let part = |memory| Slot::Registered(Registered { memory, port: port.clone() });
+            free.extend(memory.chunks(size).into_iter().take(some).map(part));
+        }
+        free.reverse();
+        Ok(MemPool::of(free, size, Some(port.clone())))
+    }
+
+    fn of(free: Vec<Slot>, size: usize, port: Option<Port>) -> MemPool {
+        let count = free.len();
         let shared = Shared { free: Mutex::new(free), returned: Condvar::new() };
-        Ok(MemPool { home: Home(Arc::new(shared)), size, count })
+        MemPool { home: Home(Arc::new(shared)), port, size, count }
+    }
+
+    /// Whether its buffers are registered with the NIC of `port`.
+    pub fn is_of(&self, port: &Port) -> bool {
+        self.port.as_ref().is_some_and(|own| own.is_same(port))
     }
 
     /// Bytes of each buffer.

@@ -10,7 +10,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_providers::config::ShmConfig;
 use viaduct_providers::shm;
 use viaduct_river::disk::{Direct, DiskSource, MirrorSource, Partial, StreamSource, Volume};
-use viaduct_river::net::{TcpSink, TcpSource, ViaSink, ViaSource};
+use viaduct_river::net::{Port, TcpSink, TcpSource, ViaSink, ViaSource};
 use viaduct_river::{
     BalanceSink, Buffer, Edge, Error, Filter, Fixed, MemPool, MergeSource, PartitionSink, RiverSink, Sink,
     Source, pump, records,
@@ -172,18 +172,23 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
 }
 
 /// An edge between two NICs of this process.
-fn via_pair(name: &str) -> (ViaSink, ViaSource) {
+fn via_pair(name: &str, buffers: usize) -> (Port, ViaSink, ViaSource) {
     let address: NetAddress = format!("{name}-{}", std::process::id()).parse().unwrap();
-    let (here, there) = (SharedNic::new(open_nic()), SharedNic::new(open_nic()));
-    let listener = there.lock().listen(&address, 1).unwrap();
+    let (here, there) = (port(), port());
+    let listener = there.nic().lock().listen(&address, 1).unwrap();
     let limit = Duration::from_secs(20);
+    let (here, address) = (&here, &address);
     std::thread::scope(|scope| {
-        let sink = scope.spawn(|| ViaSink::connect("out", here, 1, &address, 4096, limit).unwrap());
-        let request = there.lock().wait_listener(listener, Some(limit)).unwrap();
-        let pool = MemPool::new(1, 4096).unwrap();
-        let source = ViaSource::accept("in", there.clone(), 0, request, pool).unwrap();
-        (sink.join().unwrap(), source)
+        let sink = scope.spawn(|| ViaSink::connect("out", here, 1, address, 4096, limit).unwrap());
+        let request = there.nic().lock().wait_listener(listener, Some(limit)).unwrap();
+        let pool = MemPool::registered(&there, buffers, 4096, None).unwrap();
+        let source = ViaSource::accept("in", &there, 0, request, pool).unwrap();
+        (here.clone(), sink.join().unwrap(), source)
     })
+}
+
+fn port() -> Port {
+    Port::new(SharedNic::new(open_nic())).unwrap()
 }
 
 fn open_nic() -> Nic {
@@ -210,14 +215,64 @@ fn an_edge_over_tcp_carries_everything_once() {
 #[test]
 fn an_edge_over_via_carries_everything_once() {
     let _watchdog = watch();
-    let (sink, source) = via_pair("river-edge");
+    let (_, sink, source) = via_pair("river-edge", 1);
     edge_carries(&sink, &source);
+}
+
+#[test]
+fn registered_buffers_leave_from_where_they_lie_and_return_to_their_pool() {
+    let _watchdog = watch();
+    for window in [None, Some(8192)] {
+        let (port, sink, source) = via_pair("river-registered", 3);
+        let pool = MemPool::registered(&port, 5, 4096, window).unwrap();
+        assert!(pool.is_of(&port) && pool.free() == 5);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..1000u64 {
+                    let mut buffer = pool.take();
+                    assert!((buffer.room().as_ptr() as usize).is_multiple_of(4096));
+                    (0..512).for_each(|k| buffer.push_record(&(512 * n + k).to_be_bytes()));
+                    // Whatever part of its memory the payload is.
+                    buffer.set_window(8, 4096);
+                    sink.put(buffer).unwrap();
+                }
+                sink.finish().unwrap();
+            });
+            let numbers = numbers_of(&source).unwrap();
+            assert!(numbers.into_iter().eq((0..512_000).filter(|n| n % 512 != 0)));
+        });
+        assert_eq!(pool.free(), 5, "every send has completed");
+    }
+}
+
+#[test]
+fn a_buffer_longer_than_those_of_the_receiver_travels_in_pieces() {
+    let _watchdog = watch();
+    let (_, sink, source) = via_pair("river-long", 2);
+    let bytes: Vec<u8> = (0..100_000u32).map(|n| (n / 3) as u8).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for len in [0, 4096, 4097, 100_000] {
+                let mut buffer = Buffer::heap(100_000);
+                buffer.push_record(&bytes[..len]);
+                buffer.set_position(7);
+                sink.put(buffer).unwrap();
+            }
+            sink.finish().unwrap();
+        });
+        for len in [0, 4096, 4097, 100_000] {
+            let buffer = source.pull().unwrap().unwrap();
+            assert_eq!((buffer.records(), buffer.position()), (1, 7));
+            assert!(buffer.data() == &bytes[..len], "{len}");
+        }
+        assert!(source.pull().unwrap().is_none());
+    });
 }
 
 #[test]
 fn a_via_edge_has_as_many_credits_as_receives_are_posted() {
     let _watchdog = watch();
-    let (sink, source) = via_pair("river-credits");
+    let (_, sink, source) = via_pair("river-credits", 8);
     let buffer = |n: u64| {
         let mut buffer = Buffer::heap(8);
         buffer.push_record(&n.to_be_bytes());
@@ -247,7 +302,7 @@ fn a_failure_travels_with_cause_and_node() {
     let (client, server) = tcp_pair();
     let pool = MemPool::new(1, 4096).unwrap();
     let (tcp_sink, tcp_source) = (TcpSink::new("out", 1, client), TcpSource::new("in", 7, server, pool));
-    let (via_sink, via_source) = via_pair("river-failure");
+    let (_, via_sink, via_source) = via_pair("river-failure", 1);
     let edges: [(&dyn Sink, &dyn Source, &str); 2] =
         [(&tcp_sink, &tcp_source, "node 7"), (&via_sink, &via_source, "node 0")];
     for (sink, source, node) in edges {
@@ -265,7 +320,7 @@ fn a_sender_that_is_gone_is_noticed() {
     drop(client);
     let error = numbers_of(&source).unwrap_err().to_string();
     assert!(error.contains("node 3"), "{error}");
-    let (sink, source) = via_pair("river-gone");
+    let (_, sink, source) = via_pair("river-gone", 1);
     drop(sink);
     let error = numbers_of(&source).unwrap_err().to_string();
     assert!(error.contains("node 0"), "{error}");

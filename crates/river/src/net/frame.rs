@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Data,
     End,
     Failure,
+    /// A part of a long buffer, whose last part comes as data.
+    Piece,
 }
 
 /// The head of a frame.
@@ -47,6 +49,7 @@ impl Head {
             Kind::Data => 1u32,
             Kind::End => 2,
             Kind::Failure => 3,
+            Kind::Piece => 4,
         };
         let mut bytes = [0; HEAD];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -66,6 +69,7 @@ impl Head {
             1 => Kind::Data,
             2 => Kind::End,
             3 => Kind::Failure,
+            4 => Kind::Piece,
             other => return Err(Error::Format(format!("a frame of unknown kind {other}"))),
         };
         let len = word(4) as usize;
@@ -99,7 +103,7 @@ mod tests {
 
     #[test]
     fn heads_come_back_and_bad_ones_are_refused() {
-        for kind in [Kind::Data, Kind::End, Kind::Failure] {
+        for kind in [Kind::Data, Kind::End, Kind::Failure, Kind::Piece] {
             let head = Head { kind, len: 77, records: 1 << 40, position: 5, sequence: 6 };
             assert_eq!(Head::from_bytes(&head.to_bytes(), 77).unwrap(), head);
             assert!(Head::from_bytes(&head.to_bytes(), 76).is_err());

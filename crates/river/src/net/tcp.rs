@@ -101,6 +101,7 @@ impl TcpSource {
                 state.dry = true;
                 Err(Error::Node { node: self.node, cause: String::from_utf8_lossy(&words).into_owned() })
             }
+            Kind::Piece => Err(Error::Format("a piece where whole buffers travel".into()).at_node(self.node)),
             Kind::Data => {
                 // A record that is longer than a buffer travels in one of its own.
                 let mut buffer = if head.len > self.pool.buffer_size() {
