@@ -102,6 +102,7 @@ pub mod inherit;
 pub mod knob;
 pub mod log;
 pub mod memory;
+pub mod networks;
 pub mod pages;
 pub mod point;
 pub mod poll;

@@ -19,14 +19,20 @@ pub struct PartitionSink<R, S: ?Sized> {
     pool: MemPool,
     sinks: Vec<Arc<S>>,
     /// The writer behind the trait's own methods.
-    shared: Mutex<Vec<Option<Buffer>>>,
+    shared: Mutex<Open>,
     edge: Edge,
 }
 
 /// The buffers that one thread fills.
 pub struct PartitionWriter<'a, R, S: Sink + ?Sized> {
     parent: &'a PartitionSink<R, S>,
-    open: Vec<Option<Buffer>>,
+    open: Open,
+}
+
+/// Buffers that are being filled, by the number of their sink, and the number that they get.
+struct Open {
+    buffers: Vec<Option<Buffer>>,
+    sequence: u64,
 }
 
 impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> {
@@ -38,13 +44,19 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
         pool: MemPool,
         sinks: Vec<Arc<S>>,
     ) -> PartitionSink<R, S> {
-        let shared = Mutex::new(sinks.iter().map(|_| None).collect());
+        let shared = Mutex::new(Open { buffers: sinks.iter().map(|_| None).collect(), sequence: 0 });
         PartitionSink { format, rule, pool, sinks, shared, edge: Edge::new(name) }
     }
 
     /// A writer for one thread. Without the buffers of a thread of its own, each record would need a lock.
     pub fn writer(&self) -> PartitionWriter<'_, R, S> {
-        PartitionWriter { parent: self, open: self.sinks.iter().map(|_| None).collect() }
+        self.writer_of(0)
+    }
+
+    /// A writer for one thread, whose buffers all get the number `sequence`: a sink can tell the writers apart.
+    pub fn writer_of(&self, sequence: u64) -> PartitionWriter<'_, R, S> {
+        let open = Open { buffers: self.sinks.iter().map(|_| None).collect(), sequence };
+        PartitionWriter { parent: self, open }
     }
 
     /// The sinks, by number.
@@ -52,10 +64,10 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
         &self.sinks
     }
 
-    fn divide(&self, open: &mut [Option<Buffer>], buffer: Buffer) -> Result<(), Error> {
+    fn divide(&self, open: &mut Open, buffer: Buffer) -> Result<(), Error> {
         for record in records(&*self.format, buffer.data()) {
             let number = (self.rule)(record);
-            match &mut open[number] {
+            match &mut open.buffers[number] {
                 Some(filling) if filling.free() >= record.len() => filling.push_record(record),
                 _ => self.push_slow(open, number, record)?,
             }
@@ -66,17 +78,18 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
 
     /// Sends the full buffer and begins another.
     #[cold]
-    fn push_slow(&self, open: &mut [Option<Buffer>], number: usize, record: &[u8]) -> Result<(), Error> {
-        if let Some(full) = open[number].take() {
+    fn push_slow(&self, open: &mut Open, number: usize, record: &[u8]) -> Result<(), Error> {
+        if let Some(full) = open.buffers[number].take() {
             self.sinks[number].put(full)?;
         }
         let mut next = if record.len() > self.pool.buffer_size() {
             Buffer::heap(record.len())
         } else {
-            self.take(open)?
+            self.take(&mut open.buffers)?
         };
         next.push_record(record);
-        open[number] = Some(next);
+        next.set_sequence(open.sequence);
+        open.buffers[number] = Some(next);
         Ok(())
     }
 
@@ -111,7 +124,7 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionWriter<'_, 
 
     /// Sends what is not full yet. The sinks are not finished: that is for the owner, once all writers are flushed.
     pub fn flush(mut self) -> Result<(), Error> {
-        self.parent.flush(&mut self.open)
+        self.parent.flush(&mut self.open.buffers)
     }
 }
 
@@ -123,12 +136,14 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> Sink for PartitionSi
 
     fn finish(&self) -> Result<(), Error> {
         let mut open = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        self.flush(&mut open)?;
+        self.flush(&mut open.buffers)?;
         self.sinks.iter().try_for_each(|sink| sink.finish())
     }
 
     fn fail(&self, error: Error) {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).iter_mut().for_each(|slot| *slot = None);
+        let mut open = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        open.buffers.iter_mut().for_each(|slot| *slot = None);
+        drop(open);
         self.sinks.iter().for_each(|sink| sink.fail(error.clone()));
     }
 

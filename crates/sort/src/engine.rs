@@ -16,10 +16,10 @@ use crate::report::Report;
 use crate::sort::{Input, Progress, Records, Settings, Target};
 
 /// Bytes of a buffer, about.
-const ROOM: usize = 1 << 20;
+pub(crate) const ROOM: usize = 1 << 20;
 
 /// Outputs shorter than this go through the page cache, unless it is asked otherwise.
-const DIRECT_FROM: u64 = 2 << 30;
+pub(crate) const DIRECT_FROM: u64 = 2 << 30;
 
 /// Sorts `inputs` into `target`.
 pub fn sort(
@@ -54,7 +54,7 @@ struct Destination {
 impl<O: Order> Engine<'_, O> {
     fn run(self, inputs: Vec<Input>, target: Target) -> Result<Report, Error> {
         let format = self.settings.format();
-        let room = room_for(format.framing());
+        let room = room_for(format.framing(), ROOM);
         let seekable = inputs.iter().all(|input| matches!(input, Input::Path(path) if is_file(path)));
         if seekable {
             let paths: Vec<PathBuf> = inputs.into_iter().filter_map(path_of).collect();
@@ -73,8 +73,8 @@ impl<O: Order> Engine<'_, O> {
     ) -> Result<Report, Error> {
         let volumes = paths.iter().map(|path| Volume::open(path)).collect::<Result<Vec<_>, _>>()?;
         let len: u64 = volumes.iter().map(Volume::len).sum();
-        let density = self.density(&volumes, format)?;
-        let one_pass = self.fits(len, density);
+        let density = density(&volumes, format)?;
+        let one_pass = fits(self.settings, len, density);
         // Every thread has a buffer at hand, and eight reads may be under way; one pass keeps all.
         let least = self.settings.threads() + 10;
         let kept = if one_pass { (len / (room as u64 * 3 / 4)) as usize + volumes.len() } else { 0 };
@@ -85,7 +85,7 @@ impl<O: Order> Engine<'_, O> {
         if one_pass {
             return self.one_pass(&source, source.len(), destination, format, room);
         }
-        let sampler = |wanted: usize| sample_files(&source, &**format, wanted);
+        let sampler = |wanted: usize| sample_files(&source, &**format, wanted, 0);
         self.two_passes(&source, source.len(), density, &sampler, destination, format, room)
     }
 
@@ -114,7 +114,7 @@ impl<O: Order> Engine<'_, O> {
         self.progress.enter(1, 0);
         let (mut held, mut bytes, mut count) = (VecDeque::new(), 0u64, 0u64);
         let mut over = false;
-        while held.len() < most && self.fits(bytes, density_of(bytes, count)) {
+        while held.len() < most && fits(self.settings, bytes, density_of(bytes, count)) {
             self.progress.check()?;
             match source.pull()? {
                 Some(buffer) => {
@@ -141,30 +141,6 @@ impl<O: Order> Engine<'_, O> {
         let held = Held { held: Mutex::new(held), rest: Some(&source), edge: source.edge() };
         // As long as it turns out to be; partitions that are too large are divided again.
         self.two_passes(&held, bytes * 16, density, &sampler, destination, format, room)
-    }
-
-    /// Bytes of a record, on average.
-    fn density(&self, volumes: &[Volume], format: &Arc<dyn RecordFormat>) -> Result<f64, Error> {
-        if let Framing::Fixed(size) = format.framing() {
-            return Ok(size as f64);
-        }
-        let (mut bytes, mut count) = (0, 0);
-        let mut piece = vec![0; 64 << 10];
-        for volume in volumes {
-            for n in 0..16u64 {
-                let got = volume.read_at(&mut piece, volume.len() / 16 * n)?;
-                bytes += got as u64;
-                count += format.count(&piece[..got]);
-            }
-        }
-        Ok(density_of(bytes, count))
-    }
-
-    /// Whether records and pairs fit into memory: two pairs of 16 bytes a record while they are divided.
-    fn fits(&self, len: u64, density: f64) -> bool {
-        let pairs = len as f64 / density * 32.0;
-        let fixed = (self.settings.threads() as u64 * 6 + 10) * ROOM as u64;
-        len as f64 * 1.02 + pairs + fixed as f64 <= self.settings.budget() as f64
     }
 
     fn open(&self, target: Target, len: u64) -> Result<Destination, Error> {
@@ -202,11 +178,12 @@ impl<O: Order> Engine<'_, O> {
             threads: if len < 1 << 20 { 1 } else { self.settings.threads() },
             shift: room.next_power_of_two().trailing_zeros(),
             checksum: self.settings.checksum,
+            sum_in: self.settings.checksum,
             unique: self.settings.unique,
             progress: self.progress,
             alone: true,
         };
-        let outcome = kernel.run(source, &*destination.sink, 0, ROOM)?;
+        let outcome = kernel.run(&[source], &*destination.sink, &mut |_| Ok(0), ROOM)?;
         let edges = vec![source.edge().counts()];
         self.conclude(outcome, destination, 1, 1, edges)
     }
@@ -236,7 +213,7 @@ impl<O: Order> Engine<'_, O> {
             room,
         };
         let (outcome, partitions, mut edges) =
-            external.run(source, len, density, sampler, &*destination.sink)?;
+            external.run(&[source], len, density, sampler, &*destination.sink, &mut |_| Ok(0))?;
         edges.insert(0, source.edge().counts());
         self.conclude(outcome, destination, 2, partitions, edges)
     }
@@ -282,19 +259,43 @@ impl Source for Held<'_> {
     }
 }
 
+/// Bytes of a record, on average.
+pub(crate) fn density(volumes: &[Volume], format: &Arc<dyn RecordFormat>) -> Result<f64, Error> {
+    if let Framing::Fixed(size) = format.framing() {
+        return Ok(size as f64);
+    }
+    let (mut bytes, mut count) = (0, 0);
+    let mut piece = vec![0; 64 << 10];
+    for volume in volumes {
+        for n in 0..16u64 {
+            let got = volume.read_at(&mut piece, volume.len() / 16 * n)?;
+            bytes += got as u64;
+            count += format.count(&piece[..got]);
+        }
+    }
+    Ok(density_of(bytes, count))
+}
+
+/// Whether records and pairs fit into memory: two pairs of 16 bytes a record while they are divided.
+pub(crate) fn fits(settings: &Settings, len: u64, density: f64) -> bool {
+    let pairs = len as f64 / density * 32.0;
+    let fixed = (settings.threads() as u64 * 6 + 10) * ROOM as u64;
+    len as f64 * 1.02 + pairs + fixed as f64 <= settings.budget() as f64
+}
+
 fn density_of(bytes: u64, count: u64) -> f64 {
     if count == 0 { 100.0 } else { (bytes as f64 / count as f64).max(1.0) }
 }
 
-/// Bytes of a buffer: as near to [`ROOM`] as whole records and whole blocks allow.
-fn room_for(framing: Framing) -> usize {
-    let Framing::Fixed(size) = framing else { return ROOM };
+/// Bytes of a buffer: as near to `wanted` as whole records and whole blocks allow.
+pub(crate) fn room_for(framing: Framing, wanted: usize) -> usize {
+    let Framing::Fixed(size) = framing else { return wanted };
     let mut step = size.max(1);
     // The least common multiple with a block.
-    while !step.is_multiple_of(4096) && step <= ROOM {
+    while !step.is_multiple_of(4096) && step <= wanted {
         step *= 2;
     }
-    if step <= ROOM { ROOM / step * step } else { ROOM.max(size).next_multiple_of(4096) }
+    if step <= wanted { wanted / step * step } else { wanted.max(size).next_multiple_of(4096) }
 }
 
 fn is_file(path: &Path) -> bool {
@@ -309,17 +310,18 @@ fn path_of(input: Input) -> Option<PathBuf> {
     }
 }
 
-/// Records from places all over the input.
-fn sample_files(
+/// Records from places all over the input; another `seed` gives other places.
+pub(crate) fn sample_files(
     source: &DiskSource,
     format: &dyn RecordFormat,
     wanted: usize,
+    seed: u64,
 ) -> Result<Vec<Vec<u8>>, Error> {
     let mut sample = Vec::with_capacity(wanted);
     let len = source.len();
     let mut piece = vec![0; 4096];
     // Steps of the golden ratio spread evenly whatever their number.
-    let mut at = 0u64;
+    let mut at = seed.wrapping_mul(0xD1B5_4A32_D192_ED03);
     for _ in 0..wanted.div_ceil(10) * 2 {
         at = at.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let offset = ((u128::from(at) * u128::from(len)) >> 64) as u64;

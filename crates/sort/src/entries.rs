@@ -132,6 +132,46 @@ impl Gathered {
     }
 }
 
+/// Bits that the numbers of one source's buffers have, where there are several sources; the source stands above them.
+pub(crate) const SOURCE_BITS: u32 = 20;
+
+/// Makes the numbers of all buffers dense, in their order: a table is as long as its greatest number. The numbers of each source
+/// are dense already.
+pub(crate) fn renumber(gathered: &mut [Gathered], shift: u32) {
+    let mut buffers: Vec<(u64, usize)> = Vec::new();
+    for buffer in gathered.iter().flat_map(|part| &part.buffers) {
+        buffers.push((buffer.sequence(), buffer.len().div_ceil(1 << shift).max(1)));
+    }
+    buffers.sort_unstable();
+    // For each source the new number of each of its old ones.
+    let mut numbers: Vec<Vec<u64>> = Vec::new();
+    let mut next = 0;
+    for (sequence, count) in buffers {
+        let (source, old) = ((sequence >> SOURCE_BITS) as usize, (sequence & SEQUENCES) as usize);
+        numbers.resize_with(numbers.len().max(source + 1), Vec::new);
+        numbers[source].resize(old, 0);
+        numbers[source].extend(next..next + count as u64);
+        next += count as u64;
+    }
+    let new = |old: u64| numbers[(old >> SOURCE_BITS) as usize][(old & SEQUENCES) as usize];
+    for part in gathered {
+        let (last, filled) = (part.blocks.len().wrapping_sub(1), part.filled);
+        for (n, block) in part.blocks.iter_mut().enumerate() {
+            let end = if n == last { filled } else { block.len() };
+            for pair in &mut block[..end] {
+                let place = (*pair & PLACE) as u64;
+                let moved = new(place >> shift) << shift | place & ((1 << shift) - 1);
+                *pair = *pair & !PLACE | u128::from(moved);
+            }
+        }
+        for buffer in &mut part.buffers {
+            buffer.set_sequence(new(buffer.sequence()));
+        }
+    }
+}
+
+const SEQUENCES: u64 = (1 << SOURCE_BITS) - 1;
+
 fn memory(error: viaduct_os::error::OsError) -> Error {
     Error::River(viaduct_river::Error::Memory(error.to_string()))
 }

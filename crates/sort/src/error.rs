@@ -20,6 +20,12 @@ pub enum Error {
     /// The output is not what it has to be: a defect, which is found before the output gets its name.
     #[error("the proof failed: {0}; hint: this is a defect of the program or of the machine's memory")]
     Proof(String),
+    /// The job that the nodes form failed.
+    #[error("the job of the nodes: {0}")]
+    Job(#[from] viaduct_job::Error),
+    /// The network of the nodes failed.
+    #[error("the network of the nodes: {0}")]
+    Network(String),
     /// Options that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -29,5 +35,10 @@ impl Error {
     /// Whether the sort ended because it was asked to, or because another part of it failed.
     pub fn is_stopped(&self) -> bool {
         matches!(self, Error::River(viaduct_river::Error::Stopped))
+    }
+
+    /// Whether another node failed, and says why itself.
+    pub fn is_of_another_node(&self) -> bool {
+        matches!(self, Error::River(viaduct_river::Error::Node { .. }))
     }
 }

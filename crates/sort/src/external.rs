@@ -13,7 +13,7 @@ use std::time::Instant;
 use viaduct_river::{EdgeCounts, MemPool, PartitionSink, RecordFormat, Sink, Source, records};
 
 use crate::Error;
-use crate::kernel::{Kernel, Outcome, on_threads};
+use crate::kernel::{Base, Kernel, Outcome, on_threads};
 use crate::order::Order;
 use crate::sort::{Progress, Settings};
 use crate::spill::{Part, SpillSink, SpillSource, Store};
@@ -33,14 +33,15 @@ pub(crate) struct External<'a, O> {
 }
 
 impl<O: Order> External<'_, O> {
-    /// Sorts `source`, of about `len` bytes, into `sink`.
+    /// Sorts `sources`, of about `len` bytes in all, into `sink` from `base` on.
     pub(crate) fn run(
         &self,
-        source: &dyn Source,
+        sources: &[&dyn Source],
         len: u64,
         density: f64,
         sampler: &dyn Fn(usize) -> Result<Vec<Vec<u8>>, Error>,
         sink: &dyn Sink,
+        base: Base<'_>,
     ) -> Result<(Outcome, usize, Vec<EdgeCounts>), Error> {
         let start = Instant::now();
         self.progress.enter(0, 0);
@@ -49,12 +50,12 @@ impl<O: Order> External<'_, O> {
         let wanted = self.partitions(len, limit);
         let splitters = Splitters::new(sampler(wanted * SAMPLES)?, wanted, self.order);
         self.progress.enter(2, len);
-        let (parts, sum) = self.distribute(source, &splitters, &store, true)?;
+        let (parts, sum) = self.distribute(sources, &splitters, &store, true)?;
         let parts = self.divide_large(parts, limit, &store)?;
         let read_ns = start.elapsed().as_nanos() as u64;
         let total: u64 = parts.iter().map(|part| part.bytes).sum();
         self.progress.enter(3, total);
-        let mut outcome = self.second_pass(&parts, &store, sink)?;
+        let mut outcome = self.second_pass(&parts, &store, sink, base(total)?)?;
         outcome.read_ns += read_ns;
         if self.settings.checksum && sum != outcome.sum_in {
             return Err(Error::Proof("the checksum of the partitions is not that of the input".into()));
@@ -83,14 +84,18 @@ impl<O: Order> External<'_, O> {
     /// The first pass: every record into its partition.
     fn distribute(
         &self,
-        source: &dyn Source,
+        sources: &[&dyn Source],
         splitters: &Splitters,
         store: &Arc<Store>,
         first: bool,
     ) -> Result<(Vec<Part>, u128), Error> {
-        // One writer keeps the order of the input within each partition.
+        // One writer keeps the order of its source within each partition; each source has a number of its own there.
         let stable = self.settings.stable || self.settings.unique;
-        let writers = if stable { 1 } else { self.settings.threads() };
+        let readers: Vec<(u64, &dyn Source)> = match sources {
+            [one] => vec![(0, *one); if stable { 1 } else { self.settings.threads() }],
+            several => (0..).zip(several.iter().copied()).collect(),
+        };
+        let writers = readers.len();
         let memory = self.settings.budget() as usize / 4;
         let buffers = splitters.count() * writers + writers;
         let block = (memory / buffers / 4096 * 4096).clamp(16 << 10, BLOCK);
@@ -100,8 +105,8 @@ impl<O: Order> External<'_, O> {
             .collect();
         let rule = |record: &[u8]| splitters.of(record, self.order);
         let divider = PartitionSink::new("partitions", self.format.clone(), rule, pool, sinks);
-        let sums = on_threads((0..writers).collect(), |_| {
-            let mut writer = divider.writer();
+        let sums = on_threads(readers, |(number, source)| {
+            let mut writer = divider.writer_of(number);
             let mut sum = 0u128;
             while let Some(buffer) = source.pull()? {
                 self.progress.check()?;
@@ -141,16 +146,23 @@ impl<O: Order> External<'_, O> {
             let source = SpillSource::new(store.clone(), part, pool);
             let sample = source.sample(&**self.format, wanted * SAMPLES)?;
             let splitters = Splitters::new(sample, wanted, self.order);
-            let (parts, _) = self.distribute(&source, &splitters, store, false)?;
+            let (parts, _) = self.distribute(&[&source], &splitters, store, false)?;
             left.extend(parts.into_iter().rev().map(|part| (part, depth + 1)));
         }
         Ok(done)
     }
 
     /// The second pass: every partition into its place.
-    fn second_pass(&self, parts: &[Part], store: &Arc<Store>, sink: &dyn Sink) -> Result<Outcome, Error> {
+    fn second_pass(
+        &self,
+        parts: &[Part],
+        store: &Arc<Store>,
+        sink: &dyn Sink,
+        base: u64,
+    ) -> Result<Outcome, Error> {
         let mut bases = Vec::with_capacity(parts.len());
-        let mut base = 0;
+        let start = base;
+        let mut base = base;
         for part in parts {
             bases.push(base);
             base += part.bytes;
@@ -158,7 +170,7 @@ impl<O: Order> External<'_, O> {
         let blocks = parts.iter().filter(|part| !part.equal).map(Part::blocks).max().unwrap_or(1);
         let longest = parts.iter().map(Part::longest).max().unwrap_or(4096).clamp(4096, BLOCK);
         let next = AtomicUsize::new(0);
-        let written = Mutex::new(0u64);
+        let written = Mutex::new(start);
         let workers = self.workers();
         let outcomes = on_threads((0..workers.min(parts.len()).max(1)).collect(), |_| {
             let pool = MemPool::new(blocks + 1, longest)?;
@@ -172,7 +184,7 @@ impl<O: Order> External<'_, O> {
                     let copied = self.copy(&source, sink, base);
                     copied.inspect_err(|_| sink.fail(viaduct_river::Error::Stopped))?
                 } else {
-                    self.kernel().run(&source, sink, base, self.room)?
+                    self.kernel().run(&[&source], sink, &mut |_| Ok(base), self.room)?
                 };
                 *lock(&written) += outcome.bytes_out;
                 outcomes.push((number, outcome));
@@ -190,6 +202,7 @@ impl<O: Order> External<'_, O> {
             threads: 1,
             shift: BLOCK.trailing_zeros(),
             checksum: self.settings.checksum,
+            sum_in: self.settings.checksum,
             unique: self.settings.unique,
             progress: self.progress,
             alone: false,

@@ -10,7 +10,7 @@ use viaduct_os::prefetch::prefetch;
 use viaduct_river::{Framing, MemPool, RecordFormat, Sink, Source};
 
 use crate::Error;
-use crate::entries::{Buckets, Divided, Gathered, PLACE_BITS, Table};
+use crate::entries::{Buckets, Divided, Gathered, PLACE_BITS, Table, renumber};
 use crate::order::Order;
 use crate::sort::Progress;
 use crate::writer::{Turns, Writer};
@@ -26,11 +26,16 @@ pub(crate) struct Kernel<'a, O> {
     /// Bits of an offset in a buffer.
     pub(crate) shift: u32,
     pub(crate) checksum: bool,
+    /// The sum of what is read is worked out here and has to be that of the output. Else the caller compares.
+    pub(crate) sum_in: bool,
     pub(crate) unique: bool,
     pub(crate) progress: &'a Progress,
     /// It is the whole sort, and says what it does.
     pub(crate) alone: bool,
 }
+
+/// Says where in the output the first record goes, once the bytes that were read are known.
+pub(crate) type Base<'a> = &'a mut dyn FnMut(u64) -> Result<u64, Error>;
 
 /// What was read, and how long each step took.
 #[derive(Clone, Debug, Default)]
@@ -58,15 +63,16 @@ struct Group {
 }
 
 impl<O: Order> Kernel<'_, O> {
-    /// Sorts all that `source` gives into `sink`, from `base` on. Threads that wait for their turn at the sink hear of a failure.
+    /// Sorts all that `sources` give into `sink`, from `base` on. A single source is read by all threads, several by one
+    /// each. Threads that wait for their turn at the sink hear of a failure.
     pub(crate) fn run(
         &self,
-        source: &dyn Source,
+        sources: &[&dyn Source],
         sink: &dyn Sink,
-        base: u64,
+        base: Base<'_>,
         room: usize,
     ) -> Result<Outcome, Error> {
-        let outcome = self.sort_into(source, sink, base, room);
+        let outcome = self.sort_into(sources, sink, base, room);
         if outcome.is_err() {
             sink.fail(viaduct_river::Error::Stopped);
         }
@@ -75,13 +81,16 @@ impl<O: Order> Kernel<'_, O> {
 
     fn sort_into(
         &self,
-        source: &dyn Source,
+        sources: &[&dyn Source],
         sink: &dyn Sink,
-        base: u64,
+        base: Base<'_>,
         room: usize,
     ) -> Result<Outcome, Error> {
         let start = Instant::now();
-        let mut gathered = self.gather(source)?;
+        let mut gathered = self.gather(sources)?;
+        if sources.len() > 1 {
+            renumber(&mut gathered, self.shift);
+        }
         let read_ns = start.elapsed().as_nanos() as u64;
         let mut outcome = Outcome { read_ns, ..Outcome::default() };
         for part in &gathered {
@@ -89,6 +98,7 @@ impl<O: Order> Kernel<'_, O> {
             outcome.bytes_in += part.bytes;
             outcome.sum_in += part.sum;
         }
+        let base = base(outcome.bytes_in)?;
         let ranges = gathered.iter().filter_map(Gathered::range);
         let range = ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let Some(range) = range else { return Ok(outcome) };
@@ -114,15 +124,19 @@ impl<O: Order> Kernel<'_, O> {
         Ok(outcome)
     }
 
-    fn gather(&self, source: &dyn Source) -> Result<Vec<Gathered>, Error> {
-        on_threads((0..self.threads.max(1)).collect(), |_| {
+    fn gather(&self, sources: &[&dyn Source]) -> Result<Vec<Gathered>, Error> {
+        let readers = match sources {
+            [one] => vec![*one; self.threads.max(1)],
+            several => several.to_vec(),
+        };
+        on_threads(readers, |source| {
             let mut gathered = Gathered::new();
             while let Some(buffer) = source.pull()? {
                 self.progress.check()?;
                 if self.alone {
                     self.progress.add(buffer.len() as u64);
                 }
-                gathered.add(buffer, self.order, self.format, self.shift, self.checksum)?;
+                gathered.add(buffer, self.order, self.format, self.shift, self.sum_in)?;
             }
             Ok(gathered)
         })
@@ -286,7 +300,7 @@ impl<O: Order> Kernel<'_, O> {
         if !self.unique && outcome.records_out != outcome.records_in {
             return Err(Error::Proof("records were lost".into()));
         }
-        if self.checksum && !self.unique && outcome.sum_out != outcome.sum_in {
+        if self.sum_in && !self.unique && outcome.sum_out != outcome.sum_in {
             return Err(Error::Proof("the checksum of the output is not that of the input".into()));
         }
         Ok(())

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod cluster;
 mod engine;
 mod entries;
 mod error;
@@ -48,7 +49,7 @@ pub use engine::{looks_like_lines, refuse_text, sort};
 pub use error::Error;
 pub use order::KeyField;
 pub use ordered::{Disorder, find_disorder};
-pub use report::{EdgeReport, NodeReport, Phases, Report};
+pub use report::{EdgeReport, NodeReport, Overhead, Phases, Report};
 pub use sort::{Input, MOST_MODEST, Progress, Records, Settings, Target};
 pub use text::TextKey;
 pub use viaduct_river::disk::{Direct, Partial};

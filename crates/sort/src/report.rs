@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use viaduct_river::EdgeCounts;
 
 use crate::kernel::Outcome;
@@ -27,6 +27,8 @@ pub struct Report {
     pub partitions: usize,
     /// Bytes of memory that the sort was allowed.
     pub memory: u64,
+    /// What carried records between nodes; `None` if there was one.
+    pub transport: Option<String>,
     /// One for each node.
     pub nodes: Vec<NodeReport>,
     /// Seconds in all.
@@ -34,18 +36,22 @@ pub struct Report {
 }
 
 /// What one node did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Its number.
     pub node: u32,
     /// Seconds in each of the paper's phases.
     pub phases: Phases,
+    /// What the overhead was.
+    pub overhead: Overhead,
+    /// Records that it wrote.
+    pub records: u64,
     /// What its edges carried.
     pub edges: Vec<EdgeReport>,
 }
 
 /// Seconds in the phases of Millennium Sort, section 4.2.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Phases {
     /// Everything else: start, connections, memory.
     pub overhead: f64,
@@ -57,8 +63,23 @@ pub struct Phases {
     pub write: f64,
 }
 
+/// Seconds of overhead by cause, where there are several nodes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Overhead {
+    /// From the command to the start of the node.
+    pub launch: f64,
+    /// Waiting for the other nodes.
+    pub barrier: f64,
+    /// Making connections.
+    pub connect: f64,
+    /// Making pools.
+    pub memory: f64,
+    /// Finding splitters.
+    pub sample: f64,
+}
+
 /// What an edge carried.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EdgeReport {
     /// Its name.
     pub name: String,
@@ -88,15 +109,13 @@ impl Report {
             (seconds(outcome.read_ns), seconds(outcome.sort_ns), seconds(outcome.write_ns));
         let all = elapsed.as_secs_f64();
         let phases = Phases { overhead: (all - read - sort - write).max(0.0), read, sort, write };
-        let edge = |counts: EdgeCounts| EdgeReport {
-            name: counts.name,
-            bytes: counts.bytes,
-            records: counts.records,
-            buffers: counts.buffers,
-            credit_stall: seconds(counts.credit_ns),
-            data_stall: seconds(counts.data_ns),
+        let node = NodeReport {
+            node: 0,
+            phases,
+            overhead: Overhead::default(),
+            records: outcome.records_out,
+            edges: edges.into_iter().map(EdgeReport::of).collect(),
         };
-        let node = NodeReport { node: 0, phases, edges: edges.into_iter().map(edge).collect() };
         Report {
             records: outcome.records_in,
             bytes: outcome.bytes_in,
@@ -106,8 +125,22 @@ impl Report {
             passes,
             partitions,
             memory: settings.budget(),
+            transport: None,
             nodes: vec![node],
             seconds: all,
+        }
+    }
+}
+
+impl EdgeReport {
+    pub(crate) fn of(counts: EdgeCounts) -> EdgeReport {
+        EdgeReport {
+            name: counts.name,
+            bytes: counts.bytes,
+            records: counts.records,
+            buffers: counts.buffers,
+            credit_stall: counts.credit_ns as f64 / 1e9,
+            data_stall: counts.data_ns as f64 / 1e9,
         }
     }
 }

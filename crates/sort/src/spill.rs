@@ -74,6 +74,8 @@ struct Block {
     offset: u64,
     len: usize,
     records: u64,
+    /// The writer's number: blocks of a lower one come first.
+    writer: u64,
 }
 
 impl SpillSink {
@@ -83,7 +85,9 @@ impl SpillSink {
     }
 
     pub(crate) fn part(&self) -> Part {
-        self.part.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        part.blocks.sort_by_key(|block| block.writer);
+        part
     }
 }
 
@@ -107,7 +111,7 @@ impl Sink for SpillSink {
         self.store.volume.write_at(&buffer.room()[..whole], offset)?;
         self.store.edge.carried(len, buffer.records());
         let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
-        part.blocks.push(Block { offset, len, records: buffer.records() });
+        part.blocks.push(Block { offset, len, records: buffer.records(), writer: buffer.sequence() });
         part.bytes += len as u64;
         part.records += buffer.records();
         Ok(())

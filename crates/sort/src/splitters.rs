@@ -83,6 +83,44 @@ impl Splitters {
     }
 }
 
+/// Which node sorts a record: partitions in their order, given out so that nodes get about equal parts of the sample.
+#[derive(Debug)]
+pub(crate) struct Ranges {
+    splitters: Splitters,
+    owners: Vec<usize>,
+    shares: Vec<f64>,
+}
+
+impl Ranges {
+    /// Ranges for `nodes`. All nodes make the same of the same sample.
+    pub(crate) fn new<O: Order>(sample: &[Vec<u8>], nodes: usize, order: &O) -> Ranges {
+        let splitters = Splitters::new(sample.to_vec(), nodes, order);
+        let mut counts = vec![0usize; splitters.count()];
+        sample.iter().for_each(|record| counts[splitters.of(record, order)] += 1);
+        let all = sample.len().max(1);
+        let (mut before, mut owners, mut shares) = (0, Vec::new(), vec![0.0; nodes]);
+        for count in counts {
+            // The node in whose part of the sample the middle of the partition lies.
+            let owner = ((2 * before + count) * nodes / (2 * all)).min(nodes - 1);
+            shares[owner] += count as f64 / all as f64;
+            owners.push(owner);
+            before += count;
+        }
+        Ranges { splitters, owners, shares }
+    }
+
+    /// The node of a record.
+    #[inline]
+    pub(crate) fn of<O: Order>(&self, record: &[u8], order: &O) -> usize {
+        self.owners[self.splitters.of(record, order)]
+    }
+
+    /// The part of all records that a node is expected to get.
+    pub(crate) fn share(&self, node: usize) -> f64 {
+        self.shares[node]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +137,25 @@ mod tests {
         let heavy = splitters.of(&record(50), &order);
         assert!(splitters.is_equal(heavy));
         assert_eq!(parts.iter().filter(|&&part| part == heavy).count(), 1);
+    }
+
+    #[test]
+    fn nodes_get_ranges_in_order_and_about_equal_parts() {
+        let order = FieldsOrder::new(vec![KeyField { offset: 0, len: 2, descending: false }], true);
+        let record = |n: u16| n.to_be_bytes().to_vec();
+        let ranges = Ranges::new(&(0..1000).map(record).collect::<Vec<_>>(), 4, &order);
+        let nodes: Vec<usize> = (0..1000).map(|n| ranges.of(&record(n), &order)).collect();
+        assert!(nodes.is_sorted());
+        for node in 0..4 {
+            let count = nodes.iter().filter(|&&n| n == node).count();
+            assert!((200..300).contains(&count), "{count}");
+            assert!((ranges.share(node) - 0.25).abs() < 0.05);
+        }
+        // One value that all records have, and no record at all.
+        for sample in [vec![record(7); 100], vec![]] {
+            let ranges = Ranges::new(&sample, 3, &order);
+            assert!([0, 7, 9].iter().all(|&n| ranges.of(&record(n), &order) < 3));
+            assert!((0..3).map(|node| ranges.share(node)).sum::<f64>() <= 1.0);
+        }
     }
 }

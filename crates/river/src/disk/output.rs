@@ -52,6 +52,28 @@ impl Output {
         self.file.try_clone().map_err(|error| Error::file("creating", &self.path, error))
     }
 
+    /// Where another process opens the file to write its part of it, with [`Output::open_part`]. A process of this host
+    /// reaches a file without a name through this process; for processes `elsewhere` it gets a hidden name.
+    pub fn way(&mut self, elsewhere: bool) -> Result<PathBuf, Error> {
+        match &self.hidden {
+            Some(hidden) => Ok(hidden.clone()),
+            None if !elsewhere => {
+                Ok(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into())
+            }
+            None => {
+                let hidden = hidden_name(&self.path);
+                link(&self.file, &hidden).map_err(|error| Error::file("creating", &self.path, error))?;
+                Ok(self.hidden.insert(hidden).clone())
+            }
+        }
+    }
+
+    /// Opens a file that another process creates, by the way that it told.
+    pub fn open_part(way: &Path, path: &Path) -> Result<File, Error> {
+        let opened = OpenOptions::new().read(true).write(true).open(way);
+        opened.map_err(|error| Error::file("opening the output that all nodes share,", path, error))
+    }
+
     /// The name that it will have.
     pub fn path(&self) -> &Path {
         &self.path

@@ -118,6 +118,20 @@ impl DiskSource {
         })
     }
 
+    /// Leaves only the chunks of one reader out of `readers` that divide the volumes among themselves: `number` counts from 0,
+    /// and the parts follow each other in the order of the stream.
+    pub fn part(mut self, number: u64, readers: u64) -> DiskSource {
+        let cut = |n: u64| (u128::from(self.chunks) * u128::from(n) / u128::from(readers.max(1))) as u64;
+        let (first, end) = (cut(number), cut(number + 1));
+        self.next = AtomicU64::new(first);
+        self.chunks = end;
+        if let Some(flight) = &mut self.ring {
+            let flight = flight.get_mut().unwrap_or_else(PoisonError::into_inner);
+            (flight.asked, flight.given) = (first, first);
+        }
+        self
+    }
+
     /// Bytes that it will give, if every file is as long as it was at the start.
     pub fn len(&self) -> u64 {
         self.volumes.last().map_or(0, |piece| piece.base + piece.len)

@@ -1,0 +1,242 @@
+//! The network between nodes: an edge from each to each, over VIA or over TCP.
+//!
+//! Every node listens before it tells the others where; then it connects to all of them while it accepts from all of them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use viaduct_job::{HostId, Job, Token};
+use viaduct_os::networks::{self, Network};
+use viaduct_river::net::{Port, ViaSink, ViaSource};
+use viaduct_river::{MemPool, Sink, Source};
+use viaduct_via::NetAddress;
+
+use super::tcp::Door;
+use crate::Error;
+use crate::kernel::on_threads;
+
+/// How long nodes wait for each other.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What carries records between nodes. The caller has chosen it.
+#[derive(Clone, Debug)]
+pub enum Links {
+    /// An opened NIC.
+    Via(Port),
+    /// TCP; both ends of a connection prove that they have the job's token.
+    Tcp(Token),
+}
+
+/// The edges of one node, by the number of the other; none to itself.
+pub(super) struct Mesh {
+    pub(super) sinks: Vec<Option<Arc<dyn Sink>>>,
+    pub(super) sources: Vec<Option<Arc<dyn Source>>>,
+}
+
+impl Links {
+    /// A pool of buffers that edges can use.
+    pub(super) fn pool(&self, count: usize, size: usize, window: Option<usize>) -> Result<MemPool, Error> {
+        match self {
+            Links::Via(port) => Ok(MemPool::registered(port, count, size, window)?),
+            Links::Tcp(_) => Ok(MemPool::new(count, size)?),
+        }
+    }
+
+    /// Makes all edges of this node; messages of others go into buffers of `pool`.
+    pub(super) fn connect(&self, job: &mut Job, pool: &MemPool) -> Result<Mesh, Error> {
+        let hosts = job.hosts()?.to_vec();
+        let alone = hosts.iter().all(|host| *host == hosts[0]);
+        match self {
+            Links::Via(port) => connect_via(port, job, &hosts, alone, pool),
+            Links::Tcp(token) => connect_tcp(token, job, &hosts, alone, pool),
+        }
+    }
+}
+
+/// Where a node is found, as it tells the others: a port, and its addresses.
+struct Whereabouts {
+    port: u16,
+    addresses: Vec<IpAddr>,
+}
+
+impl Whereabouts {
+    fn to_bytes(&self) -> Vec<u8> {
+        let addresses = self.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>();
+        format!("{} {}", self.port, addresses.join(" ")).into_bytes()
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<Whereabouts> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut words = text.split_whitespace();
+        let port = words.next()?.parse().ok()?;
+        let addresses = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        Some(Whereabouts { port, addresses })
+    }
+}
+
+/// Tells the others where this node is, and gives for each the port and the address that this one reaches it by.
+fn meet(
+    job: &mut Job,
+    hosts: &[HostId],
+    alone: bool,
+    port: u16,
+) -> Result<Vec<(u16, Option<IpAddr>)>, Error> {
+    let networks = if alone { Vec::new() } else { networks::addresses() };
+    let ours = Whereabouts { port, addresses: networks.iter().map(|network| network.address).collect() };
+    let all = job.exchange(&ours.to_bytes())?;
+    let rank = job.rank();
+    all.iter()
+        .enumerate()
+        .map(|(node, bytes)| {
+            let said = Whereabouts::of_bytes(bytes);
+            let said =
+                said.ok_or_else(|| Error::Network(format!("node {node} told no address that makes sense")))?;
+            if hosts[node] == hosts[rank] {
+                return Ok((said.port, None));
+            }
+            let address = nearest(&networks, &said.addresses);
+            let address = address.ok_or_else(|| {
+                Error::Network(format!(
+                    "node {node} has no address but those of its own host; hint: see `ip addr` there"
+                ))
+            })?;
+            Ok((said.port, Some(address)))
+        })
+        .collect()
+}
+
+/// The address of a peer that is on a network of ours, else its first.
+fn nearest(networks: &[Network], theirs: &[IpAddr]) -> Option<IpAddr> {
+    let near = theirs.iter().find(|address| networks.iter().any(|network| network.has(**address)));
+    near.or(theirs.first()).copied()
+}
+
+fn connect_via(
+    port: &Port,
+    job: &mut Job,
+    hosts: &[HostId],
+    alone: bool,
+    pool: &MemPool,
+) -> Result<Mesh, Error> {
+    let network = |error: viaduct_via::Error| Error::Network(error.to_string());
+    let (rank, size) = (job.rank(), job.size());
+    let name = |node: usize| format!("sort-{}-{node}", job.name());
+    let names: Vec<String> = (0..size).map(name).collect();
+    let own = NetAddress::local(&names[rank]).map_err(network)?;
+    let listener = port.nic().try_lock().map_err(network)?.listen(&own, size).map_err(network)?;
+    let places = meet(job, hosts, alone, 0)?;
+    let connect = || {
+        let mut sinks: Vec<Option<Arc<dyn Sink>>> = (0..size).map(|_| None).collect();
+        for node in others(rank, size) {
+            let host = places[node].1.map(|address| address.to_string()).unwrap_or_default();
+            let address = NetAddress::new(host.as_bytes(), names[node].as_bytes()).map_err(network)?;
+            let title = format!("to node {node}");
+            let greeting = (rank as u32).to_le_bytes();
+            let room = pool.buffer_size();
+            let sink = ViaSink::connect_with(&title, port, node as u32, &address, room, &greeting, PATIENCE)?;
+            sinks[node] = Some(Arc::new(sink));
+        }
+        Ok(sinks)
+    };
+    let accept = || {
+        let mut sources: Vec<Option<Arc<dyn Source>>> = (0..size).map(|_| None).collect();
+        for _ in 1..size {
+            let request =
+                port.nic().wait_until(Some(PATIENCE), |nic| nic.poll_listener(listener).transpose());
+            let request = request.map_err(network)?;
+            let said = request.remote().private_data.first_chunk::<4>().map(|four| u32::from_le_bytes(*four));
+            let node = said.map(|node| node as usize).filter(|&node| node < size && node != rank);
+            let node = node.filter(|&node| sources[node].is_none());
+            let node = node.ok_or_else(|| Error::Network("a connection from a node that is none".into()))?;
+            let title = format!("from node {node}");
+            let source = ViaSource::accept(&title, port, node as u32, request, pool.clone())?;
+            sources[node] = Some(Arc::new(source));
+        }
+        Ok(sources)
+    };
+    let mesh = both(connect, accept);
+    let _ = port.nic().try_lock().map(|mut nic| nic.unlisten(listener));
+    mesh
+}
+
+fn connect_tcp(
+    token: &Token,
+    job: &mut Job,
+    hosts: &[HostId],
+    alone: bool,
+    pool: &MemPool,
+) -> Result<Mesh, Error> {
+    let (rank, size) = (job.rank(), job.size());
+    let door = Door::open(alone, rank, size, token)?;
+    let places = meet(job, hosts, alone, door.port())?;
+    let connect = || {
+        let mut sinks: Vec<Option<Arc<dyn Sink>>> = (0..size).map(|_| None).collect();
+        for node in others(rank, size) {
+            let (port, address) = places[node];
+            let address = address.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+            sinks[node] = Some(Arc::new(door.connect(node, (address, port).into())?));
+        }
+        Ok(sinks)
+    };
+    let accept = || {
+        let mut sources: Vec<Option<Arc<dyn Source>>> = (0..size).map(|_| None).collect();
+        for (node, source) in door.accept_all(pool)? {
+            sources[node] = Some(Arc::new(source));
+        }
+        Ok(sources)
+    };
+    both(connect, accept)
+}
+
+/// All other nodes, beginning behind this one: not all begin with the same.
+fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
+    (1..size).map(move |n| (rank + n) % size)
+}
+
+fn both(
+    connect: impl FnOnce() -> Result<Vec<Option<Arc<dyn Sink>>>, Error> + Send,
+    accept: impl FnOnce() -> Result<Vec<Option<Arc<dyn Source>>>, Error> + Send,
+) -> Result<Mesh, Error> {
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(accept);
+        let sinks = connect();
+        let sources = accepted.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok(Mesh { sinks: sinks?, sources: sources? })
+    })
+}
+
+/// Gives every other node some bytes and gets those of all, over the edges; this node's own stand in its place.
+pub(super) fn exchange(mesh: &Mesh, rank: usize, ours: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    for sink in mesh.sinks.iter().flatten() {
+        let mut buffer = viaduct_river::Buffer::heap(ours.len());
+        buffer.push_record(ours);
+        sink.put(buffer)?;
+    }
+    let nodes: Vec<usize> = (0..mesh.sources.len()).collect();
+    on_threads(nodes, |node| match &mesh.sources[node] {
+        None => Ok(if node == rank { ours.to_vec() } else { Vec::new() }),
+        Some(source) => {
+            let ended = || Error::Network(format!("node {node} ended before it said what it reads"));
+            Ok(source.pull()?.ok_or_else(ended)?.data().to_vec())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_reached_on_a_common_network_first() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let networks = [Network { address: ip("10.0.0.1"), prefix: 24 }];
+        assert_eq!(nearest(&networks, &[ip("192.168.1.2"), ip("10.0.0.7")]), Some(ip("10.0.0.7")));
+        assert_eq!(nearest(&networks, &[ip("192.168.1.2")]), Some(ip("192.168.1.2")));
+        assert_eq!(nearest(&networks, &[]), None);
+        let place = Whereabouts { port: 7, addresses: vec![ip("10.0.0.7"), ip("fd00::1")] };
+        let back = Whereabouts::of_bytes(&place.to_bytes()).unwrap();
+        assert_eq!((back.port, back.addresses), (7, place.addresses));
+        assert!(Whereabouts::of_bytes(b"x").is_none() && Whereabouts::of_bytes(b"1 x").is_none());
+    }
+}

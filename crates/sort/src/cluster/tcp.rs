@@ -1,0 +1,174 @@
+//! Connections between nodes over TCP: both ends prove that they have the job's token before the first record.
+//!
+//! ```text
+//!   node                                        node
+//!   nonce, number ───────────────────────────▶
+//!                ◀────── nonce, proof of the server
+//!   proof of the client ─────────────────────▶  records from here on, in the clear
+//! ```
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use viaduct_job::Token;
+use viaduct_job::auth::{NONCE_LEN, Nonce, PROOF_LEN, Role, prove, verify};
+use viaduct_river::MemPool;
+use viaduct_river::net::{TcpSink, TcpSource};
+
+use super::links::PATIENCE;
+use crate::Error;
+
+/// How long a connection has to prove itself.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// Where this node listens.
+pub(super) struct Door<'a> {
+    listener: TcpListener,
+    rank: usize,
+    size: usize,
+    token: &'a Token,
+    port: u16,
+}
+
+impl<'a> Door<'a> {
+    /// Listens; on no network if all nodes are on this host.
+    pub(super) fn open(alone: bool, rank: usize, size: usize, token: &'a Token) -> Result<Door<'a>, Error> {
+        let failed = |error: io::Error| Error::Network(format!("listening: {error}"));
+        let address = if alone { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+        let listener = TcpListener::bind((IpAddr::V4(address), 0)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Door { listener, rank, size, token, port })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Connects to a node.
+    pub(super) fn connect(&self, node: usize, address: SocketAddr) -> Result<TcpSink, Error> {
+        let failed = |error: io::Error| {
+            let cause = if error.kind() == io::ErrorKind::PermissionDenied {
+                "it has another token; hint: VIADUCT_TOKEN has to be that of the job everywhere".to_owned()
+            } else {
+                format!("{address}: {error}")
+            };
+            Error::River(viaduct_river::Error::Net { what: "connecting to", node: node as u32, cause })
+        };
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
+        self.greet(&mut stream, node).map_err(failed)?;
+        Ok(TcpSink::new(&format!("to node {node}"), node as u32, stream))
+    }
+
+    /// Accepts a connection of every other node. Connections that prove nothing are dropped.
+    pub(super) fn accept_all(&self, pool: &MemPool) -> Result<Vec<(usize, TcpSource)>, Error> {
+        let end = Instant::now() + PATIENCE;
+        let mut sources: Vec<(usize, TcpSource)> = Vec::new();
+        while sources.len() + 1 < self.size {
+            match self.listener.accept() {
+                Ok((mut stream, _)) => {
+                    let Ok(node) = self.welcome(&mut stream) else { continue };
+                    if sources.iter().any(|(known, _)| *known == node) {
+                        continue;
+                    }
+                    let name = format!("from node {node}");
+                    sources.push((node, TcpSource::new(&name, node as u32, stream, pool.clone())));
+                }
+                Err(_) if Instant::now() >= end => {
+                    let here = sources.len();
+                    let wanted = self.size - 1;
+                    return Err(Error::Network(format!(
+                        "{here} of {wanted} nodes have connected within {} s; hint: do firewalls let them?",
+                        PATIENCE.as_secs()
+                    )));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        Ok(sources)
+    }
+
+    fn greet(&self, stream: &mut TcpStream, node: usize) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let end = Instant::now() + GREETING;
+        let said = said(self.rank, node);
+        let (ours, mut theirs, mut proof) = (Nonce::random(), Nonce([0; NONCE_LEN]), [0; PROOF_LEN]);
+        stream.write_all(&[&ours.0[..], &(self.rank as u32).to_le_bytes()].concat())?;
+        read_by(stream, &mut theirs.0, end)?;
+        read_by(stream, &mut proof, end)?;
+        if !verify(self.token, Role::Server, &ours, &theirs, &said, &proof) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        stream.write_all(&prove(self.token, Role::Client, &ours, &theirs, &said))
+    }
+
+    fn welcome(&self, stream: &mut TcpStream) -> io::Result<usize> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(GREETING))?;
+        let end = Instant::now() + GREETING;
+        let (mut theirs, mut rank, ours) = (Nonce([0; NONCE_LEN]), [0; 4], Nonce::random());
+        read_by(stream, &mut theirs.0, end)?;
+        read_by(stream, &mut rank, end)?;
+        let (rank, mut proof) = (u32::from_le_bytes(rank) as usize, [0; PROOF_LEN]);
+        let said = said(rank, self.rank);
+        let made = prove(self.token, Role::Server, &theirs, &ours, &said);
+        stream.write_all(&[&ours.0[..], &made].concat())?;
+        read_by(stream, &mut proof, end)?;
+        let good = verify(self.token, Role::Client, &theirs, &ours, &said, &proof);
+        if !good || rank >= self.size || rank == self.rank {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        stream.set_read_timeout(None)?;
+        stream.set_write_timeout(None)?;
+        Ok(rank)
+    }
+}
+
+/// What both ends of a connection agree on.
+fn said(from: usize, to: usize) -> Vec<u8> {
+    [&b"viaduct sort 1"[..], &(from as u32).to_le_bytes(), &(to as u32).to_le_bytes()].concat()
+}
+
+/// Fills the buffer, however many reads that takes, or fails at `end`.
+fn read_by(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> io::Result<()> {
+    while !into.is_empty() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(into) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => into = &mut into[n..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_the_token_is_dropped_and_the_node_still_comes() {
+        let (token, other) = (Token::random(), Token::random());
+        let door = Door::open(true, 0, 2, &token).unwrap();
+        let address: SocketAddr = (Ipv4Addr::LOCALHOST, door.port()).into();
+        std::thread::scope(|scope| {
+            let accepted = scope.spawn(|| door.accept_all(&MemPool::new(1, 4096).unwrap()).unwrap());
+            let stranger = Door::open(true, 1, 2, &other).unwrap();
+            let error = stranger.connect(0, address).unwrap_err().to_string();
+            assert!(error.contains("another token"), "{error}");
+            let mut nonsense = TcpStream::connect(address).unwrap();
+            nonsense.write_all(&[7; 500]).unwrap();
+            drop(nonsense);
+            let node = Door::open(true, 1, 2, &token).unwrap();
+            let _sink = node.connect(0, address).unwrap();
+            assert_eq!(accepted.join().unwrap()[0].0, 1);
+        });
+    }
+}
