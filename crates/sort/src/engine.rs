@@ -11,6 +11,7 @@ use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Sink, Source, 
 use crate::Error;
 use crate::external::External;
 use crate::kernel::{Kernel, Outcome};
+use crate::merging::{Open, merge};
 use crate::order::{AnyOrder, Order};
 use crate::report::Report;
 use crate::sort::{Input, Progress, Records, Settings, Target};
@@ -53,6 +54,9 @@ struct Destination {
 
 impl<O: Order> Engine<'_, O> {
     fn run(self, inputs: Vec<Input>, target: Target) -> Result<Report, Error> {
+        if self.settings.merge {
+            return self.merge(inputs, target);
+        }
         let format = self.settings.format();
         let room = room_for(format.framing(), ROOM);
         let seekable = inputs.iter().all(|input| matches!(input, Input::Path(path) if is_file(path)));
@@ -62,6 +66,22 @@ impl<O: Order> Engine<'_, O> {
         } else {
             self.streams(inputs, target, &format, room)
         }
+    }
+
+    fn merge(&self, inputs: Vec<Input>, target: Target) -> Result<Report, Error> {
+        let known = inputs.iter().map(|input| match input {
+            Input::Path(path) => {
+                std::fs::metadata(path).ok().filter(|kind| kind.is_file()).map(|kind| kind.len())
+            }
+            Input::Stream(..) => None,
+        });
+        let len = known.sum::<Option<u64>>().unwrap_or(0);
+        let open = opened(inputs)?;
+        let destination = self.open(target, len)?;
+        self.progress.enter(4, len);
+        let merged = merge(open, &*destination.sink, &self.order, self.settings, self.progress);
+        let (outcome, edges) = merged?;
+        self.conclude(outcome, destination, 1, 1, edges)
     }
 
     fn files(
@@ -96,17 +116,7 @@ impl<O: Order> Engine<'_, O> {
         format: &Arc<dyn RecordFormat>,
         room: usize,
     ) -> Result<Report, Error> {
-        let mut open: Vec<(PathBuf, Box<dyn std::io::Read + Send>)> = Vec::new();
-        for input in inputs {
-            match input {
-                Input::Stream(name, stream) => open.push((name, stream)),
-                Input::Path(path) => {
-                    let file = std::fs::File::open(&path);
-                    let file = file.map_err(|error| viaduct_river::Error::file("opening", &path, error))?;
-                    open.push((path, Box::new(file)));
-                }
-            }
-        }
+        let open = opened(inputs)?;
         // The length is not known: read until the end or until memory is used up.
         let most = (self.settings.budget() / 2 / room as u64).max(4) as usize;
         let pool = MemPool::new(most + 2, room)?;
@@ -235,6 +245,19 @@ impl<O: Order> Engine<'_, O> {
         }
         Ok(Report::new(&outcome, self.settings, passes, partitions, edges, self.start.elapsed()))
     }
+}
+
+/// Inputs as streams.
+fn opened(inputs: Vec<Input>) -> Result<Vec<Open>, Error> {
+    let open = |input| match input {
+        Input::Stream(name, stream) => Ok((name, stream)),
+        Input::Path(path) => {
+            let file = std::fs::File::open(&path);
+            let file = file.map_err(|error| viaduct_river::Error::file("opening", &path, error))?;
+            Ok((path, Box::new(file) as Box<dyn std::io::Read + Send>))
+        }
+    };
+    inputs.into_iter().map(open).collect()
 }
 
 /// Buffers that were read already, then the rest of their stream.

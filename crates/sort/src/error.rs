@@ -41,4 +41,9 @@ impl Error {
     pub fn is_of_another_node(&self) -> bool {
         matches!(self, Error::River(viaduct_river::Error::Node { .. }))
     }
+
+    /// Whether a connection to another node ended: that one may say why.
+    pub fn is_lost_connection(&self) -> bool {
+        matches!(self, Error::River(viaduct_river::Error::Net { .. }) | Error::Job(_))
+    }
 }

@@ -35,6 +35,7 @@ mod error;
 mod external;
 pub mod generate;
 mod kernel;
+mod merging;
 mod order;
 mod ordered;
 mod report;
@@ -52,7 +53,8 @@ pub use ordered::{Disorder, find_disorder};
 pub use report::{EdgeReport, NodeReport, Overhead, Phases, Report};
 pub use sort::{Input, MOST_MODEST, Progress, Records, Settings, Target};
 pub use text::TextKey;
-pub use viaduct_river::disk::{Direct, Partial};
+pub use viaduct_river::disk::{Direct, Partial, abandon_outputs};
+pub use viaduct_river::net::Port;
 
 /// Bytes of a record of the benchmark.
 pub const RECORD: usize = 100;

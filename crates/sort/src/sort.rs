@@ -67,6 +67,8 @@ pub struct Settings {
     pub stable: bool,
     /// Of records with equal keys only the first is kept.
     pub unique: bool,
+    /// The inputs are sorted already: they are merged.
+    pub merge: bool,
     /// Bytes of memory to use; 80 % of what is available without.
     pub memory: Option<u64>,
     /// Threads; 0 for one a core.
@@ -87,6 +89,7 @@ impl Default for Settings {
             records: Records::default(),
             stable: false,
             unique: false,
+            merge: false,
             memory: None,
             threads: 0,
             tmp: Vec::new(),
@@ -149,7 +152,7 @@ pub struct Progress {
 }
 
 /// What a sort does.
-pub(crate) const PHASES: [&str; 5] = ["prepare", "read", "distribute", "sort and write", "check"];
+pub(crate) const PHASES: [&str; 5] = ["prepare", "read", "distribute", "sort and write", "merge"];
 
 impl Progress {
     /// Asks the sort to end early.

@@ -244,6 +244,58 @@ fn lines_larger_than_memory_come_out_like_from_gnu_sort() {
 }
 
 #[test]
+fn sorted_inputs_merge_like_those_of_gnu_sort() {
+    if need_program("sort", "coreutils").is_none() {
+        return;
+    }
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-merge");
+    let to = folder.path().join("to");
+    let mut random = Random(11);
+    for round in 0..12 {
+        let mut words = vec!["-m"];
+        let (unique, numeric) = (round % 2 == 1, round % 3 == 1);
+        words.extend(unique.then_some("-u"));
+        words.extend(numeric.then_some("-n"));
+        let keys = if numeric { vec![TextKey::whole(true, false)] } else { vec![] };
+        let records = Records::Text { mark: b'\n', keys, tab: None, reverse: false };
+        let settings =
+            Settings { records, unique, merge: true, memory: Some(16 << 20), ..Settings::default() };
+        let parts: Vec<PathBuf> = (0..1 + round % 5)
+            .map(|n| {
+                let (raw, part) = (folder.path().join("raw"), folder.path().join(format!("part{n}")));
+                let lines = [0, 3, 4000][random.below(3) as usize];
+                let mut bytes = text(&mut random, lines, b'\n');
+                if round == 5 {
+                    bytes.extend(vec![b'q'; 2 << 20]);
+                }
+                std::fs::write(&raw, bytes).unwrap();
+                std::fs::write(&part, gnu(&raw, &words[1..])).unwrap();
+                part
+            })
+            .collect();
+        let inputs = parts.iter().cloned().map(Input::Path).collect();
+        let report =
+            viaduct_sort::sort(inputs, Target::Path(to.clone()), &settings, &Progress::default()).unwrap();
+        let names: Vec<&str> =
+            words.iter().copied().chain(parts.iter().map(|p| p.to_str().unwrap())).collect();
+        let (last, words) = names.split_last().unwrap();
+        assert!(std::fs::read(&to).unwrap() == gnu(Path::new(last), words), "round {round}");
+        assert_eq!(report.nodes[0].edges.len(), parts.len() + 1);
+    }
+    let (bad, good) = (folder.path().join("bad"), folder.path().join("good"));
+    std::fs::write(&bad, "b\na\n").unwrap();
+    std::fs::write(&good, "a\nb\n").unwrap();
+    std::fs::remove_file(&to).unwrap();
+    let records = Records::Text { mark: b'\n', keys: vec![], tab: None, reverse: false };
+    let settings = Settings { records, merge: true, ..Settings::default() };
+    let inputs = vec![Input::Path(good), Input::Path(bad)];
+    let error = viaduct_sort::sort(inputs, Target::Path(to.clone()), &settings, &Progress::default());
+    assert!(error.unwrap_err().to_string().contains("not in order at `a`"));
+    assert!(!to.exists());
+}
+
+#[test]
 fn a_sort_that_is_stopped_while_threads_wait_for_their_turn_ends() {
     struct Stopper(std::sync::Arc<Progress>);
 

@@ -17,5 +17,7 @@ mod report;
 mod rivals;
 mod settings;
 mod sort;
+mod sort_faults;
+mod sort_nodes;
 mod usage;
 mod verbs;

@@ -11,7 +11,7 @@ mod stream;
 mod volume;
 
 pub use mirror::MirrorSource;
-pub use output::Output;
+pub use output::{Output, abandon_outputs};
 pub use sink::DiskSink;
 pub use source::{DiskSource, Partial};
 pub use stream::{StreamSink, StreamSource};

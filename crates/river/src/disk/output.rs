@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
 
@@ -37,7 +38,9 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(failed(error)),
             Err(_) => {
                 let hidden = hidden_name(&path);
-                (options.create_new(true).open(&hidden).map_err(failed)?, Some(hidden))
+                let file = options.create_new(true).open(&hidden).map_err(failed)?;
+                hidden_names().push(hidden.clone());
+                (file, Some(hidden))
             }
         };
         if let Ok(old) = fs::metadata(&path) {
@@ -63,6 +66,7 @@ impl Output {
             None => {
                 let hidden = hidden_name(&self.path);
                 link(&self.file, &hidden).map_err(|error| Error::file("creating", &self.path, error))?;
+                hidden_names().push(hidden.clone());
                 Ok(self.hidden.insert(hidden).clone())
             }
         }
@@ -105,7 +109,9 @@ impl Output {
                 hidden
             }
         };
-        if let Err(error) = fs::rename(&hidden, &self.path) {
+        let renamed = fs::rename(&hidden, &self.path);
+        hidden_names().retain(|name| *name != hidden);
+        if let Err(error) = renamed {
             let _ = fs::remove_file(&hidden);
             return Err(failed(error));
         }
@@ -117,9 +123,22 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(hidden) = self.hidden.take().filter(|_| !self.done) {
+            hidden_names().retain(|name| *name != hidden);
             let _ = fs::remove_file(hidden);
         }
     }
+}
+
+/// Removes what outputs of this process are called until they are complete: for a process that ends without dropping them.
+pub fn abandon_outputs() {
+    for hidden in hidden_names().drain(..) {
+        let _ = fs::remove_file(hidden);
+    }
+}
+
+fn hidden_names() -> MutexGuard<'static, Vec<PathBuf>> {
+    static NAMES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const O_TMPFILE: i32 = viaduct_os::files::O_TMPFILE;

@@ -71,6 +71,24 @@ pub(crate) struct SortArgs {
     /// Threads [default: one a core]
     #[arg(long, alias = "threads", value_name = "N", help_heading = "Machine")]
     pub(crate) parallel: Option<usize>,
+    /// So many nodes on this host, each a process; `%r` in a name stands for the node's number
+    #[arg(long, value_name = "N", value_parser = nodes, help_heading = "Nodes")]
+    pub(crate) nodes: Option<usize>,
+    /// Nodes on these hosts, as `viaduct launch --hosts` takes them: node[1-4],big*2
+    #[arg(long, value_name = "LIST", conflicts_with = "nodes", help_heading = "Nodes")]
+    pub(crate) hosts: Option<String>,
+    /// What carries records between nodes: auto, shm, ofi, ofi:NAME or tcp [default: shm on one host, else auto]
+    #[arg(long, value_name = "NAME", help_heading = "Nodes")]
+    pub(crate) transport: Option<String>,
+    /// Register receiving memory in windows of so many bytes instead of as a whole
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Nodes")]
+    pub(crate) window: Option<u64>,
+    /// Let agents of root be started on other hosts
+    #[arg(long, requires = "hosts", help_heading = "Nodes")]
+    pub(crate) allow_root: bool,
+    /// This process is a node; the sort was asked for at this time, in nanoseconds since 1970
+    #[arg(long, value_name = "NS", hide = true)]
+    pub(crate) as_node: Option<u64>,
     /// Read and write past the page cache
     #[arg(long, value_enum, default_value_t, help_heading = "Machine")]
     pub(crate) direct: DirectArg,
@@ -207,6 +225,11 @@ fn field(text: &str) -> Result<(usize, usize, bool), String> {
     place(range).map(|(offset, len)| (offset, len, descending))
 }
 
+/// A number of nodes.
+fn nodes(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| (1..=1000).contains(n)).ok_or_else(|| "a number from 1 to 1000".to_owned())
+}
+
 /// Bytes, with K, M, G, T for powers of 1,024.
 fn size(text: &str) -> Result<u64, String> {
     with_unit(text, 0)
@@ -236,4 +259,6 @@ Examples:
   viaduct sort --memory 256M --tmp /disk1 --tmp /disk2 huge -o sorted
   viaduct sort --record-size 64 --at 8:8 --at 0:4:r data -o sorted
   viaduct sort -k2,2n -t: names.txt
+  viaduct sort --nodes 4 input -o output
+  viaduct sort --hosts node[1-4] /data/in.%r -o /data/out.%r
   viaduct sort check -o part1.sum part1 && cat part*.sum > all && viaduct sort check -s all";

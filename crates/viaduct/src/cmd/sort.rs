@@ -1,17 +1,20 @@
 //! `viaduct sort`: arguments and output; the work is in `viaduct-sort`.
 
+mod interrupt;
+mod nodes;
 mod words;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use viaduct_sort::check::{Check, Checked, KeyRule, Summary};
 use viaduct_sort::generate::{Generator, Style};
-use viaduct_sort::{Direct, Input, KeyField, Partial, Progress, Records, Settings, Target};
+use viaduct_sort::{Direct, Input, KeyField, Partial, Progress, Records, Report, Settings, Target};
 
 use crate::cli::sort::{CheckArgs, DirectArg, GenArgs, PartialArg, SortArgs, SortVerb, Switch};
 use crate::output::progress::Progress as Bar;
@@ -21,6 +24,8 @@ pub(crate) fn run(args: &SortArgs) -> Result<ExitCode> {
         Some(SortVerb::Gen(args)) => generate(args),
         Some(SortVerb::Check(args)) => check(args),
         None if args.check => ordered(args),
+        None if args.as_node.is_some() => nodes::run(args),
+        None if args.nodes.is_some() || args.hosts.is_some() => nodes::launch(args),
         None => sort(args),
     }
 }
@@ -39,7 +44,8 @@ fn sort(args: &SortArgs) -> Result<ExitCode> {
         Some(path) if path != Path::new("-") => Target::Path(path.clone()),
         _ => Target::Stream("standard output".into(), Box::new(io::stdout())),
     };
-    let progress = Progress::default();
+    let progress = Arc::new(Progress::default());
+    let interrupt = interrupt::watch(&progress)?;
     let done = AtomicBool::new(false);
     let report = std::thread::scope(|scope| {
         if io::stderr().is_terminal() {
@@ -48,24 +54,40 @@ fn sort(args: &SortArgs) -> Result<ExitCode> {
         let report = viaduct_sort::sort(inputs(args), target, &settings, &progress);
         done.store(true, Ordering::Relaxed);
         report
-    })?;
-    if let Some(path) = &args.summary {
-        let text = serde_json::to_string_pretty(&report)? + "\n";
-        if path == Path::new("-") {
-            io::stderr().write_all(text.as_bytes())?;
-        } else {
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    });
+    match report {
+        Err(error) if error.is_stopped() && interrupt.has_come() => Ok(interrupt.code()),
+        report => {
+            summarise(args, &report?)?;
+            Ok(ExitCode::SUCCESS)
         }
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what was done where `--summary` says.
+fn summarise(args: &SortArgs, report: &Report) -> Result<()> {
+    let Some(path) = &args.summary else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report)? + "\n";
+    if path == Path::new("-") {
+        io::stderr().write_all(text.as_bytes())?;
+    } else {
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Shows phase, rate and how long it will take, until `done`.
 fn show(progress: &Progress, done: &AtomicBool) {
     let mut bar = Bar::new("sort");
+    let mut begun = ("", Instant::now());
     while !done.load(Ordering::Relaxed) {
         let (phase, bytes, total) = progress.look();
-        bar.show(phase, if total == 0 { 0.0 } else { bytes as f64 / total as f64 });
+        if begun.0 != phase {
+            begun = (phase, Instant::now());
+        }
+        let rate = bytes as f64 / 1e6 / begun.1.elapsed().as_secs_f64().max(1e-3);
+        let part = if total == 0 { 0.0 } else { (bytes as f64 / total as f64).min(1.0) };
+        bar.show(&format!("{phase}, {rate:.0} MB/s"), part);
         std::thread::sleep(Duration::from_millis(50));
     }
     bar.clear();
@@ -132,6 +154,7 @@ fn settings(args: &SortArgs) -> Result<Settings> {
         records,
         stable: args.stable,
         unique: args.unique,
+        merge: args.merge,
         memory: args.memory.or(args.buffer_size),
         threads: args.parallel.unwrap_or(0),
         tmp: args.tmp.clone(),

@@ -1,0 +1,137 @@
+//! What goes wrong with disks and pipes while `viaduct sort` runs: a cause, and no half of an output.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::effort::scaled;
+use viaduct_kit::packages::{need_program, skip};
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+
+use crate::launching::signal;
+
+const VIADUCT: &str = env!("CARGO_BIN_EXE_viaduct");
+
+fn watch() -> Watchdog {
+    Watchdog::arm(scaled(Duration::from_secs(120)), "a sort that fails")
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a script in whose folder `small` a file system of 3 MB is mounted. `None` where that is not allowed.
+fn on_a_small_disk(folder: &Path, script: &str) -> Option<Output> {
+    let unshare = need_program("unshare", "util-linux")?;
+    std::fs::create_dir_all(folder.join("small")).unwrap();
+    let mount = "mount -t tmpfs -o size=3m none small || exit 77";
+    let script = format!("{mount}; {script}; code=$?; ls -A small >&2; exit $code");
+    let mut command = Command::new(unshare);
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).current_dir(folder);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    if output.status.code() == Some(77) || said(&output).contains("unshare failed") {
+        skip("file systems cannot be mounted in a user namespace here");
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn a_full_disk_is_found_before_and_while_it_is_written() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-full");
+    let made =
+        Command::new(VIADUCT).args(["sort", "gen", "200K", "-o", "in"]).current_dir(folder.path()).status();
+    assert!(made.unwrap().success());
+    // Before: the length is known. While: a pipe has none. Temporary files: known, and not.
+    let cases = [
+        (format!("{VIADUCT} sort in -o small/out"), "reserving space for", "small/out"),
+        (format!("cat in | {VIADUCT} sort --memory 16M --tmp . -o small/out"), "writing", "small/out"),
+        (format!("cat in | {VIADUCT} sort --memory 1G -o small/out"), "reserving space for", "small/out"),
+        (format!("{VIADUCT} sort in -o out --memory 16M --tmp small"), "temporary space wanted", "--tmp"),
+        (format!("{VIADUCT} sort --nodes 2 in -o small/out"), "reserving space for", "small/out"),
+        (format!("{VIADUCT} sort --nodes 2 in -o small/out.%r"), "reserving space for", "small/out."),
+    ];
+    for (script, what, name) in cases {
+        let Some(output) = on_a_small_disk(folder.path(), &script) else { return };
+        assert_eq!(output.status.code(), Some(2), "{script}: {}", said(&output));
+        let text = said(&output);
+        assert!(text.contains(what) && text.contains(name), "{script}: {text}");
+        // What is on the small disk is listed last: nothing.
+        let last = text.lines().last().unwrap();
+        assert!(last.contains(what) || last.contains("ending the job"), "{script}: {text}");
+        assert_eq!(names(folder.path()), ["in", "small"], "{script}");
+    }
+}
+
+#[test]
+fn an_input_that_cannot_be_read_is_named() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-unreadable");
+    let mut command = Command::new(VIADUCT);
+    command.args(["sort", "--lines", "-o", "out"]).current_dir(folder.path());
+    // Reading a folder fails.
+    let answer = command.stdin(std::fs::File::open(folder.path()).unwrap()).output().unwrap();
+    assert_eq!(answer.status.code(), Some(2));
+    assert!(said(&answer).contains("reading standard input: Is a directory"), "{}", said(&answer));
+    assert!(names(folder.path()).is_empty());
+}
+
+/// A sort that reads a pipe beyond its memory, and the end to feed it by.
+fn spilling(folder: &Path, args: &[&str]) -> (std::process::Child, std::fs::File) {
+    assert!(Command::new("mkfifo").arg(folder.join("fifo")).status().unwrap().success());
+    let mut command = Command::new(VIADUCT);
+    command.args(["sort", "--lines", "fifo", "--memory", "16M"]).args(args).current_dir(folder);
+    let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut pipe = std::fs::OpenOptions::new().write(true).open(folder.join("fifo")).unwrap();
+    for n in 0..320u32 {
+        let line = [b'a' + (n * 7 % 26) as u8; 1 << 16];
+        pipe.write_all(&line).unwrap();
+        pipe.write_all(b"\n").unwrap();
+    }
+    (child, pipe)
+}
+
+#[test]
+fn an_interrupted_sort_leaves_nothing_and_says_so_by_its_status() {
+    let _watchdog = watch();
+    for (name, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let folder = TempDir::new("sort-interrupt");
+        let (child, pipe) = spilling(folder.path(), &["-o", "out"]);
+        signal(child.id(), name);
+        // The pipe stays open: the sort does not wait for its end.
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        assert_eq!(names(folder.path()), ["fifo"]);
+        drop(pipe);
+    }
+}
+
+#[test]
+fn a_folder_of_temporary_files_that_is_removed_does_no_harm() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-gone");
+    std::fs::create_dir(folder.path().join("tmp")).unwrap();
+    let (child, pipe) = spilling(folder.path(), &["-o", "out", "--tmp", "tmp"]);
+    // The files in it have no names.
+    let removed = std::fs::remove_dir(folder.path().join("tmp"));
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    if removed.is_ok() && !output.status.success() {
+        // It was gone before the sort needed it.
+        assert!(said(&output).contains("tmp"), "{}", said(&output));
+        assert_eq!(names(folder.path()), ["fifo"]);
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(std::fs::metadata(folder.path().join("out")).unwrap().len(), 320 * ((1 << 16) + 1));
+}
