@@ -29,6 +29,14 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+    /// A rank has not the token that rank 0 has.
+    #[error(
+        "rank {rank} has another job token than rank 0, or none; give all ranks one VIADUCT_TOKEN_FILE, or none of them"
+    )]
+    OtherToken {
+        /// Which one.
+        rank: usize,
+    },
     /// The host cannot be told from others.
     #[error("host identity: {path}: {why}; set VIADUCT_HOST to a name that no other host has")]
     NoHost {

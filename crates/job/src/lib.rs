@@ -7,8 +7,9 @@
 //!   card    the addresses of a process, as bytes or as text
 //!   pmi     the lines of PMI-1: what launchers answer, what ranks ask
 //!   ranks   a rank in its job: number, size, barrier, exchange; under any launcher that speaks PMI-1, or alone
+//!   first   what ranks tell each other first: hosts, and a token where the launcher gave none
 //!   meet    ranks that were started by hand come together at the first of them
-//!   segment memory that the ranks of one host share
+//!   segment memory that ranks of one host share, all or any group of them
 //! ```
 //!
 //! Catapult (Millennium Sort, section 3) starts the processes of a job and tells each of them about the others; this is
@@ -30,6 +31,7 @@
 pub mod auth;
 pub mod card;
 pub mod error;
+mod first;
 pub mod host;
 mod meet;
 pub mod pmi;

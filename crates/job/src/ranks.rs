@@ -5,12 +5,15 @@
 //! come together. Before any VI exists, ranks have two operations:
 //! [`barrier`](Job::barrier) and [`exchange`](Job::exchange).
 
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use viaduct_os::inherit;
+use viaduct_os::budget::Budget;
+use viaduct_os::{inherit, random};
 
 use crate::error::Error;
+use crate::first::{self, Common};
 use crate::hex;
 use crate::host::HostId;
 use crate::meet::{self, Table};
@@ -31,14 +34,19 @@ pub struct Job {
     table: Option<Table>,
     /// How many exchanges there were: each has keys of its own.
     round: u64,
-    hosts: Vec<HostId>,
+    /// The token of the launcher or the user.
+    given: Option<Token>,
+    /// What the first exchange settles.
+    common: Option<Common>,
+    /// How many segments each group has shared.
+    pub(crate) shared: BTreeMap<Vec<usize>, u64>,
 }
 
 impl Job {
     /// Joins the job that this process was started in. `variable` is `|name| std::env::var(name).ok()`.
     ///
     /// # Errors
-    /// If the launcher's variables make no sense, it does not answer, or it is one that we do not speak to.
+    /// If the launcher's variables or the token make no sense, it does not answer, or it is one that we do not speak to.
     pub fn join(variable: Lookup<'_>) -> Result<Job, Error> {
         let host = HostId::of_this(variable("VIADUCT_HOST").as_deref())?;
         let launcher = match (variable("PMI_FD"), variable("PMI_PORT")) {
@@ -51,16 +59,22 @@ impl Job {
             (None, Some(port)) => Some(Client::connect(&port, &variable("PMI_ID").unwrap_or_default())?),
             (None, None) => None,
         };
+        let given = given(variable)?;
         if let (None, Some(address)) = (&launcher, variable("VIADUCT_MEET")) {
-            return by_hand(&address, host, variable);
+            return by_hand(&address, host, given, variable);
         }
         if launcher.is_none() {
             foreign(variable)?;
-            return Ok(Job { rank: 0, size: 1, host, launcher, table: None, round: 0, hosts: vec![host] });
+            return Ok(Job::new(0, 1, host, None, given));
         }
         let name = if variable("PMI_RANK").is_some() { "PMI_RANK" } else { "PMI_ID" };
         let (rank, size) = place(name, "PMI_SIZE", variable)?;
-        Ok(Job { rank, size, host, launcher, table: None, round: 0, hosts: Vec::new() })
+        Ok(Job::new(rank, size, host, launcher, given))
+    }
+
+    fn new(rank: usize, size: usize, host: HostId, launcher: Option<Client>, given: Option<Token>) -> Job {
+        let shared = BTreeMap::new();
+        Job { rank, size, host, launcher, table: None, round: 0, given, common: None, shared }
     }
 
     /// Which of the processes this is, counted from 0.
@@ -112,14 +126,40 @@ impl Job {
     /// # Errors
     /// As [`exchange`](Self::exchange).
     pub fn hosts(&mut self) -> Result<&[HostId], Error> {
-        if self.hosts.is_empty() {
-            let ours = self.host.0;
-            let all = self.exchange(&ours)?;
-            let read = |bytes: Vec<u8>| bytes.try_into().map(HostId).ok();
-            let all: Option<Vec<HostId>> = all.into_iter().map(read).collect();
-            self.hosts = all.ok_or_else(|| Error::PmiSaid("a host that is none".to_owned()))?;
-        }
-        Ok(&self.hosts)
+        self.common().map(|common| &common.hosts[..])
+    }
+
+    /// Whether all ranks share this host, so that they need no network. The first call is as that of [`hosts`](Self::hosts).
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange).
+    pub fn is_on_one_host(&mut self) -> Result<bool, Error> {
+        let ours = self.host;
+        Ok(self.hosts()?.iter().all(|host| *host == ours))
+    }
+
+    /// The token of the job: that of the launcher or the user, or one that rank 0 made where they gave none. The first call is
+    /// as that of [`hosts`](Self::hosts).
+    ///
+    /// # Errors
+    /// As [`exchange`](Self::exchange), and if only some of the ranks were given one.
+    pub fn token(&mut self) -> Result<Token, Error> {
+        self.common().map(|common| common.token.clone())
+    }
+
+    /// What the first exchange settles. From then on this process has its share of the host's memory, no more.
+    pub(crate) fn common(&mut self) -> Result<&Common, Error> {
+        let common = match self.common.take() {
+            Some(common) => common,
+            None => {
+                let ours = first::give(self.rank, self.host, random::u64(), self.given.as_ref());
+                let common = first::settle(&self.exchange(&ours)?, self.given.as_ref())?;
+                let here = common.hosts.iter().filter(|host| **host == self.host).count();
+                Budget::share_process(here);
+                common
+            }
+        };
+        Ok(self.common.insert(common))
     }
 
     /// The ranks on this host, this one among them, in their order. All ranks must call it the first time.
@@ -171,16 +211,22 @@ fn place(rank: &'static str, size: &'static str, variable: Lookup<'_>) -> Result
 }
 
 /// A rank that a user started by hand, from what `viaduct launch --dry-run` printed.
-fn by_hand(address: &str, host: HostId, variable: Lookup<'_>) -> Result<Job, Error> {
+fn by_hand(address: &str, host: HostId, given: Option<Token>, variable: Lookup<'_>) -> Result<Job, Error> {
     let (rank, size) = place("VIADUCT_RANK", "VIADUCT_SIZE", variable)?;
-    let token = match (variable("VIADUCT_TOKEN"), variable("VIADUCT_TOKEN_FILE")) {
-        (Some(text), _) => text.parse()?,
-        (None, Some(path)) => Token::from_file(Path::new(&path))?,
-        (None, None) => return Err(Error::BadVariable { name: "VIADUCT_TOKEN_FILE", value: String::new() }),
-    };
+    let missing = || Error::BadVariable { name: "VIADUCT_TOKEN_FILE", value: String::new() };
+    let token = given.ok_or_else(missing)?;
     let table = (rank == 0).then(|| Table::open(address, size, &token)).transpose()?;
     let launcher = Some(Client::on_connection(meet::visit(address, rank, &token)?)?);
-    Ok(Job { rank, size, host, launcher, table, round: 0, hosts: Vec::new() })
+    Ok(Job { table, ..Job::new(rank, size, host, launcher, Some(token)) })
+}
+
+/// The token that the launcher or the user gave, if there is one.
+fn given(variable: Lookup<'_>) -> Result<Option<Token>, Error> {
+    match (variable("VIADUCT_TOKEN"), variable("VIADUCT_TOKEN_FILE")) {
+        (Some(text), _) => text.parse().map(Some),
+        (None, Some(path)) => Token::from_file(Path::new(&path)).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 fn collect(launcher: &mut Client, round: u64, rank: usize) -> Result<Vec<u8>, Error> {
@@ -228,7 +274,17 @@ mod tests {
         job.barrier().unwrap();
         assert_eq!(job.exchange(b"card").unwrap(), [b"card"]);
         assert_eq!(job.neighbours().unwrap(), [0]);
+        assert!(job.is_on_one_host().unwrap());
+        assert_eq!(job.token().unwrap(), job.token().unwrap());
         job.finish().unwrap();
+    }
+
+    #[test]
+    fn a_token_that_was_given_is_the_token_of_the_job() {
+        let token = Token::random();
+        let mut job = with(&[("VIADUCT_TOKEN", &token.secret_text())]).unwrap();
+        assert_eq!(job.token().unwrap(), token);
+        assert!(matches!(with(&[("VIADUCT_TOKEN", "short")]), Err(Error::BadToken)));
     }
 
     #[test]

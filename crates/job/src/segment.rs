@@ -1,49 +1,94 @@
-//! The job segment: one piece of memory that all ranks of a host map, under any launcher.
+//! Segments of a job: memory that ranks of one host map, all of them or any group, under any launcher.
 //!
-//! The lowest rank of the host makes a sealed memfd and waits at a socket in the user's private folder; the name of that
-//! socket goes through the key exchange, so nothing depends on the launcher. The others fetch the descriptor
-//! there. When all have it the socket is gone: a killed job leaves at most a socket file, which the next sweep removes.
+//! The first rank of the group makes a sealed memfd and waits at a socket in the user's private folder. The name of that
+//! socket follows from the job's number, the group and how many segments it had before, so that a group needs no exchange and
+//! ranks outside of it need not know. The others fetch the descriptor there. When all have it the socket is gone: a killed
+//! job leaves at most a socket file, which the next sweep removes.
 
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
 use viaduct_os::budget::Budget;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::fdpass::{Channel, Listener, Recv};
+use viaduct_os::process;
 use viaduct_os::segment::{Access, Segment};
-use viaduct_os::{process, random};
 
 use crate::error::Error;
+use crate::first::Common;
 use crate::ranks::Job;
 
 /// How long ranks wait for each other: only one that died keeps them waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Job {
-    /// The segment of this host's ranks, at least `len` zero bytes. All ranks of the job must call it, with one length.
-    /// `folder` is the run-time folder of the user.
+    /// The segment of this host's ranks, at least `len` zero bytes. All ranks of this host must call it, with one length; all
+    /// ranks of the job, if it is their first question about hosts. `folder` is the run-time folder of the user.
     ///
     /// # Errors
     /// If a rank of this host does not come, or memory is short.
     pub fn segment(&mut self, len: usize, budget: &Budget, folder: &Path) -> Result<Segment, Error> {
         let neighbours = self.neighbours()?;
-        if neighbours[0] != self.rank() {
-            let all = self.exchange(b"")?;
-            let name = String::from_utf8_lossy(&all[neighbours[0]]).into_owned();
-            let segment = fetch(&folder.join(name), len);
-            self.barrier()?;
-            return segment;
+        self.share(&neighbours, len, budget, folder)
+    }
+
+    /// A segment of the ranks in `group`, at least `len` zero bytes. They are on this host, this rank is one of them, and all
+    /// of them call it with one list and one length, in one order if they share several; the budget of the first is charged.
+    /// Other ranks take no part, but all ranks must have asked about their [`hosts`](Self::hosts) before.
+    ///
+    /// # Errors
+    /// If the group is not of this kind, a rank of it does not come within a minute, or memory is short.
+    pub fn share(
+        &mut self,
+        group: &[usize],
+        len: usize,
+        budget: &Budget,
+        folder: &Path,
+    ) -> Result<Segment, Error> {
+        let rank = self.rank();
+        let common = self.common()?;
+        let name = name(common, rank, group)?;
+        let count = self.shared.entry(group.to_vec()).or_default();
+        let path = folder.join(format!("segment.{name}.{count}"));
+        *count += 1;
+        if group[0] != rank {
+            return fetch(&path, len);
         }
         let failed = |what: &'static str| move |why: viaduct_os::error::OsError| fail(what, why);
         let segment = Segment::create("viaduct-job", len, budget).map_err(failed("making it"))?;
-        let name = format!("segment.{:016x}", random::u64());
-        let listener = Listener::bind(&folder.join(&name)).map_err(failed("a socket for it"))?;
-        self.exchange(name.as_bytes())?;
-        let handed = hand_out(&listener, &segment, neighbours.len() - 1);
-        self.barrier()?;
-        handed.map(|()| segment)
+        if group.len() > 1 {
+            let listener = Listener::bind(&path).map_err(failed("a socket for it"))?;
+            hand_out(&listener, &segment, group.len() - 1)?;
+        }
+        Ok(segment)
     }
+}
+
+/// What the segments of a group are called, in this job and no other.
+fn name(common: &Common, rank: usize, group: &[usize]) -> Result<String, Error> {
+    let bad = |why: String| Err(fail("the group", why));
+    if !group.contains(&rank) {
+        return bad(format!("rank {rank} asks for a segment of a group that it is not in"));
+    }
+    let mut hash = Sha256::new();
+    hash.update(common.nonce.to_le_bytes());
+    for (index, member) in group.iter().enumerate() {
+        match common.hosts.get(*member) {
+            None => return bad(format!("there is no rank {member}")),
+            Some(host) if *host != common.hosts[rank] => {
+                return bad(format!("rank {member} is on another host"));
+            }
+            Some(_) if group[..index].contains(member) => {
+                return bad(format!("rank {member} is in it twice"));
+            }
+            Some(_) => hash.update((*member as u64).to_le_bytes()),
+        }
+    }
+    let digest = hash.finalize();
+    Ok(digest[..8].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn hand_out(listener: &Listener, segment: &Segment, mut missing: usize) -> Result<(), Error> {
@@ -72,9 +117,10 @@ fn hand_out(listener: &Listener, segment: &Segment, mut missing: usize) -> Resul
 }
 
 fn fetch(path: &Path, len: usize) -> Result<Segment, Error> {
-    let channel = Channel::connect(path).map_err(|why| fail("asking for it", why))?;
+    let end = Instant::now() + PATIENCE;
+    let channel = ask(path, end)?;
     let failed = |why: viaduct_os::error::OsError| fail("fetching it", why);
-    let (end, epoll) = (Instant::now() + PATIENCE, Epoll::new().map_err(failed)?);
+    let epoll = Epoll::new().map_err(failed)?;
     epoll.add(&channel, 0, Interest::Read).map_err(failed)?;
     let fd: OwnedFd = loop {
         let mut fds = Vec::new();
@@ -93,6 +139,24 @@ fn fetch(path: &Path, len: usize) -> Result<Segment, Error> {
     if segment.len() < len { Err(fail("fetching it", "its length is another")) } else { Ok(segment) }
 }
 
+/// Connects to the first rank of the group, which may not be there yet.
+fn ask(path: &Path, end: Instant) -> Result<Channel, Error> {
+    let mut pause = Duration::from_micros(50);
+    loop {
+        match Channel::connect(path) {
+            Ok(channel) => return Ok(channel),
+            Err(why) if !matches!(why.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                return Err(fail("asking for it", why));
+            }
+            Err(_) if Instant::now() >= end => {
+                return Err(fail("asking for it", "the first rank of the group did not come"));
+            }
+            Err(_) => std::thread::sleep(pause),
+        }
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+}
+
 fn fail(what: &'static str, why: impl ToString) -> Error {
     Error::Segment { what, why: why.to_string() }
 }
@@ -102,6 +166,8 @@ mod tests {
     use viaduct_kit::tempdir::TempDir;
 
     use super::*;
+    use crate::host::HostId;
+    use crate::token::Token;
 
     #[test]
     fn one_process_alone_has_one_too() {
@@ -113,8 +179,38 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_is_gone_is_an_error() {
+    fn a_leader_that_does_not_come_is_an_error() {
         let folder = TempDir::new("segment");
-        assert!(matches!(fetch(&folder.path().join("none"), 1), Err(Error::Segment { .. })));
+        let (path, end) = (folder.path().join("none"), Instant::now());
+        assert!(matches!(ask(&path, end), Err(Error::Segment { .. })));
+        // The file of a rank that died is no rank.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(matches!(ask(&path, end), Err(Error::Segment { .. })));
+    }
+
+    #[test]
+    fn a_group_is_of_this_host_and_has_a_name_of_its_own() {
+        let (here, there) = (HostId::named("here"), HostId::named("there"));
+        let common = |nonce| Common { hosts: vec![here, here, there, here], nonce, token: Token::random() };
+        let of = |rank, group: &[usize]| name(&common(1), rank, group).map_err(|why| why.to_string());
+        assert_eq!(of(0, &[0, 1]), of(1, &[0, 1]));
+        let names = [of(0, &[0, 1]), of(0, &[1, 0]), of(0, &[0, 3]), of(0, &[0, 1, 3]), of(0, &[0])];
+        for (index, one) in names.iter().enumerate() {
+            assert!(one.is_ok() && !names[..index].contains(one), "{names:?}");
+        }
+        assert_ne!(
+            name(&common(2), 0, &[0, 1]).unwrap(),
+            of(0, &[0, 1]).unwrap(),
+            "another job, another name"
+        );
+        for (group, why) in [
+            (&[0, 2][..], "another host"),
+            (&[0, 4], "no rank 4"),
+            (&[1], "not in"),
+            (&[], "not in"),
+            (&[0, 1, 0], "twice"),
+        ] {
+            assert!(of(0, group).is_err_and(|error| error.contains(why)), "{group:?}");
+        }
     }
 }

@@ -98,6 +98,14 @@ impl Token {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
     }
 
+    pub(crate) fn secret_bytes(&self) -> [u8; LEN] {
+        self.0
+    }
+
+    pub(crate) fn from_bytes(bytes: [u8; LEN]) -> Token {
+        Token(bytes)
+    }
+
     /// A number that tells this job from others and says nothing about the token.
     pub fn name(&self) -> u64 {
         let mut mac = self.mac();

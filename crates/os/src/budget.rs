@@ -19,13 +19,20 @@ pub struct Budget {
 impl Budget {
     /// A budget of its own with this limit in bytes.
     pub fn new(limit: u64) -> Budget {
-        Budget { inner: Arc::new(Inner { limit, used: AtomicU64::new(0) }) }
+        Budget { inner: Arc::new(Inner { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }) }
     }
 
-    /// The budget of this process: half of what the machine or the container has.
+    /// The budget of this process: half of what the machine or the container has, or its share of that.
     pub fn process() -> &'static Budget {
         static PROCESS: OnceLock<Budget> = OnceLock::new();
         PROCESS.get_or_init(|| Budget::new(machine_memory() / 2))
+    }
+
+    /// Makes the budget of this process the share of one of `count` processes that belong together on this host. What was
+    /// charged before stays charged, though it may be more.
+    pub fn share_process(count: usize) {
+        let share = machine_memory() / 2 / (count as u64).max(1);
+        Budget::process().inner.limit.store(share, Ordering::Relaxed);
     }
 
     /// Takes `bytes` out of the budget until the answer is dropped.
@@ -34,13 +41,14 @@ impl Budget {
     /// [`OsError::Budget`] if fewer than `bytes` are left.
     pub fn charge(&self, bytes: u64) -> Result<Charge, OsError> {
         let inner = &self.inner;
+        let limit = self.limit();
         inner
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|&sum| sum <= inner.limit)
+                used.checked_add(bytes).filter(|&sum| sum <= limit)
             })
             .map(|_| Charge { inner: Arc::clone(inner), bytes })
-            .map_err(|used| OsError::Budget { wanted: bytes, used, limit: inner.limit })
+            .map_err(|used| OsError::Budget { wanted: bytes, used, limit })
     }
 
     /// Bytes charged at this moment.
@@ -50,7 +58,7 @@ impl Budget {
 
     /// The most that can be charged.
     pub fn limit(&self) -> u64 {
-        self.inner.limit
+        self.inner.limit.load(Ordering::Relaxed)
     }
 }
 
@@ -76,7 +84,7 @@ impl Drop for Charge {
 
 #[derive(Debug)]
 struct Inner {
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
@@ -149,6 +157,20 @@ mod tests {
         assert!(Budget::process().limit() > 0);
         assert_eq!(field("MemFree: 1 kB\nMemTotal:       2048 kB\n", "MemTotal:"), Some(2 << 20));
         assert_eq!(field("nothing", "MemTotal:"), None);
+    }
+
+    #[test]
+    fn a_process_can_have_a_share_of_the_host() {
+        let before = Budget::process().charge(1).unwrap();
+        let whole = machine_memory() / 2;
+        Budget::share_process(4);
+        assert_eq!(Budget::process().limit(), whole / 4);
+        assert!(Budget::process().charge(whole / 2).is_err());
+        drop(before);
+        for count in [0, 1] {
+            Budget::share_process(count);
+            assert_eq!(Budget::process().limit(), whole, "{count}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use viaduct_job::Token;
+use viaduct_job::{Job, Token};
 use viaduct_os::knob::{self, BadKnob, Knob, Purpose, bytes, filled, number, number_in, switch};
 use viaduct_os::wait::WaitConfig;
 
@@ -22,6 +22,8 @@ pub struct Config {
     pub ofi: OfiConfig,
     /// How calls wait on a NIC of any provider. The program that opens the NIC hands it over.
     pub wait: WaitConfig,
+    /// Peers of other hosts are not waited for: `auto` listens at the network only where an address names a host.
+    pub local_only: bool,
 }
 
 impl Config {
@@ -33,6 +35,17 @@ impl Config {
         let mut config = Config::default();
         knob::read(KNOBS, &mut config, variable)?;
         Ok(config)
+    }
+
+    /// Takes over what the ranks of a job have in common: their token, and whether they share one host, in which case `auto`
+    /// never loads libfabric. All ranks must call it, if it is their first question about hosts.
+    ///
+    /// # Errors
+    /// As [`Job::hosts`].
+    pub fn join(&mut self, job: &mut Job) -> Result<(), viaduct_job::Error> {
+        self.ofi.token = Some(job.token()?);
+        self.local_only = job.is_on_one_host()?;
+        Ok(())
     }
 }
 
@@ -206,6 +219,17 @@ pub const KNOBS: &[Knob<Config>] = &[
         show: |c| c.wait.spin.to_string(),
         set: |c, text| {
             c.wait.spin = text.parse()?;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "auto.local-only",
+        env: "VIADUCT_AUTO_LOCAL_ONLY",
+        help: "whether auto does without the network unless an address names a host; launch sets it for jobs on one host",
+        purpose: Purpose::Use,
+        show: |c| c.local_only.to_string(),
+        set: |c, text| {
+            c.local_only = switch(text)?;
             Ok(())
         },
     },

@@ -8,6 +8,7 @@ mod common;
 mod far;
 mod launch;
 mod launch_hosts;
+mod launch_jobs;
 mod launch_mpi;
 mod launch_options;
 mod launch_slurm;

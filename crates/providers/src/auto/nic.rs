@@ -25,6 +25,8 @@ pub(super) struct Auto {
     /// Opened when it is first needed.
     ofi: Option<Ofi>,
     config: OfiConfig,
+    /// Listeners are for peers of this host, unless their address names one.
+    local_only: bool,
     sleeper: Arc<Paced>,
     /// For a network that comes later.
     regions: HashMap<u32, RegionInfo>,
@@ -54,6 +56,7 @@ impl Auto {
             shm,
             ofi: None,
             config: config.ofi.clone(),
+            local_only: config.local_only,
             sleeper,
             regions: HashMap::new(),
             listening: HashMap::new(),
@@ -85,7 +88,7 @@ impl Auto {
     /// Listens at the network too, if others may come from there.
     fn listen_outside(&mut self, address: &NetAddress, backlog: usize) -> Result<Option<ListenId>, Error> {
         let asked_for = !address.host().is_empty();
-        if !asked_for && !self.config.has_token() {
+        if !asked_for && (self.local_only || !self.config.has_token()) {
             return Ok(None);
         }
         match self.network() {

@@ -273,6 +273,12 @@ fn plans(
     // One secret for the ranks of this job, unless the user has one.
     if std::env::var_os("VIADUCT_TOKEN").is_none() && std::env::var_os("VIADUCT_TOKEN_FILE").is_none() {
         variables.push(("VIADUCT_TOKEN".to_owned(), Token::random().secret_text()));
+        // No process of another host can have this token. One machine that plays several hosts needs its network.
+        let set =
+            |name: &str| std::env::var_os(name).is_some() || variables.iter().any(|(own, _)| own == name);
+        if placement.nodes.len() == 1 && !set("VIADUCT_HOST") && !set("VIADUCT_AUTO_LOCAL_ONLY") {
+            variables.push(("VIADUCT_AUTO_LOCAL_ONLY".to_owned(), "on".to_owned()));
+        }
     }
     let job = format!("v{:08x}", random::u32());
     let (size, nodes) = (placement.size() as u32, placement.nodes.len() as u32);
