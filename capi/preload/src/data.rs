@@ -182,13 +182,7 @@ const PIECE: usize = 32 << 10;
 ///
 /// # Safety
 /// `offset` is null or valid for reads and writes.
-unsafe fn send_file(
-    index: u32,
-    out: c_int,
-    file: c_int,
-    offset: *mut i64,
-    count: size_t,
-) -> Result<usize, Errno> {
+unsafe fn send_file(out: c_int, file: c_int, offset: *mut i64, count: size_t) -> Result<usize, Errno> {
     let seek = |by: i64, how: c_int| {
         // SAFETY: no pointers.
         unsafe { syscall(libc::SYS_lseek, [file as usize, by as usize, how as usize, 0, 0, 0]) }
@@ -214,8 +208,17 @@ unsafe fn send_file(
             }
         };
         let vector = [iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: got }];
-        // SAFETY: the piece outlives the call.
-        match send::send(index, out, unsafe { Buffers::new(&vector) }, 0) {
+        // Looked up for each piece: the other side may come, or be given up, in between.
+        let result = match route(out) {
+            // SAFETY: the piece outlives the call.
+            Some(index) => send::send(index, out, unsafe { Buffers::new(&vector) }, 0),
+            None => {
+                let args = [out as usize, piece.as_ptr() as usize, got, 0, 0, 0];
+                // SAFETY: as above.
+                unsafe { syscall(libc::SYS_write, args) }
+            }
+        };
+        match result {
             Ok(count) => sent += count,
             Err(error) => {
                 failed = Some(error);
@@ -244,7 +247,7 @@ pub unsafe extern "C-unwind" fn sendfile(
 ) -> ssize_t {
     match route(out) {
         // SAFETY: the caller's promise.
-        Some(index) => give(unsafe { send_file(index, out, file, offset, count) }),
+        Some(_) => give(unsafe { send_file(out, file, offset, count) }),
         None => {
             let args = [out as usize, file as usize, offset as usize, count, 0, 0];
             // SAFETY: the caller's promise.

@@ -153,6 +153,8 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
     let header = view.header();
     let nonblocking = calls::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK != 0;
     slot.own_end(header).nonblocking.store(u32::from(nonblocking), Ordering::Relaxed);
+    let buffer = sockets::option_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(i32::MAX).max(0);
+    slot.own_end(header).receive_buffer.store(buffer as u32, Ordering::Relaxed);
     let attached = header.attached.load(Ordering::Acquire);
     let here = attached & OPEN[slot.side()] != 0;
     if attached & WITHDRAWN != 0 && !here {

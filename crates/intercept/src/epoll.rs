@@ -17,7 +17,7 @@ use viaduct_os::bare::{Errno, calls};
 
 use crate::endpoint::slot;
 use crate::table::{self, Kind};
-use crate::{claim, send, settings};
+use crate::{claim, descriptors, send, settings};
 use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, IS_HOT, NONE, Node, node};
 pub use watch::wait;
 
@@ -70,6 +70,7 @@ fn set(index: u32) -> &'static Set {
 
 /// A new set of the application.
 pub fn note_set(fd: i32) {
+    descriptors::begin(); // a set that a child makes is its own, not one that it inherited
     let free = |set: &Set| set.refs.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     let kind = match SETS.iter().position(free) {
         Some(index) => {
@@ -263,13 +264,16 @@ fn renew(node: &Node, endpoint: u32) {
 fn warm(number: u32, node: &Node) {
     let set = set(node.set());
     if !node.has(IS_HOT) {
-        let len = set.hot_len.load(Ordering::Relaxed) as usize;
-        if len == HOT {
-            // It stays armed, and if something is there the kernel has to be told.
-            node.arm();
-            nudge(node);
-            return;
+        if set.hot_len.load(Ordering::Relaxed) as usize == HOT {
+            // One of the others makes way; if it has something to report, its bell says so.
+            let place = set.turns.fetch_add(1, Ordering::Relaxed) as usize % HOT;
+            let former = set.hot[place].load(Ordering::Relaxed);
+            let other = self::node(former);
+            cool(former, other);
+            other.arm();
+            nudge(other);
         }
+        let len = set.hot_len.load(Ordering::Relaxed) as usize;
         set.hot[len].store(number, Ordering::Relaxed);
         set.hot_len.store(len as u32 + 1, Ordering::Relaxed);
         node.raise(IS_HOT);

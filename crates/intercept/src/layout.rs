@@ -50,6 +50,8 @@ pub struct Producer {
     pub cpu: AtomicU32,
     /// Held while bytes are put in.
     pub lock: RecoverableLock,
+    /// Bytes that may be in the ring at a time: what the buffers of both sockets would hold, see [`capacity`].
+    pub most: AtomicU32,
     /// Whether bytes are taken back: [`NOT_TAKEN`], [`TAKING`], [`TAKEN`].
     pub taken: AtomicU32,
     /// The position from which on bytes are taken back.
@@ -101,6 +103,8 @@ pub struct End {
     pub rung: AtomicU32,
     /// Whether its socket does not block.
     pub nonblocking: AtomicU32,
+    /// The receive buffer of its socket, in bytes.
+    pub receive_buffer: AtomicU32,
 }
 
 /// The first page of a segment. All zeros is the beginning.
@@ -123,16 +127,30 @@ pub fn readable(head: u64, tail: u64) -> Option<u64> {
     Some(head.wrapping_sub(tail)).filter(|&len| len <= RING)
 }
 
-/// Bytes that can be put in; `None` if the positions make no sense.
+/// Bytes that can be put in, if at most so many may be inside; `None` if the positions make no sense.
 #[inline]
-pub fn writable(head: u64, tail: u64) -> Option<u64> {
-    readable(head, tail).map(|len| RING - len)
+pub fn writable(head: u64, tail: u64, most: u64) -> Option<u64> {
+    readable(head, tail).map(|len| most.saturating_sub(len))
 }
+
+/// How many bytes may be in a ring at a time, from the word that says so; a word that makes no sense is the whole ring.
+#[inline]
+pub fn capacity(most: u32) -> u64 {
+    if (LEAST..=RING as u32).contains(&most) { u64::from(most) } else { RING }
+}
+
+/// The word for [`capacity`]: a program that made the buffers of its sockets small finds a small ring.
+pub fn most(send_buffer: u32, receive_buffer: u32) -> u32 {
+    send_buffer.saturating_add(receive_buffer).clamp(LEAST, RING as u32)
+}
+
+/// The smallest capacity.
+const LEAST: u32 = 4096;
 
 /// Whether poll calls a ring with so much room writable: as for sockets, a third must be free.
 #[inline]
-pub fn has_room(room: u64) -> bool {
-    room >= RING / 3
+pub fn has_room(room: u64, most: u64) -> bool {
+    room >= most / 3
 }
 
 /// Where `len` bytes from `position` on lie: one piece, or two around the end of the ring (offset and length).
@@ -152,7 +170,12 @@ mod tests {
     #[test]
     fn positions_that_make_no_sense_are_seen() {
         assert_eq!((readable(5, 5), readable(RING, 0), readable(RING + 1, 0)), (Some(0), Some(RING), None));
-        assert_eq!((readable(4, 5), writable(4, 5), writable(RING, 0)), (None, None, Some(0)));
+        assert_eq!((readable(4, 5), writable(4, 5, RING), writable(RING, 0, RING)), (None, None, Some(0)));
+        assert_eq!((writable(5000, 0, LEAST.into()), writable(96, 0, 4096)), (Some(0), Some(4000)));
+        assert_eq!(
+            (capacity(0), capacity(u32::MAX), capacity(most(1, 2)), capacity(most(9000, 1))),
+            (RING, RING, 4096, 9001)
+        );
     }
 
     proptest! {
@@ -171,7 +194,7 @@ mod tests {
             let (mut head, mut tail, mut inside) = (from, from, 0u64);
             for (put, len) in steps {
                 if put {
-                    let moved = len.min(writable(head, tail).unwrap());
+                    let moved = len.min(writable(head, tail, RING).unwrap());
                     head = head.wrapping_add(moved);
                     inside += moved;
                 } else {

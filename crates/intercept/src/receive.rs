@@ -7,7 +7,7 @@ use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
 use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, SUSPECT, Slot, slot};
 use crate::explain::explain;
-use crate::layout::{BY_RING, BY_TCP, BY_TCP_AGAIN, RING, has_room, readable};
+use crate::layout::{BY_RING, BY_TCP, BY_TCP_AGAIN, capacity, has_room, readable};
 use crate::raw::{Buffers, View, peek};
 use crate::wait::{self, Asleep, Deadline, Want};
 use crate::{back, companion};
@@ -211,7 +211,8 @@ impl Call<'_> {
         }
         consumer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
         let left = inside - count;
-        if incoming.writers.0.load(Ordering::SeqCst) > 0 && has_room(RING - left) {
+        let most = || capacity(producer.most.load(Ordering::Relaxed));
+        if incoming.writers.0.load(Ordering::SeqCst) > 0 && has_room(most().saturating_sub(left), most()) {
             self.slot.ring_peer(header);
         }
         if left > 0 && incoming.readers.0.load(Ordering::SeqCst) > 0 {

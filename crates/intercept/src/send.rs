@@ -8,7 +8,7 @@ use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
 use crate::endpoint::{BROKEN, PENDING, SUSPECT, Slot, slot};
 use crate::explain::{count_switch, explain};
-use crate::layout::{Header, OPEN, has_room, readable, writable};
+use crate::layout::{self, Header, OPEN, capacity, has_room, readable, writable};
 use crate::raw::{Buffers, View};
 use crate::wait::{self, Asleep, Deadline, Want};
 use crate::{back, companion, epoll};
@@ -74,7 +74,8 @@ pub(crate) fn ring_is_writable(slot: &Slot) -> Option<bool> {
     }
     let (head, tail) =
         (outgoing.producer.head.load(Ordering::Acquire), outgoing.consumer.tail.load(Ordering::SeqCst));
-    Some(writable(head, tail).is_none_or(has_room))
+    let most = capacity(outgoing.producer.most.load(Ordering::Relaxed));
+    Some(writable(head, tail, most).is_none_or(|room| has_room(room, most)))
 }
 
 /// Whether what is sent goes through the ring now.
@@ -148,6 +149,9 @@ impl Call<'_> {
             return false;
         };
         let producer = &self.slot.outgoing(header).producer;
+        let own = sockets::option_int(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(i32::MAX);
+        let theirs = header.ends[1 - self.slot.side()].receive_buffer.load(Ordering::Relaxed);
+        producer.most.store(layout::most(own.max(0) as u32, theirs), Ordering::Relaxed);
         producer.start.store(info.accepted + 1, Ordering::SeqCst);
         count_switch();
         explain(self.fd, "upgraded", "sends through shared memory");
@@ -172,7 +176,8 @@ impl Call<'_> {
         loop {
             let head = producer.head.load(Ordering::Acquire);
             let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
-            let Some(room) = writable(head, tail) else { return self.broken() };
+            let most = capacity(producer.most.load(Ordering::Relaxed));
+            let Some(room) = writable(head, tail, most) else { return self.broken() };
             let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(room);
             if suspect && companion::peer_has_ended(self.fd) {
                 producer.end.store(head + 1, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::{Errno, calls, cancel};
 
 use crate::endpoint::slot;
-use crate::layout::writable;
+use crate::layout::{capacity, writable};
 use crate::raw::Piece;
 use crate::{receive, send};
 
@@ -114,7 +114,8 @@ fn room_for(index: u32, fd: i32, nonblocking: bool) -> Result<usize, Errno> {
         let outgoing = slot.outgoing(header);
         let (head, tail) =
             (outgoing.producer.head.load(Ordering::Acquire), outgoing.consumer.tail.load(Ordering::Acquire));
-        let room = writable(head, tail).ok_or(Errno(libc::ECONNRESET))?;
+        let most = capacity(outgoing.producer.most.load(Ordering::Relaxed));
+        let room = writable(head, tail, most).ok_or(Errno(libc::ECONNRESET))?;
         if room > 0 {
             return Ok(room as usize);
         }

@@ -152,7 +152,8 @@ fn has_some_room(slot: &Slot, header: &Header) -> bool {
     let outgoing = slot.outgoing(header);
     let (head, tail) =
         (outgoing.producer.head.load(Ordering::SeqCst), outgoing.consumer.tail.load(Ordering::SeqCst));
-    layout::writable(head, tail).is_none_or(layout::has_room)
+    let most = layout::capacity(outgoing.producer.most.load(Ordering::Relaxed));
+    layout::writable(head, tail, most).is_none_or(|room| layout::has_room(room, most))
 }
 
 /// An end has one bell for all its sleepers, threads and processes. The one that empties it rings it again if

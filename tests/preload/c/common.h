@@ -119,7 +119,7 @@ static int dial(uint16_t port) {
 typedef void end_fn(int fd);
 
 /* Server here, client in a child. */
-static void both(int family, end_fn *server, end_fn *client) {
+__attribute__((unused)) static void both(int family, end_fn *server, end_fn *client) {
     uint16_t port;
     int door = listener(family, &port);
     pid_t child = fork();

@@ -106,6 +106,23 @@ impl Stage {
         self.folder.path()
     }
 
+    /// The library, as built.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// The name at which the agent takes claims.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Kills the agent and starts another in its place.
+    pub fn replace_agent(&mut self, agent: &Program) {
+        self.agent.kill();
+        self.agent = agent.spawn(&[&self.name]);
+        self.agent.expect_line("ready", Duration::from_secs(60));
+    }
+
     /// Kills the agent.
     pub fn kill_agent(&mut self) {
         self.agent.kill();

@@ -3,6 +3,7 @@
 mod moves;
 mod programs;
 mod running;
+mod storms;
 mod streams;
 
 viaduct_kit::child!(AGENT, viaduct_preload_tests::be_agent);

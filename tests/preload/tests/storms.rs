@@ -1,0 +1,268 @@
+//! The C program of `c/storms.c`: kills at any point, descriptors that wander, upgrades at any offset, many connections
+//! that do nothing; and a peer that writes anything it likes into shared memory.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use viaduct_intercept::layout::{Consumer, Header, Producer, SEGMENT};
+use viaduct_intercept::wire;
+use viaduct_kit::cc::{Compiled, compile_c_file};
+use viaduct_kit::effort::{rounds, scaled};
+use viaduct_kit::packages::need_program;
+use viaduct_kit::skip;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::fdpass::{Channel, Recv};
+use viaduct_os::segment::{Access, Segment};
+use viaduct_preload_tests::{Stage, same};
+
+use crate::AGENT;
+
+fn program() -> Option<&'static Compiled> {
+    static PROGRAM: OnceLock<Option<Compiled>> = OnceLock::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/storms.c");
+    PROGRAM.get_or_init(|| compile_c_file(source, &["-O1", "-pthread"])).as_ref()
+}
+
+fn storm(scenario: &str, seed: u64, count: u64, upgraded: usize) {
+    if let Some(program) = program() {
+        same(program, &AGENT, &[scenario, &seed.to_string(), &count.to_string()], upgraded);
+    }
+}
+
+#[test]
+fn what_a_killed_writer_sent_arrives_and_then_the_stream_ends() {
+    storm("killed-writer", 11, rounds(12, 60), 40);
+}
+
+#[test]
+fn the_writer_hears_of_a_killed_reader() {
+    storm("killed-reader", 12, rounds(12, 60), 40);
+}
+
+#[test]
+fn one_of_two_writers_is_killed_and_the_other_goes_on() {
+    storm("killed-sharer", 13, rounds(6, 40), 12);
+}
+
+#[test]
+fn a_descriptor_wanders_and_the_stream_goes_on() {
+    for seed in 1..=rounds(4, 40) {
+        storm("wandering", seed, 30, 1);
+    }
+}
+
+#[test]
+fn the_upgrade_may_come_at_any_offset() {
+    let offsets = rounds(40, 4097);
+    storm("offsets", 15, offsets, offsets as usize);
+}
+
+#[test]
+fn many_idle_connections_use_no_cpu() {
+    storm("idle", 16, rounds(100, 2000), 200);
+}
+
+/// The other side of a connection, which claims as the library does and then writes into the segment at random.
+struct Vandal {
+    segment: Segment,
+}
+
+impl Vandal {
+    fn claim(agent: &str, socket: &impl AsFd) -> Vandal {
+        let channel = Channel::connect_abstract(agent.as_bytes()).unwrap();
+        assert!(channel.send(&wire::claim(), &[socket.as_fd()]).unwrap());
+        let mut bytes = [0; wire::ANSWER];
+        let mut fds: Vec<OwnedFd> = Vec::new();
+        while !matches!(channel.recv(&mut bytes, &mut fds, 3).unwrap(), Recv::Message(_)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(wire::Answer::parse(&bytes).unwrap().verdict, wire::Verdict::Granted);
+        let segment = Segment::open_sparse(fds.swap_remove(0), Access::ReadWrite, SEGMENT).unwrap();
+        Vandal { segment }
+    }
+
+    /// Opens both sides, then writes numbers of all kinds. Lock words only if asked to: waiting for them takes its time.
+    fn rage(&self, seed: u64, locks: bool, over: &AtomicBool) {
+        let word = |at: usize| {
+            // SAFETY: a place in the mapping, aligned; both ends use its words as atomics only.
+            unsafe { &*self.segment.as_ptr().add(at).cast::<AtomicU64>() }
+        };
+        let header = size_of::<Header>();
+        let lock = |at: usize| {
+            [std::mem::offset_of!(Producer, lock), std::mem::offset_of!(Consumer, lock)].contains(&(at % 128))
+        };
+        let mut state = seed;
+        let mut dice = |sides: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % sides
+        };
+        while !over.load(Ordering::Relaxed) {
+            word(0).fetch_or(3, Ordering::SeqCst);
+            let at = dice(header / 8) * 8;
+            let value = match dice(6) {
+                0 => 0,
+                1 => u64::MAX,
+                2 => dice(300_000) as u64,
+                3 => 1 << dice(64),
+                4 => word(at).load(Ordering::Relaxed).wrapping_add(dice(1000) as u64),
+                _ => dice(usize::MAX) as u64,
+            };
+            if at > 0 && (locks || !lock(at)) {
+                word(at).store(value, Ordering::SeqCst);
+            }
+            if dice(50) == 0 {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+}
+
+const VICTIM: &str = "
+import socket, select, sys, threading
+port, rounds = int(sys.argv[1]), int(sys.argv[2])
+a = socket.create_server(('127.0.0.1', 0)); good = socket.create_connection(a.getsockname()); other, _ = a.accept()
+def check(n):
+    block = bytes((n * 7 + i) % 256 for i in range(997))
+    good.sendall(block); assert other.recv(997, socket.MSG_WAITALL) == block
+    other.sendall(block[:10]); assert good.recv(10, socket.MSG_WAITALL) == block[:10]
+for n in range(rounds):
+    bad = socket.create_connection(('127.0.0.1', port)); bad.settimeout(0.01)
+    poll = select.epoll(); poll.register(bad, select.EPOLLIN | select.EPOLLOUT)
+    for turn in range(40):
+        check(n + turn)
+        for act in (lambda: bad.send(b'x' * (1 + turn * 300)), lambda: bad.recv(5000), lambda: poll.poll(0.001), lambda: bad.recv(10, socket.MSG_PEEK)):
+            try: act()
+            except OSError: pass
+    poll.close(); bad.close()
+print('lives')
+";
+
+#[test]
+fn a_hostile_peer_breaks_its_own_connection_only() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(300)), "a victim");
+    let Some(python) = need_program("python3", "python3") else { return };
+    let stage = Stage::new(&AGENT);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let count = rounds(6, 60);
+    let mut command = stage.under(&python);
+    command.args(["-c", VICTIM, &listener.local_addr().unwrap().port().to_string(), &count.to_string()]);
+    let victim = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut victim = victim;
+    for round in 0..count {
+        let mut accepted = None;
+        while accepted.is_none() && victim.try_wait().unwrap().is_none() {
+            accepted = listener.accept().ok();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let Some((mut socket, _)) = accepted else { break };
+        socket.set_nonblocking(false).unwrap();
+        let vandal = Vandal::claim(stage.name(), &socket);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| vandal.rage(round, round % 8 == 7, &over));
+            // Until the victim has closed its end; what it sends by TCP is taken in, and something is sent, too.
+            let mut bytes = [0; 4096];
+            let _ = socket.write(b"hello");
+            while matches!(socket.read(&mut bytes), Ok(count) if count > 0) {}
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+    let output = victim.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&said));
+    assert_eq!(String::from_utf8_lossy(&said), "lives\n");
+}
+
+const ECHO: &str = "
+import socket, sys
+if sys.argv[1] == 'server':
+    a = socket.create_server(('127.0.0.1', 0)); print(a.getsockname()[1], flush=True)
+    s, _ = a.accept()
+    while (b := s.recv(4096)): s.sendall(b)
+else:
+    c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+    for n in range(50):
+        c.sendall(b'%d' % n * 100); assert c.recv(len(b'%d' % n * 100), socket.MSG_WAITALL) == b'%d' % n * 100
+    print('echoed')
+";
+
+#[test]
+fn processes_of_different_users_stay_on_tcp() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "two users");
+    let Some(python) = need_program("python3", "python3") else { return };
+    if viaduct_os::process::effective_uid() != 0 || !Path::new("/usr/bin/python3").exists() {
+        skip!("it takes root to be two users");
+    }
+    let stage = Stage::new(&AGENT);
+    let mut command = stage.under(&python);
+    let mut server = command.args(["-c", ECHO, "server"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut port = String::new();
+    let mut out = server.stdout.take().unwrap();
+    let mut byte = [0];
+    while out.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+        port.push(byte[0] as char);
+    }
+    // Where the other user finds them, wherever this tree is.
+    let library = stage.folder().join("libsovia_preload.so");
+    std::fs::copy(stage.library(), &library).unwrap();
+    let mut client = stage.under("/usr/bin/python3");
+    client.args(["-c", ECHO, &port]).env("LD_PRELOAD", &library).current_dir("/").uid(65534).gid(65534);
+    let output = client.output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "echoed\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(server.wait().unwrap().success());
+    assert_eq!(stage.upgrades(), 0, "{}", stage.notes());
+}
+
+#[test]
+fn an_agent_that_was_killed_is_replaced() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "an agent");
+    let Some(python) = need_program("python3", "python3") else { return };
+    let mut stage = Stage::new(&AGENT);
+    let script = "
+import socket, sys, time
+a = socket.create_server(('127.0.0.1', 0))
+def pair():
+    c = socket.create_connection(a.getsockname()); return c, a.accept()[0]
+def turn(c, s):
+    c.sendall(b'x' * 1000); assert len(s.recv(1000, socket.MSG_WAITALL)) == 1000
+    s.sendall(b'y'); assert c.recv(1) == b'y'
+old = pair()
+for _ in range(8): turn(*old)
+print('up', flush=True); sys.stdin.readline()
+for n in range(300):
+    new = pair()
+    for _ in range(4): turn(*new)
+    turn(*old)
+    time.sleep(0.01)
+    for s in new: s.close()
+print('done', flush=True)
+";
+    let mut command = stage.under(&python);
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut up = [0; 3];
+    out.read_exact(&mut up).unwrap();
+    let before = stage.upgrades();
+    assert!(before >= 4, "{}", stage.notes());
+    stage.replace_agent(&AGENT);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "done\n");
+    assert!(child.wait().unwrap().success());
+    assert!(stage.upgrades() > before, "{}", stage.notes());
+}
