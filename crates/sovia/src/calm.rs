@@ -13,7 +13,7 @@
 
 use viaduct_via::{Completion, Descriptor, Glance, Nic, Op};
 
-use crate::engine::{Engine, Fast, Written};
+use crate::engine::Engine;
 use crate::protocol::Connection;
 use crate::socket::{Outcome, Socket};
 use crate::table::SocketId;
@@ -26,45 +26,37 @@ const LOOKS: usize = 64;
 impl Engine {
     /// Fast path of a read: what is there, or what comes within [`LOOKS`] looks. `Wait` if nothing does.
     #[inline]
-    pub(crate) fn read_fast(&mut self, id: SocketId, into: &mut [u8]) -> Fast<Outcome> {
+    pub(crate) fn read_fast(&mut self, id: SocketId, into: &mut [u8]) -> Outcome {
         if self.sockets.get_calm(id).is_none() {
             match self.read_queued(id, into) {
                 Outcome::Wait => {}
-                outcome => return Fast::ordinary(outcome),
+                outcome => return outcome,
             }
         }
         let Some(socket) = self.sockets.get_calm(id) else {
-            return Fast::ordinary(self.read_slowly(id, None, into));
+            return self.read_slowly(id, None, into);
         };
-        if socket.begin_reading(&mut self.nic) {
-            self.note_stuck(id);
-            return Fast::ordinary(self.read_slowly(id, None, into));
-        }
-        let mut is_quiet = true;
+        socket.begin_reading(&mut self.nic);
         for _ in 0..LOOKS {
             match self.nic.glance_cq(self.cq) {
                 Glance::Message(message) => {
                     if !socket.takes_calmly(&message, into) {
-                        return Fast::ordinary(self.read_slowly(id, Some(message), into));
+                        return self.read_slowly(id, Some(message), into);
                     }
                     self.handled += 1;
                     let len = message.length as usize;
-                    if socket.post_later(&mut self.nic, message.descriptor) {
-                        self.note_stuck(id);
-                        is_quiet = false;
-                    }
-                    return Fast { result: Outcome::Done(len), is_quiet };
+                    socket.post_later(&mut self.nic, message.descriptor);
+                    return Outcome::Done(len);
                 }
                 Glance::Nothing => {}
                 Glance::Unsure(closer) => {
-                    is_quiet = false;
                     if let Ok(Some(completion)) = self.nic.poll_cq_closely(self.cq, closer) {
-                        return Fast::ordinary(self.read_found(id, completion, into));
+                        return self.read_found(id, completion, into);
                     }
                 }
             }
         }
-        Fast::ordinary(Outcome::Wait)
+        Outcome::Wait
     }
 
     /// Reads after the full look at the queue found a completion: several streams have messages, or it is no message.
@@ -76,9 +68,7 @@ impl Engine {
         {
             self.handled += 1;
             let len = completion.length as usize;
-            if socket.post_later(&mut self.nic, completion.descriptor) {
-                self.note_stuck(id);
-            }
+            socket.post_later(&mut self.nic, completion.descriptor);
             return Outcome::Done(len);
         }
         self.read_slowly(id, Some(completion), into)
@@ -114,42 +104,32 @@ impl Engine {
 
     /// Fast path of a write: mostly a request that goes by value, at once, or joins others that are held.
     #[inline]
-    pub(crate) fn write_fast(&mut self, id: SocketId, bytes: &[u8]) -> Fast<Written> {
-        let written = Written { outcome: Outcome::Done(bytes.len()), started_timer: false };
+    pub(crate) fn write_fast(&mut self, id: SocketId, bytes: &[u8]) -> Outcome {
         let Some(socket) = self.sockets.get_calm(id) else {
             let held = self.sockets.get_held(id).is_some_and(|socket| socket.hold_more(bytes));
-            return match held {
-                true => Fast { result: written, is_quiet: true },
-                false => Fast::ordinary(self.write(id, bytes)),
-            };
+            return if held { Outcome::Done(bytes.len()) } else { self.write(id, bytes) };
         };
         if bytes.is_empty() || bytes.len() > socket.alone {
-            return Fast::ordinary(self.write(id, bytes));
+            return self.write(id, bytes);
         }
         let Some(packet) = socket.conn.as_mut().and_then(Connection::send_calmly) else {
-            return Fast::ordinary(self.write(id, bytes));
+            return self.write(id, bytes);
         };
         if self.nic.send_inline(socket.vi, bytes, Some(packet.encode())).is_err() {
-            return Fast::ordinary(self.write_after_all(id, packet, bytes));
+            self.write_after_all(id, packet, bytes);
+        } else {
+            socket.post_the_rest(&mut self.nic);
         }
-        let stuck = socket.post_the_rest(&mut self.nic);
-        if stuck {
-            self.note_stuck(id);
-        }
-        Fast { result: written, is_quiet: !stuck }
+        Outcome::Done(bytes.len())
     }
 
     /// Sends a packet that the protocol has counted already, where sending it at once failed.
     #[cold]
-    fn write_after_all(&mut self, id: SocketId, packet: Packet, bytes: &[u8]) -> Written {
+    fn write_after_all(&mut self, id: SocketId, packet: Packet, bytes: &[u8]) {
         if let Some(socket) = self.sockets.get_mut(id) {
             socket.send(&mut self.nic, packet, bytes);
             socket.post_the_rest(&mut self.nic);
-            if socket.out.stuck {
-                self.note_stuck(id);
-            }
         }
-        Written { outcome: Outcome::Done(bytes.len()), started_timer: false }
     }
 }
 
@@ -157,18 +137,18 @@ impl Socket {
     /// Finds out whether nothing but messages can be expected of it.
     fn calm_down(&mut self) {
         let Some(conn) = self.conn.as_ref() else { return };
-        let open = !self.closed && !self.ended && !self.out.stuck;
+        let open = !self.closed && !self.ended;
         self.calm = open && self.out.held == 0 && self.has_nothing() && conn.is_calm();
         self.alone = conn.longest_alone().min(self.out.by_value());
     }
 
-    /// The application reads, and nothing is there. Whether an acknowledgement is stuck.
+    /// The application reads, and nothing is there.
     #[inline]
-    fn begin_reading(&mut self, nic: &mut Nic) -> bool {
+    fn begin_reading(&mut self, nic: &mut Nic) {
         if let Some(conn) = self.conn.as_mut() {
             conn.reads();
         }
-        self.post_the_rest(nic)
+        self.post_the_rest(nic);
     }
 
     /// Takes a message, which came without an error, if it is one for this socket, and its bytes go straight to the reader.
@@ -188,14 +168,13 @@ impl Socket {
     }
 
     /// The receive of a message that was read is posted when its reader has said what it has to say, or reads again,
-    /// unless an acknowledgement is due for it. Whether that one is stuck.
+    /// unless an acknowledgement is due for it.
     #[inline(always)]
-    fn post_later(&mut self, nic: &mut Nic, descriptor: Descriptor) -> bool {
+    fn post_later(&mut self, nic: &mut Nic, descriptor: Descriptor) {
         if self.unposted.is_none() && self.conn.as_ref().is_some_and(Connection::may_post_later) {
             self.unposted = Some(descriptor);
-            return false;
+        } else {
+            self.repost(nic, descriptor, Some(0));
         }
-        self.repost(nic, descriptor, Some(0));
-        self.out.stuck
     }
 }

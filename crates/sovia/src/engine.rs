@@ -5,26 +5,34 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use viaduct_os::clock;
 use viaduct_via::{
-    Completion, ConnRequest, Cq, Listener, NetAddress, Nic, ProtectionTag, Queue, Vi, ViAttributes,
+    Completion, ConnRequest, Cq, Layer, Listener, NetAddress, News, Nic, ProtectionTag, Queue, Rest, Vi,
+    ViAttributes,
 };
 
-use crate::config::{Config, Path};
+use crate::config::{Config, Handling, Path};
 use crate::error::Error;
 use crate::outbound::send_depth;
 use crate::pool::Pool;
-use crate::socket::{Outcome, Socket};
+use crate::socket::{Direction, Outcome, Socket};
 use crate::table::{SocketId, Table};
 use crate::wire::{Greeting, RING_LEN};
 
 /// Most packets taken in by one call, so that another thread that waits for the lock gets it.
 const BATCH: usize = 64;
+
+/// While others are open, closing connections are looked at this often; usually the others' calls have done it before.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Connections are not cut off more often than this.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// Most batches of a closing connection that the service thread takes in before other threads have their turn.
+const ROUNDS: usize = 4;
 
 /// What is held goes after one tick at least and two at most.
 const TICKS: u32 = 2;
@@ -36,39 +44,6 @@ pub(crate) struct Port {
     pub(crate) ready: VecDeque<SocketId>,
     /// A task that waits for the next one.
     pub(crate) waiter: Option<Waker>,
-}
-
-/// What has to be woken when the engine is let go.
-pub(crate) struct News {
-    /// Threads that sleep.
-    pub(crate) wake: bool,
-    /// The service thread.
-    pub(crate) poke: bool,
-    /// Tasks that wait for connections.
-    pub(crate) tasks: Vec<Waker>,
-}
-
-/// How a write went.
-#[derive(Clone, Copy)]
-pub(crate) struct Written {
-    pub(crate) outcome: Outcome,
-    /// The timer of combining has just been started: the service thread has to be poked when the engine is let go.
-    pub(crate) started_timer: bool,
-}
-
-/// What a fast path has done.
-pub(crate) struct Fast<T> {
-    pub(crate) result: T,
-    /// No other thread and no task has to be woken for it.
-    pub(crate) is_quiet: bool,
-}
-
-impl<T> Fast<T> {
-    /// The ordinary way was taken, so others may have to be woken.
-    #[inline(always)]
-    pub(crate) fn ordinary(result: T) -> Fast<T> {
-        Fast { result, is_quiet: false }
-    }
 }
 
 pub(crate) struct Engine {
@@ -89,14 +64,11 @@ pub(crate) struct Engine {
     pub(crate) open: usize,
     /// Sockets that the application has closed and the protocol has not.
     pub(crate) closing: usize,
-    /// Something happened that another thread may wait for.
-    pub(crate) news: bool,
-    /// The service thread has something to do.
-    poke: bool,
-    /// Tasks whose connection has come.
-    tasks: Vec<Waker>,
-    /// Sockets whose sends wait for a call that moves them on.
-    stuck: Vec<SocketId>,
+    pub(crate) news: News,
+    /// Wakers that wait at sockets.
+    pub(crate) waiting: usize,
+    /// Times that the service thread went to sleep as the paper's close thread.
+    pub(crate) close_rounds: u32,
     /// The timer of combining: when it ticks next, while something is held; how often it has ticked.
     pub(crate) tick_at: Option<u64>,
     tick: u64,
@@ -108,8 +80,6 @@ pub(crate) struct Engine {
     pub(crate) handled: u64,
     /// Packets that left from lent memory, of sockets that are gone.
     lent: u64,
-    /// The NIC's descriptor, once a program has asked for it (`watch.rs`).
-    pub(crate) pollable: Option<Arc<OwnedFd>>,
 }
 
 impl Engine {
@@ -130,10 +100,9 @@ impl Engine {
             entries: 1,
             open: 0,
             closing: 0,
-            news: false,
-            poke: false,
-            tasks: Vec::new(),
-            stuck: Vec::new(),
+            news: News::default(),
+            waiting: 0,
+            close_rounds: 0,
             tick_at: None,
             tick: 0,
             holding: Vec::new(),
@@ -142,32 +111,35 @@ impl Engine {
             lent: 0,
             nic,
             config,
-            pollable: None,
         })
     }
 
-    /// Sends of a socket wait: the service thread has to come by.
-    #[cold]
-    pub(crate) fn note_stuck(&mut self, id: SocketId) {
-        if !self.stuck.contains(&id) {
-            self.stuck.push(id);
+    /// Something happened at a socket: threads that wait look again, and the tasks that wait at it are woken.
+    pub(crate) fn wake(&mut self, id: SocketId) {
+        self.news.wake();
+        if self.waiting > 0 {
+            for direction in [Direction::Read, Direction::Write] {
+                self.take_waiting(id, direction).into_iter().for_each(|task| self.news.task(task));
+            }
         }
-        self.poke = true;
     }
 
-    /// Moves on what waits. Whether something still does.
-    pub(crate) fn mind_stuck(&mut self) -> bool {
-        if self.stuck.is_empty() {
-            return false;
+    /// Leaves the waker of a task that waits at a socket. To be followed by another look.
+    pub(crate) fn leave_waker(&mut self, id: SocketId, direction: Direction, waker: &Waker) {
+        let Some(socket) = self.sockets.peek_mut(id) else { return };
+        let waiting = &mut socket.waiting[direction as usize];
+        if !waiting.iter().any(|other| other.will_wake(waker)) {
+            waiting.push(waker.clone());
+            self.waiting += 1;
         }
-        self.handle();
-        let Engine { stuck, sockets, nic, .. } = self;
-        stuck.retain(|id| {
-            let Some(socket) = sockets.get_mut(*id) else { return false };
-            socket.out.stuck = !socket.ended && nic.sends_wait(socket.vi);
-            socket.out.stuck
-        });
-        !self.stuck.is_empty()
+    }
+
+    /// Takes out the wakers of the tasks that wait at a socket.
+    pub(crate) fn take_waiting(&mut self, id: SocketId, direction: Direction) -> Vec<Waker> {
+        let Some(socket) = self.sockets.peek_mut(id) else { return Vec::new() };
+        let waiting = std::mem::take(&mut socket.waiting[direction as usize]);
+        self.waiting -= waiting.len();
+        waiting
     }
 
     /// Takes in what came. Whether there was anything.
@@ -184,11 +156,11 @@ impl Engine {
     }
 
     pub(crate) fn take_in(&mut self, completion: Completion) {
-        self.news = true;
         let id = SocketId(completion.descriptor.work().context);
+        self.wake(id);
         let Some(socket) = self.sockets.get_mut(id) else {
             if completion.queue == Queue::Receive {
-                self.pool.give(completion.descriptor);
+                self.pool.receives.give(completion.descriptor);
             }
             return;
         };
@@ -199,11 +171,7 @@ impl Engine {
                 socket.received(&mut self.nic, &mut self.pool, completion);
             }
         }
-        let (ended, stuck) = (socket.ended, socket.out.stuck);
-        if stuck {
-            self.note_stuck(id);
-        }
-        if ended {
+        if socket.ended {
             self.finish(id);
         }
     }
@@ -212,18 +180,13 @@ impl Engine {
     #[inline]
     pub(crate) fn read(&mut self, id: SocketId, into: &mut [u8], peek: bool) -> Outcome {
         let Some(socket) = self.sockets.get_mut(id) else { return Outcome::Failed(ErrorKind::NotConnected) };
-        let outcome = socket.read(&mut self.nic, &mut self.pool, into, peek);
-        // What was held, or an acknowledgement: the peer may wait for it, and the application need not call again.
-        if socket.out.stuck {
-            self.note_stuck(id);
-        }
-        outcome
+        socket.read(&mut self.nic, &mut self.pool, into, peek)
     }
 
     /// A write.
     #[inline(never)]
-    pub(crate) fn write(&mut self, id: SocketId, bytes: &[u8]) -> Written {
-        let gone = Written { outcome: Outcome::Failed(ErrorKind::NotConnected), started_timer: false };
+    pub(crate) fn write(&mut self, id: SocketId, bytes: &[u8]) -> Outcome {
+        let gone = Outcome::Failed(ErrorKind::NotConnected);
         let Some(mut socket) = self.sockets.get_mut(id) else { return gone };
         if socket.conn.as_ref().is_some_and(|conn| conn.would_ask(bytes.len())) {
             // Where its ring is, the peer usually says unasked.
@@ -235,17 +198,10 @@ impl Engine {
         }
         let (outcome, timer) = socket.write(&mut self.nic, bytes);
         socket.post_the_rest(&mut self.nic);
-        if socket.out.stuck {
-            self.note_stuck(id);
+        if timer {
+            self.start_timer(id);
         }
-        Written { outcome, started_timer: timer && self.start_timer(id) }
-    }
-
-    /// Whether threads that sleep have to look again: something came, or they may have missed it.
-    #[inline]
-    pub(crate) fn take_news(&mut self) -> News {
-        let wake = std::mem::take(&mut self.news) || self.nic.leaves_doubts(self.cq);
-        News { wake, poke: std::mem::take(&mut self.poke), tasks: std::mem::take(&mut self.tasks) }
+        outcome
     }
 
     /// Packets that left from memory of the application's, lent for the time.
@@ -349,13 +305,16 @@ impl Engine {
             socket.received(&mut self.nic, &mut self.pool, completion);
         }
         self.open += 1;
-        self.news = true;
+        // Closing connections are looked at less often from now on.
+        self.news.poke();
+        self.wake(id);
         Ok(())
     }
 
     /// Listens; the number of the port.
     pub(crate) fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<usize, Error> {
         let at = self.nic.listen(address, backlog)?;
+        self.news.poke();
         let port = Some(Port { at, backlog, ready: VecDeque::new(), waiter: None });
         match self.ports.iter().position(Option::is_none) {
             Some(free) => {
@@ -408,7 +367,7 @@ impl Engine {
                         let port = self.port(at);
                         port.ready.push_back(id);
                         let task = port.waiter.take();
-                        self.tasks.extend(task);
+                        task.into_iter().for_each(|task| self.news.task(task));
                     }
                     Err(_) => self.retire(id),
                 }
@@ -421,24 +380,24 @@ impl Engine {
         let Some(port) = self.ports[port].take() else { return };
         let _ = self.nic.unlisten(port.at);
         port.ready.into_iter().for_each(|id| self.close(id));
+        self.news.poke();
     }
 
-    /// Starts the timer of a socket's combining buffer. Whether the service thread has to be told.
+    /// Starts the timer of a socket's combining buffer.
     /// There is one clock for all of them, which ticks while something is held: a reading of the time for each request
     /// would cost as much as sending it.
     #[inline]
-    pub(crate) fn start_timer(&mut self, id: SocketId) -> bool {
-        let Some(socket) = self.sockets.get_mut(id) else { return false };
+    pub(crate) fn start_timer(&mut self, id: SocketId) {
+        let Some(socket) = self.sockets.get_mut(id) else { return };
         socket.held_at = Some(self.tick);
         if !std::mem::replace(&mut socket.listed, true) {
             self.holding.push(id);
         }
         self.held = true;
-        if self.tick_at.is_some() {
-            return false;
+        if self.tick_at.is_none() {
+            self.tick_at = Some(clock::now_ns() + self.tick_ns());
+            self.news.poke();
         }
-        self.tick_at = Some(clock::now_ns() + self.tick_ns());
-        true
     }
 
     fn tick_ns(&self) -> u64 {
@@ -446,10 +405,9 @@ impl Engine {
     }
 
     /// Sends what has waited long enough, and cuts off closed connections whose peers do not answer.
-    pub(crate) fn expire(&mut self) {
-        let now = clock::now_ns();
+    fn expire(&mut self, now: u64) {
         if self.tick_at.is_some_and(|at| at <= now) {
-            self.tick(now);
+            self.tick_timer(now);
         }
         if self.closing == 0 {
             return;
@@ -458,12 +416,11 @@ impl Engine {
         let cut: Vec<_> = self.sockets.iter_mut().filter(|(_, s)| late(s)).map(|(id, _)| id).collect();
         for id in cut {
             self.closing -= 1;
-            self.news = true;
             self.retire(id);
         }
     }
 
-    fn tick(&mut self, now: u64) {
+    fn tick_timer(&mut self, now: u64) {
         self.tick += 1;
         // The application may be busy elsewhere, and the acknowledgement that opens the window be there.
         self.handle();
@@ -487,13 +444,10 @@ impl Engine {
             return;
         }
         socket.close(&mut self.nic, &mut self.pool);
-        if socket.out.stuck {
-            self.note_stuck(id);
-        }
-        let Some(socket) = self.sockets.get_mut(id) else { return };
         socket.cut_at = Some(clock::now_ns() + self.config.close_limit.as_nanos() as u64);
         self.open -= 1;
         self.closing += 1;
+        self.news.poke();
         self.finish(id);
     }
 
@@ -514,17 +468,18 @@ impl Engine {
         if !socket.ended {
             return;
         }
-        self.news = true;
         if socket.closed {
             self.closing -= 1;
             self.retire(id);
         } else {
             let _ = self.nic.disconnect(socket.vi);
+            self.wake(id);
         }
     }
 
     /// Takes a socket out of the table and gives back everything it has.
     pub(crate) fn retire(&mut self, id: SocketId) {
+        self.wake(id);
         let Some(socket) = self.sockets.remove(id) else { return };
         let _ = self.nic.disconnect(socket.vi);
         let (vi, tag) = (socket.vi, socket.tag);
@@ -536,11 +491,47 @@ impl Engine {
     fn discard(&mut self, vi: Vi, tag: ProtectionTag) {
         while let Ok(Some(_)) = self.nic.poll_send(vi) {}
         while let Ok(Some(completion)) = self.nic.poll_recv(vi) {
-            self.pool.give(completion.descriptor);
+            self.pool.receives.give(completion.descriptor);
         }
         if self.nic.destroy_vi(vi).is_ok() {
             self.tags.push(tag);
         }
+    }
+}
+
+impl Layer for Engine {
+    const THREAD: &'static str = "sovia-service";
+
+    #[inline(always)]
+    fn nic(&mut self) -> &mut Nic {
+        &mut self.nic
+    }
+
+    #[inline(always)]
+    fn news(&mut self) -> &mut News {
+        &mut self.news
+    }
+
+    /// The service thread is the paper's connection thread (it accepts connections that the application has not asked for),
+    /// its close thread (it takes packets in while no socket is open and some are closing) and the timer of combining:
+    /// sections 3.1.2, 3.2.3 and 3.3. Only as close thread does it sleep on the bell.
+    fn tick(&mut self, now: u64) -> Rest {
+        self.accept_requests();
+        let more = self.closing > 0 && (0..ROUNDS).all(|_| self.handle());
+        self.expire(now);
+        if more {
+            return Rest::parked().until(Some(now));
+        }
+        if self.closing == 0 {
+            return Rest::parked().until(self.tick_at);
+        }
+        let cut = self.sockets.iter_mut().filter_map(|(_, s)| s.cut_at).min();
+        let cut = cut.map(|at| at.max(now + SHORTEST.as_nanos() as u64));
+        if self.open > 0 || self.config.handling == Handling::Handler {
+            return Rest::parked().until(self.tick_at).until(Some(now + LOOK.as_nanos() as u64)).until(cut);
+        }
+        self.close_rounds += 1;
+        Rest::on_bell().until(self.tick_at).until(cut)
     }
 }
 

@@ -14,6 +14,7 @@ use viaduct_via::raw::lend;
 use viaduct_via::{Buffer, Descriptor, Reach};
 
 use crate::engine::Engine;
+use crate::socket::Direction;
 use crate::stream::Handle;
 use crate::table::SocketId;
 
@@ -103,7 +104,8 @@ impl Handle {
             if lent {
                 let shared = &self.owner.shared;
                 let mut policy = WaitPolicy::new(shared.wait);
-                let _ = shared.wait(&mut policy, None, |engine| engine.return_loan(self.id));
+                let place = (self.id, Direction::Write);
+                let _ = shared.wait(&mut policy, None, place, |engine| engine.return_loan(self.id));
             }
             result
         })

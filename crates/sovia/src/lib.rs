@@ -3,8 +3,8 @@
 //! ```text
 //!   Stream, Listener      the calls of std's TcpStream and TcpListener; for tokio the same (feature `tokio`)
 //!        │
-//!   Sovia                 one NIC with its sockets, behind one lock; how threads wait
-//!        │                service thread: accepts, fires timers, finishes what is closed
+//!   Sovia                 a driver (`viaduct_via::driver`) with the engine; how threads wait
+//!        │                its service thread accepts, fires timers, finishes what is closed
 //!   engine ── socket      descriptors, buffers, completions        (VIA below)
 //!        │
 //!   protocol              window, acknowledgements, combining, figure 8: pure, without bytes or clock
@@ -54,7 +54,6 @@ mod listener;
 mod outbound;
 mod pool;
 pub mod protocol;
-mod service;
 mod socket;
 mod stream;
 mod table;

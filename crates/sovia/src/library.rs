@@ -1,27 +1,28 @@
-//! The library: one NIC with its sockets behind one lock, and how threads wait for them.
+//! The library: a driver with the engine, and how threads wait for sockets.
 //!
 //! SOVIA, sections 3.1.2 and 4.1. In single-threaded handling the thread that waits takes packets in by itself; with a
-//! handler thread it sleeps on a condition until that has done so, which is what HANDLER costs in figure 9.
+//! handler thread it leaves a waker and parks until that has done so, which is what HANDLER costs in figure 9.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use viaduct_os::turn::{Turn, TurnGuard};
 use viaduct_os::wait::WaitPolicy;
-use viaduct_os::{clock, farewell, fork, signals};
-use viaduct_via::{Nic, Sleepers, Spin, WaitConfig};
+use viaduct_os::{clock, farewell, signals};
+use viaduct_via::driver::Guard;
+use viaduct_via::{Driver, Nic, Spin, WaitConfig};
 
 use crate::address;
 use crate::config::{Config, Handling, Waiting};
 use crate::ending;
-use crate::engine::{Engine, Fast, News};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::service;
+use crate::socket::Direction;
 use crate::stream::Stream;
+use crate::table::SocketId;
 
 /// How long a connection may take to come about unless the caller says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
@@ -39,29 +40,18 @@ pub struct Sovia(Arc<Owner>);
 /// What the last stream, listener or clone ends.
 pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The process that opened it.
-    generation: u32,
+    handler: Mutex<Option<JoinHandle<()>>>,
     finished: AtomicBool,
 }
 
 /// What the threads of the library share with those of the application.
 pub(crate) struct Shared {
-    /// Costs next to nothing while one thread makes nearly all calls.
-    engine: Turn<Engine>,
-    pub(crate) sleepers: Sleepers,
-    /// With a handler thread: how often it had news, for threads that wait for them.
-    changes: Mutex<u64>,
-    changed: Condvar,
-    /// Holders of a `Watch`, which wait for the pollable descriptor (`watch.rs`). Changed under the lock.
-    pub(crate) watchers: AtomicU32,
+    pub(crate) driver: Driver<Engine>,
     pub(crate) handling: Handling,
     pub(crate) wait: WaitConfig,
     /// Longest request that is always copied.
     pub(crate) copy_max: usize,
-    pub(crate) service: OnceLock<Thread>,
-    pub(crate) exiting: AtomicBool,
-    pub(crate) close_rounds: AtomicU32,
+    exiting: AtomicBool,
 }
 
 impl Sovia {
@@ -73,32 +63,22 @@ impl Sovia {
             Waiting::Polling => Spin::Always,
         };
         let shared = Arc::new(Shared {
-            sleepers: nic.sleepers(),
             handling: config.handling,
             wait: WaitConfig { spin },
             copy_max: config.copy_max,
-            engine: Turn::new(Engine::new(nic, config)?),
-            changes: Mutex::new(0),
-            changed: Condvar::new(),
-            watchers: AtomicU32::new(0),
-            service: OnceLock::new(),
+            driver: Driver::new(Engine::new(nic, config)?),
             exiting: AtomicBool::new(false),
-            close_rounds: AtomicU32::new(0),
         });
-        let spawn = |name: &str, run: fn(&Shared)| {
-            let shared = shared.clone();
-            // The program's signal handlers run on its own threads, which may know what they interrupt.
-            signals::while_blocked(|| thread::Builder::new().name(name.into()).spawn(move || run(&shared)))
+        shared.driver.start()?;
+        let handler = match shared.handling {
+            Handling::Single => None,
+            Handling::Handler => {
+                let (shared, thread) = (shared.clone(), thread::Builder::new().name("sovia-handler".into()));
+                Some(signals::while_blocked(|| thread.spawn(move || shared.handle()))?)
+            }
         };
-        let mut threads = vec![spawn("sovia-service", service::serve)?];
-        let thread = threads[0].thread().clone();
-        shared.lock().nic.unpark_at_news(Some(thread.clone()));
-        let _ = shared.service.set(thread);
-        if shared.handling == Handling::Handler {
-            threads.push(spawn("sovia-handler", service::handle)?);
-        }
-        let (threads, generation) = (Mutex::new(threads), fork::generation());
-        let owner = Arc::new(Owner { shared, threads, generation, finished: AtomicBool::new(false) });
+        let owner =
+            Arc::new(Owner { shared, handler: Mutex::new(handler), finished: AtomicBool::new(false) });
         ending::remember(&owner);
         Ok(Sovia(owner))
     }
@@ -124,30 +104,28 @@ impl Sovia {
     pub fn connect_timeout(&self, address: &str, limit: Duration) -> Result<Stream, Error> {
         let peer = address::parse(address)?;
         let shared = &self.0.shared;
-        let id = shared.lock().connect_start(&peer, limit)?;
+        let id = shared.with(|engine| engine.connect_start(&peer, limit))?;
         let deadline = clock::now_ns().saturating_add(limit.as_nanos() as u64);
         let mut policy = WaitPolicy::new(shared.wait);
         let connected = shared.look(&mut policy, Some(deadline), |engine| engine.connect_poll(id));
         connected.unwrap_or_else(|| {
-            shared.lock().retire(id);
+            shared.with(|engine| engine.retire(id));
             Err(viaduct_via::Error::Timeout.into())
         })?;
-        shared.poke();
         Ok(Stream::new(self.0.clone(), id, peer))
     }
 
     /// Listens at an address. Up to `backlog` connections are accepted before anybody fetches them.
     pub fn listen(&self, address: &str, backlog: usize) -> Result<Listener, Error> {
         let address = address::parse(address)?;
-        let port = self.0.shared.lock().listen(&address, backlog)?;
-        self.0.shared.poke();
+        let port = self.0.shared.with(|engine| engine.listen(&address, backlog))?;
         Ok(Listener::new(self.0.clone(), port, address))
     }
 
     /// Whether this thread can close the library: false if it is in the middle of one of its calls, as an exit handler is
     /// when a signal handler called exit during that call, and in a forked child.
     pub fn can_close(&self) -> bool {
-        !self.is_inherited() && self.0.shared.enter_at_exit().is_some()
+        !self.is_inherited() && self.0.shared.lock_at_exit().is_some()
     }
 
     /// Whether this is a forked child of the process that opened the library. Its calls fail here; a child that needs
@@ -158,14 +136,13 @@ impl Sovia {
 
     /// What the library has done and has to do.
     pub fn activity(&self) -> Activity {
-        let mut engine = self.0.shared.lock();
-        Activity {
+        self.0.shared.with(|engine| Activity {
             packets: engine.handled,
             lent: engine.lent(),
             open: engine.open,
             closing: engine.closing,
-            close_rounds: self.0.shared.close_rounds.load(Ordering::Relaxed),
-        }
+            close_rounds: engine.close_rounds,
+        })
     }
 }
 
@@ -185,99 +162,55 @@ pub struct Activity {
 }
 
 impl Shared {
-    /// The engine.
-    pub(crate) fn lock(&self) -> TurnGuard<'_, Engine> {
-        self.engine.enter()
-    }
-
-    /// The engine, for a thread that may be in the middle of a call already, because a signal handler called exit. `None`
-    /// if it is, or holds one of the locks beside the engine's.
-    fn enter_at_exit(&self) -> Option<TurnGuard<'_, Engine>> {
-        let end = Instant::now() + BUSY_LIMIT;
-        let is_free =
-            || !matches!(self.changes.try_lock(), Err(TryLockError::WouldBlock)) && self.sleepers.is_free();
-        while !is_free() {
-            if Instant::now() >= end {
-                return None;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        self.engine.enter_unless_inside(BUSY_LIMIT)
-    }
-
-    /// Lets the engine go, and wakes threads and tasks that may wait for what was done.
-    pub(crate) fn release(&self, mut engine: TurnGuard<'_, Engine>) {
-        let news = engine.take_news();
-        drop(engine);
-        self.tell(news);
-    }
-
     /// Does something with the engine, and wakes threads and tasks that may wait for it.
     #[inline(always)]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        self.with_fast_path(|engine| Fast::ordinary(work(engine)))
+        self.driver.with(work).expect("the driver is not closed before it is dropped")
     }
 
-    /// Does something with the engine by a fast path, and wakes threads and tasks unless it was quiet.
-    #[inline(always)]
-    pub(crate) fn with_fast_path<T>(&self, work: impl FnOnce(&mut Engine) -> Fast<T>) -> T {
-        let (result, news) = self.engine.with(|engine| {
-            let Fast { result, is_quiet } = work(engine);
-            (result, if is_quiet { None } else { Some(engine.take_news()) })
-        });
-        if let Some(news) = news {
-            self.tell(news);
-        }
-        result
+    /// The engine, for a thread that may be in the middle of a call already, because a signal handler called exit. `None`
+    /// if it is.
+    fn lock_at_exit(&self) -> Option<Guard<'_, Engine>> {
+        self.driver.lock_at_exit(BUSY_LIMIT)
     }
 
-    fn tell(&self, news: News) {
-        if news.poke {
-            self.poke();
-        }
-        news.tasks.into_iter().for_each(Waker::wake);
-        if news.wake {
-            self.sleepers.wake_others();
-            self.tell_watchers();
-            if self.handling == Handling::Handler {
-                *self.changes() += 1;
-                self.changed.notify_all();
-            }
-        }
-    }
-
-    fn changes(&self) -> MutexGuard<'_, u64> {
-        self.changes.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Waits until `poll` has an answer, in the way of the library's handling. `None` once the deadline has passed.
+    /// Waits at a socket until `poll` has an answer, in the way of the library's handling. `None` once the deadline has
+    /// passed.
     pub(crate) fn wait<T>(
         &self,
         policy: &mut WaitPolicy,
         deadline: Option<u64>,
+        (id, direction): (SocketId, Direction),
         mut poll: impl FnMut(&mut Engine) -> Option<T>,
     ) -> Option<T> {
         if self.handling == Handling::Single {
             return self.look(policy, deadline, poll);
         }
+        let waker = Waker::from(Arc::new(Parked(thread::current())));
         loop {
-            let seen = *self.changes();
-            if let Some(found) = self.with(&mut poll) {
-                return Some(found);
+            let found = self.with(|engine| {
+                let found = poll(engine);
+                if found.is_none() {
+                    // In one turn with the look: what comes later takes the waker.
+                    engine.leave_waker(id, direction, &waker);
+                }
+                found
+            });
+            if found.is_some() {
+                return found;
             }
-            let mut changes = self.changes();
-            while *changes == seen {
-                let left = deadline.map(|at| at.saturating_sub(clock::now_ns()));
-                changes = match left {
-                    Some(0) => return None,
-                    Some(left) => {
-                        let woken = self.changed.wait_timeout(changes, Duration::from_nanos(left));
-                        woken.unwrap_or_else(|e| e.into_inner()).0
-                    }
-                    None => self.changed.wait(changes).unwrap_or_else(|e| e.into_inner()),
-                };
+            match deadline.map(|at| at.saturating_sub(clock::now_ns())) {
+                Some(0) => return None,
+                Some(left) => thread::park_timeout(Duration::from_nanos(left)),
+                None => thread::park(),
             }
         }
+    }
+
+    /// The handler thread of HANDLER.
+    fn handle(&self) {
+        let mut policy = WaitPolicy::new(self.wait);
+        let _ = self.look(&mut policy, None, |_| self.exiting.load(Ordering::Acquire).then_some(()));
     }
 
     /// Waits and takes packets in meanwhile.
@@ -287,8 +220,7 @@ impl Shared {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut Engine) -> Option<T>,
     ) -> Option<T> {
-        let poll = || self.with(|engine| Self::poll_once(engine, LOOKS, &mut poll));
-        policy.wait(deadline, poll, &self.sleepers)
+        self.driver.wait_with(policy, deadline, |engine| Self::poll_once(engine, LOOKS, &mut poll)).ok()
     }
 
     /// Looks, and takes packets in until there is an answer or so many looks bring nothing more. No bell rings again for
@@ -313,21 +245,21 @@ impl Shared {
     pub(crate) fn poll_now<T>(&self, mut poll: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
         self.with(|engine| Self::poll_once(engine, 1, &mut poll))
     }
+}
 
-    /// The service thread should look at what there is to do.
-    pub(crate) fn poke(&self) {
-        if let Some(thread) = self.service.get() {
-            thread.unpark();
-        }
-        self.sleepers.wake_others();
-        self.tell_watchers();
+/// A thread that is parked until a handler thread has something for it.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
 impl Owner {
     /// Whether this is a forked child of the process that opened it.
     pub(crate) fn is_inherited(&self) -> bool {
-        fork::generation() != self.generation
+        self.shared.driver.is_inherited()
     }
 
     /// Section 4.4: active connections are closed, those that are closing get a bounded time, and threads end. When it is
@@ -339,22 +271,20 @@ impl Owner {
         }
         let shared = &self.shared;
         // A signal handler may have called exit in the middle of a call: then the connections end with the process.
-        let Some(mut engine) = shared.enter_at_exit() else { return };
+        let Some(mut engine) = shared.lock_at_exit() else { return };
         let all: Vec<_> = engine.sockets.iter_mut().map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| engine.close(id));
         let deadline = clock::now_ns() + engine.config.exit_limit.as_nanos() as u64;
-        shared.release(engine);
+        drop(engine);
         let mut policy = WaitPolicy::new(WaitConfig::default());
         let _ = shared.look(&mut policy, Some(deadline), |engine| (engine.closing == 0).then_some(()));
         shared.exiting.store(true, Ordering::Release);
-        shared.lock().nic.unpark_at_news(None);
-        shared.poke();
-        shared.sleepers.ring();
-        for thread in self.threads.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
-            // A thread of ours that drops the last handle, or runs exit handlers, cannot wait for itself.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
+        shared.driver.stop();
+        shared.with(|engine| engine.news.wake());
+        let handler = self.handler.lock().unwrap_or_else(|e| e.into_inner()).take();
+        // A thread of ours that drops the last handle, or runs exit handlers, cannot wait for itself.
+        if let Some(handler) = handler.filter(|handler| handler.thread().id() != thread::current().id()) {
+            let _ = handler.join();
         }
     }
 }

@@ -28,11 +28,7 @@ impl Listener {
     }
 
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine, usize) -> T) -> T {
-        let shared = &self.owner.shared;
-        let mut engine = shared.lock();
-        let result = work(&mut engine, self.port);
-        shared.release(engine);
-        result
+        self.owner.shared.with(|engine| work(engine, self.port))
     }
 
     /// The next connection.
@@ -72,6 +68,8 @@ impl Listener {
         let next = |engine: &mut Engine| {
             engine.accept_requests();
             let id = engine.port(self.port).ready.pop_front()?;
+            // There is room for one more.
+            engine.news.poke();
             let peer = engine.sockets.get_mut(id)?.peer.clone();
             Some((id, peer))
         };
@@ -80,11 +78,7 @@ impl Listener {
             false => shared.look(&mut WaitPolicy::new(shared.wait), deadline, next),
         };
         match next {
-            Some((id, peer)) => {
-                // There is room for one more.
-                shared.poke();
-                Ok(Stream::new(self.owner.clone(), id, peer))
-            }
+            Some((id, peer)) => Ok(Stream::new(self.owner.clone(), id, peer)),
             None if nonblocking => Err(io::ErrorKind::WouldBlock.into()),
             None => Err(io::ErrorKind::TimedOut.into()),
         }
@@ -93,12 +87,8 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.owner.is_inherited() {
-            return;
+        if !self.owner.is_inherited() {
+            self.with(|engine, port| engine.unlisten(port));
         }
-        let mut engine = self.owner.shared.lock();
-        engine.unlisten(self.port);
-        self.owner.shared.release(engine);
-        self.owner.shared.poke();
     }
 }

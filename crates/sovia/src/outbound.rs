@@ -44,8 +44,6 @@ pub(crate) struct Outbound {
     free: Vec<Descriptor>,
     made: usize,
     controls: Vec<Descriptor>,
-    /// Sends wait for a call that moves them on.
-    pub(crate) stuck: bool,
 }
 
 impl Outbound {
@@ -64,7 +62,6 @@ impl Outbound {
             free: Vec::new(),
             made: 0,
             controls: Vec::new(),
-            stuck: false,
         }
     }
 
@@ -251,12 +248,11 @@ impl Socket {
         self.hand_over(nic, descriptor);
     }
 
-    /// Posts a send. It may have to wait, for a mapping or for room, without any further call: then it is stuck.
+    /// Posts a send. If it has to wait, for a mapping or for room, the driver moves it while no call does.
     fn hand_over(&mut self, nic: &mut Nic, descriptor: Descriptor) {
         if nic.post_send(self.vi, descriptor).is_err() {
-            return self.broke();
+            self.broke();
         }
-        self.out.stuck |= nic.sends_wait(self.vi);
     }
 
     /// Whether there is a buffer to send from.

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::task::Waker;
 
 use viaduct_via::{
     Buffer, Completion, Descriptor, MemAttributes, MemHandle, NetAddress, Nic, Op, ProtectionTag,
@@ -38,6 +39,13 @@ pub(crate) enum Outcome {
     Failed(ErrorKind),
 }
 
+/// What is waited for at a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
 pub(crate) struct Socket {
     pub(crate) id: SocketId,
     pub(crate) vi: Vi,
@@ -67,6 +75,8 @@ pub(crate) struct Socket {
     /// When a closed connection is cut off, on the clock of `os`.
     pub(crate) cut_at: Option<u64>,
     pub(crate) error: Option<ErrorKind>,
+    /// Tasks, and threads that leave packets to the handler, that wait to read and to write.
+    pub(crate) waiting: [Vec<Waker>; 2],
     eof: bool,
     read_shut: bool,
     /// By the application.
@@ -103,6 +113,7 @@ impl Socket {
             listed: false,
             cut_at: None,
             error: None,
+            waiting: [const { Vec::new() }; 2],
             eof: false,
             read_shut: false,
             closed: false,
@@ -118,7 +129,7 @@ impl Socket {
         count: usize,
     ) -> Result<(), viaduct_via::Error> {
         for _ in 0..count {
-            let descriptor = pool.take(nic, self.ours.longest_message())?.context(self.id.0);
+            let descriptor = pool.receives.take(nic, self.ours.longest_message())?.context(self.id.0);
             nic.post_recv(self.vi, descriptor)?;
         }
         Ok(())
@@ -174,12 +185,12 @@ impl Socket {
         self.recvq.is_empty() && !self.read_shut && !self.eof && self.error.is_none()
     }
 
-    /// Posts what was left for later, now that an answer is on its way. Whether an acknowledgement for it is stuck.
+    /// Posts what was left for later, now that an answer is on its way.
     #[inline]
-    pub(crate) fn post_the_rest(&mut self, nic: &mut Nic) -> bool {
-        let Some(descriptor) = self.unposted.take() else { return false };
-        self.repost(nic, descriptor, Some(0));
-        self.out.stuck
+    pub(crate) fn post_the_rest(&mut self, nic: &mut Nic) {
+        if let Some(descriptor) = self.unposted.take() {
+            self.repost(nic, descriptor, Some(0));
+        }
     }
 
     /// The peer says where its ring is.
@@ -356,7 +367,7 @@ impl Socket {
         pool.dropped_ring(self.ring.as_ref().map_or(0, Buffer::len));
         let early = self.early.into_iter().map(|c| c.descriptor);
         let unread = self.recvq.into_iter().map(|packet| packet.descriptor);
-        unread.chain(early).chain(self.unposted).for_each(|d| pool.give(d));
+        unread.chain(early).chain(self.unposted).for_each(|d| pool.receives.give(d));
     }
 
     /// What came and what will come is dropped.

@@ -15,9 +15,9 @@ use viaduct_via::NetAddress;
 
 use crate::address;
 use crate::config::{Handling, Path};
-use crate::engine::{Engine, Written};
+use crate::engine::Engine;
 use crate::library::Owner;
-use crate::socket::Outcome;
+use crate::socket::{Direction, Outcome};
 use crate::table::SocketId;
 
 /// A connected stream.
@@ -60,6 +60,11 @@ impl Stream {
         }))
     }
 
+    #[cfg(feature = "tokio")]
+    pub(crate) fn id(&self) -> SocketId {
+        self.0.id
+    }
+
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
         self.0.with(work)
     }
@@ -84,7 +89,7 @@ impl Stream {
             if how != Shutdown::Read {
                 socket.shutdown_write(&mut engine.nic, &mut engine.pool);
             }
-            engine.news = true;
+            engine.wake(id);
         });
         Ok(())
     }
@@ -186,13 +191,14 @@ impl Handle {
         let waits = !self.nonblocking.load(Ordering::Relaxed);
         if waits && !peek && self.owner.shared.handling == Handling::Single {
             // An answer that is on its way comes before the machinery of waiting is set up.
-            match self.owner.shared.with_fast_path(|engine| engine.read_fast(self.id, into)) {
+            match self.owner.shared.with(|engine| engine.read_fast(self.id, into)) {
                 Outcome::Done(n) => return Ok(n),
                 Outcome::Failed(kind) => return Err(kind.into()),
                 Outcome::Wait => {}
             }
         }
-        self.wait(&self.reading, &self.read_timeout, |engine| engine.read(self.id, into, peek))
+        let (policy, timeout) = (&self.reading, &self.read_timeout);
+        self.wait(policy, timeout, Direction::Read, |engine| engine.read(self.id, into, peek))
     }
 
     /// Takes all of `bytes`, unless time or the stream ends before.
@@ -204,43 +210,25 @@ impl Handle {
     /// Takes all of `bytes` by copying them, so that they may change afterwards.
     #[inline]
     pub(crate) fn transmit_copied(&self, bytes: &[u8]) -> io::Result<usize> {
-        let Written { outcome, started_timer } =
-            self.owner.shared.with_fast_path(|engine| engine.write_fast(self.id, bytes));
-        match outcome {
-            Outcome::Done(n) if n == bytes.len() && !started_timer => Ok(n),
+        match self.owner.shared.with(|engine| engine.write_fast(self.id, bytes)) {
+            Outcome::Done(n) if n == bytes.len() => Ok(n),
             Outcome::Failed(kind) => Err(kind.into()),
-            Outcome::Done(n) => self.transmit_rest(bytes, n, started_timer),
-            Outcome::Wait => self.transmit_rest(bytes, 0, started_timer),
+            Outcome::Done(n) => self.transmit_rest(bytes, n),
+            Outcome::Wait => self.transmit_rest(bytes, 0),
         }
     }
 
-    /// Takes what follows the first `done` bytes. `started_timer` is of the write that took those.
-    fn transmit_rest(&self, bytes: &[u8], mut done: usize, started_timer: bool) -> io::Result<usize> {
-        if started_timer {
-            self.owner.shared.poke();
-        }
-        if done == bytes.len() {
-            return Ok(done);
-        }
-        loop {
-            let mut tell = false;
-            let result = self.wait(&self.writing, &self.write_timeout, |engine| {
-                let written = engine.write(self.id, &bytes[done..]);
-                tell |= written.started_timer;
-                written.outcome
-            });
-            if tell {
-                self.owner.shared.poke();
-            }
-            match result {
+    /// Takes what follows the first `done` bytes.
+    fn transmit_rest(&self, bytes: &[u8], mut done: usize) -> io::Result<usize> {
+        while done < bytes.len() {
+            let rest = |engine: &mut Engine| engine.write(self.id, &bytes[done..]);
+            match self.wait(&self.writing, &self.write_timeout, Direction::Write, rest) {
                 Ok(n) => done += n,
                 Err(_) if done > 0 => return Ok(done),
                 Err(e) => return Err(e),
             }
-            if done == bytes.len() {
-                return Ok(done);
-            }
         }
+        Ok(done)
     }
 
     #[inline]
@@ -248,6 +236,7 @@ impl Handle {
         &self,
         policy: &Mutex<WaitPolicy>,
         timeout: &AtomicU64,
+        direction: Direction,
         mut poll: impl FnMut(&mut Engine) -> Outcome,
     ) -> io::Result<usize> {
         let shared = &self.owner.shared;
@@ -258,7 +247,7 @@ impl Handle {
         let outcome = if self.nonblocking.load(Ordering::Relaxed) {
             shared.poll_now(poll)
         } else {
-            self.wait_longer(policy, timeout, poll)
+            self.wait_longer(policy, timeout, direction, poll)
         };
         match outcome {
             Some(Outcome::Done(n)) => Ok(n),
@@ -273,6 +262,7 @@ impl Handle {
         &self,
         policy: &Mutex<WaitPolicy>,
         timeout: &AtomicU64,
+        direction: Direction,
         poll: impl FnMut(&mut Engine) -> Option<Outcome>,
     ) -> Option<Outcome> {
         let shared = &self.owner.shared;
@@ -282,8 +272,8 @@ impl Handle {
         };
         // What was learnt from earlier waits, unless another thread is at it.
         match policy.try_lock() {
-            Ok(mut policy) => shared.wait(&mut policy, deadline, poll),
-            Err(_) => shared.wait(&mut WaitPolicy::new(shared.wait), deadline, poll),
+            Ok(mut policy) => shared.wait(&mut policy, deadline, (self.id, direction), poll),
+            Err(_) => shared.wait(&mut WaitPolicy::new(shared.wait), deadline, (self.id, direction), poll),
         }
     }
 
@@ -298,13 +288,7 @@ impl Handle {
             self.with(|engine, id| engine.abort(id));
             return Ok(());
         }
-        let closing = self.with(|engine, id| {
-            engine.close(id);
-            engine.closing > 0
-        });
-        if closing {
-            shared.poke();
-        }
+        self.with(|engine, id| engine.close(id));
         if linger == 0 {
             return Ok(());
         }

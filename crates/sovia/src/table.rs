@@ -43,6 +43,12 @@ impl Table {
         Some(socket)
     }
 
+    /// A socket, for what concerns neither its connection nor its calm.
+    #[inline]
+    pub(crate) fn peek_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.find(id)
+    }
+
     /// A socket that is calm, for what keeps it so (`calm.rs`).
     #[inline]
     pub(crate) fn get_calm(&mut self, id: SocketId) -> Option<&mut Socket> {

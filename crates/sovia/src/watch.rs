@@ -1,17 +1,16 @@
 //! Waiting for several streams, and for other descriptors beside them: the pollable descriptor of the library, and what is
 //! ready. For event loops, `poll()` and the tokio face.
 //!
-//! One descriptor stands for everything on the NIC. A thread that waits holds a [`Watch`], looks once more, and polls the
-//! descriptor; several threads may do so. It stays readable until the last of them has left, because what one of them
-//! clears another could miss.
+//! One descriptor stands for everything on the NIC ([`viaduct_via::driver::Watch`]).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+
+use viaduct_via::driver;
 
 use crate::engine::Engine;
-use crate::library::{Owner, Shared, Sovia};
+use crate::library::{Owner, Sovia};
 use crate::listener::Listener;
 use crate::socket::Outcome;
 use crate::stream::Stream;
@@ -30,66 +29,43 @@ pub struct Readiness {
 
 /// Makes the pollable descriptor readable at the next piece of news, while it lives.
 pub struct Watch {
+    inner: driver::Watch<Engine>,
     owner: Arc<Owner>,
-    fd: Arc<OwnedFd>,
 }
 
 impl Sovia {
     /// Begins to watch. What came before is not announced: look once more, then poll the descriptor.
     pub fn watch(&self) -> io::Result<Watch> {
-        let owner = self.owner();
-        let shared = &owner.shared;
-        let mut engine = shared.lock();
-        let fd = match &engine.pollable {
-            Some(fd) => fd.clone(),
-            None => {
-                let fd = engine.nic.fd().map_err(other)?.try_clone_to_owned()?;
-                engine.pollable.insert(Arc::new(fd)).clone()
-            }
-        };
-        if shared.watchers.load(Ordering::Relaxed) == 0 {
-            engine.nic.arm().map_err(other)?;
-        }
-        shared.watchers.fetch_add(1, Ordering::SeqCst);
-        // Whether a VI that was cooled has something is seen by a look after the announcement, and only by that one.
-        while engine.handle() {}
-        shared.release(engine);
-        Ok(Watch { owner: owner.clone(), fd })
+        let owner = self.owner().clone();
+        let inner = owner.shared.driver.watch().map_err(other)?;
+        let watch = Watch { inner, owner };
+        watch.take_in();
+        Ok(watch)
     }
 
     /// Takes in what came, for all streams. The calls of streams do so too; this is for a program that watches and calls none.
     pub fn progress(&self) {
-        let shared = &self.owner().shared;
-        let mut engine = shared.lock();
-        while engine.handle() {}
-        shared.release(engine);
+        self.owner().shared.with(|engine| while engine.handle() {});
+    }
+}
+
+impl Watch {
+    /// Begins to watch anew, after the descriptor was readable.
+    pub fn again(&self) -> io::Result<()> {
+        self.inner.again().map_err(other)?;
+        self.take_in();
+        Ok(())
+    }
+
+    /// Whether a VI that was cooled has something is seen by a look after the announcement.
+    fn take_in(&self) {
+        self.owner.shared.with(|engine| while engine.handle() {});
     }
 }
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let shared = &self.owner.shared;
-        let mut engine = shared.lock();
-        if shared.watchers.fetch_sub(1, Ordering::SeqCst) == 1 {
-            engine.nic.disarm();
-        }
-        shared.release(engine);
-    }
-}
-
-impl Shared {
-    /// Something was done that rings no bell.
-    #[inline]
-    pub(crate) fn tell_watchers(&self) {
-        if self.watchers.load(Ordering::SeqCst) > 0 {
-            self.sleepers.ring();
-        }
+        self.inner.as_fd()
     }
 }
 

@@ -296,12 +296,6 @@ impl CqCore {
         Some(self.members[self.scrub])
     }
 
-    /// Whether some VI was cooled and not looked at since.
-    #[inline]
-    pub(crate) fn has_cooling(&self) -> bool {
-        !self.cooling.is_empty()
-    }
-
     /// Whether some VI was cooled since the last call. A thread that sleeps already cannot know that the peer of such a VI
     /// may have missed the flag: it has to look again.
     #[inline]

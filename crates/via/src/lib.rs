@@ -83,7 +83,7 @@ pub use buffer::Buffer;
 pub use connect::ConnRequest;
 pub use counters::{Counter, CounterSlot};
 pub use descriptor::{Descriptor, Op, RemoteAddress, Status, Work};
-pub use driver::{Driver, Layer, News, Rest, Sleepers};
+pub use driver::{Driver, Layer, News, Rest};
 pub use error::{Error, PostError};
 pub use event::{ErrorCode, ErrorEvent, ErrorHandler};
 pub use handle::{Cq, Listener, ProtectionTag, Srq, Vi};

@@ -280,12 +280,6 @@ impl Nic {
         }
     }
 
-    /// Whether sends of a VI wait to be handed over, which happens only inside calls.
-    #[inline]
-    pub fn sends_wait(&self, vi: Vi) -> bool {
-        self.vis.get(vi.0).is_some_and(|core| core.send.waiting() > 0)
-    }
-
     /// Posts several receives; what comes after the first refusal stays in the iterator.
     pub fn post_recv_batch(
         &mut self,

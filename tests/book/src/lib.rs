@@ -89,5 +89,9 @@ pub mod sockets {}
 pub mod several_hosts {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/layers.md")]
+pub mod layers {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/sorting.md")]
 pub mod sorting {}

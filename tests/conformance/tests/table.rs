@@ -68,8 +68,6 @@ fn every_call_of_a_nic_has_a_bad_twin() {
         "raise_error",
         "create_ptag",
         "regions_stamp",
-        "sleepers",
-        "unpark_at_news",
     ];
     let twins = read("src/baduse.rs");
     let calls = calls_of_a_nic(&here("../../crates/via/src"));

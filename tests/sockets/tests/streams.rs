@@ -1,7 +1,10 @@
 //! The tokio face itself: what its users rely on, with both ends in one runtime and on several threads.
 
+use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, Read, Write};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy, split};
@@ -177,6 +180,58 @@ fn many_streams_share_one_descriptor() {
             client.await.unwrap();
         }
         server.await.unwrap();
+    });
+}
+
+#[test]
+fn a_wake_up_touches_only_the_streams_that_something_came_for() {
+    const IDLE: usize = 40;
+    const ROUNDS: usize = 200;
+    let _watchdog = Watchdog::arm(LIMIT, "wake-ups");
+    on_one_thread().block_on(async {
+        let world = World::new(&Config::default());
+        let listener = world.server.listen("via://:7010", 64).unwrap();
+        let polls = Arc::new(AtomicUsize::new(0));
+        let mut silent = Vec::new();
+        for _ in 0..IDLE {
+            let (quiet, mut waiting) = world.pair(&listener).await;
+            let polls = polls.clone();
+            let task = tokio::spawn(async move {
+                let mut byte = [0];
+                let mut read = pin!(waiting.read_exact(&mut byte));
+                poll_fn(|cx| {
+                    polls.fetch_add(1, Ordering::Relaxed);
+                    read.as_mut().poll(cx)
+                })
+                .await
+                .unwrap();
+            });
+            silent.push((quiet, task));
+        }
+        let (mut asking, mut answering) = world.pair(&listener).await;
+        // Until every silent stream has left its waker: then none is polled any more.
+        let mut before = 0;
+        while polls.load(Ordering::Relaxed) != before || before < IDLE {
+            before = polls.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        for _ in 0..ROUNDS {
+            // The reader sleeps when the byte comes.
+            let reading = tokio::spawn(async move {
+                answering.read_u8().await.unwrap();
+                answering
+            });
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            asking.write_u8(1).await.unwrap();
+            asking.flush().await.unwrap();
+            answering = reading.await.unwrap();
+        }
+        assert_eq!(polls.load(Ordering::Relaxed), before, "streams without news were polled");
+        for (mut quiet, task) in silent {
+            quiet.write_u8(1).await.unwrap();
+            quiet.flush().await.unwrap();
+            task.await.unwrap();
+        }
     });
 }
 

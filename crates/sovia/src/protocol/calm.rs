@@ -56,7 +56,7 @@ impl Connection {
     /// Whether the descriptor of the packet that came last may be posted a little later: the peer would not hear of it yet.
     #[inline]
     pub fn may_post_later(&self) -> bool {
-        self.owed.is_calm()
+        self.owed.is_below()
     }
 }
 

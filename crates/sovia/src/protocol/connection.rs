@@ -3,10 +3,11 @@
 //! Every method is an event and returns what has to be done for it, in order. After [`Connection::lost`] and in the state
 //! [`State::Closed`] nothing is ever to be sent again.
 
+use viaduct_via::window::{Credits, Owed};
+
 use super::combine::{Combine, Verdict};
 use super::ring::{Incoming, Outgoing, SMALLEST, longest};
 use super::state::State;
-use super::window::{Credits, Owed};
 use crate::config::Config;
 use crate::wire::{Greeting, Kind, Packet, RING_LEN};
 
@@ -113,6 +114,9 @@ pub struct Connection {
     pub(super) state: State,
     pub(super) credits: Credits,
     pub(super) owed: Owed,
+    /// Room in our ring that goes with what is owed, and how much of it may be.
+    room_owed: usize,
+    patience: usize,
     pub(super) combine: Combine,
     copy_max: usize,
     /// Longest packet for the peer, and the longest of them that is a message.
@@ -150,6 +154,8 @@ impl Connection {
             state: State::Normal,
             credits: Credits::new(peer.window, peer.open()),
             owed: Owed::new(ours.window, ours.open(), ours.threshold),
+            room_owed: 0,
+            patience: usize::MAX,
             combine: Combine::new(config.combining, config.copy_max, mtu.min(small)),
             copy_max: config.copy_max,
             mtu,
@@ -375,7 +381,7 @@ impl Connection {
         self.offered = true;
         if len >= SMALLEST {
             let ring = Incoming::new(len, self.our_mtu);
-            self.owed.has_ring(ring.patience());
+            self.patience = ring.patience();
             self.inn = Some(ring);
         }
         self.control(Kind::Ring)
@@ -395,8 +401,9 @@ impl Connection {
     #[inline]
     pub fn posted(&mut self, room: usize) -> Option<Packet> {
         // A peer that has closed its direction waits for no acknowledgements.
-        let due = self.owed.posted(room) && self.state.hears();
-        due.then(|| self.control(Kind::Ack))
+        self.room_owed += room;
+        let due = self.owed.posted() || self.room_owed > self.patience;
+        (due && self.state.hears()).then(|| self.control(Kind::Ack))
     }
 
     /// The application writes no more (half close).
@@ -472,6 +479,7 @@ impl Connection {
 
     /// Whatever goes out takes along what is owed.
     pub(super) fn control(&mut self, kind: Kind) -> Packet {
+        self.room_owed = 0;
         Packet::new(kind, self.owed.take())
     }
 }

@@ -4,11 +4,11 @@
 //! descriptor was posted again) and does what the answer says. Bytes stay with the engine; here are only their numbers.
 //!
 //! ```text
-//!   window    credits to send, acknowledgements to give       sections 3.2.1, 3.2.2
 //!   combine   what waits in the combining buffer, and when it goes   section 3.2.3
 //!   ring      where packets lie that are written into the receiver's memory
 //!   state     figure 8
-//!   connection   all of them together
+//!   connection   all of them together, with credits to send and acknowledgements to give (`viaduct_via::window`)
+//!                                                            sections 3.2.1, 3.2.2
 //!   calm      the shortest ways, while nothing else goes on
 //! ```
 
@@ -17,7 +17,6 @@ mod combine;
 mod connection;
 pub mod ring;
 mod state;
-mod window;
 
 pub use connection::{Action, Actions, Came, Connection, Taken, Violation, Way, WriteStep};
 pub use state::State;

@@ -1,14 +1,13 @@
-//! The driver: one task that sleeps on the library's descriptor for all streams of a runtime, and their wakers.
+//! The driver: one task that sleeps on the library's descriptor for all streams of a runtime.
 //!
-//! A stream that finds nothing leaves its waker, makes sure that the descriptor is armed, and looks once more; what comes
-//! later makes the descriptor readable, whereupon the driver takes it in and wakes all streams that wait. It does not know
-//! what they wait for: each looks for itself.
+//! A stream that finds nothing leaves its waker at its socket, makes sure that the descriptor is armed, and looks once more.
+//! What comes later makes the descriptor readable, whereupon the driver takes it in; the engine wakes the tasks that wait at
+//! the sockets concerned, and no others. While some wait the driver keeps the descriptor armed.
 
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
@@ -17,63 +16,35 @@ use ::tokio::io::unix::AsyncFd;
 use ::tokio::task::JoinHandle;
 use viaduct_os::wait::Looks;
 
-use crate::library::Sovia;
+use crate::library::{Shared, Sovia};
+use crate::socket::Direction;
+use crate::table::SocketId;
 use crate::watch::Watch;
 
-/// Where a task that waits leaves its waker: one direction of a stream.
+/// Where a task waits: one direction of a stream.
 pub(super) struct Place {
+    at: (SocketId, Direction),
     waiting: Mutex<Waiting>,
-    /// How many places have a waker.
-    asleep: Arc<AtomicUsize>,
-}
-
-impl Place {
-    /// Takes the waker out.
-    fn take(&self, waiting: &mut Waiting) -> Option<Waker> {
-        let waker = waiting.waker.take();
-        if waker.is_some() {
-            self.asleep.fetch_sub(1, Ordering::SeqCst);
-        }
-        waker
-    }
-
-    /// Leaves a waker.
-    fn leave(&self, waiting: &mut Waiting, waker: &Waker) {
-        match &mut waiting.waker {
-            Some(old) => old.clone_from(waker),
-            none => {
-                *none = Some(waker.clone());
-                self.asleep.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let left = self.waiting.get_mut().is_ok_and(|waiting| waiting.waker.is_some());
-        self.asleep.fetch_sub(usize::from(left), Ordering::SeqCst);
-    }
 }
 
 #[derive(Default)]
 struct Waiting {
-    waker: Option<Waker>,
+    /// A waker was left at the socket, and may still be there.
+    left: bool,
     looks: Looks,
+}
+
+impl Place {
+    pub(super) fn new(id: SocketId, direction: Direction) -> Place {
+        Place { at: (id, direction), waiting: Mutex::default() }
+    }
 }
 
 pub(super) struct Driver {
     sovia: Sovia,
-    state: Mutex<State>,
-    asleep: Arc<AtomicUsize>,
+    /// There while the descriptor is armed. Taken before the turn on the engine.
+    watch: Mutex<Option<Watch>>,
     task: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct State {
-    /// There while the descriptor is armed.
-    watch: Option<Watch>,
-    places: Vec<Weak<Place>>,
 }
 
 impl Driver {
@@ -83,27 +54,11 @@ impl Driver {
         // Deprecated for objects that could change their descriptor; this one cannot, and its successor is `unsafe`.
         #[allow(deprecated)]
         let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
-        let driver = Arc::new(Driver {
-            sovia: sovia.clone(),
-            state: Mutex::default(),
-            asleep: Arc::default(),
-            task: Mutex::default(),
-        });
+        let driver =
+            Arc::new(Driver { sovia: sovia.clone(), watch: Mutex::default(), task: Mutex::default() });
         let task = ::tokio::spawn(drive(fd, Arc::downgrade(&driver)));
         *lock(&driver.task) = Some(task);
         Ok(driver)
-    }
-
-    /// A new place to wait at.
-    pub(super) fn place(&self) -> Arc<Place> {
-        let place = Arc::new(Place { waiting: Mutex::default(), asleep: self.asleep.clone() });
-        let mut state = lock(&self.state);
-        // Those that are gone make room when the list would have to grow.
-        if state.places.len() == state.places.capacity() {
-            state.places.retain(|place| place.strong_count() > 0);
-        }
-        state.places.push(Arc::downgrade(&place));
-        place
     }
 
     /// Tries; the task is polled again soon, or woken, if there is nothing.
@@ -121,69 +76,76 @@ impl Driver {
                 come_back(cx);
                 return Poll::Pending;
             }
-            place.leave(&mut waiting, cx.waker());
+            let (id, direction) = place.at;
+            self.shared().with(|engine| engine.leave_waker(id, direction, cx.waker()));
+            waiting.left = true;
             self.arm()?;
             found = attempt();
         }
-        match found {
-            Some(found) => {
-                waiting.looks.found();
-                place.take(&mut waiting);
-                Poll::Ready(Ok(found))
-            }
-            None => Poll::Pending,
+        let Some(found) = found else { return Poll::Pending };
+        waiting.looks.found();
+        if std::mem::take(&mut waiting.left) {
+            // Other tasks that wait here look for themselves.
+            let others = |waker: &Waker| !waker.will_wake(cx.waker());
+            self.take_wakers(place).0.into_iter().filter(others).for_each(Waker::wake);
         }
+        Poll::Ready(Ok(found))
     }
 
     /// Something was sent whose answer may be near. Many leave their waker before they send and do not look again by
     /// themselves: such a one is woken to do so.
     pub(super) fn expect(&self, place: &Place) {
         let mut waiting = lock(&place.waiting);
-        if waiting.waker.is_none() {
+        if !waiting.left {
             return waiting.looks.restart();
         }
         if !waiting.looks.search() {
             return;
         }
-        let waker = place.take(&mut waiting);
+        waiting.left = false;
         drop(waiting);
-        {
-            // While this stream looks again and again no peer has to ring, unless other streams sleep: a stream that goes to
-            // sleep counts itself before it arms.
-            let mut state = lock(&self.state);
-            if self.asleep.load(Ordering::SeqCst) == 0 {
-                state.watch = None;
-            }
+        // While this stream looks again and again no peer has to ring, unless other streams sleep: a stream that goes to
+        // sleep leaves its waker before it arms.
+        let mut watch = lock(&self.watch);
+        let (wakers, others) = self.take_wakers(place);
+        if others == 0 {
+            *watch = None;
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        drop(watch);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes the wakers away from a socket. How many wait at all sockets comes with them.
+    fn take_wakers(&self, place: &Place) -> (Vec<Waker>, usize) {
+        let (id, direction) = place.at;
+        self.shared().with(|engine| (engine.take_waiting(id, direction), engine.waiting))
     }
 
     /// From now on the driver hears of what comes.
     fn arm(&self) -> io::Result<()> {
-        let mut state = lock(&self.state);
-        if state.watch.is_none() {
-            state.watch = Some(self.sovia.watch()?);
+        let mut watch = lock(&self.watch);
+        if watch.is_none() {
+            *watch = Some(self.sovia.watch()?);
         }
         Ok(())
     }
 
     /// The descriptor was readable.
     fn wake(&self) {
-        let places = {
-            let mut state = lock(&self.state);
-            // A stream that finds nothing from now on arms again.
-            state.watch = None;
-            state.places.clone()
-        };
-        self.sovia.progress();
-        for place in places.iter().filter_map(Weak::upgrade) {
-            let waker = place.take(&mut lock(&place.waiting));
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+        let mut watch = lock(&self.watch);
+        let waiting = self.shared().with(|engine| {
+            while engine.handle() {}
+            engine.waiting
+        });
+        // A stream that finds nothing from now on arms again, if none waits.
+        let armed = waiting > 0 && watch.as_ref().is_some_and(|watch| watch.again().is_ok());
+        if !armed {
+            *watch = None;
         }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.sovia.owner().shared
     }
 }
 
@@ -218,6 +180,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use ::tokio::runtime::Builder;
     use ::tokio::task::yield_now;

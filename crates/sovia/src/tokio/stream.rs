@@ -10,19 +10,22 @@ use std::time::Duration;
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::driver::{Driver, Place};
+use crate::socket::Direction;
 
 /// A connected stream. Dropped, it closes; FIN and FINACK are exchanged behind it.
 pub struct Stream {
     inner: crate::Stream,
-    reading: Arc<Place>,
-    writing: Arc<Place>,
+    reading: Place,
+    writing: Place,
     driver: Arc<Driver>,
 }
 
 impl Stream {
     pub(super) fn new(inner: crate::Stream, driver: Arc<Driver>) -> io::Result<Stream> {
         inner.set_nonblocking(true)?;
-        Ok(Stream { inner, reading: driver.place(), writing: driver.place(), driver })
+        let place = |direction| Place::new(inner.id(), direction);
+        let (reading, writing) = (place(Direction::Read), place(Direction::Write));
+        Ok(Stream { inner, reading, writing, driver })
     }
 
     /// Sends, or waits for room. A stream that has sent a question soon reads the answer.

@@ -34,7 +34,7 @@ use crate::handle::Vi;
 use crate::nic::Nic;
 
 pub use news::{News, Rest};
-pub use sleepers::Sleepers;
+use sleepers::Sleepers;
 pub use watch::Watch;
 
 /// What stands on a NIC: the NIC, and a state of its own. A [`Driver`] owns it.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use viaduct_os::wait::Sleep;
 
 use crate::error::Error;
-use crate::handle::Cq;
 use crate::nic::Nic;
 use crate::waiting::NicSleep;
 
@@ -20,7 +19,7 @@ const WATCHER: u64 = 1 << 32;
 
 /// Where the threads that share a NIC sleep.
 #[derive(Clone)]
-pub struct Sleepers {
+pub(super) struct Sleepers {
     inner: NicSleep,
     counted: Arc<Counted>,
 }
@@ -33,36 +32,7 @@ struct Counted {
     count: AtomicU64,
 }
 
-impl Nic {
-    /// Where threads that share this NIC sleep. All of them use clones of one; two made apart do not know of each other.
-    pub fn sleepers(&self) -> Sleepers {
-        Sleepers::new(self.sleep())
-    }
-
-    /// Whether a thread that lets the NIC go without going to sleep has to wake the others: it has made VIs of this
-    /// completion queue wait for their doorbells, and a thread that sleeps already cannot know that one of them
-    /// may have missed its ring. The next thread that goes to sleep looks at them.
-    #[inline]
-    pub fn leaves_doubts(&self, cq: Cq) -> bool {
-        self.cqs.get(cq.0).is_some_and(|cq| cq.has_cooling())
-    }
-
-    /// A thread that is unparked at every piece of news which is no message: a request, an answer, a peer that is gone.
-    /// A parked thread costs the senders nothing, unlike one that sleeps on the bell.
-    pub fn unpark_at_news(&self, thread: Option<Thread>) {
-        self.signal.set_watcher(thread);
-    }
-}
-
 impl Sleepers {
-    /// Wakes the threads that sleep, if any do. What they are woken for was done under the lock under which they look.
-    #[inline]
-    pub fn wake_others(&self) {
-        if self.any() {
-            self.ring();
-        }
-    }
-
     pub(super) fn new(inner: NicSleep) -> Sleepers {
         Sleepers { inner, counted: Arc::default() }
     }
@@ -99,7 +69,7 @@ impl Sleepers {
     /// Rings the bell, also when no thread sleeps, and not in the middle of an announcement: a bell that is rung
     /// before it knows of the sleeper does not ring.
     #[cold]
-    pub fn ring(&self) {
+    pub(super) fn ring(&self) {
         let _held = self.hold();
         self.inner.ring();
     }
@@ -112,7 +82,7 @@ impl Sleepers {
 
     /// Whether the lock of this sleeping place is free now. It is held for moments only; a thread that finds it taken for
     /// long holds it itself, below a signal handler.
-    pub fn is_free(&self) -> bool {
+    pub(super) fn is_free(&self) -> bool {
         !matches!(self.counted.asleep.try_lock(), Err(TryLockError::WouldBlock))
     }
 
