@@ -47,6 +47,9 @@ pub enum Error {
         /// Why it failed.
         cause: String,
     },
+    /// The nodes of a job did not come together.
+    #[error("the network of the nodes: {0}")]
+    Network(String),
     /// Another node failed and said why.
     #[error("node {node}: {cause}")]
     Node {

@@ -23,9 +23,6 @@ pub enum Error {
     /// The job that the nodes form failed.
     #[error("the job of the nodes: {0}")]
     Job(#[from] viaduct_job::Error),
-    /// The network of the nodes failed.
-    #[error("the network of the nodes: {0}")]
-    Network(String),
     /// Options that do not go together.
     #[error("{0}")]
     Usage(String),

@@ -4,12 +4,15 @@
 //! receiver adds the node. Over VIA the receiver's posted receives are the credits of the sender, and the payload of a
 //! registered pool is copied by the provider alone.
 
+mod door;
 mod frame;
+mod mesh;
 mod port;
 mod receive;
 mod send;
 mod tcp;
 
+pub use mesh::{Links, Mesh};
 pub use port::Port;
 pub use receive::ViaSource;
 pub use send::ViaSink;

@@ -14,11 +14,9 @@
 //! the others over the edges; the caller has to abort the job.
 
 mod arrivals;
-mod links;
 pub mod names;
 mod node;
 mod target;
-mod tcp;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -26,7 +24,7 @@ use std::time::Duration;
 
 use viaduct_job::Job;
 
-pub use links::Links;
+pub use viaduct_river::net::Links;
 
 use crate::Error;
 use crate::order::AnyOrder;

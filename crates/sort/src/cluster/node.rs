@@ -7,9 +7,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use viaduct_job::Job;
 use viaduct_river::disk::{DiskSource, Volume};
+use viaduct_river::net::Mesh;
 use viaduct_river::{EdgeCounts, MemPool, RiverSink, Sink, Source};
 
-use super::links::Mesh;
 use super::target::Target;
 use super::work::{BLOCK, HERE, Moved, Running};
 use super::{Node, names};
@@ -77,7 +77,7 @@ pub(super) fn run<O: Order>(
     let sending = links.pool(running.sending(), BLOCK, window)?;
     overhead.memory = memory.elapsed().as_secs_f64();
     let connecting = Instant::now();
-    let mesh = links.connect(job, &receiving)?;
+    let mesh = links.connect("sort", job, &receiving)?;
     overhead.connect = connecting.elapsed().as_secs_f64();
     let sampling = Instant::now();
     let (ranges, sample) = running.ranges(&source, &mesh, len)?;
@@ -165,7 +165,9 @@ pub(super) fn numbers(job: &mut Job, ours: u64) -> Result<Vec<u64>, Error> {
 }
 
 fn tell(job: &mut Job, told: &Told) -> Result<Vec<Told>, Error> {
-    let nonsense = |error: postcard::Error| Error::Network(format!("what a node told at the end: {error}"));
+    let nonsense = |error: postcard::Error| {
+        Error::River(viaduct_river::Error::Network(format!("what a node told at the end: {error}")))
+    };
     let all = job.exchange(&postcard::to_stdvec(told).map_err(nonsense)?)?;
     all.iter().map(|bytes| postcard::from_bytes(bytes).map_err(nonsense)).collect()
 }

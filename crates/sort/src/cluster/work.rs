@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use viaduct_job::Job;
 use viaduct_river::disk::DiskSource;
+use viaduct_river::net::Mesh;
 use viaduct_river::{EdgeCounts, MemPool, PartitionSink, RecordFormat, RiverSink, Sink, Source, records};
 
 use super::arrivals::{Arrivals, Keep};
-use super::links::{self, Mesh};
 use super::node::{Read, numbers};
 use super::target::Target;
 use crate::Error;
@@ -87,7 +87,7 @@ impl<O: Order> Running<'_, O> {
             }
         }
         let mut sample = Vec::new();
-        for theirs in links::exchange(mesh, self.rank, &ours)? {
+        for theirs in mesh.exchange(self.rank, &ours)? {
             sample.extend(records(&*self.format, &theirs).map(<[u8]>::to_vec));
         }
         let ranges = Ranges::new(&sample, self.size, self.order);

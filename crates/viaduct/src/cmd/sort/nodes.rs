@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
-use viaduct_job::{Job, Token};
+use viaduct_job::Job;
 use viaduct_sort::cluster::{self, Links, Node, names};
 use viaduct_sort::{Port, Progress, Report};
 use viaduct_via::{Nic, SharedNic};
@@ -121,26 +121,15 @@ fn sort(args: &SortArgs, job: &mut Job, progress: &Progress) -> Result<Option<Re
 
 /// What carries records: on one host shared memory, so that nothing listens on a network and no library is loaded for one.
 fn links(args: &SortArgs, job: &mut Job) -> Result<(String, Links)> {
-    let config = knobs::from_environment()?;
-    let hosts = job.hosts()?;
-    let alone = hosts.iter().all(|host| *host == hosts[0]);
+    let mut config = knobs::from_environment()?;
+    config.join(job)?;
+    let alone = job.is_on_one_host()?;
     let name = match args.transport.as_deref() {
-        Some("tcp") => return Ok(("tcp".to_owned(), Links::Tcp(token(job.size())?))),
+        Some("tcp") => return Ok(("tcp".to_owned(), Links::Tcp(job.token()?))),
         None | Some("auto") if alone => "shm",
         Some("shm") if !alone => bail!("--transport shm is for nodes of one host; hint: auto, ofi or tcp"),
         name => name.unwrap_or("auto"),
     };
     let nic = Nic::open_with(viaduct_providers::open(name, &config)?, config.wait)?;
     Ok((name.to_owned(), Links::Via(Port::new(SharedNic::new(nic))?)))
-}
-
-fn token(size: usize) -> Result<Token> {
-    match (knobs::variable("VIADUCT_TOKEN"), knobs::variable("VIADUCT_TOKEN_FILE")) {
-        (Some(text), _) => Ok(text.parse()?),
-        (None, Some(path)) => Ok(Token::from_file(Path::new(&path))?),
-        (None, None) if size == 1 => Ok(Token::random()),
-        (None, None) => Err(anyhow!(
-            "nodes on TCP need the job's token; hint: VIADUCT_TOKEN_FILE, or let `viaduct sort` start them"
-        )),
-    }
 }

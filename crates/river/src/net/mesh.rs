@@ -1,4 +1,4 @@
-//! The network between nodes: an edge from each to each, over VIA or over TCP.
+//! The network between the nodes of a job: an edge from each to each, over VIA or over TCP.
 //!
 //! Every node listens before it tells the others where; then it connects to all of them while it accepts from all of them.
 
@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use viaduct_job::{HostId, Job, Token};
 use viaduct_os::networks::{self, Network};
-use viaduct_river::net::{Port, ViaSink, ViaSource};
-use viaduct_river::{MemPool, Sink, Source};
 use viaduct_via::NetAddress;
 
-use super::tcp::Door;
-use crate::Error;
-use crate::kernel::on_threads;
+use super::door::Door;
+use super::{Port, ViaSink, ViaSource};
+use crate::buffer::Buffer;
+use crate::error::Error;
+use crate::flow::{Sink, Source};
+use crate::pool::MemPool;
 
 /// How long nodes wait for each other.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,26 +30,29 @@ pub enum Links {
 }
 
 /// The edges of one node, by the number of the other; none to itself.
-pub(super) struct Mesh {
-    pub(super) sinks: Vec<Option<Arc<dyn Sink>>>,
-    pub(super) sources: Vec<Option<Arc<dyn Source>>>,
+pub struct Mesh {
+    /// To the others.
+    pub sinks: Vec<Option<Arc<dyn Sink>>>,
+    /// From the others.
+    pub sources: Vec<Option<Arc<dyn Source>>>,
 }
 
 impl Links {
-    /// A pool of buffers that edges can use.
-    pub(super) fn pool(&self, count: usize, size: usize, window: Option<usize>) -> Result<MemPool, Error> {
+    /// A pool of buffers that edges can use; over VIA it is registered, in windows of so many bytes if that is said.
+    pub fn pool(&self, count: usize, size: usize, window: Option<usize>) -> Result<MemPool, Error> {
         match self {
             Links::Via(port) => Ok(MemPool::registered(port, count, size, window)?),
             Links::Tcp(_) => Ok(MemPool::new(count, size)?),
         }
     }
 
-    /// Makes all edges of this node; messages of others go into buffers of `pool`.
-    pub(super) fn connect(&self, job: &mut Job, pool: &MemPool) -> Result<Mesh, Error> {
-        let hosts = job.hosts()?.to_vec();
+    /// Makes all edges of this node; all nodes call it. Messages of others go into buffers of `pool`, of which there are
+    /// enough for every other node, and which have one size everywhere. `name` is that of the program.
+    pub fn connect(&self, name: &str, job: &mut Job, pool: &MemPool) -> Result<Mesh, Error> {
+        let hosts = job.hosts().map_err(of_job)?.to_vec();
         let alone = hosts.iter().all(|host| *host == hosts[0]);
         match self {
-            Links::Via(port) => connect_via(port, job, &hosts, alone, pool),
+            Links::Via(port) => connect_via(port, name, job, &hosts, alone, pool),
             Links::Tcp(token) => connect_tcp(token, job, &hosts, alone, pool),
         }
     }
@@ -84,7 +88,7 @@ fn meet(
 ) -> Result<Vec<(u16, Option<IpAddr>)>, Error> {
     let networks = if alone { Vec::new() } else { networks::addresses() };
     let ours = Whereabouts { port, addresses: networks.iter().map(|network| network.address).collect() };
-    let all = job.exchange(&ours.to_bytes())?;
+    let all = job.exchange(&ours.to_bytes()).map_err(of_job)?;
     let rank = job.rank();
     all.iter()
         .enumerate()
@@ -114,6 +118,7 @@ fn nearest(networks: &[Network], theirs: &[IpAddr]) -> Option<IpAddr> {
 
 fn connect_via(
     port: &Port,
+    program: &str,
     job: &mut Job,
     hosts: &[HostId],
     alone: bool,
@@ -121,7 +126,7 @@ fn connect_via(
 ) -> Result<Mesh, Error> {
     let network = |error: viaduct_via::Error| Error::Network(error.to_string());
     let (rank, size) = (job.rank(), job.size());
-    let name = |node: usize| format!("sort-{}-{node}", job.name());
+    let name = |node: usize| format!("{program}-{}-{node}", job.name());
     let names: Vec<String> = (0..size).map(name).collect();
     let own = NetAddress::local(&names[rank]).map_err(network)?;
     let listener = port.nic().try_lock().map_err(network)?.listen(&own, size).map_err(network)?;
@@ -206,21 +211,30 @@ fn both(
     })
 }
 
-/// Gives every other node some bytes and gets those of all, over the edges; this node's own stand in its place.
-pub(super) fn exchange(mesh: &Mesh, rank: usize, ours: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    for sink in mesh.sinks.iter().flatten() {
-        let mut buffer = viaduct_river::Buffer::heap(ours.len());
-        buffer.push_record(ours);
-        sink.put(buffer)?;
-    }
-    let nodes: Vec<usize> = (0..mesh.sources.len()).collect();
-    on_threads(nodes, |node| match &mesh.sources[node] {
-        None => Ok(if node == rank { ours.to_vec() } else { Vec::new() }),
-        Some(source) => {
-            let ended = || Error::Network(format!("node {node} ended before it said what it reads"));
-            Ok(source.pull()?.ok_or_else(ended)?.data().to_vec())
+impl Mesh {
+    /// Gives every other node some bytes, not more than a buffer has, and gets those of all, before the first record. This
+    /// node's own stand in its place.
+    pub fn exchange(&self, rank: usize, ours: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        for sink in self.sinks.iter().flatten() {
+            let mut buffer = Buffer::heap(ours.len());
+            buffer.push_record(ours);
+            sink.put(buffer)?;
         }
-    })
+        let pull = |node: usize| match &self.sources[node] {
+            None => Ok(if node == rank { ours.to_vec() } else { Vec::new() }),
+            Some(source) => {
+                let ended = || Error::Network(format!("node {node} ended before it said anything"));
+                Ok(source.pull()?.ok_or_else(ended)?.data().to_vec())
+            }
+        };
+        // One after the other: what the others send waits at their edges.
+        (0..self.sources.len()).map(pull).collect()
+    }
+}
+
+/// The job's failure as one of the flow.
+fn of_job(error: viaduct_job::Error) -> Error {
+    Error::Network(error.to_string())
 }
 
 #[cfg(test)]

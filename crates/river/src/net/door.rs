@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use viaduct_job::Token;
 use viaduct_job::auth::{NONCE_LEN, Nonce, PROOF_LEN, Role, prove, verify};
-use viaduct_river::MemPool;
-use viaduct_river::net::{TcpSink, TcpSource};
 
-use super::links::PATIENCE;
-use crate::Error;
+use super::mesh::PATIENCE;
+use super::{TcpSink, TcpSource};
+use crate::error::Error;
+use crate::pool::MemPool;
 
 /// How long a connection has to prove itself.
 const GREETING: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ impl<'a> Door<'a> {
             } else {
                 format!("{address}: {error}")
             };
-            Error::River(viaduct_river::Error::Net { what: "connecting to", node: node as u32, cause })
+            Error::Net { what: "connecting to", node: node as u32, cause }
         };
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
         self.greet(&mut stream, node).map_err(failed)?;
@@ -128,7 +128,7 @@ impl<'a> Door<'a> {
 
 /// What both ends of a connection agree on.
 fn said(from: usize, to: usize) -> Vec<u8> {
-    [&b"viaduct sort 1"[..], &(from as u32).to_le_bytes(), &(to as u32).to_le_bytes()].concat()
+    [&b"viaduct river 1"[..], &(from as u32).to_le_bytes(), &(to as u32).to_le_bytes()].concat()
 }
 
 /// Fills the buffer, however many reads that takes, or fails at `end`.
