@@ -53,8 +53,14 @@ impl Span {
 
     /// A copy of some bytes, which the span keeps.
     pub fn owned(bytes: &[u8]) -> Span {
-        let memory: Arc<[AtomicU8]> = bytes.iter().map(|byte| AtomicU8::new(*byte)).collect();
-        Span::keeping(memory)
+        let copy = Span::zeroes(bytes.len());
+        copy.write(0, bytes);
+        copy
+    }
+
+    /// Zeroes that the span keeps.
+    pub fn zeroes(len: usize) -> Span {
+        Span::keeping(fresh(len).into())
     }
 
     /// The bytes of another span in packed form, kept by the new one.
@@ -146,6 +152,15 @@ impl Span {
         unsafe { unpack(self.base, &self.kind, self.count, from, data) };
     }
 
+    /// Does something with bytes of the message, if it is in one piece.
+    #[inline]
+    pub(crate) fn with_block<R>(&self, from: usize, len: usize, act: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        assert!(from + len <= self.bytes, "{len} bytes from {from} of {}", self.bytes);
+        let block = self.block.filter(|_| len > 0)?;
+        // SAFETY: the promise of `new`: a message that is sent is valid for reads, and the program does not change it.
+        Some(act(unsafe { std::slice::from_raw_parts(block.wrapping_add(from), len) }))
+    }
+
     /// The message as bytes, if it is in one piece.
     pub(crate) fn as_bytes(&self) -> Option<Span> {
         let block = self.block?;
@@ -159,11 +174,6 @@ impl Span {
             block: Some(block),
             _kept: kept,
         })
-    }
-
-    /// Zeroes that the span keeps.
-    pub(crate) fn zeroes(len: usize) -> Span {
-        Span::keeping((0..len).map(|_| AtomicU8::new(0)).collect())
     }
 
     /// An RDMA read of the first `len` bytes of this message, which is in one piece, out of a peer's memory.
@@ -210,6 +220,21 @@ impl Span {
             }
         }
     }
+}
+
+/// New memory that may be shared, all zeroes.
+pub(crate) fn fresh(len: usize) -> Box<[AtomicU8]> {
+    let bytes = Box::into_raw(vec![0u8; len].into_boxed_slice());
+    // SAFETY: an atomic byte has the layout of a byte, and the memory has one owner.
+    unsafe { Box::from_raw(bytes as *mut [AtomicU8]) }
+}
+
+/// A copy of memory that a peer may write.
+pub(crate) fn copied(from: &[AtomicU8]) -> Box<[AtomicU8]> {
+    let to = fresh(from.len());
+    // SAFETY: both have this length, and `to` is new.
+    unsafe { copy::copy(to.as_ptr().cast::<u8>().cast_mut(), from.as_ptr().cast(), from.len()) };
+    to
 }
 
 /// Computes `into = from op into` for elements in the program's memory, by a predefined operation.

@@ -3,6 +3,7 @@
 mod alone;
 mod collectives;
 mod faults;
+mod hosts;
 mod making;
 mod point;
 mod ranks;

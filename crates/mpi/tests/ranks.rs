@@ -28,6 +28,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("modes", crate::point::modes),
     ("collectives", crate::collectives::all),
     ("mismatch", crate::collectives::mismatch),
+    ("far", crate::hosts::far),
     ("making", crate::making::all),
     ("making-threads", crate::making::threads),
     ("death", crate::faults::death),
@@ -40,14 +41,22 @@ viaduct_kit::child!(RANK, |args| {
     let (address, token) = (args[3].clone(), args[4].clone());
     let extra: Vec<(String, String)> =
         args[5..].iter().filter_map(|pair| pair.split_once('=')).map(|(a, b)| (a.into(), b.into())).collect();
+    let between_hosts = args[5..].iter().any(|setting| setting == "between-hosts");
     let variable = move |name: &str| match name {
         "VIADUCT_MEET" => Some(address.clone()),
         "VIADUCT_RANK" => Some(rank.clone()),
         "VIADUCT_SIZE" => Some(size.clone()),
         "VIADUCT_TOKEN" => Some(token.clone()),
+        // One machine plays a host for each rank.
+        "VIADUCT_HOST" if between_hosts => Some(format!("host{rank}")),
+        "VIADUCT_NODE_NAME" => Some("127.0.0.1".into()),
         _ => extra.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone()),
     };
-    let world = World::init(&variable, &mut open).expect("a world");
+    let world = World::init(&variable, &mut |reach| {
+        assert_eq!(reach == Reach::Host, !between_hosts);
+        open_as(reach, variable("VIADUCT_HOST"))
+    })
+    .expect("a world");
     let run = SCENARIOS.iter().find(|(name, _)| *name == scenario).expect("a scenario").1;
     run(&world);
     world.finalize().expect("an orderly end");
@@ -55,8 +64,20 @@ viaduct_kit::child!(RANK, |args| {
 
 /// The NIC of a rank.
 pub(crate) fn open(reach: Reach) -> Result<Nic, Error> {
-    assert_eq!(reach, Reach::Host);
-    Nic::open(viaduct_providers::open("shm", &Config::default())?)
+    open_as(reach, None)
+}
+
+fn open_as(reach: Reach, host: Option<String>) -> Result<Nic, Error> {
+    let mut config = Config::default();
+    config.ofi.host = host;
+    let provider = match reach {
+        Reach::Host => "shm",
+        Reach::Network(token) => {
+            config.ofi.token = Some(token);
+            "auto"
+        }
+    };
+    Nic::open(viaduct_providers::open(provider, &config)?)
 }
 
 /// Starts all ranks of a job. `settings` are variables with values.

@@ -112,6 +112,8 @@ pub struct Core {
     pub(super) peers: Vec<Peer>,
     /// Bytes of early messages of this process to itself.
     pub(super) own_bytes: usize,
+    /// Bytes of early messages that are kept, of all senders.
+    pub(super) early_bytes: usize,
     /// Counts messages that came early: what a probe waits for.
     pub(super) arrivals: u64,
     /// Whether some peer is lost.
@@ -131,6 +133,7 @@ impl Core {
             holds: 0,
             peers: (0..size).map(|_| Peer::new(limits.credits, limits.room)).collect(),
             own_bytes: 0,
+            early_bytes: 0,
             arrivals: 0,
             any_lost: false,
         }
@@ -144,6 +147,11 @@ impl Core {
     /// Whether a request is done.
     pub fn is_done(&self, request: Request) -> bool {
         self.requests.is_done(request)
+    }
+
+    /// The status of a request that is done.
+    pub fn status(&self, request: Request) -> Option<Status> {
+        self.requests.status(request)
     }
 
     /// The end of a request that is done; the request is gone.
@@ -294,6 +302,11 @@ impl Core {
         self.peers[peer].finished
     }
 
+    /// Bytes of early messages that are kept.
+    pub fn early_bytes(&self) -> usize {
+        self.early_bytes
+    }
+
     /// Whether everything that was to be sent to anybody has left.
     pub fn is_idle(&self) -> bool {
         self.peers.iter().all(Peer::is_idle)
@@ -372,6 +385,9 @@ impl Core {
 
     /// Keeps a message that no receive takes yet.
     pub(super) fn keep_early(&mut self, envelope: Envelope, early: Early) {
+        if let Early::Whole { bytes, .. } = &early {
+            self.early_bytes += bytes.len();
+        }
         self.early.push(envelope, early);
         self.arrivals += 1;
     }

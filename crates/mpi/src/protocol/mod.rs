@@ -26,6 +26,11 @@ mod receive;
 mod requests;
 mod send;
 
+#[cfg(test)]
+mod sim;
+#[cfg(test)]
+mod tests;
+
 pub use self::core::{Core, Limits, Payload, Port, Pull, Source};
 pub use packet::Packet;
 pub use receive::PLACE;

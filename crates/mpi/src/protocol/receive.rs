@@ -8,6 +8,7 @@ use super::peer::State;
 use super::requests::{Done, Matched, Status};
 use crate::error::{Class, Error};
 use crate::matching::Envelope;
+use crate::raw;
 
 /// Bytes of a place in the payload of a start.
 pub const PLACE: usize = 12;
@@ -29,7 +30,7 @@ impl Core {
         match self.posted.take(&envelope) {
             Some(index) => self.deliver(port, index, from, &envelope, payload, waits),
             None => {
-                let bytes = payload.iter().map(|byte| AtomicU8::new(byte.load(Ordering::Relaxed))).collect();
+                let bytes = raw::copied(payload);
                 self.peers[from].counts.early += 1;
                 self.keep_early(envelope, Early::Whole { peer: from, bytes, waits });
             }
@@ -95,7 +96,10 @@ impl Core {
     /// A receive meets a message that came early, or is announced now.
     pub(super) fn accept(&mut self, port: &mut impl Port, index: u32, envelope: Envelope, early: Early) {
         match early {
-            Early::Whole { peer, bytes, waits } => self.deliver(port, index, peer, &envelope, &bytes, waits),
+            Early::Whole { peer, bytes, waits } => {
+                self.early_bytes -= bytes.len();
+                self.deliver(port, index, peer, &envelope, &bytes, waits);
+            }
             Early::Own { request, len } => {
                 let from = self.requests.sending(request).expect("kept until it is received").span.clone();
                 let Some(receiving) = self.requests.receiving(index) else { return };

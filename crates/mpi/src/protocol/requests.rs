@@ -241,6 +241,11 @@ impl Requests {
         self.slot(request).is_none_or(|slot| slot.done.is_some())
     }
 
+    /// The status of a request that is done.
+    pub(super) fn status(&self, request: Request) -> Option<Status> {
+        self.slot(request)?.done.as_ref().map(|done| done.status)
+    }
+
     /// The end of a request that is done; the request is gone.
     pub(super) fn take(&mut self, request: Request) -> Option<Done> {
         self.slot(request)?.done.as_ref()?;

@@ -2,14 +2,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
 use super::core::{Core, Early, Payload, Port, Violation, gone};
 use super::packet::{self, Kind, Packet};
 use super::peer::{Item, State, Stream};
 use super::requests::{Done, Request, Sending, Stage, Status, Work};
 use crate::matching::Envelope;
-use crate::raw::Span;
+use crate::raw::{self, Span};
 
 impl Core {
     /// Sends a short message without a request, if that can be done now. False: use [`isend`](Self::isend).
@@ -198,7 +197,7 @@ impl Core {
             && self.own_bytes + span.bytes() <= self.limits.room as usize;
         let receive = self.posted.take(&envelope);
         if short && receive.is_none() {
-            let bytes: Box<[AtomicU8]> = (0..span.bytes()).map(|_| AtomicU8::new(0)).collect();
+            let bytes = raw::fresh(span.bytes());
             span.pack(0, &bytes);
             self.own_bytes += bytes.len();
             self.keep_early(envelope, Early::Whole { peer: self.me, bytes, waits: None });

@@ -178,6 +178,12 @@ impl Port for Links {
             if self.nic.send_inline(vi, &bytes[..HEADER + len], None).is_ok() {
                 return;
             }
+        } else if let Payload::Part { span, from, len } = payload {
+            let head = packet.to_bytes();
+            let sent = span.with_block(from, len, |bytes| self.nic.send_value(vi, &[&head, bytes], None));
+            if matches!(sent, Some(Ok(()))) {
+                return;
+            }
         }
         if self.send_buffer(vi, packet, payload).is_err() {
             self.broken.push(to);

@@ -29,7 +29,7 @@ mod wire;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use viaduct_job::{HostId, Job};
+use viaduct_job::{HostId, Job, Token};
 use viaduct_via::{MemAttributes, Nic};
 
 pub use crate::protocol::{Done, Request, Status};
@@ -50,12 +50,12 @@ pub const ANY_SOURCE: i32 = -2;
 pub const ANY_TAG: i32 = -1;
 
 /// How far apart the processes of a job are: what the program on top picks a provider by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// All are on this host.
     Host,
-    /// Some are on other hosts.
-    Network,
+    /// Some are on other hosts. Connections prove that they have the job's token.
+    Network(Token),
 }
 
 /// This process in its job.
@@ -168,13 +168,16 @@ impl World {
 
     /// The name of this host.
     pub fn processor_name(&self) -> String {
-        std::fs::read_to_string("/proc/sys/kernel/hostname")
-            .map_or("localhost".into(), |name| name.trim().into())
+        host_name()
     }
 
     fn job(&self) -> MutexGuard<'_, Option<Job>> {
         lock(&self.job)
     }
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or("localhost".into(), |name| name.trim().into())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

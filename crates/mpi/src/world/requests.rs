@@ -14,6 +14,11 @@ impl World {
         self.shared.with(|engine| engine.core.is_done(request)).unwrap_or(true)
     }
 
+    /// The status of a request that is done; the request stays.
+    pub fn look(&self, request: Request) -> Option<Status> {
+        self.shared.with(|engine| engine.core.status(request)).ok().flatten()
+    }
+
     /// The end of a request that is done; the request is gone.
     pub fn take(&self, request: Request) -> Option<Done> {
         self.shared.with(|engine| engine.core.take(request)).ok().flatten()

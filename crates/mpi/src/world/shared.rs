@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use viaduct_os::wait::WaitPolicy;
+use viaduct_os::wait::{WaitConfig, WaitPolicy};
 use viaduct_via::driver::Driver;
 
 use super::engine::Engine;
@@ -14,22 +14,25 @@ thread_local! {
     static POLICY: Cell<Option<WaitPolicy>> = const { Cell::new(None) };
 }
 
-pub(super) struct Shared(Driver<Engine>);
+pub(super) struct Shared {
+    driver: Driver<Engine>,
+    wait: WaitConfig,
+}
 
 impl Shared {
-    pub(super) fn new(engine: Engine) -> Shared {
-        Shared(Driver::new(engine))
+    pub(super) fn new(engine: Engine, wait: WaitConfig) -> Shared {
+        Shared { driver: Driver::new(engine), wait }
     }
 
     /// From now on a thread of the driver's accepts connections while the program computes.
     pub(super) fn serve(&self) -> Result<()> {
-        self.0.start().map_err(|why| failed("starting a thread")(&why))
+        self.driver.start().map_err(|why| failed("starting a thread")(&why))
     }
 
     /// Does something in this thread's turn. Fails once the process has finalized.
     #[inline]
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Engine) -> R) -> Result<R> {
-        let done = self.0.with(|engine| {
+        let done = self.driver.with(|engine| {
             let result = act(engine);
             engine.tell_others();
             result
@@ -43,8 +46,8 @@ impl Shared {
         if let Some(found) = self.with(&mut poll)? {
             return Ok(found);
         }
-        let mut policy = POLICY.take().unwrap_or_else(|| WaitPolicy::new(Default::default()));
-        let found = self.0.wait_with(&mut policy, None, |engine| {
+        let mut policy = POLICY.take().unwrap_or_else(|| WaitPolicy::new(self.wait));
+        let found = self.driver.wait_with(&mut policy, None, |engine| {
             engine.look();
             engine.tell_others();
             poll(engine)
@@ -56,9 +59,9 @@ impl Shared {
     /// Ends the engine: connections are closed.
     pub(super) fn close(&self, stats: bool) {
         if stats {
-            let _ = self.0.with(|engine| engine.print_counts());
+            let _ = self.driver.with(|engine| engine.print_counts());
         }
         // Closed already: another thread has finalized.
-        let _ = self.0.close();
+        let _ = self.driver.close();
     }
 }

@@ -2,20 +2,23 @@
 
 use std::sync::Mutex;
 
-use viaduct_job::Job;
+use viaduct_job::{HostId, Job};
 use viaduct_os::random;
-use viaduct_via::{NetAddress, Nic};
+use viaduct_via::{Listener, NetAddress, Nic, Spin, WaitConfig};
 
 use super::comm::{Comm, Contexts};
 use super::engine::Engine;
 use super::links::Links;
 use super::settings::Settings;
 use super::shared::Shared;
-use super::wire::{self, KEY, Wire};
+use super::wire::{KEY, Wire};
 use super::{Reach, World, failed};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::protocol::Limits;
+
+/// Requests that wait at the listener of a rank; more are refused, and tried again by their ranks.
+const BACKLOG: usize = 1024;
 
 pub(super) fn start(
     variable: &dyn Fn(&str) -> Option<String>,
@@ -23,22 +26,30 @@ pub(super) fn start(
 ) -> Result<World> {
     let settings =
         Settings::from_variables(variable).map_err(|why| Error::new(Class::Arg, why.to_string()))?;
+    let spin = variable("VIADUCT_WAIT_SPIN").map_or(Ok(Spin::Auto), |text| text.parse());
+    let wait =
+        WaitConfig { spin: spin.map_err(|why| Error::new(Class::Arg, format!("VIADUCT_WAIT_SPIN: {why}")))? };
     let mut job = Job::join(variable).map_err(|why| failed("joining the job")(&why))?;
     let (me, size) = (job.rank(), job.size());
     let limits = settings.limits(size);
     let hosts = job.hosts().map_err(|why| failed("meeting the other ranks")(&why))?.to_vec();
-    let reach = if hosts.iter().all(|host| *host == hosts[me]) { Reach::Host } else { Reach::Network };
+    let reach = if hosts.iter().all(|host| *host == hosts[me]) {
+        Reach::Host
+    } else {
+        Reach::Network(job.token().map_err(|why| failed("the token of the job")(&why))?)
+    };
     let mut nic = open(reach).map_err(|why| failed("opening the network interface")(&why))?;
     let listening = if size > 1 { Some(listen(&mut nic, me)?) } else { None };
-    let (listener, address) = listening.unzip();
+    let (listener, name) = listening.unzip();
     let mut wire = Wire::new(me, listener);
-    if let Some(address) = address {
-        let (addresses, key) = exchange(&mut job, &address, &limits)?;
+    if let Some(name) = name {
+        let host = variable("VIADUCT_NODE_NAME").unwrap_or_else(super::host_name);
+        let (addresses, key) = exchange(&mut job, &hosts, &host, &name, &limits)?;
         wire.meet(addresses, key);
     }
     let links =
         Links::new(nic, size, limits, wire).map_err(|why| failed("preparing the network interface")(&why))?;
-    let shared = Shared::new(Engine::new(me, size, limits, links));
+    let shared = Shared::new(Engine::new(me, size, limits, links), wait);
     if size > 1 && size <= settings.connect_all {
         connect_all(&shared, me)?;
     } else if size > 1 {
@@ -58,20 +69,30 @@ pub(super) fn start(
     })
 }
 
-fn listen(nic: &mut Nic, me: usize) -> Result<(viaduct_via::Listener, NetAddress)> {
+/// Listens at a name that no other process has.
+fn listen(nic: &mut Nic, me: usize) -> Result<(Listener, String)> {
     let name = format!("mpi.{:016x}.{me}", random::u64());
-    wire::listen(nic, b"", &name).map_err(|why| failed("listening for the other ranks")(&why))
+    let listening = NetAddress::local(&name).and_then(|address| nic.listen(&address, BACKLOG));
+    let listener = listening.map_err(|why| failed("listening for the other ranks")(&why))?;
+    Ok((listener, name))
 }
 
 /// Tells the other ranks where this one is. Their addresses, and the secret of the first.
-fn exchange(job: &mut Job, address: &NetAddress, limits: &Limits) -> Result<(Vec<NetAddress>, [u8; KEY])> {
+fn exchange(
+    job: &mut Job,
+    hosts: &[HostId],
+    host: &str,
+    name: &str,
+    limits: &Limits,
+) -> Result<(Vec<NetAddress>, [u8; KEY])> {
+    let me = job.rank();
     let mut card = Vec::new();
     card.extend(random::u64().to_le_bytes());
     card.extend(random::u64().to_le_bytes());
     let bounds = [limits.eager as u64, u64::from(limits.credits), u64::from(limits.room)];
     let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
     card.extend(&bounds);
-    card.extend(address.to_string().as_bytes());
+    card.extend(format!("{host}/{name}").as_bytes());
     let cards = job.exchange(&card).map_err(|why| failed("telling the other ranks the address")(&why))?;
     let strange =
         |rank: usize| Error::new(Class::Other, format!("rank {rank} has told an address that is none"));
@@ -86,7 +107,10 @@ fn exchange(job: &mut Job, address: &NetAddress, limits: &Limits) -> Result<(Vec
             return Err(Error::new(Class::NotSame, cause));
         }
         let text = std::str::from_utf8(address).map_err(|_| strange(rank))?;
-        addresses.push(text.parse().map_err(|_| strange(rank))?);
+        let (host, name) = text.rsplit_once('/').ok_or_else(|| strange(rank))?;
+        // The name alone is enough on one host.
+        let host = if hosts[rank] == hosts[me] { "" } else { host };
+        addresses.push(NetAddress::new(host.as_bytes(), name.as_bytes()).map_err(|_| strange(rank))?);
         if rank == 0 {
             key.copy_from_slice(secret);
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use viaduct_via::{ConnRequest, Error, Listener, NetAddress, Nic, Vi};
+use viaduct_via::{ConnRequest, Error, Listener, NetAddress, Vi};
 
 use super::links::Links;
 
@@ -146,11 +146,4 @@ impl Links {
     fn drop_vi(&mut self, vi: Vi) {
         let _ = self.nic.disconnect(vi);
     }
-}
-
-/// Listens at a name that no other process has.
-pub(super) fn listen(nic: &mut Nic, host: &[u8], name: &str) -> Result<(Listener, NetAddress), Error> {
-    let address = NetAddress::new(host, name.as_bytes())?;
-    let listener = nic.listen(&address, 64)?;
-    Ok((listener, address))
 }
