@@ -8,21 +8,30 @@
 //!   sync         locks, barriers, flags
 //!   serve        what a node answers
 //!   world        what worker and server need of their surroundings
+//!   node         nodes of real processes: shared entries, messages, a server
+//!   dsm          what a program sees: arrays, epochs, locks
+//!   raw          the one place that touches shared memory
 //! ```
 //!
-//! The protocol runs in a simulator (`sim`, tests only). Access engines, nodes of processes and the programmer's
-//! interface are not there yet.
+//! The protocol also runs in a simulator (`sim`, tests only). Variants by remote write run there only.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod acquire;
+pub mod dsm;
 pub mod ids;
+pub mod node;
 pub mod protocol;
+mod raw;
 mod release;
 pub mod serve;
 #[cfg(test)]
 mod sim;
+pub mod statistics;
 pub mod sync;
 pub mod variant;
 pub mod worker;
 pub mod world;
+
+pub use dsm::{Array, Dsm, Epoch};
+pub use raw::Plain;

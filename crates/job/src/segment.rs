@@ -24,6 +24,14 @@ use crate::ranks::Job;
 /// How long ranks wait for each other: only one that died keeps them waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How the memory of a segment comes.
+enum Kind<'a> {
+    /// At once, charged to a budget.
+    Allocated(&'a Budget),
+    /// Where it is touched.
+    Sparse,
+}
+
 impl Job {
     /// The segment of this host's ranks, at least `len` zero bytes. All ranks of this host must call it, with one length; all
     /// ranks of the job, if it is their first question about hosts. `folder` is the run-time folder of the user.
@@ -48,6 +56,25 @@ impl Job {
         budget: &Budget,
         folder: &Path,
     ) -> Result<Segment, Error> {
+        self.shared(group, len, folder, Kind::Allocated(budget))
+    }
+
+    /// A segment of the ranks in `group` as [`share`](Self::share) makes it, whose memory is taken where it is touched: it
+    /// charges no budget.
+    ///
+    /// # Errors
+    /// As [`share`](Self::share).
+    pub fn share_sparse(&mut self, group: &[usize], len: usize, folder: &Path) -> Result<Segment, Error> {
+        self.shared(group, len, folder, Kind::Sparse)
+    }
+
+    fn shared(
+        &mut self,
+        group: &[usize],
+        len: usize,
+        folder: &Path,
+        kind: Kind<'_>,
+    ) -> Result<Segment, Error> {
         let rank = self.rank();
         let common = self.common()?;
         let name = name(common, rank, group)?;
@@ -55,13 +82,17 @@ impl Job {
         let path = folder.join(format!("segment.{name}.{count}"));
         *count += 1;
         if group[0] != rank {
-            return fetch(&path, len);
+            return fetch(&path, rank, len, &kind);
         }
         let failed = |what: &'static str| move |why: viaduct_os::error::OsError| fail(what, why);
-        let segment = Segment::create("viaduct-job", len, budget).map_err(failed("making it"))?;
+        let made = match kind {
+            Kind::Allocated(budget) => Segment::create("viaduct-job", len, budget),
+            Kind::Sparse => Segment::create_sparse("viaduct-job", len),
+        };
+        let segment = made.map_err(failed("making it"))?;
         if group.len() > 1 {
             let listener = Listener::bind(&path).map_err(failed("a socket for it"))?;
-            hand_out(&listener, &segment, group.len() - 1)?;
+            hand_out(&listener, &segment, group)?;
         }
         Ok(segment)
     }
@@ -91,23 +122,37 @@ fn name(common: &Common, rank: usize, group: &[usize]) -> Result<String, Error> 
     Ok(digest[..8].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn hand_out(listener: &Listener, segment: &Segment, mut missing: usize) -> Result<(), Error> {
+/// Hands the segment to the other ranks of a group, each of which says its number first: processes that tidy the folder up
+/// connect too, to see whether a socket is in use.
+fn hand_out(listener: &Listener, segment: &Segment, group: &[usize]) -> Result<(), Error> {
     let failed = |why: viaduct_os::error::OsError| fail("handing it out", why);
     let (end, epoll) = (Instant::now() + PATIENCE, Epoll::new().map_err(failed)?);
     epoll.add(listener, 0, Interest::Read).map_err(failed)?;
-    while missing > 0 {
+    let mut missing: Vec<usize> = group[1..].to_vec();
+    let mut silent: Vec<Channel> = Vec::new();
+    while !missing.is_empty() {
         while let Some(channel) = listener.accept().map_err(failed)? {
             // The folder keeps other users out; this keeps out a process that got the descriptor of the folder.
-            if channel.peer().map_err(failed)?.uid != process::effective_uid() {
-                continue;
-            }
-            let fd = segment.fd().expect("it keeps its descriptor");
-            // A neighbour that hung up at once has failed, and says so itself.
-            if channel.send(b"segment", &[fd]).is_ok() {
-                missing -= 1;
+            if channel.peer().map_err(failed)?.uid == process::effective_uid() {
+                epoll.add(&channel, 0, Interest::Read).map_err(failed)?;
+                silent.push(channel);
             }
         }
-        if missing > 0 {
+        let mut said = [0; 8];
+        silent.retain(|channel| match channel.recv(&mut said, &mut Vec::new(), 0) {
+            Ok(Recv::WouldBlock) => true,
+            Ok(Recv::Message(_)) => {
+                let rank = u64::from_le_bytes(said) as usize;
+                let fd = segment.fd().expect("it keeps its descriptor");
+                // A neighbour that hung up at once has failed, and says so itself.
+                if missing.contains(&rank) && channel.send(b"segment", &[fd]).is_ok() {
+                    missing.retain(|other| *other != rank);
+                }
+                false
+            }
+            Ok(Recv::Closed) | Err(_) => false,
+        });
+        if !missing.is_empty() {
             let left = end.checked_duration_since(Instant::now());
             let left = left.ok_or_else(|| fail("handing it out", "a rank of this host did not come"))?;
             epoll.wait(&mut Vec::new(), Some(left)).map_err(failed)?;
@@ -116,10 +161,11 @@ fn hand_out(listener: &Listener, segment: &Segment, mut missing: usize) -> Resul
     Ok(())
 }
 
-fn fetch(path: &Path, len: usize) -> Result<Segment, Error> {
+fn fetch(path: &Path, rank: usize, len: usize, kind: &Kind<'_>) -> Result<Segment, Error> {
     let end = Instant::now() + PATIENCE;
     let channel = ask(path, end)?;
     let failed = |why: viaduct_os::error::OsError| fail("fetching it", why);
+    channel.send(&(rank as u64).to_le_bytes(), &[]).map_err(failed)?;
     let epoll = Epoll::new().map_err(failed)?;
     epoll.add(&channel, 0, Interest::Read).map_err(failed)?;
     let fd: OwnedFd = loop {
@@ -135,7 +181,11 @@ fn fetch(path: &Path, len: usize) -> Result<Segment, Error> {
         }
     };
     let most = len.max(1).next_multiple_of(viaduct_os::segment::page_size());
-    let segment = Segment::open(fd, Access::ReadWrite, most).map_err(failed)?;
+    let opened = match kind {
+        Kind::Allocated(_) => Segment::open(fd, Access::ReadWrite, most),
+        Kind::Sparse => Segment::open_sparse(fd, Access::ReadWrite, most),
+    };
+    let segment = opened.map_err(failed)?;
     if segment.len() < len { Err(fail("fetching it", "its length is another")) } else { Ok(segment) }
 }
 

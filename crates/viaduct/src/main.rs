@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Ps(args) => cmd::jobs::ps(&args),
         Verb::Kill(args) => cmd::jobs::kill(&args),
         Verb::Sort(args) => cmd::sort::run(&args),
+        Verb::Dsm(args) => cmd::dsm::run(&args),
         Verb::Bench(args) => cmd::bench::run(&args),
         Verb::Report(args) => cmd::report::run(&args),
         Verb::Stat(args) => cmd::stat::run(&args),

@@ -5,6 +5,7 @@ mod bench;
 mod bench_cases;
 mod bench_ofi;
 mod common;
+mod dsm;
 mod far;
 mod launch;
 mod launch_hosts;

@@ -29,6 +29,10 @@ pub struct End {
 /// Two NICs on shared memory with a VI each, connected.
 ///
 /// # Errors
+/// Shared memory between nodes.
+#[doc = include_str!("../../../docs/book/src/shared-memory.md")]
+pub mod shared_memory {}
+
 /// Launching on a cluster.
 #[doc = include_str!("../../../docs/book/src/launching.md")]
 pub mod launching {}

@@ -1,5 +1,6 @@
 //! Arguments of every verb, as typed.
 
+pub(crate) mod dsm;
 pub(crate) mod launch;
 pub(crate) mod run;
 pub(crate) mod sort;
@@ -42,6 +43,9 @@ pub(crate) enum Verb {
     /// Sort files from disk to disk; generate and check records of the sort benchmark
     #[command(after_help = sort::SORT_HELP)]
     Sort(Box<sort::SortArgs>),
+    /// Run a program on shared memory between nodes
+    #[command(after_help = dsm::DSM_HELP)]
+    Dsm(dsm::DsmArgs),
     /// Measure a case, alone or against references
     #[command(after_help = BENCH_HELP)]
     Bench(Box<BenchArgs>),

@@ -6,6 +6,7 @@ pub(crate) mod bench;
 pub(crate) mod bench_launch;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod dsm;
 pub(crate) mod far;
 pub(crate) mod info;
 pub(crate) mod jobs;

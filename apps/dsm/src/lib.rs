@@ -1,0 +1,137 @@
+//! Programs of the Cashmere paper (section 3.2) on shared memory: each runs in every worker, and can check itself.
+
+#![forbid(unsafe_code)]
+
+mod gauss;
+mod lu;
+mod sor;
+
+use std::fmt;
+use std::str::FromStr;
+
+use viaduct_cashmere::Dsm;
+use viaduct_cashmere::node::start::Error;
+
+/// A program of the suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum App {
+    /// Red-black successive over-relaxation: bands of rows, neighbours exchange their edges.
+    Sor,
+    /// Gaussian elimination: rows dealt out in turn, one row goes to all in each step.
+    Gauss,
+    /// Factorisation into triangular matrices by tiles.
+    Lu,
+}
+
+impl App {
+    /// All programs.
+    pub const ALL: [App; 3] = [App::Sor, App::Gauss, App::Lu];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            App::Sor => "sor",
+            App::Gauss => "gauss",
+            App::Lu => "lu",
+        }
+    }
+
+    /// The size of its problem if none is given: rows and columns.
+    pub fn usual_size(self) -> usize {
+        match self {
+            App::Sor => 1024,
+            App::Gauss | App::Lu => 512,
+        }
+    }
+
+    /// Bytes of shared memory that a problem of this size takes, at most.
+    pub fn memory(self, size: usize) -> usize {
+        size * size * size_of::<f64>() + (1 << 20)
+    }
+
+    /// Runs the program in this worker, to the end.
+    ///
+    /// # Errors
+    /// A node that is gone, or a size that is refused.
+    pub fn run(self, dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
+        match self {
+            App::Sor => sor::run(dsm, problem),
+            App::Gauss => gauss::run(dsm, problem),
+            App::Lu => lu::run(dsm, problem),
+        }
+    }
+}
+
+impl fmt::Display for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for App {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<App, String> {
+        let found = App::ALL.into_iter().find(|app| app.name() == word);
+        found.ok_or_else(|| format!("no program `{word}`; there are sor, gauss and lu"))
+    }
+}
+
+/// What is to be computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    /// Rows and columns.
+    pub size: usize,
+    /// Rounds, where the program has them.
+    pub rounds: usize,
+    /// Compare with the sequential program, bit by bit.
+    pub check: bool,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// The sum of all results: the same for every number of workers.
+    pub sum: f64,
+    /// Whether the results equal those of the sequential program; None if that was not asked, or by another worker.
+    pub equal: Option<bool>,
+}
+
+/// The rows of a worker among `rows`, in one band.
+fn band(rows: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
+    rows * rank / size..rows * (rank + 1) / size
+}
+
+/// Whether two results are the same, bit by bit.
+fn same(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+/// A number for each place of a matrix, the same everywhere: between 0 and 1.
+fn noise(row: usize, column: usize) -> f64 {
+    let mixed = (row as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        ^ (column as u64).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (mixed >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_cover_all_rows_once() {
+        for size in 1..9 {
+            let rows: Vec<usize> = (0..size).flat_map(|rank| band(37, rank, size)).collect();
+            assert_eq!(rows, (0..37).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn words_name_programs() {
+        for app in App::ALL {
+            assert_eq!(app.name().parse(), Ok(app));
+        }
+        assert!("water".parse::<App>().unwrap_err().contains("sor"));
+    }
+}

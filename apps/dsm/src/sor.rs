@@ -1,0 +1,123 @@
+//! Red-black successive over-relaxation: each point moves towards the mean of its four neighbours.
+//!
+//! Red and black points lie in arrays of their own, so that a half step reads one and writes the other. Workers have bands
+//! of rows; a row of another worker is read at each edge of a band.
+
+use viaduct_cashmere::node::start::Error;
+use viaduct_cashmere::{Array, Dsm, Epoch};
+
+use crate::{Outcome, Problem, band, noise, same};
+
+const OMEGA: f64 = 1.2;
+
+/// New values of one colour in a row, from the other colour above, below and beside.
+fn relax(row: &mut [f64], up: &[f64], own: &[f64], down: &[f64], shifted: bool) {
+    let last = row.len() - 1;
+    for (j, point) in row.iter_mut().enumerate() {
+        let (left, right) = if shifted {
+            (Some(j), j.checked_add(1).filter(|&j| j <= last))
+        } else {
+            (j.checked_sub(1), Some(j))
+        };
+        let beside = |at: Option<usize>| at.map_or(1.0, |at| own[at]);
+        let mean = (up[j] + down[j] + beside(left) + beside(right)) / 4.0;
+        *point += OMEGA * (mean - *point);
+    }
+}
+
+/// Whether the points of this colour (0 red, 1 black) in this row stand one place to the right.
+fn is_shifted(row: usize, colour: usize) -> bool {
+    row % 2 != colour
+}
+
+pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
+    let Problem { size, rounds, check } = problem;
+    let half = size / 2;
+    if half < 2 {
+        return Err(Error::Settings(format!(
+            "a grid of {size} by {size} is too small; 4 or more are wanted"
+        )));
+    }
+    let grid: [Array<f64>; 2] = [dsm.array(size * half)?, dsm.array(size * half)?];
+    let mut epoch = dsm.epoch();
+    let rows = band(size, epoch.rank(), epoch.size());
+    for (colour, &array) in grid.iter().enumerate() {
+        for row in rows.clone() {
+            let mut points = epoch.write(array, row * half..(row + 1) * half);
+            points.iter_mut().enumerate().for_each(|(j, point)| *point = noise(row, 2 * j + colour));
+        }
+    }
+    epoch = epoch.barrier(0)?;
+    for _ in 0..rounds {
+        for colour in 0..2 {
+            for row in rows.clone().filter(|&row| row > 0 && row + 1 < size) {
+                step(&epoch, grid, half, row, colour);
+            }
+            epoch = epoch.barrier(0)?;
+        }
+    }
+    let all = |epoch: &Epoch<'_>, array| epoch.read(array, 0..size * half).to_vec();
+    let outcome = if epoch.rank() == 0 {
+        let (red, black) = (all(&epoch, grid[0]), all(&epoch, grid[1]));
+        let sum = red.iter().chain(&black).sum();
+        let equal = check.then(|| {
+            let [wanted_red, wanted_black] = sequential(size, rounds);
+            same(&red, &wanted_red) && same(&black, &wanted_black)
+        });
+        Outcome { sum, equal }
+    } else {
+        Outcome { sum: 0.0, equal: None }
+    };
+    epoch.barrier(0)?;
+    Ok(outcome)
+}
+
+fn step(epoch: &Epoch<'_>, grid: [Array<f64>; 2], half: usize, row: usize, colour: usize) {
+    let line = |row: usize| row * half..(row + 1) * half;
+    let other = grid[1 - colour];
+    let (up, own, down) =
+        (epoch.read(other, line(row - 1)), epoch.read(other, line(row)), epoch.read(other, line(row + 1)));
+    relax(&mut epoch.write(grid[colour], line(row)), &up, &own, &down, is_shifted(row, colour));
+}
+
+fn sequential(size: usize, rounds: usize) -> [Vec<f64>; 2] {
+    let half = size / 2;
+    let fill =
+        |colour: usize| (0..size * half).map(move |at| noise(at / half, 2 * (at % half) + colour)).collect();
+    let mut grid: [Vec<f64>; 2] = [fill(0), fill(1)];
+    for _ in 0..rounds {
+        for colour in 0..2 {
+            let (red, black) = grid.split_at_mut(1);
+            let (ours, other) = if colour == 0 { (&mut red[0], &black[0]) } else { (&mut black[0], &red[0]) };
+            for row in 1..size - 1 {
+                let line = |row: usize| &other[row * half..(row + 1) * half];
+                let points = &mut ours[row * half..(row + 1) * half];
+                relax(points, line(row - 1), line(row), line(row + 1), is_shifted(row, colour));
+            }
+        }
+    }
+    grid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_grid_with_its_edge_stays_as_it_is() {
+        let (mut row, ones) = (vec![1.0; 8], vec![1.0; 8]);
+        for shifted in [false, true] {
+            relax(&mut row, &ones, &ones, &ones, shifted);
+        }
+        assert_eq!(row, ones);
+    }
+
+    #[test]
+    fn relaxation_converges_to_the_edge() {
+        let spread = |rounds: usize| {
+            let grid = sequential(16, rounds);
+            grid.iter().flatten().fold(0.0_f64, |most, point| most.max((point - 1.0).abs()))
+        };
+        assert!(spread(0) > 0.5 && spread(0) >= spread(200));
+    }
+}

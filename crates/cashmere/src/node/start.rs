@@ -1,0 +1,245 @@
+//! From a job and an opened NIC to a node: shared segments, connections, then a server or a worker.
+
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use viaduct_job::Job;
+use viaduct_os::fault::EngineKind;
+use viaduct_os::random;
+use viaduct_via::{NetAddress, Nic};
+
+use super::layout::Meta;
+use super::net::Net;
+use super::process::{Memory, Process, Shape};
+use super::server::Server;
+use super::wire::Bounds;
+use crate::dsm::Dsm;
+use crate::ids::{NodeId, NodeSet, WorkerId};
+use crate::statistics::Statistics;
+use crate::variant::{Variant, Way};
+use crate::world::NodeDown;
+
+/// How a run is laid out. The same in every process.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Nodes.
+    pub nodes: usize,
+    /// Workers of each node.
+    pub workers: usize,
+    /// The protocol variant.
+    pub variant: Variant,
+    /// The access engine; None lets the library choose.
+    pub engine: Option<EngineKind>,
+    /// Bytes of shared memory that the program can use.
+    pub memory: usize,
+    /// Bytes of a page: a power of two, at least the machine's.
+    pub page: usize,
+}
+
+/// Where the shared window lies in every worker.
+pub(crate) const WINDOW: usize = 0x2A00_0000_0000;
+
+/// Why a node could not be started, or could not go on.
+#[derive(Debug)]
+pub enum Error {
+    /// The settings do not fit together.
+    Settings(String),
+    /// A step of the start failed.
+    Start(&'static str, String),
+    /// A node is gone.
+    Down(NodeDown),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Settings(why) => f.write_str(why),
+            Error::Start(step, why) => write!(f, "{step}: {why}"),
+            Error::Down(down) => write!(f, "{down}; the program cannot go on"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<NodeDown> for Error {
+    fn from(down: NodeDown) -> Error {
+        Error::Down(down)
+    }
+}
+
+fn failed<E: fmt::Display>(step: &'static str) -> impl Fn(E) -> Error {
+    move |why| Error::Start(step, why.to_string())
+}
+
+impl Settings {
+    /// Ranks of the job: a server and the workers of each node.
+    pub fn ranks(&self) -> usize {
+        self.nodes * (self.workers + 1)
+    }
+
+    /// Whether a run can be laid out so.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shape().map(drop)
+    }
+
+    fn shape(&self) -> Result<Shape, Error> {
+        let refuse = |why: String| Err(Error::Settings(why));
+        let (nodes, workers) = (self.nodes, self.workers);
+        if !(1..=usize::from(NodeSet::CAPACITY)).contains(&nodes) || !(1..=64).contains(&workers) {
+            return refuse(format!("{nodes} nodes of {workers} workers: there can be 1 to 64 of each"));
+        }
+        let machine = viaduct_os::segment::page_size();
+        if !self.page.is_power_of_two() || self.page < machine || self.page > 1 << 15 {
+            return refuse(format!(
+                "pages of {} bytes: a power of two from {machine} to 32768 is wanted",
+                self.page
+            ));
+        }
+        if self.variant.metadata() == Way::Direct || self.variant.data() == Way::Direct {
+            let there = "none and none-mg";
+            return refuse(format!(
+                "variant `{}` runs in the simulator only; between processes there are {there}",
+                self.variant
+            ));
+        }
+        let pages = self.memory.div_ceil(self.page).max(1);
+        let pages = u32::try_from(pages)
+            .map_err(|_| Error::Settings(format!("{} bytes are too much", self.memory)))?;
+        Ok(Shape {
+            nodes: nodes as u8,
+            workers: workers as u32,
+            pages,
+            page: self.page,
+            variant: self.variant,
+        })
+    }
+}
+
+/// What a process of the job is.
+pub enum Role {
+    /// It has served its node to the end of the program.
+    Server,
+    /// It runs the program.
+    Worker(Box<Dsm>),
+}
+
+/// Makes this process part of a node. A server returns when the program has ended.
+///
+/// Rank `n * (workers + 1)` is the server of node `n`, the ranks behind it are its workers. `folder` is the user's run-time
+/// folder.
+///
+/// # Errors
+/// Settings that do not fit, a rank that does not come, memory that is short; at a server also a node that is gone.
+pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Result<Role, Error> {
+    let shape = settings.shape()?;
+    if job.size() != settings.ranks() {
+        let (nodes, workers, size) = (settings.nodes, settings.workers, job.size());
+        let wanted =
+            format!("{nodes} nodes of {workers} workers and a server are {} ranks", settings.ranks());
+        return Err(Error::Settings(format!("{wanted}, not {size}")));
+    }
+    let group = settings.workers + 1;
+    let (node, place) = (job.rank() / group, job.rank() % group);
+    let me = NodeId(node as u8);
+    job.hosts().map_err(failed("meeting the other ranks"))?;
+    let memory = share(&mut job, folder, shape, (node * group..(node + 1) * group).collect())?;
+    let bounds = Bounds { nodes: shape.nodes, pages: shape.pages };
+    let mut net =
+        Net::new(nic, bounds, shape.page * 5 / 2).map_err(failed("preparing the network interface"))?;
+    connect(&mut job, &mut net, me, place == 0, settings)?;
+    net.prepare().map_err(failed("making send buffers"))?;
+    let worker = place.checked_sub(1).map(|worker| WorkerId(worker as u8));
+    let process = Process::new(shape, me, worker, memory, net);
+    job.barrier().map_err(failed("meeting the other ranks"))?;
+    match worker {
+        Some(_) => Ok(Role::Worker(Box::new(Dsm::new(job, process, settings.engine)?))),
+        None => {
+            let process = Server::new(process).run()?;
+            end(job, &process)?;
+            Ok(Role::Server)
+        }
+    }
+}
+
+/// The ranks exchange what they counted, and part. Gives the sum of all nodes.
+pub(crate) fn end(mut job: Job, process: &Process) -> Result<Statistics, Error> {
+    // Every process of a node sees the node's counts: the servers tell them.
+    let ours = if process.worker.is_none() { process.memory.meta.counts() } else { Vec::new() };
+    let all = job.exchange(&Statistics::new(ours).to_bytes()).map_err(failed("exchanging statistics"))?;
+    let mut sum = Statistics::default();
+    all.iter().for_each(|counts| sum.add_bytes(counts));
+    job.finish().map_err(failed("leaving the job"))?;
+    Ok(sum)
+}
+
+fn share(job: &mut Job, folder: &Path, shape: Shape, group: Vec<usize>) -> Result<Memory, Error> {
+    let (pages, workers) = (shape.pages as usize, shape.workers as usize);
+    let bytes = pages * shape.page;
+    let mut segment =
+        |len| job.share_sparse(&group, len, folder).map_err(failed("sharing memory with the node"));
+    let meta = Meta::new(segment(Meta::bytes(pages, workers))?, pages, workers);
+    Ok(Memory { meta, frames: segment(bytes)?, twins: segment(bytes)? })
+}
+
+/// Connects with the server of every node; a server also accepts every process of the job.
+fn connect(job: &mut Job, net: &mut Net, me: NodeId, serves: bool, settings: &Settings) -> Result<(), Error> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let listening = if serves {
+        let name = format!("dsm.{:016x}.{}", random::u64(), me.0);
+        let address = NetAddress::new(b"", name.as_bytes()).map_err(failed("an address"))?;
+        let listener = net.listen(&address).map_err(failed("listening for the other nodes"))?;
+        Some((listener, address))
+    } else {
+        None
+    };
+    let ours = listening.as_ref().map_or(String::new(), |(_, address)| address.to_string());
+    let all = job.exchange(ours.as_bytes()).map_err(failed("telling the other ranks the address"))?;
+    let mut pending = Vec::new();
+    for node in (0..settings.nodes).filter(|&node| !(serves && node == usize::from(me.0))) {
+        let text = String::from_utf8_lossy(&all[node * (settings.workers + 1)]);
+        let address: NetAddress =
+            text.parse().map_err(|_| failed("the address of a server")(format!("`{text}`")))?;
+        let vi = net.connect(me, NodeId(node as u8), &address).map_err(failed("connecting with a node"))?;
+        pending.push(vi);
+    }
+    let mut missing = if serves { settings.ranks() - 1 } else { 0 };
+    let end = Instant::now() + PATIENCE;
+    while missing > 0 || !pending.is_empty() {
+        let mut moved = false;
+        if let Some((listener, _)) = &listening {
+            while net.accept(*listener).map_err(failed("accepting a process"))? {
+                missing = missing.saturating_sub(1);
+                moved = true;
+            }
+        }
+        let mut index = 0;
+        while index < pending.len() {
+            if net.connected(pending[index]).map_err(failed("connecting with a node"))? {
+                pending.swap_remove(index);
+                moved = true;
+            } else {
+                index += 1;
+            }
+        }
+        if !moved {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        if Instant::now() > end {
+            let why =
+                format!("{} connections are missing after {} s", missing + pending.len(), PATIENCE.as_secs());
+            return Err(Error::Start("connecting the nodes", why));
+        }
+    }
+    Ok(())
+}
+
+/// Ends the process: memory that it is about to touch cannot be had.
+pub(crate) fn give_up(why: &str) -> ! {
+    eprintln!("viaduct dsm: {why}");
+    std::process::abort()
+}

@@ -1,0 +1,210 @@
+//! What processes of different nodes say to each other: a head of fixed length, then a page, a diff or a list of pages.
+
+use crate::ids::{NodeId, NodeSet, PageId, WorkerId};
+use crate::protocol::fault::Fetched;
+use crate::protocol::page::{Access, View};
+use crate::world::{Reply, Request};
+
+/// Bytes of a head.
+pub(crate) const HEAD: usize = 40;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    Request(Request),
+    /// To the server of one's own node: a page has changed, look at what is parked.
+    Retry,
+    /// A worker needs nothing more.
+    Bye,
+    Reply(Reply),
+}
+
+/// The head of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) ticket: u64,
+    pub(crate) from: NodeId,
+    pub(crate) worker: Option<WorkerId>,
+    pub(crate) says: Says,
+    /// Bytes that follow.
+    pub(crate) len: u32,
+}
+
+const NO_WORKER: u8 = u8::MAX;
+
+/// The fields of a head: kind, small values, page or name, node, set.
+#[derive(Default)]
+struct Fields {
+    kind: u8,
+    flags: u8,
+    number: u32,
+    node: u8,
+    set: u64,
+}
+
+impl Fields {
+    fn of(says: Says) -> Fields {
+        let plain = |kind, number| Fields { kind, number, ..Fields::default() };
+        match says {
+            Says::Request(request) => match request {
+                Request::Claim(page) => plain(1, page.0),
+                Request::Fetch(page, access) => {
+                    Fields { flags: u8::from(access == Access::Write), ..plain(2, page.0) }
+                }
+                Request::Break(page) => plain(3, page.0),
+                Request::Diff(page) => plain(4, page.0),
+                Request::Leave(page) => plain(5, page.0),
+                Request::Notices => plain(6, 0),
+                Request::Lock(name) => plain(7, name),
+                Request::Forward(name, node) => Fields { node: node.0, ..plain(8, name) },
+                Request::Grant(name) => plain(9, name),
+                Request::Arrive(name) => plain(10, name),
+                Request::Flag(name) => plain(11, name),
+            },
+            Says::Retry => plain(12, 0),
+            Says::Bye => plain(13, 0),
+            Says::Reply(reply) => match reply {
+                Reply::Home(node) => Fields { node: node.0, ..plain(32, 0) },
+                Reply::Page(Fetched { exclusive, migrated, sharers, home_writes }) => {
+                    let flags = u8::from(exclusive) | u8::from(migrated) << 1 | u8::from(home_writes) << 2;
+                    Fields { flags, set: sharers.to_bits(), ..plain(33, 0) }
+                }
+                Reply::Moved(node) => Fields { node: node.0, ..plain(34, 0) },
+                Reply::Frame => plain(35, 0),
+                Reply::NotHeld => plain(36, 0),
+                Reply::Done(View { sharers, home_writes }) => {
+                    Fields { flags: u8::from(home_writes), set: sharers.to_bits(), ..plain(37, 0) }
+                }
+            },
+        }
+    }
+
+    fn says(&self) -> Option<Says> {
+        let (page, name, node) = (PageId(self.number), self.number, NodeId(self.node));
+        let flag = |bit: u8| self.flags & 1 << bit != 0;
+        let sharers = NodeSet::from_bits(self.set);
+        let request = match self.kind {
+            1 => Request::Claim(page),
+            2 => Request::Fetch(page, if flag(0) { Access::Write } else { Access::Read }),
+            3 => Request::Break(page),
+            4 => Request::Diff(page),
+            5 => Request::Leave(page),
+            6 => Request::Notices,
+            7 => Request::Lock(name),
+            8 => Request::Forward(name, node),
+            9 => Request::Grant(name),
+            10 => Request::Arrive(name),
+            11 => Request::Flag(name),
+            12 => return Some(Says::Retry),
+            13 => return Some(Says::Bye),
+            32 => return Some(Says::Reply(Reply::Home(node))),
+            33 => {
+                let (exclusive, migrated, home_writes) = (flag(0), flag(1), flag(2));
+                return Some(Says::Reply(Reply::Page(Fetched { exclusive, migrated, sharers, home_writes })));
+            }
+            34 => return Some(Says::Reply(Reply::Moved(node))),
+            35 => return Some(Says::Reply(Reply::Frame)),
+            36 => return Some(Says::Reply(Reply::NotHeld)),
+            37 => return Some(Says::Reply(Reply::Done(View { sharers, home_writes: flag(0) }))),
+            _ => return None,
+        };
+        Some(Says::Request(request))
+    }
+}
+
+/// What a head may name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) nodes: u8,
+    pub(crate) pages: u32,
+}
+
+impl Head {
+    pub(crate) fn to_bytes(self) -> [u8; HEAD] {
+        let fields = Fields::of(self.says);
+        let mut bytes = [0; HEAD];
+        bytes[0..8].copy_from_slice(&self.ticket.to_le_bytes());
+        bytes[8..16].copy_from_slice(&fields.set.to_le_bytes());
+        bytes[16..20].copy_from_slice(&fields.number.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.len.to_le_bytes());
+        let worker = self.worker.map_or(NO_WORKER, |worker| worker.0);
+        bytes[24..29].copy_from_slice(&[fields.kind, fields.flags, fields.node, self.from.0, worker]);
+        bytes
+    }
+
+    /// None: the bytes are no head, or name nodes or pages that do not exist.
+    pub(crate) fn parse(bytes: &[u8; HEAD], bounds: Bounds) -> Option<Head> {
+        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let (number, node, from) = (word(16), bytes[26], NodeId(bytes[27]));
+        let fields = Fields { kind: bytes[24], flags: bytes[25], number, node, set: long(8) };
+        let outside = u64::MAX.checked_shl(u32::from(bounds.nodes)).unwrap_or(0);
+        let names_page = (1..=5).contains(&fields.kind);
+        if node >= bounds.nodes || from.0 >= bounds.nodes || fields.set & outside != 0 {
+            return None;
+        }
+        if names_page && number >= bounds.pages {
+            return None;
+        }
+        let worker = (bytes[28] != NO_WORKER).then_some(WorkerId(bytes[28]));
+        Some(Head { ticket: long(0), from, worker, says: fields.says()?, len: word(20) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { nodes: 4, pages: 100 };
+
+    fn head(says: Says) -> Head {
+        Head { ticket: 7 << 40, from: NodeId(3), worker: Some(WorkerId(2)), says, len: 4096 }
+    }
+
+    #[test]
+    fn every_message_comes_back_as_it_was() {
+        let sharers = NodeSet::of(NodeId(0)).with(NodeId(3));
+        let page = PageId(99);
+        let requests = [
+            Request::Claim(page),
+            Request::Fetch(page, Access::Read),
+            Request::Fetch(page, Access::Write),
+            Request::Break(page),
+            Request::Diff(page),
+            Request::Leave(page),
+            Request::Notices,
+            Request::Lock(1 << 30),
+            Request::Forward(5, NodeId(2)),
+            Request::Grant(5),
+            Request::Arrive(5),
+            Request::Flag(5),
+        ];
+        let fetched = |bits: u8| {
+            let (exclusive, migrated, home_writes) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
+            Reply::Page(Fetched { exclusive, migrated, sharers, home_writes })
+        };
+        let replies = [
+            Reply::Home(NodeId(1)),
+            Reply::Moved(NodeId(2)),
+            Reply::Frame,
+            Reply::NotHeld,
+            Reply::Done(View { sharers, home_writes: true }),
+        ];
+        let all = requests.into_iter().map(Says::Request);
+        let all = all.chain(replies.into_iter().chain((0..8).map(fetched)).map(Says::Reply));
+        for says in all.chain([Says::Retry, Says::Bye]) {
+            let head = head(says);
+            assert_eq!(Head::parse(&head.to_bytes(), BOUNDS), Some(head));
+        }
+    }
+
+    #[test]
+    fn heads_that_name_what_is_not_there_are_refused() {
+        let bad = |says| assert_eq!(Head::parse(&head(says).to_bytes(), BOUNDS), None, "{says:?}");
+        bad(Says::Request(Request::Diff(PageId(100))));
+        bad(Says::Reply(Reply::Moved(NodeId(4))));
+        bad(Says::Reply(Reply::Done(View { sharers: NodeSet::of(NodeId(4)), home_writes: false })));
+        assert_eq!(Head::parse(&[255; HEAD], BOUNDS), None);
+        assert_eq!(Head::parse(&[0; HEAD], BOUNDS), None);
+    }
+}

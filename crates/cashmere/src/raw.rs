@@ -1,0 +1,307 @@
+//! The one place of this crate that touches shared memory: entries of a node, frames, twins, and what a program sees.
+//!
+//! The processes of a node are one program and fail together: what one of them writes into these segments is trusted as its
+//! own memory would be. What comes from other nodes goes through messages, and is checked there.
+
+#![allow(unsafe_code, reason = "memory that several processes map")]
+
+use std::cell::UnsafeCell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use viaduct_os::segment::Segment;
+use viaduct_os::{copy, futex};
+
+/// How long a sleeper goes without looking whether its node still lives.
+const NAP: Duration = Duration::from_millis(50);
+/// Looks before a process sleeps.
+const LOOKS: u32 = 200;
+
+/// A value that processes of a node change under a lock, and can wait for.
+#[repr(C)]
+pub(crate) struct Guarded<T> {
+    /// 0 free, 1 taken, 2 taken with sleepers.
+    lock: AtomicU32,
+    /// Changes of the value; 0: it was never stored.
+    version: AtomicU32,
+    waiters: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is read and written under the lock only.
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T: Copy + Default + PartialEq> Guarded<T> {
+    /// Takes the lock and gives the value. `alive` is asked now and then while another process has the lock.
+    pub(crate) fn lock(&self, alive: &dyn Fn() -> bool) -> T {
+        if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.contend(alive);
+        }
+        if self.version.load(Ordering::Relaxed) == 0 {
+            return T::default();
+        }
+        // SAFETY: under the lock, and some process has stored a value.
+        unsafe { *self.value.get() }
+    }
+
+    fn contend(&self, alive: &dyn Fn() -> bool) {
+        for _ in 0..LOOKS {
+            std::hint::spin_loop();
+            if self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+        while self.lock.swap(2, Ordering::Acquire) != 0 {
+            futex::wait(&self.lock, 2, Some(NAP));
+            // The owner died in the middle: there is nothing to go on with.
+            if !alive() {
+                return;
+            }
+        }
+    }
+
+    /// Stores the value and gives the lock back; wakes those that wait for a change. Gives the version.
+    pub(crate) fn unlock(&self, value: T) -> u64 {
+        let before = self.version.load(Ordering::Relaxed);
+        // SAFETY: under the lock; the old value is only looked at if there is one.
+        let changed = before == 0 || unsafe { *self.value.get() != value };
+        let version = if changed { before.wrapping_add(1).max(1) } else { before };
+        if changed {
+            // SAFETY: under the lock.
+            unsafe { *self.value.get() = value };
+            self.version.store(version, Ordering::Release);
+        }
+        if self.lock.swap(0, Ordering::Release) == 2 {
+            futex::wake(&self.lock, 1);
+        }
+        fence(Ordering::SeqCst);
+        if changed && self.waiters.load(Ordering::Relaxed) != 0 {
+            futex::wake(&self.version, u32::MAX);
+        }
+        u64::from(version)
+    }
+
+    /// Waits for another version than `seen`, or a nap's time; whether there is one.
+    pub(crate) fn wait(&self, seen: u64) -> bool {
+        wait(&self.version, &self.waiters, seen as u32)
+    }
+}
+
+/// Waits until `word` is no longer `seen`, or a nap's time; whether it has changed.
+pub(crate) fn wait(word: &AtomicU32, waiters: &AtomicU32, seen: u32) -> bool {
+    for _ in 0..LOOKS {
+        if word.load(Ordering::Acquire) != seen {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    waiters.fetch_add(1, Ordering::SeqCst);
+    if word.load(Ordering::SeqCst) == seen {
+        futex::wait(word, seen, Some(NAP));
+    }
+    waiters.fetch_sub(1, Ordering::SeqCst);
+    word.load(Ordering::Acquire) != seen
+}
+
+/// A part of a segment that holds `count` values, all zero at first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) at: usize,
+    pub(crate) count: usize,
+}
+
+/// The values of a part. `T` must be valid as zeroes and changed through shared references only.
+pub(crate) fn part<T: Shareable>(segment: &Segment, part: Part) -> &[T] {
+    let end = part.at + part.count * size_of::<T>();
+    assert!(end <= segment.len() && part.at.is_multiple_of(align_of::<T>()), "a part inside its segment");
+    // SAFETY: inside the mapping, aligned, zeroed at first, and `Shareable` types allow other processes to write.
+    unsafe { std::slice::from_raw_parts(segment.as_ptr().add(part.at).cast(), part.count) }
+}
+
+/// # Safety
+/// All zeroes is a valid value, and the type is changed through atomics or under its own lock only.
+pub(crate) unsafe trait Shareable {}
+// SAFETY: atomics.
+unsafe impl Shareable for AtomicU32 {}
+// SAFETY: atomics.
+unsafe impl Shareable for AtomicU64 {}
+// SAFETY: the value is not looked at before it was stored once, and only under the lock.
+unsafe impl<T: Copy> Shareable for Guarded<T> {}
+
+/// The first byte of a range of a segment.
+fn start(segment: &Segment, range: &Range<usize>) -> *mut u8 {
+    assert!(range.start <= range.end && range.end <= segment.len(), "a range inside its segment");
+    // SAFETY: inside the mapping.
+    unsafe { segment.as_ptr().add(range.start) }
+}
+
+/// Copies a range of one segment to the same place of another.
+pub(crate) fn copy_between(from: &Segment, to: &Segment, range: Range<usize>) {
+    let (source, target) = (start(from, &range), start(to, &range));
+    // SAFETY: two mappings of different memory, both as long as the range says.
+    unsafe { copy::copy(target, source, range.len()) };
+}
+
+/// Copies a range out.
+pub(crate) fn copy_out(from: &Segment, range: Range<usize>, into: &mut [u8]) {
+    let source = start(from, &range);
+    // SAFETY: as long as the range says; `into` is private memory.
+    unsafe { copy::copy(into.as_mut_ptr(), source, range.len().min(into.len())) };
+}
+
+/// Copies bytes in.
+pub(crate) fn copy_in(to: &Segment, range: Range<usize>, bytes: &[u8]) {
+    let target = start(to, &range);
+    // SAFETY: as in `copy_out`, the other way.
+    unsafe { copy::copy(target, bytes.as_ptr(), range.len().min(bytes.len())) };
+}
+
+/// Finds the bytes of `range` at which frame and twin differ: `run` gets each run of them, by its place in the range.
+/// With `update` they reach the twin too.
+///
+/// Workers of the node may store to other bytes meanwhile: each byte is looked at once.
+pub(crate) fn differences(
+    frame: &Segment,
+    twin: &Segment,
+    range: Range<usize>,
+    update: bool,
+    run: &mut dyn FnMut(usize, &[u8]),
+) {
+    const WORD: usize = size_of::<u64>();
+    let (ours, old) = (start(frame, &range), start(twin, &range));
+    let mut bytes = [0; 64];
+    let mut open: Option<(usize, usize)> = None;
+    for at in (0..range.len()).step_by(WORD) {
+        // SAFETY: whole words of both ranges, which begin at pages.
+        let (now, before) = unsafe {
+            (ours.add(at).cast::<u64>().read_volatile(), old.add(at).cast::<u64>().read_volatile())
+        };
+        if now == before && open.is_none() {
+            continue;
+        }
+        let (new, was) = (now.to_ne_bytes(), before.to_ne_bytes());
+        for (offset, &byte) in new.iter().enumerate() {
+            if byte != was[offset] {
+                let (_, len) = open.get_or_insert((at + offset, 0));
+                bytes[*len] = byte;
+                *len += 1;
+                if update {
+                    // SAFETY: a byte of the twin, which is changed under the page's lock only.
+                    unsafe { old.add(at + offset).write_volatile(byte) };
+                }
+                if *len < bytes.len() {
+                    continue;
+                }
+            }
+            if let Some((place, len)) = open.take() {
+                run(place, &bytes[..len]);
+            }
+        }
+    }
+    if let Some((place, len)) = open {
+        run(place, &bytes[..len]);
+    }
+}
+
+/// Stores the bytes of `fresh` that differ from the twin into frame and twin: what other nodes changed.
+pub(crate) fn merge(frame: &Segment, twin: &Segment, range: Range<usize>, fresh: &[u8]) {
+    let (ours, old) = (start(frame, &range), start(twin, &range));
+    for (at, &byte) in fresh.iter().enumerate().take(range.len()) {
+        // SAFETY: bytes of both ranges; workers store to other bytes meanwhile, so nothing wider is written.
+        unsafe {
+            if old.add(at).read_volatile() != byte {
+                old.add(at).write_volatile(byte);
+                ours.add(at).write_volatile(byte);
+            }
+        }
+    }
+}
+
+/// Values of the program's window. The caller has seen to it that the place is inside, and borrowed from an epoch.
+///
+/// Other workers store to them only if the program has a data race, which is the program's promise not to have.
+pub(crate) fn shared<'a, T: Plain>(at: usize, len: usize) -> &'a [T] {
+    // SAFETY: inside the window, whose faults are served while a worker lives; any bytes are a value of a plain type, and
+    // the start is aligned: arrays begin at pages.
+    unsafe { std::slice::from_raw_parts(at as *const T, len) }
+}
+
+/// Values of the program's window, to be changed. The caller has seen to it that nothing else borrows them.
+pub(crate) fn shared_mut<'a, T: Plain>(at: usize, len: usize) -> &'a mut [T] {
+    // SAFETY: as in `shared`, and the epoch gives no other borrow of them.
+    unsafe { std::slice::from_raw_parts_mut(at as *mut T, len) }
+}
+
+/// Types that may lie in shared memory: any bytes are a value, and none of them is an address of this process.
+///
+/// # Safety
+/// Every pattern of bytes is valid, there is no padding, and nothing is done when a value goes.
+pub unsafe trait Plain: Copy + 'static {}
+
+macro_rules! plain {
+    ($($kind:ty),*) => { $(
+        // SAFETY: numbers.
+        unsafe impl Plain for $kind {}
+    )* };
+}
+plain!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
+
+/// Runs a future that never waits: a real world waits inside its calls.
+pub(crate) fn finish<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => unreachable!("a call of a real world does not return before it is done"),
+    }
+}
+
+/// The value of this process that page faults go to.
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+
+/// The one value that page faults go to, on the thread that made it.
+///
+/// The library touches no page of a window, so that a fault never comes while the value is in use.
+pub(crate) struct Current<T> {
+    value: *mut T,
+}
+
+impl<T> Current<T> {
+    pub(crate) fn set(value: T) -> Current<T> {
+        let value = Box::into_raw(Box::new(value));
+        CURRENT.store(value as u64, Ordering::Release);
+        Current { value }
+    }
+
+    /// Runs `act` with the value. Only the thread that made it has it: `Current` is neither `Send` nor `Sync`.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: made by `set` and not yet taken; one thread, and no fault comes while `act` runs, as said above.
+        act(unsafe { &mut *self.value })
+    }
+
+    /// Takes the value back: faults find none from here on.
+    pub(crate) fn take(mut self) -> Box<T> {
+        CURRENT.store(0, Ordering::Release);
+        let value = std::mem::replace(&mut self.value, std::ptr::null_mut());
+        // SAFETY: made by `set`, and this is its end.
+        unsafe { Box::from_raw(value) }
+    }
+}
+
+impl<T> Drop for Current<T> {
+    fn drop(&mut self) {
+        if !self.value.is_null() {
+            CURRENT.store(0, Ordering::Release);
+            // SAFETY: made by `set`, and this is its end.
+            drop(unsafe { Box::from_raw(self.value) });
+        }
+    }
+}
+
+/// Runs `act` with the value that was [set](Current::set), in a fault; None if there is none.
+pub(crate) fn with_current<T, R>(act: impl FnOnce(&mut T) -> R) -> Option<R> {
+    let value = CURRENT.load(Ordering::Acquire) as *mut T;
+    // SAFETY: only the worker's own type is ever set, and its thread is in a fault: it does not use the value.
+    (!value.is_null()).then(|| act(unsafe { &mut *value }))
+}

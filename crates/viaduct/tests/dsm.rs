@@ -1,0 +1,144 @@
+//! `viaduct dsm`: programs on shared memory between nodes, against the sequential program; nodes that are killed; bad words.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::effort;
+use viaduct_kit::leaks::descendants;
+use viaduct_kit::watchdog::Watchdog;
+
+use crate::launching::{Folder, Run, verb, verb_command, wait_for};
+
+fn dsm(folder: &Folder, words: &[&str]) -> Run {
+    verb(folder, &[&["dsm"], words, &["--allow-root"]].concat())
+}
+
+fn count(run: &Run, name: &str) -> u64 {
+    let line: serde_json::Value =
+        serde_json::from_str(run.out.trim()).unwrap_or_else(|_| panic!("{}{}", run.out, run.err));
+    line["counts"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"))
+}
+
+/// Runs a program on a layout and compares it with the sequential one.
+fn equals_the_sequential_program(app: &str, variant: &str, engine: &str, layout: [&str; 3]) {
+    let folder = Folder::new();
+    let [nodes, procs, levels] = layout;
+    let words =
+        ["--nodes", nodes, "--procs", procs, "--levels", levels, "--variant", variant, "--engine", engine];
+    let problem = [app, "--size", "64", "--rounds", "4", "--check"];
+    let run = dsm(&folder, &[&problem[..], &words[..]].concat());
+    let what = format!("{app} {words:?}: {}{}", run.out, run.err);
+    assert_eq!(run.status, 0, "{what}");
+    assert!(run.out.contains("equal to the sequential program, bit by bit"), "{what}");
+}
+
+#[test]
+fn programs_equal_the_sequential_ones_on_every_engine_variant_and_layout() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "programs on nodes");
+    let layouts = [["2", "1", "2"], ["2", "2", "2"], ["3", "2", "2"], ["2", "2", "1"]];
+    let mut turn = 0;
+    for app in ["sor", "gauss", "lu"] {
+        for variant in ["none", "none-mg"] {
+            for engine in ["mprotect", "uffd-sync"] {
+                for (number, layout) in layouts.into_iter().enumerate() {
+                    // All of them in a full run, else each program, variant and engine on one layout.
+                    if effort::full() || number == turn % layouts.len() {
+                        equals_the_sequential_program(app, variant, engine, layout);
+                    }
+                }
+                turn += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn migration_takes_the_diffs_of_lu_away() {
+    let folder = Folder::new();
+    let words =
+        ["lu", "--nodes", "2", "--procs", "1", "--size", "128", "--page", "8192", "--check", "--json"];
+    let (stay, move_on) = ["none", "none-mg"]
+        .map(|variant| dsm(&folder, &[&words[..], &["--variant", variant]].concat()))
+        .into();
+    assert!(
+        count(&stay, "migrations") == 0 && count(&move_on, "migrations") > 0,
+        "{}{}",
+        stay.out,
+        move_on.out
+    );
+    assert!(count(&move_on, "diffs") < count(&stay, "diffs"), "{}{}", stay.out, move_on.out);
+}
+
+/// Starts a long run and waits until all of its processes are there.
+fn long_run(folder: &Folder) -> Child {
+    let words = [
+        "dsm",
+        "sor",
+        "--nodes",
+        "2",
+        "--procs",
+        "1",
+        "--size",
+        "128",
+        "--rounds",
+        "100000000",
+        "--allow-root",
+    ];
+    let run = verb_command(folder, &words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let run = run.expect("the program starts");
+    wait_for("the processes of the nodes", || ranks(&run).len() == 4);
+    run
+}
+
+fn ranks(run: &Child) -> Vec<u32> {
+    let is_rank = |pid: &u32| {
+        std::fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.windows(9).any(|word| word == b"--as-rank"))
+    };
+    descendants(run.id()).into_iter().map(|process| process.pid).filter(is_rank).collect()
+}
+
+#[test]
+fn the_end_of_any_process_ends_the_run() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "killed nodes");
+    let folder = Folder::new();
+    for victim in 0..4 {
+        let run = long_run(&folder);
+        let ranks = ranks(&run);
+        // SIGKILL by the shell's kill: nothing of the process can answer.
+        let killed = std::process::Command::new("kill").args(["-KILL", &ranks[victim].to_string()]).status();
+        assert!(killed.is_ok_and(|status| status.success()));
+        let output = run.wait_with_output().expect("it ends");
+        assert_ne!(output.status.code(), Some(0));
+        for rank in ranks {
+            wait_for("the processes to go", || !std::path::Path::new(&format!("/proc/{rank}/exe")).exists());
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_laid_out_is_refused_with_its_reason() {
+    let folder = Folder::new();
+    let refused = [
+        (vec!["water"], "there are sor, gauss and lu"),
+        (vec!["sor", "--nodes", "0"], "1 to 64"),
+        (vec!["sor", "--nodes", "65"], "1 to 64"),
+        (vec!["sor", "--page", "5000"], "a power of two"),
+        (vec!["sor", "--variant", "dms"], "simulator only"),
+        (vec!["sor", "--variant", "ms"], "not there yet"),
+        (vec!["sor", "--engine", "uffd"], "mprotect and uffd-sync"),
+        (vec!["sor", "--levels", "3"], "3 is not in 1..=2"),
+        (vec!["lu", "--size", "30"], "a multiple of 16"),
+        (vec!["gauss", "--size", "4000"], "1 to 1000"),
+        (vec!["sor", "--size", "2"], "too small"),
+    ];
+    for (words, reason) in refused {
+        let run = dsm(&folder, &words);
+        assert_ne!(run.status, 0, "{words:?}");
+        assert!(run.err.contains(reason), "{words:?}: {}", run.err);
+    }
+}
