@@ -20,6 +20,7 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_os::fdpass::{Channel, Listener, Recv};
 use viaduct_os::process;
 use viaduct_os::segment::Segment;
+use viaduct_via::counters::LayerSlot;
 
 use crate::layout::SEGMENT;
 use crate::wire::{self, Answer, CLAIM, Verdict};
@@ -33,6 +34,10 @@ const MOST_CONNECTIONS: usize = 16_384;
 const SWEEP: Duration = Duration::from_secs(5);
 /// Claims of one process that are answered before others have their turn.
 const MOST_CLAIMS: usize = 16;
+
+/// Counters of claims, in the order of [`Verdict::ALL`].
+const COUNTED: [&str; Verdict::ALL.len()] =
+    ["granted", "malformed", "not-connected", "other-namespace", "to-itself", "exhausted"];
 
 const SO_NETNS_COOKIE: i32 = 71;
 const LISTENER: u64 = 0;
@@ -62,6 +67,8 @@ pub struct Claims {
     connections: Connections<Rings>,
     namespace: Option<u64>,
     swept: Instant,
+    /// What became of claims, by verdict; `viaduct stat` shows it.
+    counters: Option<LayerSlot>,
 }
 
 impl Claims {
@@ -82,6 +89,8 @@ impl Claims {
             connections: Connections::new(MOST_CONNECTIONS),
             namespace,
             swept: Instant::now(),
+            // Without memory for it, nothing is counted.
+            counters: LayerSlot::open("intercept", &COUNTED).ok(),
         })
     }
 
@@ -112,6 +121,9 @@ impl Claims {
                 Some(socket) => self.judge(socket),
                 None => (Answer::refusal(Verdict::Malformed), None),
             };
+            if let Some(counters) = &self.counters {
+                counters.add(answer.verdict as usize, 1);
+            }
             let guest = self.guests.get(&token)?;
             let sent = match rings.and_then(|place| self.connections.get(place)) {
                 Some(rings) => {

@@ -24,6 +24,8 @@ pub struct Config {
     pub wait: WaitConfig,
     /// Peers of other hosts are not waited for: `auto` listens at the network only where an address names a host.
     pub local_only: bool,
+    /// The job that this process belongs to, and its rank: shown with its counters.
+    pub member: Option<(String, usize)>,
 }
 
 impl Config {
@@ -33,7 +35,9 @@ impl Config {
     /// For the first value that is not understood.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Config, BadKnob> {
         let mut config = Config::default();
-        knob::read(KNOBS, &mut config, variable)?;
+        knob::read(KNOBS, &mut config, &variable)?;
+        let rank = variable("VIADUCT_RANK").and_then(|rank| rank.parse().ok());
+        config.member = variable("VIADUCT_JOB").zip(rank);
         Ok(config)
     }
 
@@ -45,6 +49,9 @@ impl Config {
     pub fn join(&mut self, job: &mut Job) -> Result<(), viaduct_job::Error> {
         self.ofi.token = Some(job.token()?);
         self.local_only = job.is_on_one_host()?;
+        if self.member.is_none() && job.size() > 1 {
+            self.member = Some((job.name().to_owned(), job.rank()));
+        }
         Ok(())
     }
 }

@@ -50,6 +50,9 @@ pub const NAMES: &[(&str, &str)] = &[
 
 /// Opens a provider by name.
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
+    if let Some((job, rank)) = &config.member {
+        viaduct_via::counters::join_job(job, *rank)?;
+    }
     match name {
         "auto" => auto::open(config),
         "shm" => shm::open(local(config)?),

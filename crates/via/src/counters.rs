@@ -1,16 +1,24 @@
-//! The counters page: what every NIC of a process has done, readable from outside at no cost to the process.
+//! The counters page: what every NIC and every layer of a process has done, readable from outside at no cost to the process.
 //!
-//! One sealed memfd per process holds a versioned header and a slot of counters per NIC. Its owner adds with plain
-//! stores (one writer per slot); readers such as `viaduct stat` find it through `/proc/PID/fd` and map it read only.
-//! Nothing has a name in the file system, so nothing stays behind.
+//! One sealed memfd per process holds a versioned header (process, job, rank) and slots of counters. A NIC has a
+//! [`CounterSlot`] with the counters of [`Counter`], to which its owner adds with plain stores (one writer per slot). Any
+//! other layer opens a [`LayerSlot`], whose counters it names itself. Readers such as `viaduct stat` find the page through
+//! `/proc/PID/fd` and map it read only ([`read`]). Nothing has a name in the file system, so nothing stays behind.
+//!
+//! ```text
+//!   header  magic, version, slots, words of a slot, process, rank + 1 or 0, job (3 words)
+//!   slot    state, layer (3 words), 60 counts                                          state 1: a NIC
+//!           state, layer (3 words), 15 counts, 15 names (3 words each)     state 2 and above: a layer with state - 2 counters
+//! ```
 
-use std::fs;
+pub mod read;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use viaduct_os::budget::Budget;
 use viaduct_os::fork;
-use viaduct_os::segment::{Access, Segment};
+use viaduct_os::segment::Segment;
 
 use crate::raw;
 
@@ -19,16 +27,28 @@ pub const SEGMENT_NAME: &str = "viaduct-counters";
 /// First word of the page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"viaductc");
 /// Version of the layout.
-pub const VERSION: u64 = 1;
-/// NICs of one process that have a slot; more go uncounted.
+pub const VERSION: u64 = 2;
+/// NICs and layers of one process that have a slot; more go uncounted.
 pub const SLOTS: usize = 64;
-/// Words of a slot: state, name (3 words), counters.
+/// Words of a slot: state, layer (3 words), counters.
 const SLOT_WORDS: usize = 64;
 const SLOT_HEADER: usize = 4;
 /// Counters of a slot.
 pub(crate) const COUNTS: usize = SLOT_WORDS - SLOT_HEADER;
-/// Words before the first slot: magic, version, slots, words per slot, process id.
+/// Words before the first slot.
 const HEADER_WORDS: usize = 64;
+/// Place of the rank in the header, of which one more is written; 0 is none.
+const RANK: usize = 5;
+/// Place of the job's name in the header.
+const JOB: usize = 6;
+/// Words of a name.
+const NAME_WORDS: usize = 3;
+/// State of the slot of a NIC.
+const OF_NIC: u64 = 1;
+/// State of the slot of a layer without counters; each counter adds one.
+const OF_LAYER: u64 = 2;
+/// Counters of a layer.
+pub const LAYER_COUNTS: usize = COUNTS / (1 + NAME_WORDS);
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -94,33 +114,9 @@ struct Page {
 impl CounterSlot {
     /// A slot for a NIC of this provider.
     pub fn open(provider: &str) -> Result<CounterSlot, viaduct_os::error::OsError> {
-        let page = process_page()?;
-        let index = {
-            let mut used = page.used.lock().unwrap_or_else(|e| e.into_inner());
-            let free = used.iter().position(|u| !u);
-            if let Some(i) = free {
-                used[i] = true;
-            }
-            free
-        };
-        if let Some(i) = index {
-            let words = page.slot(i);
-            words.iter().for_each(|w| w.store(0, Ordering::Relaxed));
-            let mut name = [0u8; 24];
-            let n = provider.len().min(24);
-            name[..n].copy_from_slice(&provider.as_bytes()[..n]);
-            for (w, b) in words[1..SLOT_HEADER].iter().zip(name.chunks_exact(8)) {
-                w.store(u64::from_le_bytes(b.try_into().expect("chunks of 8")), Ordering::Relaxed);
-            }
-            words[0].store(1, Ordering::Release);
-        }
-        let own = (0..SLOT_WORDS).map(|_| AtomicU64::new(0)).collect();
-        let slot = Arc::new(Slot { page, index, own });
-        let words = match slot.index {
-            Some(i) => slot.page.slot(i),
-            None => &slot.own,
-        };
-        let counts = raw::Counts::new(words[SLOT_HEADER..].try_into().expect("a slot has this many words"));
+        let slot = Arc::new(Slot::open(provider, OF_NIC)?);
+        let counts =
+            raw::Counts::new(slot.words()[SLOT_HEADER..].try_into().expect("a slot has this many words"));
         Ok(CounterSlot { counts, slot })
     }
 
@@ -134,6 +130,103 @@ impl CounterSlot {
     /// Reads a counter.
     pub fn read(&self, counter: Counter) -> u64 {
         self.counts.word(counter as usize, &self.slot).load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of a layer that is no NIC, with names of its own. Clones are the same slot; any thread may count.
+#[derive(Clone, Debug)]
+pub struct LayerSlot {
+    slot: Arc<Slot>,
+    count: usize,
+}
+
+impl LayerSlot {
+    /// A slot for `layer` with these counters, of which [`LAYER_COUNTS`] are kept; of a name, 24 bytes.
+    ///
+    /// # Errors
+    /// If memory for the page is short.
+    pub fn open(layer: &str, names: &[&str]) -> Result<LayerSlot, viaduct_os::error::OsError> {
+        let names = &names[..names.len().min(LAYER_COUNTS)];
+        let slot = Slot::prepare(layer)?;
+        for (index, name) in names.iter().enumerate() {
+            let at = SLOT_HEADER + LAYER_COUNTS + index * NAME_WORDS;
+            write_name(&slot.words()[at..at + NAME_WORDS], name);
+        }
+        slot.publish(OF_LAYER + names.len() as u64);
+        Ok(LayerSlot { slot: Arc::new(slot), count: names.len() })
+    }
+
+    /// Adds to the counter with this place in the list of names; there is none beyond it.
+    pub fn add(&self, index: usize, n: u64) {
+        if index < self.count {
+            self.slot.words()[SLOT_HEADER + index].fetch_add(n, Ordering::Relaxed);
+        }
+    }
+
+    /// The value of a counter; 0 for one that there is not.
+    pub fn read(&self, index: usize) -> u64 {
+        if index < self.count { self.slot.words()[SLOT_HEADER + index].load(Ordering::Relaxed) } else { 0 }
+    }
+}
+
+/// Says which rank of which job this process is: readers show it beside every slot.
+///
+/// # Errors
+/// If memory for the page is short.
+pub fn join_job(job: &str, rank: usize) -> Result<(), viaduct_os::error::OsError> {
+    let page = process_page()?;
+    let words = raw::words(&page.segment);
+    write_name(&words[JOB..JOB + NAME_WORDS], job);
+    words[RANK].store(rank as u64 + 1, Ordering::Release);
+    Ok(())
+}
+
+/// Writes as much of a name as its words hold, whole characters only.
+fn write_name(words: &[AtomicU64], name: &str) {
+    let mut bytes = [0u8; NAME_WORDS * 8];
+    let longest = name.len().min(bytes.len());
+    let n = (0..=longest).rev().find(|&n| name.is_char_boundary(n)).unwrap_or(0);
+    bytes[..n].copy_from_slice(&name.as_bytes()[..n]);
+    for (word, part) in words.iter().zip(bytes.chunks_exact(8)) {
+        word.store(u64::from_le_bytes(part.try_into().expect("chunks of 8")), Ordering::Relaxed);
+    }
+}
+
+impl Slot {
+    /// A slot of the page, or one of our own if that is full.
+    fn open(layer: &str, state: u64) -> Result<Slot, viaduct_os::error::OsError> {
+        let slot = Slot::prepare(layer)?;
+        slot.publish(state);
+        Ok(slot)
+    }
+
+    /// A slot that readers do not see yet.
+    fn prepare(layer: &str) -> Result<Slot, viaduct_os::error::OsError> {
+        let page = process_page()?;
+        let index = {
+            let mut used = page.used.lock().unwrap_or_else(|e| e.into_inner());
+            let free = used.iter().position(|u| !u);
+            if let Some(i) = free {
+                used[i] = true;
+            }
+            free
+        };
+        let own = (0..SLOT_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let slot = Slot { page, index, own };
+        slot.words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        write_name(&slot.words()[1..SLOT_HEADER], layer);
+        Ok(slot)
+    }
+
+    fn publish(&self, state: u64) {
+        self.words()[0].store(state, Ordering::Release);
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        match self.index {
+            Some(i) => self.page.slot(i),
+            None => &self.own,
+        }
     }
 }
 
@@ -183,81 +276,13 @@ fn process_page() -> Result<Arc<Page>, viaduct_os::error::OsError> {
     Ok(fresh)
 }
 
-/// Counters of one NIC of some process.
-#[derive(Clone, Debug)]
-pub struct NicCounters {
-    /// The process.
-    pub pid: u32,
-    /// The command it runs.
-    pub command: String,
-    /// Number of the NIC within the process.
-    pub nic: usize,
-    /// Its provider.
-    pub provider: String,
-    /// The counts, in the order of [`Counter::ALL`].
-    pub values: Vec<u64>,
-}
-
-/// Reads the counters of every process whose `/proc` entries this user may read.
-pub fn scan() -> Vec<NicCounters> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let mut all: Vec<NicCounters> = processes
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
-        .flat_map(read_process)
-        .collect();
-    all.sort_by_key(|n| (n.pid, n.nic));
-    all
-}
-
-/// Reads the counters of one process.
-pub fn read_process(pid: u32) -> Vec<NicCounters> {
-    let Ok(fds) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let command = shown(&fs::read(format!("/proc/{pid}/comm")).unwrap_or_default());
-    let ours = |path: &std::path::Path| {
-        fs::read_link(path).is_ok_and(|t| t.to_string_lossy().starts_with(&format!("/memfd:{SEGMENT_NAME}")))
-    };
-    let mut out = Vec::new();
-    for fd in fds.flatten().filter(|e| ours(&e.path())) {
-        // The process may put anything else there meanwhile, a pipe that nothing is written to among it.
-        let Ok(file) = viaduct_os::proc_fd::open_file(&fd.path()) else { continue };
-        let Ok(segment) = Segment::open(file, Access::ReadOnly, 1 << 20) else { continue };
-        let words = raw::words(&segment);
-        let word = |i: usize| words.get(i).map_or(0, |w| w.load(Ordering::Acquire));
-        // A page inherited across fork belongs to the parent.
-        if word(0) != MAGIC || word(1) != VERSION || word(4) != u64::from(pid) {
-            continue;
-        }
-        for nic in 0..SLOTS {
-            let at = HEADER_WORDS + nic * SLOT_WORDS;
-            if word(at) != 1 {
-                continue;
-            }
-            let name: Vec<u8> = (1..SLOT_HEADER).flat_map(|i| word(at + i).to_le_bytes()).collect();
-            let provider = shown(&name);
-            let values = (0..Counter::ALL.len()).map(|i| word(at + SLOT_HEADER + i)).collect();
-            out.push(NicCounters { pid, command: command.clone(), nic, provider, values });
-        }
-    }
-    out
-}
-
-/// A name that another process chose, fit to be printed: what a terminal would obey is a question mark.
-fn shown(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let text = text.trim_end_matches(['\0', '\n']);
-    text.chars().map(|c| if c.is_control() || c == '\u{FFFD}' { '?' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::read::{SlotCounters, read_process};
     use super::*;
 
-    #[test]
-    fn names_of_other_processes_do_not_command_a_terminal() {
-        assert_eq!(shown(b"shm\0\0\0"), "shm");
-        assert_eq!(shown(b"\x1b[2Jroot\x07\xff\n"), "?[2Jroot??");
-        assert_eq!(shown("k\u{f6}ln\u{85}".as_bytes()), "k\u{f6}ln?");
+    fn own(layer: &str) -> Vec<SlotCounters> {
+        read_process(std::process::id()).into_iter().filter(|slot| slot.layer == layer).collect()
     }
 
     #[test]
@@ -266,14 +291,56 @@ mod tests {
         let slot = CounterSlot::open("testing").unwrap();
         slot.add(Counter::Sends, 3);
         slot.add(Counter::Yields, 1);
-        let mine: Vec<_> =
-            read_process(std::process::id()).into_iter().filter(|n| n.provider == "testing").collect();
+        let mine = own("testing");
         assert_eq!(mine.len(), 1);
-        assert_eq!(mine[0].values[Counter::Sends as usize], 3);
-        assert_eq!(mine[0].values[Counter::Yields as usize], 1);
+        assert_eq!((mine[0].value("sends"), mine[0].value("yields")), (Some(3), Some(1)));
+        assert_eq!(mine[0].counts.len(), Counter::ALL.len());
         drop(slot);
-        assert!(!read_process(std::process::id()).iter().any(|n| n.provider == "testing"));
+        assert!(own("testing").is_empty());
         assert_eq!(Counter::BytesSent.name(), "bytes-sent");
         const { assert!(Counter::ALL.len() + SLOT_HEADER <= SLOT_WORDS) };
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
+    fn a_layer_names_its_own_counters() {
+        let names = ["claims", "upgrades that have a long name", "k\u{f6}ln"];
+        let slot = LayerSlot::open("layer-test", &names).unwrap();
+        slot.add(0, 2);
+        slot.clone().add(2, 40);
+        slot.add(3, 7);
+        let [seen] = &own("layer-test")[..] else { panic!("one slot") };
+        let counts: Vec<(&str, u64)> = seen.counts.iter().map(|(name, value)| (&**name, *value)).collect();
+        assert_eq!(counts, [("claims", 2), ("upgrades that have a lon", 0), ("k\u{f6}ln", 40)]);
+        assert_eq!((slot.read(0), slot.read(2), slot.read(3)), (2, 40, 0));
+        drop(slot);
+        assert!(own("layer-test").is_empty());
+        let many: Vec<&str> = (0..40).map(|_| "x").collect();
+        let slot = LayerSlot::open("layer-many", &many).unwrap();
+        slot.add(LAYER_COUNTS, 1);
+        assert_eq!(own("layer-many")[0].counts.len(), LAYER_COUNTS);
+        let none = LayerSlot::open("layer-none", &[]).unwrap();
+        assert!(own("layer-none")[0].counts.is_empty());
+        drop(none);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
+    fn slots_say_which_rank_of_which_job_their_process_is() {
+        let slot = LayerSlot::open("job-test", &["one"]).unwrap();
+        join_job("v00c0ffee", 3).unwrap();
+        let seen = own("job-test");
+        assert_eq!((seen[0].job.as_deref(), seen[0].rank), (Some("v00c0ffee"), Some(3)));
+        drop(slot);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
+    fn more_slots_than_the_page_has_count_for_themselves() {
+        let all: Vec<LayerSlot> = (0..SLOTS + 2).map(|_| LayerSlot::open("crowd", &["n"]).unwrap()).collect();
+        all.iter().for_each(|slot| slot.add(0, 5));
+        assert!(all.iter().all(|slot| slot.read(0) == 5));
+        let seen = own("crowd");
+        assert!(seen.len() <= SLOTS && seen.iter().all(|slot| slot.value("n") == Some(5)));
     }
 }

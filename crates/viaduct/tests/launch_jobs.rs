@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use viaduct_os::budget::Budget;
 use viaduct_providers::Config;
 use viaduct_via::Nic;
 
-use crate::launching::{Folder, Run, command, finish};
+use crate::launching::{Folder, Lines, Run, command, finish, verb};
 
 const NAME: &str = "VIADUCT_TEST_CHILD";
 
@@ -136,6 +136,42 @@ fn a_launcher_on_one_host_keeps_listeners_off_the_network() {
     let loud = run(Some(("VIADUCT_AUTO_LOCAL_ONLY", "off")));
     let can = has_libfabric();
     assert!(lines(&loud).iter().all(|line| line.starts_with(&format!("libfabric {can}"))), "{}", loud.out);
+}
+
+// A rank that opens a NIC, says so, and ends with its input.
+viaduct_kit::child!(IDLER, |_| {
+    let config =
+        Config::from_variables(|name| std::env::var(name).ok()).unwrap_or_else(|bad| panic!("{bad:?}"));
+    let _nic = Nic::open(viaduct_providers::open("shm", &config).unwrap()).unwrap();
+    let _layer = viaduct_via::counters::LayerSlot::open("idling", &["naps"]).unwrap();
+    println!("up");
+    let _ = std::io::stdin().read_line(&mut String::new());
+});
+
+#[test]
+fn stat_shows_job_rank_and_layer() {
+    let folder = Folder::new();
+    let mut command = command(&folder, &["-n", "2", "--stdin", "all", &this_program()]);
+    command.env(NAME, IDLER.name()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = Lines::new(child.stdout.take().unwrap());
+    assert_eq!((lines.next().as_deref(), lines.next().as_deref()), (Some("up"), Some("up")));
+    let stat = |args: &[&str]| -> Vec<serde_json::Value> {
+        let run = verb(&folder, &[&["stat", "--format", "json"], args].concat());
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let idle = stat(&[]).into_iter().find(|slot| slot["layer"] == "idling").expect("a slot of the layer");
+    let job = idle["job"].as_str().expect("a job").to_owned();
+    let mut seen: Vec<(u64, String)> = stat(&["--job", &job])
+        .iter()
+        .map(|slot| (slot["rank"].as_u64().unwrap(), slot["layer"].as_str().unwrap().to_owned()))
+        .collect();
+    seen.sort();
+    let both = |rank| [(rank, "idling".to_owned()), (rank, "shm".to_owned())];
+    assert_eq!(seen, [both(0), both(1)].concat());
+    assert_eq!(idle["counters"]["naps"], 0);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
 }
 
 // A rank that shares memory with some of the others: pairs at the same time, then three of them, twice.

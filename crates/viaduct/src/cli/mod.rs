@@ -94,6 +94,9 @@ pub(crate) struct StatArgs {
     /// Only this process
     #[arg(long)]
     pub(crate) pid: Option<u32>,
+    /// Only processes of this job
+    #[arg(long)]
+    pub(crate) job: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -5,44 +5,57 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use viaduct_via::counters::{self, Counter, NicCounters};
+use viaduct_via::counters::read::{self, SlotCounters};
 
 use crate::cli::{Format, StatArgs};
 use crate::output::table;
 
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode> {
-    let nics = match args.pid {
-        Some(pid) => counters::read_process(pid),
-        None => counters::scan(),
+    let mut slots = match args.pid {
+        Some(pid) => read::read_process(pid),
+        None => read::scan(),
     };
-    if nics.is_empty() && args.format == Format::Table {
+    if let Some(job) = &args.job {
+        slots.retain(|slot| slot.job.as_ref() == Some(job));
+    }
+    if slots.is_empty() && args.format == Format::Table {
         writeln!(io::stderr(), "no Viaduct process found; only those of this user are visible")?;
     }
     match args.format {
-        Format::Json => nics.iter().try_for_each(|nic| writeln!(io::stdout(), "{}", object(nic)))?,
+        Format::Json => slots.iter().try_for_each(|slot| writeln!(io::stdout(), "{}", object(slot)))?,
         // Most counters of most processes are 0: people see the others.
-        Format::Table => table::print(Format::Table, HEADS, rows(&nics, false))?,
-        Format::Csv => table::print(Format::Csv, HEADS, rows(&nics, true))?,
+        Format::Table => table::print(Format::Table, HEADS, rows(&slots, false))?,
+        Format::Csv => table::print(Format::Csv, HEADS, rows(&slots, true))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-const HEADS: [&str; 6] = ["pid", "command", "nic", "provider", "counter", "value"];
+const HEADS: [&str; 8] = ["pid", "command", "job", "rank", "slot", "layer", "counter", "value"];
 
-fn rows(nics: &[NicCounters], zeros: bool) -> Vec<[String; 6]> {
+fn rows(slots: &[SlotCounters], zeros: bool) -> Vec<[String; 8]> {
     let mut rows = Vec::new();
-    for nic in nics {
-        for (counter, value) in Counter::ALL.iter().zip(&nic.values).filter(|(_, value)| zeros || **value > 0)
-        {
-            let (pid, command, number) = (nic.pid.to_string(), nic.command.clone(), nic.nic.to_string());
-            rows.push([pid, command, number, nic.provider.clone(), counter.name(), value.to_string()]);
+    for slot in slots {
+        for (counter, value) in slot.counts.iter().filter(|(_, value)| zeros || *value > 0) {
+            rows.push([
+                slot.pid.to_string(),
+                slot.command.clone(),
+                slot.job.clone().unwrap_or_default(),
+                slot.rank.map_or_else(String::new, |rank| rank.to_string()),
+                slot.slot.to_string(),
+                slot.layer.clone(),
+                counter.clone(),
+                value.to_string(),
+            ]);
         }
     }
     rows
 }
 
-fn object(nic: &NicCounters) -> Value {
-    let values = Counter::ALL.iter().zip(&nic.values).map(|(counter, value)| (counter.name(), json!(value)));
-    let counters: Map<String, Value> = values.collect();
-    json!({ "pid": nic.pid, "command": nic.command, "nic": nic.nic, "provider": nic.provider, "counters": counters })
+fn object(slot: &SlotCounters) -> Value {
+    let counters: Map<String, Value> =
+        slot.counts.iter().map(|(counter, value)| (counter.clone(), json!(value))).collect();
+    let SlotCounters { pid, command, job, rank, slot, layer, .. } = slot;
+    json!({
+        "pid": pid, "command": command, "job": job, "rank": rank, "slot": slot, "layer": layer, "counters": counters,
+    })
 }
