@@ -9,11 +9,16 @@
 //! call. Two processes therefore tell each other [`asymmetric`] when they connect, and a process whose peer said no
 //! calls [`force_symmetric`]. This is no lock and orders nothing else.
 //!
+//! Where all wakers fence themselves, those of this process and those of every peer ([`LightPeer`]), a sleeper does too and
+//! reaches no other CPU. A process chooses that from the start ([`force_symmetric`] before [`register`]; its peers hear of it
+//! when they connect), or goes over to it when it finds that it sleeps often in a crowd, and has its peers do the same: a
+//! message then costs some ten nanoseconds more, and a sleep interrupts no other CPU.
+//!
 //! A filter for system calls may be installed after registration. The first [`heavy`] that is refused then makes all threads
 //! of this process fence for themselves, and runs the fence that it owes them by other means. Peers are not reached by
 //! that: a wake-up that this process misses is found when its sleep ends, 200 ms later at most by default.
 
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence, fence};
 
 #[cfg(target_arch = "x86_64")]
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -29,6 +34,9 @@ pub fn register() {
     fork::install();
     if !ASYMMETRIC.load(Ordering::Relaxed) && !FORCED.load(Ordering::Relaxed) {
         register_process();
+        if FORCED.load(Ordering::SeqCst) {
+            force_symmetric(); // another thread decided so meanwhile
+        }
     }
 }
 
@@ -38,19 +46,56 @@ pub fn asymmetric() -> bool {
     ASYMMETRIC.load(Ordering::Relaxed)
 }
 
-/// Gives up the bargain for this process and its children: [`light`] becomes a full fence.
+/// Gives up the bargain for this process and its children: [`light`] becomes a full fence. When it returns, no thread of this
+/// process relies on the [`heavy`] of a sleeper any more.
 ///
-/// For peers that cannot call membarrier, and for tests.
+/// For peers that cannot call membarrier, or that sleep so often that they ask for it.
 pub fn force_symmetric() {
-    FORCED.store(true, Ordering::Relaxed);
+    FORCED.store(true, Ordering::SeqCst);
     ASYMMETRIC.store(false, Ordering::SeqCst);
-    // Threads that have not seen the flag yet run their old, light fence at most once more; let this be that time.
-    heavy();
+    if RELIES.load(Ordering::Relaxed) {
+        // Threads that have not seen the flag yet run their old, light fence at most once more; let this be that time.
+        reach_all();
+        RELIES.store(false, Ordering::SeqCst);
+    }
 }
 
-/// The sleeper's half: a full fence here and in every registered process that is running at this moment.
+/// A peer process whose wakers may leave the fence to the sleeper: as long as there is one, [`heavy`] reaches every CPU.
+#[derive(Debug)]
+pub struct LightPeer(());
+
+impl LightPeer {
+    /// One more; before it can ring.
+    #[expect(clippy::new_without_default, reason = "it counts")]
+    pub fn new() -> LightPeer {
+        LIGHT_PEERS.fetch_add(1, Ordering::SeqCst);
+        LightPeer(())
+    }
+}
+
+impl Drop for LightPeer {
+    fn drop(&mut self) {
+        LIGHT_PEERS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether [`heavy`] has to reach other CPUs, because some waker does not fence itself.
+pub fn reaches_out() -> bool {
+    let wanted = RELIES.load(Ordering::Relaxed) || LIGHT_PEERS.load(Ordering::Relaxed) > 0;
+    wanted && !REFUSED.load(Ordering::Relaxed)
+}
+
+/// The sleeper's half: a full fence here and, unless all wakers fence themselves, in every registered process that is
+/// running at this moment.
 pub fn heavy() {
-    // Whether this process is registered does not matter here: peers may ring lightly even if we do not.
+    if reaches_out() {
+        reach_all();
+    } else {
+        fence(Ordering::SeqCst);
+    }
+}
+
+fn reach_all() {
     if !REFUSED.load(Ordering::Relaxed) {
         if membarrier(MembarrierCommand::GlobalExpedited).is_ok() {
             return;
@@ -132,12 +177,17 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// Full fences were asked for, for good.
 static FORCED: AtomicBool = AtomicBool::new(false);
+/// Threads of this process may leave the fence to the sleeper.
+static RELIES: AtomicBool = AtomicBool::new(false);
+/// Peers that may.
+static LIGHT_PEERS: AtomicUsize = AtomicUsize::new(0);
 
 fn register_process() {
     let known = membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
         && membarrier(MembarrierCommand::GlobalExpedited).is_ok();
     if known {
         REGISTERED.store(true, Ordering::SeqCst);
+        RELIES.store(true, Ordering::SeqCst);
     }
     ASYMMETRIC.store(known, Ordering::SeqCst);
 }

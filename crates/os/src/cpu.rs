@@ -3,6 +3,7 @@
 //! Serves the waiting policy (design, section 2.2: no spinning when runnable tasks exceed the cores) and benchmarks,
 //! which pin. It decides nothing itself.
 
+use std::cell::Cell;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -13,6 +14,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::read;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+pub use crate::crowd::crowded;
 use crate::{cgroup, clock};
 
 /// Binds the calling thread to one CPU.
@@ -56,11 +58,35 @@ pub fn count() -> usize {
 /// side by side.
 pub fn machine() -> usize {
     static MACHINE: OnceLock<usize> = OnceLock::new();
-    *MACHINE.get_or_init(|| {
+    *MACHINE.get_or_init(|| online().min(cgroup::cpuset_size().unwrap_or(usize::MAX)).min(quota()).max(1))
+}
+
+/// How many CPUs the machine runs with, whether or not they are for us.
+fn online() -> usize {
+    static ONLINE: OnceLock<usize> = OnceLock::new();
+    *ONLINE.get_or_init(|| {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
         let online = online.map_or(0, |list| cgroup::list_len(list.trim()));
-        let online = if online > 0 { online } else { allowed().len() };
-        online.min(cgroup::cpuset_size().unwrap_or(usize::MAX)).min(quota()).max(1)
+        if online > 0 { online } else { allowed().len() }
+    })
+}
+
+/// How many CPUs of the machine the calling thread may use, if they are not all: its affinity, the CPU set and the quota of its
+/// container. At most about 50 ms old.
+pub(crate) fn own_share() -> Option<usize> {
+    std::thread_local! {
+        static CACHE: Cell<(u64, Option<usize>)> = const { Cell::new((0, None)) };
+    }
+    CACHE.with(|cache| {
+        let (at, known) = cache.get();
+        let now = clock::now_ns();
+        if at != 0 && now.saturating_sub(at) < 50_000_000 {
+            return known;
+        }
+        let own = allowed().len().min(machine());
+        let share = (own < online()).then_some(own);
+        cache.set((now, share));
+        share
     })
 }
 

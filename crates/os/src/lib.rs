@@ -89,6 +89,7 @@ pub mod children;
 pub mod clock;
 pub mod copy;
 pub mod cpu;
+mod crowd;
 pub mod epoll;
 pub mod error;
 pub mod eventfd;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::thread::sched_yield;
 
+use crate::crowd::crowded;
 use crate::{clock, cpu, knob};
 use learn::{SpinLearner, YieldLearner};
 pub use looks::Looks;
@@ -255,8 +256,4 @@ enum Phase<T> {
     Nothing(u64),
     Crowded,
     Late,
-}
-
-fn crowded() -> bool {
-    cpu::runnable().is_some_and(|n| n as usize > cpu::machine())
 }

@@ -38,6 +38,8 @@ impl Config {
         knob::read(KNOBS, &mut config, &variable)?;
         let rank = variable("VIADUCT_RANK").and_then(|rank| rank.parse().ok());
         config.member = variable("VIADUCT_JOB").zip(rank);
+        // Launchers say how many ranks of the job share this host.
+        config.shm.neighbours = variable("VIADUCT_LOCAL_SIZE").and_then(|n| n.parse().ok()).unwrap_or(1);
         Ok(config)
     }
 
@@ -72,6 +74,10 @@ pub struct ShmConfig {
     pub isolate: bool,
     /// Whether private memory may be reached by the kernel's process_vm calls.
     pub process_vm: bool,
+    /// Whether a sender or the process that goes to sleep pays for the fence between the two.
+    pub fences: Fences,
+    /// Processes of one job on this host, this one included. With more of them than CPUs most messages find a sleeper.
+    pub neighbours: usize,
     /// Bytes of shared memory this NIC may make; `None` is the process' budget.
     pub memory_budget: Option<u64>,
     /// Most connections with one peer NIC.
@@ -85,6 +91,18 @@ pub struct ShmConfig {
     pub token: Option<Token>,
     /// Those of another host's name are not met, though they share the machine.
     pub host: Option<String>,
+}
+
+/// Who pays for the fence between a message and a sleeper. It is chosen once for a process, by its first NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fences {
+    /// The sender in a job with more processes than CPUs, else the sleeper.
+    #[default]
+    Auto,
+    /// The sleeper, by a barrier on all CPUs: sends are cheapest.
+    Sleeper,
+    /// The sender, with each message: going to sleep is cheapest.
+    Sender,
 }
 
 /// Users besides our own with whom connections are made through shared memory.
@@ -154,6 +172,8 @@ impl Default for ShmConfig {
             direct: true,
             isolate: false,
             process_vm: true,
+            fences: Fences::default(),
+            neighbours: 1,
             memory_budget: None,
             max_connections_per_peer: 65_536,
             longest_sleep: Some(Duration::from_millis(200)),
@@ -315,6 +335,26 @@ pub const KNOBS: &[Knob<Config>] = &[
         show: |c| c.shm.process_vm.to_string(),
         set: |c, text| {
             c.shm.process_vm = switch(text)?;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "shm.fences",
+        env: "VIADUCT_SHM_FENCES",
+        help: "whether the sender or the sleeper pays for the fence between them: auto, sender, sleeper",
+        purpose: Purpose::Figures,
+        show: |c| match c.shm.fences {
+            Fences::Auto => "auto".into(),
+            Fences::Sleeper => "sleeper".into(),
+            Fences::Sender => "sender".into(),
+        },
+        set: |c, text| {
+            c.shm.fences = match text {
+                "auto" => Fences::Auto,
+                "sleeper" => Fences::Sleeper,
+                "sender" => Fences::Sender,
+                _ => return Err("auto, sender or sleeper".into()),
+            };
             Ok(())
         },
     },

@@ -2,4 +2,5 @@
 
 mod auto;
 mod ofi_basic;
+mod segments;
 mod shm_basic;

@@ -54,6 +54,8 @@ pub enum Step {
     Message(Role, usize, Kind, Kind),
     /// A few bytes by value.
     Tiny(Role, usize),
+    /// Many bytes by value into a buffer of a kind, and a nudge behind them.
+    Value(Role, usize, Kind),
     /// RDMA write into the other's window, read back by RDMA; announced by immediate data or not.
     Write(Role, usize, Kind, bool),
     /// Fetch-and-add on the other's window.
@@ -71,7 +73,7 @@ pub enum Step {
 /// Every way a byte can travel, in both directions.
 pub fn whole(mode: Mode) -> Vec<Step> {
     use Kind::{Heap, Implicit, Shared};
-    use Step::{Add, Memory, Message, Neighbour, Reject, Second, Tiny, Write};
+    use Step::{Add, Memory, Message, Neighbour, Reject, Second, Tiny, Value, Write};
     let mut plan = vec![Neighbour];
     for by in [Role::Client, Role::Server] {
         plan.extend([
@@ -81,6 +83,8 @@ pub fn whole(mode: Mode) -> Vec<Step> {
             Message(by, 20_000, Shared, Shared),
             Message(by, 20_000, Shared, Heap),
             Message(by, 150_000, Implicit, Heap),
+            Value(by, 20_000, Shared),
+            Value(by, 100_000, Heap),
             Write(by, 9_000, Shared, false),
             Write(by, 70_000, Heap, true),
             Add(by, Shared),

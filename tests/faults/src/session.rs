@@ -104,6 +104,7 @@ impl Session<'_> {
             match *step {
                 Step::Message(from, len, _, kind) if from != self.role => self.expect(len, kind)?,
                 Step::Tiny(from, len) if from != self.role => self.expect(len, Kind::Heap)?,
+                Step::Value(from, len, kind) if from != self.role => self.expect(len, kind)?,
                 Step::Write(by, _, _, true) if by != self.role => self.expect(1, Kind::Shared)?,
                 _ => {}
             }
@@ -132,7 +133,10 @@ impl Session<'_> {
         match step {
             Step::Message(from, len, kind, _) if from == self.role => self.send(pattern(number, len), kind),
             Step::Tiny(from, len) if from == self.role => self.send_tiny(pattern(number, len)),
-            Step::Message(_, len, ..) | Step::Tiny(_, len) => self.receive(pattern(number, len)),
+            Step::Value(from, len, _) if from == self.role => self.send_value(pattern(number, len)),
+            Step::Message(_, len, ..) | Step::Tiny(_, len) | Step::Value(_, len, _) => {
+                self.receive(pattern(number, len))
+            }
             Step::Write(by, len, kind, announced) if by == self.role => {
                 self.write(number, len, kind, announced)
             }

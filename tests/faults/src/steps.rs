@@ -1,5 +1,8 @@
 //! The steps of a session: messages, RDMA, further connections, memory.
 
+use std::sync::Arc;
+
+use viaduct_os::segment::Segment;
 use viaduct_via::{
     Buffer, Descriptor, Error, MemAttributes, MemHandle, NetAddress, Queue, Status, ViAttributes,
 };
@@ -50,6 +53,19 @@ impl Session<'_> {
             match self.nic.send_inline(self.main.vi, bytes, None) {
                 Err(Error::Busy) => drop(self.nic.query_vi(self.main.vi)?),
                 other => return Ok(other?),
+            }
+        }
+    }
+
+    pub(crate) fn send_value(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        let (head, rest) = bytes.split_at(40);
+        loop {
+            match self.nic.send_value(self.main.vi, &[head, rest], None) {
+                Err(Error::Busy) => drop(self.nic.query_vi(self.main.vi)?),
+                other => {
+                    other?;
+                    return Ok(self.nic.nudge(self.main.vi)?);
+                }
             }
         }
     }
@@ -150,6 +166,10 @@ impl Session<'_> {
         let heap = self.buffer(5_000, Kind::Heap)?;
         assert_eq!(self.nic.deregister(heap)?.map(|bytes| bytes.len()), Some(5_000));
         drop(self.buffer(3_000, Kind::Shared)?);
+        let segment = Arc::new(Segment::create_sparse("faults", 1 << 20).map_err(Error::from)?);
+        let rights = MemAttributes::remote(self.attributes.ptag);
+        let region = self.nic.register_segment(&segment, 4096..8192, rights)?;
+        assert!(self.nic.deregister(region)?.is_none());
         Ok(())
     }
 

@@ -43,7 +43,8 @@ fn network(name: &str) -> Anything<Network> {
     if name == "tcp" {
         return Ok(Network::Tcp);
     }
-    let provider = viaduct_providers::open("shm", &viaduct_providers::Config::default())?;
+    let config = viaduct_providers::Config::from_variables(|name| std::env::var(name).ok())?;
+    let provider = viaduct_providers::open("shm", &config)?;
     Ok(Network::via(Sovia::open(Nic::open(provider)?, Config::default())?)?)
 }
 

@@ -184,6 +184,9 @@ impl Core {
         self.epoll.add(&pair.channel, token(CHANNEL, id), Interest::Read)?;
         self.epoll.add(pair.pidfd.as_fd(), token(PROCESS, id), Interest::Read)?;
         control.pairs.insert(key, pair.clone());
+        if self.crowd.has_asked() {
+            pair.ask_for_fences(); // what we said to it may be older than that
+        }
         point("pair.watched");
         Ok((pair, None))
     }

@@ -215,7 +215,12 @@ pub(crate) fn run(core: &Arc<Core>) {
         for event in events.drain(..) {
             let (kind, id) = (event.token & 7, event.token >> 3);
             match kind {
-                WAKE => drop(core.wake.drain()),
+                WAKE => {
+                    core.wake.drain();
+                    if core.crowd.take_wish() {
+                        core.ask_for_fences();
+                    }
+                }
                 SOCKET => core.incoming(id, false, &mut buffer),
                 MEETING => core.incoming(id, true, &mut buffer),
                 HANDSHAKE => core.handshake(id, &mut buffer),

@@ -20,6 +20,7 @@
 mod bounce;
 mod connect;
 mod control;
+mod crowd;
 mod directory;
 mod doorbell;
 mod greeting;

@@ -16,7 +16,7 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_os::fork::{self, Registration};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
-use viaduct_os::{barrier, clock, process, random, runtime_dir, signals};
+use viaduct_os::{barrier, clock, cpu, process, random, runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
     CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
@@ -24,6 +24,7 @@ use viaduct_via::{
 
 use super::bounce::Bounces;
 use super::control::{self, Control};
+use super::crowd::Crowd;
 use super::directory::Directory;
 use super::doorbell::BITS;
 use super::greeting::Meeting;
@@ -34,7 +35,7 @@ use super::pair::{Pair, lock};
 use super::ring::INLINE_BYTES;
 use super::shared::{Direction, NicPage, View};
 use crate::bell::Bell;
-use crate::config::{OtherUsers, ShmConfig};
+use crate::config::{Fences, OtherUsers, ShmConfig};
 use crate::parties::MAX_PRIVATE;
 
 /// Longest message.
@@ -75,6 +76,7 @@ pub(crate) struct Core {
     pub(crate) epoll: Epoll,
     pub(crate) wake: Arc<EventFd>,
     pub(crate) stop: AtomicBool,
+    pub(crate) crowd: Arc<Crowd>,
     pub(crate) generation: u32,
 }
 
@@ -183,6 +185,10 @@ impl Shm {
     pub(crate) fn open(config: ShmConfig) -> Result<Shm, Error> {
         point("open.begin");
         let meeting = meeting(&config)?;
+        let many = config.neighbours > cpu::machine();
+        if config.fences == Fences::Sender || config.fences == Fences::Auto && many {
+            barrier::force_symmetric();
+        }
         barrier::register();
         let folder = runtime_dir::runtime_dir(config.runtime_dir.as_deref())?;
         // Sockets of processes that were killed; the next NIC to open tidies up.
@@ -192,11 +198,14 @@ impl Shm {
         let page = View::nic_page(&page_segment).expect("the segment was made for it");
         let bell_fd = EventFd::new()?;
         let rung = EventFd::from_peer(bell_fd.dup()?)?;
-        let bell = Arc::new(Bell::with_fd(page.clone(), rung, config.longest_sleep));
         let mut uid = [0; 16];
         random::fill(&mut uid);
         let (epoll, wake) = (Epoll::new()?, Arc::new(EventFd::new()?));
         epoll.add(&wake, control::WAKE, Interest::Read)?;
+        let crowd = Arc::new(Crowd::new(wake.clone(), config.fences == Fences::Auto));
+        let before_sleep = crowd.clone();
+        let bell = Bell::with_fd(page.clone(), rung, config.longest_sleep, move || before_sleep.note_sleep());
+        let bell = Arc::new(bell);
         let memory = Memory::new(budget.clone());
         let directory = Directory::new(budget.clone())?;
         let first = directory.chunk(0).expect("made with its first part");
@@ -224,6 +233,7 @@ impl Shm {
             epoll,
             wake,
             stop: AtomicBool::new(false),
+            crowd,
             generation: fork::generation(),
             config,
             budget,
@@ -397,5 +407,73 @@ impl Drop for Shm {
         point("nic.joined");
         self.core.shut_down();
         point("nic.closed");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use viaduct_via::{Descriptor, MemAttributes, Nic, Spin, ViAttributes, WaitConfig};
+
+    use super::*;
+
+    const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+    /// Both ends of a connection go over to fences of the senders while messages are under way, and then sleep without a
+    /// barrier on other CPUs. No sleep ends by itself here: a wake-up that is lost is a time-out.
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
+    fn senders_that_are_asked_fence_themselves_and_no_wake_up_is_lost() {
+        let dir = std::env::temp_dir().join(format!("viaduct-fences-{}", std::process::id()));
+        let config =
+            ShmConfig { runtime_dir: Some(dir.clone()), longest_sleep: None, ..ShmConfig::default() };
+        let end = || {
+            let provider = Shm::open(config.clone()).unwrap();
+            let core = provider.core.clone();
+            let mut nic = Nic::open(Box::new(provider) as Box<dyn Provider>).unwrap();
+            nic.set_wait(WaitConfig { spin: Spin::Never });
+            let tag = nic.create_ptag().unwrap();
+            let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+            (nic, vi, tag, core)
+        };
+        let ((mut a, va, tag_a, core_a), (mut b, vb, tag_b, core_b)) = (end(), end());
+        let here: NetAddress = "fences".parse().unwrap();
+        let listener = b.listen(&here, 1).unwrap();
+        a.connect_start(va, None, &here, &[], LONG).unwrap();
+        let request = b.wait_listener(listener, LONG).unwrap();
+        b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+        a.connect_finish(va).unwrap();
+        let asymmetric = barrier::asymmetric();
+        assert_eq!(barrier::reaches_out(), asymmetric, "as it comes, the sleeper pays");
+        let play = |nic: &mut Nic, vi: Vi, tag, first: bool, ask: &Core| {
+            for round in 0..400u32 {
+                let buffer = nic.alloc(8, MemAttributes::local(tag)).unwrap();
+                nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
+                if first {
+                    nic.send_inline(vi, &round.to_ne_bytes(), None).unwrap();
+                }
+                if round == 100 {
+                    ask.ask_for_fences();
+                }
+                assert_eq!(nic.wait_recv(vi, LONG).unwrap().data(), round.to_ne_bytes());
+                if !first {
+                    nic.send_inline(vi, &round.to_ne_bytes(), None).unwrap();
+                }
+            }
+        };
+        // The receive of the first message has to be there before it comes.
+        let buffer = b.alloc(8, MemAttributes::local(tag_b)).unwrap();
+        b.post_recv(vb, Descriptor::recv(buffer)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| play(&mut b, vb, tag_b, false, &core_b));
+            play(&mut a, va, tag_a, true, &core_a);
+        });
+        let give_up = clock::now_ns() + 60_000_000_000;
+        while barrier::reaches_out() {
+            assert!(clock::now_ns() < give_up, "both were asked, and both have answered");
+            std::thread::yield_now();
+        }
+        assert!(!barrier::asymmetric());
+        drop((a, b));
+        let _ = std::fs::remove_dir_all(dir);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::time::Duration;
 
+use viaduct_os::barrier::LightPeer;
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
 use viaduct_os::fdpass::{Channel, close_apart};
@@ -74,6 +75,8 @@ pub(crate) struct Pair {
     pub(crate) wants_room: AtomicBool,
     /// Wakes the control thread.
     wake: Arc<EventFd>,
+    /// The peer's senders leave the fence to our sleepers.
+    light: Mutex<Option<LightPeer>>,
 }
 
 /// A part of the directory that is not here.
@@ -197,6 +200,7 @@ impl Pair {
             stuck: AtomicU64::new(0),
             wants_room: AtomicBool::new(false),
             wake,
+            light: Mutex::new(hello.asymmetric().then(LightPeer::new)),
             channel,
         })
     }
@@ -218,6 +222,19 @@ impl Pair {
 
     pub(crate) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
+        self.fences_itself(); // it sends no more
+    }
+
+    /// Asks the peer's senders to fence themselves, unless they do.
+    pub(crate) fn ask_for_fences(&self) {
+        if lock(&self.light).is_some() {
+            self.send(&Note::new(note::FENCE), &[]);
+        }
+    }
+
+    /// The peer's senders fence themselves from now on.
+    pub(crate) fn fences_itself(&self) {
+        drop(lock(&self.light).take());
     }
 
     /// Wakes the peer if it sleeps. What it should see was published before.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use viaduct_os::barrier;
 use viaduct_os::copy::{copy, copy_release_tail};
 use viaduct_os::error::OsError;
 use viaduct_os::fdpass::close_apart;
@@ -70,10 +71,27 @@ impl Core {
                 true
             }
             note::BOUNCES => self.take_bounces(pair, &n, fds.pop()),
+            note::FENCE => {
+                // When it is said, no thread of ours relies on the peer's barrier any more.
+                barrier::force_symmetric();
+                pair.send(&Note::new(note::FENCED), &[]);
+                true
+            }
+            note::FENCED => {
+                pair.fences_itself();
+                true
+            }
             note::RDMA => self.carry_out(pair, &n, payload),
             note::RDMA_DONE => self.carried_out(pair, &n, payload),
             _ => false,
         }
+    }
+
+    /// The owner sleeps often, in a crowd: all senders are asked to fence themselves, ours first.
+    pub(crate) fn ask_for_fences(&self) {
+        barrier::force_symmetric();
+        let pairs: Vec<_> = lock(&self.control).pairs.values().cloned().collect();
+        pairs.iter().for_each(|pair| pair.ask_for_fences());
     }
 
     /// A peer asks for one of our segments.

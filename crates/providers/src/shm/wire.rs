@@ -44,6 +44,10 @@ pub(crate) mod note {
     pub(crate) const RDMA_DONE: u32 = 5;
     /// The slab `b` of the sender's bounce buffers for this pair, as a file descriptor. Once, before the first offer.
     pub(crate) const BOUNCES: u32 = 6;
+    /// The sender sleeps often, in a crowd: from now on fence yourself before you look at its bell, and say so.
+    pub(crate) const FENCE: u32 = 8;
+    /// The sender of the note does.
+    pub(crate) const FENCED: u32 = 9;
     /// The receiver's owner sleeps on its descriptor: make that readable. From a peer that was not given the descriptor.
     pub(crate) const WAKE: u32 = 7;
 }
