@@ -1,5 +1,5 @@
 //! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions | install |
-//! cluster`.
+//! cluster | compatibility`.
 //!
 //! ```text
 //!  main           arguments
@@ -12,6 +12,7 @@
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
 //!  install        the C libraries with their headers, pkg-config files and manual pages
 //!  cluster        hosts with sshds on this machine, for a command
+//!  compatibility  the table of programs in the book, from what their tests find
 //!  step           runs one command, passes its output on, counts (tally), ends it if it hangs
 //!  house/         the checks that no compiler makes: layers, sizes, unsafe, words, manifests
 //! ```
@@ -20,6 +21,7 @@
 //! a line of counts: `N passed, M failed, K skipped`.
 
 mod cluster;
+mod compatibility;
 mod house;
 mod install;
 mod instructions;
@@ -81,6 +83,14 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         command: Vec<String>,
     },
+    /// Run outside programs with and without Viaduct, and write what became of them into the book
+    Compatibility {
+        /// Install nothing; programs that are missing keep their rows
+        #[arg(long)]
+        no_install: bool,
+        /// Run only tests whose name contains this
+        filter: Option<String>,
+    },
     /// Build the C libraries and install them with their headers, pkg-config files and manual pages
     Install {
         /// Where to
@@ -113,6 +123,9 @@ fn main() -> Result<ExitCode> {
         Chore::CheckHouse => return house::check_and_report(&workspace).map(exit_code),
         Chore::Instructions { renew } => return instructions::run(&workspace, renew).map(exit_code),
         Chore::Install { prefix } => return install::run(&workspace, &prefix).map(exit_code),
+        Chore::Compatibility { no_install, filter } => {
+            return compatibility::run(&workspace.root, filter.as_deref(), !no_install).map(exit_code);
+        }
         Chore::Cluster { hosts, command } => return cluster::run(hosts, &command),
         Chore::Lint => Outcome { rows: lint::run(&workspace)?, turns: Vec::new() },
         Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,

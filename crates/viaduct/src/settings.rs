@@ -145,6 +145,13 @@ const OTHERS: &[Other] = &[
     Other("test.scale", "VIADUCT_TEST_SCALE", "1", Purpose::Figures, "factor of all time limits in tests"),
     Other("test.full", "VIADUCT_TEST_FULL", "off", Purpose::Figures, "the long form of tests"),
     Other(
+        "test.compatibility",
+        "VIADUCT_TEST_COMPATIBILITY",
+        "",
+        Purpose::Figures,
+        "file to which tests of outside programs write what became of these",
+    ),
+    Other(
         "test.seed",
         "VIADUCT_UBERTEST_SEED",
         "random",

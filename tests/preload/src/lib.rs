@@ -3,6 +3,9 @@
 //! The agent is a child of the test with a name of its own, so that tests do not meet each other's. The library is the
 //! one beside the test binary (`cargo build -p viaduct-preload` makes it).
 
+pub mod apps;
+pub mod compatibility;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -99,6 +102,11 @@ impl Stage {
     /// Directions that were upgraded so far, counted at both ends.
     pub fn upgrades(&self) -> usize {
         self.notes().lines().filter(|line| line.contains(" upgraded: ")).count()
+    }
+
+    /// The name at which its agent takes claims.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// A folder of this test.

@@ -1,9 +1,12 @@
 //! Every test of unmodified programs in one binary.
 
+mod ftp;
 mod moves;
 mod programs;
+mod rpc;
 mod running;
 mod storms;
 mod streams;
+mod suites;
 
 viaduct_kit::child!(AGENT, viaduct_preload_tests::be_agent);

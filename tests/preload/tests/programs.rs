@@ -261,3 +261,25 @@ print('done', flush=True)
     assert_eq!(rest, "done\n");
     assert!(child.wait().unwrap().success());
 }
+
+/// Both ends in one process, and a second descriptor of one of them from before it was upgraded.
+#[test]
+fn a_duplicate_from_before_the_upgrade_is_the_same_end() {
+    let _dog = dog();
+    let Some(python) = need_program("python3", "python3") else { return };
+    let stage = Stage::new(&AGENT);
+    let script = "
+import socket
+a = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(a.getsockname()); s, _ = a.accept()
+other = s.dup()
+for _ in range(8):
+    c.sendall(b'x' * 1000); assert len(s.recv(1000, socket.MSG_WAITALL)) == 1000
+    s.sendall(b'y'); assert c.recv(1) == b'y'
+other.send(b'other'); assert c.recv(100) == b'other'
+c.send(b'back'); assert other.recv(100) == b'back'
+s.close(); other.send(b'last'); other.close()
+assert c.recv(100) == b'last' and c.recv(100) == b''
+";
+    output(stage.under(&python).args(["-c", script]));
+    assert!(stage.upgrades() >= 4, "{}", stage.notes());
+}

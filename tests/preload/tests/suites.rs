@@ -1,0 +1,301 @@
+//! Suites of others: every case with and without the library, compared one by one.
+//!
+//! What differs is tried again twice both ways: only a case that fails again with the library and passes without counts. The
+//! long suites are for full runs; a quick one has a fixed part of CPython's tests of sockets.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::effort::{full, scaled};
+use viaduct_kit::packages::skip;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_preload_tests::Stage;
+use viaduct_preload_tests::apps::{source, upgraded};
+use viaduct_preload_tests::compatibility::{Entry, Outcome, note};
+
+use crate::AGENT;
+
+/// One suite.
+struct Suite {
+    name: &'static str,
+    /// What the table says was run.
+    what: &'static str,
+    package: &'static str,
+    /// Words for `python/cases.py`.
+    words: &'static [&'static str],
+    /// Connections that are upgraded at least.
+    least: usize,
+    /// Cases that differ, with the reason; the book lists them.
+    exceptions: &'static [(&'static str, &'static str)],
+}
+
+const TESTSUITE: &str = "libpython3-testsuite";
+
+const PART: Suite = Suite {
+    name: "CPython, part of test_socket",
+    what: "streams, files of sockets, sendfile, timeouts",
+    package: TESTSUITE,
+    words: &[
+        "test.test_socket",
+        "-k",
+        "*.BasicTCPTest*.*",
+        "-k",
+        "*.FileObjectClassTestCase.*",
+        "-k",
+        "*.UnbufferedFileObjectClassTestCase.*",
+        "-k",
+        "*.LineBufferedFileObjectClassTestCase.*",
+        "-k",
+        "*.NonBlockingTCPTests.*",
+        "-k",
+        "*.Send*TCPTest.*",
+        "-k",
+        "*.Recv*TCPTest.test[FORS]*",
+        "-k",
+        "*.SendfileUsingSend*.test[EORW]*",
+    ],
+    least: 5,
+    exceptions: &[],
+};
+
+const SOCKET: Suite = Suite {
+    name: "CPython test_socket",
+    what: "all cases but those of virtual machines' own sockets",
+    package: TESTSUITE,
+    words: &["test.test_socket", "-x", "*VSOCK*"],
+    least: 5,
+    exceptions: &[],
+};
+
+const ASYNCIO: Suite = Suite {
+    name: "CPython test_asyncio",
+    what: "all cases",
+    package: TESTSUITE,
+    words: &["test.test_asyncio"],
+    least: 100,
+    exceptions: &[(
+        "test_sendfile_close_peer_in_the_middle_of_receiving",
+        "a ring holds more than the small buffers that the test asks for, so that its sender is done before the peer closes",
+    )],
+};
+
+const SSL: Suite = Suite {
+    name: "CPython test_ssl",
+    what: "all cases",
+    package: TESTSUITE,
+    words: &["test.test_ssl"],
+    least: 50,
+    exceptions: &[],
+};
+
+const READINESS: Suite = Suite {
+    name: "CPython test_select, _poll, _epoll, _selectors",
+    what: "all cases",
+    package: TESTSUITE,
+    words: &["test.test_select", "test.test_poll", "test.test_epoll", "test.test_selectors"],
+    least: 0,
+    exceptions: &[],
+};
+
+const PROTOCOLS: Suite = Suite {
+    name: "CPython test_ftplib, _httplib, _httpservers, _smtplib and kin",
+    what: "also poplib, imaplib, xmlrpc, telnetlib, urllib2_localnet, asyncore, asynchat",
+    package: TESTSUITE,
+    words: &[
+        "test.test_ftplib",
+        "test.test_httplib",
+        "test.test_httpservers",
+        "test.test_smtplib",
+        "test.test_poplib",
+        "test.test_imaplib",
+        "test.test_xmlrpc",
+        "test.test_telnetlib",
+        "test.test_urllib2_localnet",
+        "test.test_asyncore",
+        "test.test_asynchat",
+    ],
+    least: 50,
+    exceptions: &[],
+};
+
+const TORNADO: Suite = Suite {
+    name: "tornado",
+    what: "its tests of streams, servers, clients and web sockets",
+    package: "python3-tornado",
+    words: &[
+        "tornado.test.iostream_test",
+        "tornado.test.tcpserver_test",
+        "tornado.test.tcpclient_test",
+        "tornado.test.httpserver_test",
+        "tornado.test.simple_httpclient_test",
+        "tornado.test.websocket_test",
+        "tornado.test.web_test",
+    ],
+    least: 20,
+    exceptions: &[],
+};
+
+const TWISTED: Suite = Suite {
+    name: "twisted",
+    what: "its tests of TCP, endpoints, FTP and HTTP",
+    package: "python3-twisted",
+    words: &[
+        "twisted.internet.test.test_tcp",
+        "twisted.internet.test.test_endpoints",
+        "twisted.test.test_tcp",
+        "twisted.test.test_ftp",
+        "twisted.web.test.test_http",
+        "twisted.web.test.test_webclient",
+    ],
+    least: 20,
+    exceptions: &[],
+};
+
+const TRIO: Suite = Suite {
+    name: "trio",
+    what: "its tests of sockets, streams and listeners",
+    package: "python3-trio",
+    words: &[
+        "--pytest",
+        "trio.tests.test_socket",
+        "trio.tests.test_highlevel_socket",
+        "trio.tests.test_highlevel_open_tcp_stream",
+        "trio.tests.test_highlevel_open_tcp_listeners",
+        "trio.tests.test_highlevel_serve_listeners",
+    ],
+    least: 1,
+    exceptions: &[],
+};
+
+/// What became of each case.
+type Cases = BTreeMap<String, String>;
+
+impl Suite {
+    /// The interpreter of the system, if it has this suite.
+    fn python(&self) -> Option<PathBuf> {
+        let python = PathBuf::from("/usr/bin/python3");
+        let module = self.words.iter().find(|word| !word.starts_with('-'))?;
+        let import = format!("import {module}");
+        let mut probe = Command::new(&python);
+        probe.args(["-c", &import]).stdout(Stdio::null()).stderr(Stdio::null());
+        if probe.status().is_ok_and(|status| status.success()) {
+            return Some(python);
+        }
+        skip(&format!("no Python module {module} (apt-get install {})", self.package));
+        None
+    }
+
+    fn run(&self, stage: &Stage, python: &PathBuf, with: bool, only: Option<&str>) -> Cases {
+        let results = stage.folder().join("results");
+        let mut command = stage.maybe(with, python);
+        command.arg(source("python/cases.py")).arg(&results).args(self.words);
+        command.args(only.iter().flat_map(|only| ["-o", *only]));
+        command.current_dir(stage.folder()).env("HOME", stage.folder()).env("TMPDIR", stage.folder());
+        command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).stdout(Stdio::null());
+        let output = command.output().unwrap();
+        let text = fs::read_to_string(&results).unwrap_or_default();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !text.is_empty(), "{command:?}: {}\n{said}", output.status);
+        if with && only.is_some() {
+            eprintln!("{said}");
+        }
+        text.lines().filter_map(|line| line.split_once('\t')).map(|(a, b)| (a.into(), b.into())).collect()
+    }
+
+    fn compare(&self) {
+        let _dog = Watchdog::arm(scaled(Duration::from_secs(1800)), self.name);
+        let Some(python) = self.python() else { return };
+        let stage = Stage::new(&AGENT);
+        let plain = self.run(&stage, &python, false, None);
+        let with = self.run(&stage, &python, true, None);
+        let count = upgraded(&stage.notes()).len();
+        let names: Vec<&String> =
+            plain.keys().chain(with.keys().filter(|name| !plain.contains_key(*name))).collect();
+        let differs = |name: &&&String| plain.get(**name) != with.get(**name);
+        let excepted = |name: &str| self.exceptions.iter().any(|(case, _)| name.contains(case));
+        let mut wrong = Vec::new();
+        for name in names.iter().filter(differs).filter(|name| !excepted(name)) {
+            let (before, after) = (plain.get(*name), with.get(*name));
+            let again = (0..2).any(|_| {
+                let [one, other] = [false, true].map(|with| self.run(&stage, &python, with, Some(name)));
+                one.get(*name) != other.get(*name)
+            });
+            eprintln!("{name}: {before:?} without, {after:?} with; again: {again}");
+            if again {
+                wrong.push(format!("{name}: {before:?} without, {after:?} with"));
+            }
+        }
+        assert!(wrong.is_empty(), "{} of {} cases differ:\n{}", wrong.len(), names.len(), wrong.join("\n"));
+        assert!(count >= self.least, "{count} connections upgraded\n{}", stage.notes());
+        let passed = plain.values().filter(|word| *word == "ok").count();
+        let list = self
+            .exceptions
+            .iter()
+            .map(|(case, reason)| format!("; not {case}: {reason}"))
+            .collect::<String>();
+        note(&Entry {
+            program: self.name,
+            with: self.what,
+            outcome: if count > 0 { Outcome::Works } else { Outcome::FallsBack },
+            upgraded: count,
+            remark: &format!("{passed} cases pass both ways{list}"),
+        });
+    }
+
+    /// For full runs alone.
+    fn compare_if_full(&self) {
+        if full() {
+            self.compare();
+        } else {
+            skip("a long suite: cargo xtask test --full");
+        }
+    }
+}
+
+#[test]
+fn a_part_of_cpythons_tests_of_sockets_passes_as_without() {
+    PART.compare();
+}
+
+#[test]
+fn cpythons_tests_of_sockets_pass_as_without() {
+    SOCKET.compare_if_full();
+}
+
+#[test]
+fn cpythons_tests_of_asyncio_pass_as_without() {
+    ASYNCIO.compare_if_full();
+}
+
+#[test]
+fn cpythons_tests_of_tls_pass_as_without() {
+    SSL.compare_if_full();
+}
+
+#[test]
+fn cpythons_tests_of_readiness_pass_as_without() {
+    READINESS.compare_if_full();
+}
+
+#[test]
+fn cpythons_tests_of_protocols_pass_as_without() {
+    PROTOCOLS.compare_if_full();
+}
+
+#[test]
+fn tornados_tests_pass_as_without() {
+    TORNADO.compare_if_full();
+}
+
+#[test]
+fn twisteds_tests_pass_as_without() {
+    TWISTED.compare_if_full();
+}
+
+#[test]
+fn trios_tests_pass_as_without() {
+    TRIO.compare_if_full();
+}
