@@ -18,6 +18,16 @@ void *nothing_1_svc(void *argument, struct svc_req *request)
     return &done;
 }
 
+u_int *sum_1_svc(block *argument, struct svc_req *request)
+{
+    static u_int answer;
+    (void)request;
+    answer = 0;
+    for (u_int k = 0; k < argument->block_len; k++)
+        answer += (unsigned char)argument->block_val[k];
+    return &answer;
+}
+
 block *echo_1_svc(block *argument, struct svc_req *request)
 {
     static block answer;

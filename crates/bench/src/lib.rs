@@ -38,6 +38,7 @@ mod loops;
 mod measure;
 mod motion;
 mod orders;
+pub mod outside;
 mod pairing;
 mod pattern;
 mod peer;

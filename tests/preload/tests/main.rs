@@ -1,5 +1,6 @@
 //! Every test of unmodified programs in one binary.
 
+mod apps;
 mod ftp;
 mod moves;
 mod programs;

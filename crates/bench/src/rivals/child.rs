@@ -100,6 +100,11 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Whether it is at work no more.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     fn finish(mut self, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         let status = loop {

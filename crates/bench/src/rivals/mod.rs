@@ -9,7 +9,7 @@
 //! leaves out compared with ours stands in `about`. Tools that are missing are named with the command that installs
 //! them. Between two hosts the second process starts the server of a tool; only tools are asked that have one.
 
-mod child;
+pub(crate) mod child;
 mod mpi;
 mod tools;
 mod turns;

@@ -102,7 +102,7 @@ pub(crate) struct StatArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
-    /// `launch` how long programs take to start
+    /// `launch` how long programs take to start, `ftp`, `rpc` and `apps` unmodified programs over TCP and under `viaduct run`
     #[arg(value_parser = case_names(), required_unless_present = "listen")]
     pub(crate) case: Option<String>,
     /// Wait here for measurements from another host, which says --connect; IP, PORT or IP:PORT [default: port 7471]
@@ -319,7 +319,10 @@ pub(crate) enum RepostArg {
 
 fn case_names() -> PossibleValuesParser {
     PossibleValuesParser::new(
-        cases::ALL.iter().map(|case| case.name).chain(["sockets", "all", "rivals", "launch", "list"]),
+        cases::ALL
+            .iter()
+            .map(|case| case.name)
+            .chain(["sockets", "all", "rivals", "launch", "ftp", "rpc", "apps", "list"]),
     )
 }
 
@@ -338,6 +341,7 @@ Examples:
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals
   viaduct bench launch --compare hydra,openmpi,parallel,ssh
+  viaduct bench apps -o results.jsonl
   viaduct bench list
 Two hosts, with the same token in the file on both:
   there$ VIADUCT_TOKEN_FILE=~/token viaduct bench --listen

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use viaduct_bench::outside::Programs;
 use viaduct_bench::{Call, Case, Event, Layer, PeerCommand, Repost, SendMode, Settings, Wait, cases, layers};
 use viaduct_results::schema::Line;
 use viaduct_results::size;
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
-use crate::cmd::{all, bench_launch, rivals};
+use crate::cmd::{all, bench_launch, bench_programs, rivals};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::sink::Sink;
@@ -35,6 +36,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         "rivals" => return rivals::run(args),
         "launch" => return bench_launch::run(args),
         _ => {}
+    }
+    if let Some(which) = Programs::find(name) {
+        return bench_programs::run(which, args);
     }
     let cases = Case::find_all(name)?;
     let settings = settings(args)?;

@@ -166,7 +166,12 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("viaduct-rivals-{}", std::process::id()));
+        Folder::below(&std::env::temp_dir())
+    }
+
+    /// In another place than that for temporary files.
+    pub(crate) fn below(place: &std::path::Path) -> Result<Folder> {
+        let path = place.join(format!("viaduct-rivals-{}", std::process::id()));
         fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Folder(path))
     }
