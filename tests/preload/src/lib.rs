@@ -104,11 +104,6 @@ impl Stage {
         self.notes().lines().filter(|line| line.contains(" upgraded: ")).count()
     }
 
-    /// The name at which its agent takes claims.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// A folder of this test.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -137,10 +137,17 @@ fn start_memcached(ground: &Ground, way: Way, port: u16) -> Result<Running> {
     ground.server(way, &tool, &list, port)
 }
 
+/// Keys and values of 64 bytes; one in ten requests stores.
+const MEMCASLAP: &str = "key\n64 64 1\nvalue\n64 64 1\ncmd\n0 0.1\n1 0.9\n";
+
 fn memcached_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
     let tool = ground.need("memcaslap", "libmemcached-tools")?;
     let time = if ground.quick { "1s" } else { "2s" };
-    let list = ["-s", &format!("127.0.0.1:{port}"), "-T", "1", "-c", "8", "-t", time, "-X", "64"];
+    // Without a file it looks for one in the user's home.
+    let file = ground.folder.join("memcaslap");
+    fs::write(&file, MEMCASLAP).map_err(Error::os("writing settings of memcaslap"))?;
+    let file = file.display().to_string();
+    let list = ["-F", &file, "-s", &format!("127.0.0.1:{port}"), "-T", "1", "-c", "8", "-t", time];
     let load = Load {
         column: "memcached, 8 clients".to_owned(),
         tool,

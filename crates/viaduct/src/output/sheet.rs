@@ -69,8 +69,14 @@ fn flat(cell: &Cell) -> [String; 8] {
     [table, row, column, number(cell.value), cell.unit.clone(), low, high, missing]
 }
 
+/// More columns than this do not fit beside each other; such a table is turned around.
+const WIDE: usize = 6;
+
 fn draw(name: &str, cells: &[&Cell]) -> String {
     let pivot = Pivot::of(cells);
+    if pivot.columns.len() > WIDE {
+        return draw_turned(name, &pivot);
+    }
     let columns = || pivot.columns.iter().copied();
     let heads: Vec<String> = std::iter::once(name.to_owned()).chain(columns().map(Pivot::head)).collect();
     let row = |row: &&str| -> Vec<String> {
@@ -79,4 +85,15 @@ fn draw(name: &str, cells: &[&Cell]) -> String {
     };
     let rows: Vec<Vec<String>> = pivot.rows.iter().map(row).collect();
     table::draw(&heads, &rows, &(1..heads.len()).collect::<Vec<_>>())
+}
+
+fn draw_turned(name: &str, pivot: &Pivot<'_>) -> String {
+    let heads: Vec<String> =
+        std::iter::once(name).chain(pivot.rows.iter().copied()).map(str::to_owned).collect();
+    let line = |&column: &(&str, &str)| -> Vec<String> {
+        let cells = pivot.rows.iter().map(|row| pivot.at(row, column).map_or_else(String::new, report::show));
+        std::iter::once(Pivot::head(column)).chain(cells).collect()
+    };
+    let lines: Vec<Vec<String>> = pivot.columns.iter().map(line).collect();
+    table::draw(&heads, &lines, &(1..heads.len()).collect::<Vec<_>>())
 }
