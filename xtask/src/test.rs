@@ -55,7 +55,7 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<Outcome> {
     let mut rows = Vec::new();
     if wanted.only.is_none() {
         packages::provide(wanted.install, wanted.full);
-        wheels::provide(wanted.install, &workspace.target_directory);
+        wheels::provide(wanted.install, wanted.full, &workspace.target_directory);
         let everything = Step::cargo(["build", "--workspace", "--all-targets"]);
         let build = run_steps("build", BUILD, vec![everything], wanted)?;
         let good = build.is_good();

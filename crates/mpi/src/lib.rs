@@ -13,12 +13,16 @@
 //!   handle       the numbers by which programs name objects
 //!   info         hints of programs
 //!   error        error classes, with the values of MPICH's interface
+//!   attribute    values that programs attach to objects, and their keys
+//!   prefix       the private folder: names of the library, headers, compilers
+//!   table        every entry point of the standard: implemented or refused, and the evidence
 //! ```
 //!
 //! The C library is `capi/mpi`; one-sided communication, files and intercommunicators are not there yet.
 
 #![deny(unsafe_code)]
 
+pub mod attribute;
 pub mod coll;
 pub mod datatype;
 pub mod error;
@@ -27,7 +31,9 @@ pub mod handle;
 pub mod info;
 pub mod matching;
 pub mod op;
+pub mod prefix;
 pub mod protocol;
 pub mod raw;
+pub mod table;
 pub mod topology;
 pub mod world;

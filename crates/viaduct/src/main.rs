@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Verb::Agent(args) => cmd::agent::run(&args),
         Verb::Ps(args) => cmd::jobs::ps(&args),
         Verb::Kill(args) => cmd::jobs::kill(&args),
+        Verb::Mpi(args) => cmd::mpi::run(&args),
         Verb::Sort(args) => cmd::sort::run(&args),
         Verb::Dsm(args) => cmd::dsm::run(&args),
         Verb::Bench(args) => cmd::bench::run(&args),

@@ -49,6 +49,15 @@ pub struct Basic {
 }
 
 impl Basic {
+    /// The bytes of one number in it: a complex one has two.
+    pub fn number(&self) -> usize {
+        match self.kind {
+            Kind::Complex | Kind::ExtendedComplex => self.size / 2,
+            Kind::Quad if self.size == 32 => 16,
+            _ => self.size,
+        }
+    }
+
     /// How its address is aligned inside a C struct.
     pub fn alignment(&self) -> usize {
         match self.kind {

@@ -53,6 +53,18 @@ impl Signature {
         self.elements
     }
 
+    /// Calls `visit` for every basic element, in order.
+    pub fn each(&self, visit: &mut impl FnMut(Basic)) {
+        match &self.form {
+            Form::Basic(basic) => visit(*basic),
+            Form::Repeat(inner) => {
+                let times = self.elements.checked_div(inner.elements).unwrap_or(0);
+                (0..times).for_each(|_| inner.each(visit));
+            }
+            Form::Sequence(parts) => parts.iter().for_each(|part| part.each(visit)),
+        }
+    }
+
     /// How many whole basic elements the first `bytes` bytes of the packed form of many such types are. None: the bytes
     /// end in the middle of an element.
     pub fn elements_in(&self, bytes: usize) -> Option<usize> {
@@ -117,6 +129,16 @@ mod tests {
         assert_eq!(mixed.repeated(10).elements_in(44), Some(9));
         assert_eq!(mixed.only(), None);
         assert_eq!(double.repeated(4).only(), find(0x4c00080b));
+    }
+
+    #[test]
+    fn every_element_is_visited_in_order() {
+        let (int, double) =
+            (Signature::of(find(0x4c000405).unwrap()), Signature::of(find(0x4c00080b).unwrap()));
+        let mixed = Signature::sequence([int.repeated(2), double]).repeated(2);
+        let mut sizes = Vec::new();
+        mixed.each(&mut |basic| sizes.push(basic.size));
+        assert_eq!(sizes, [4, 4, 8, 4, 4, 8]);
     }
 
     #[test]

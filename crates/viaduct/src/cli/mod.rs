@@ -2,6 +2,7 @@
 
 pub(crate) mod dsm;
 pub(crate) mod launch;
+pub(crate) mod mpi;
 pub(crate) mod run;
 pub(crate) mod sort;
 
@@ -40,6 +41,8 @@ pub(crate) enum Verb {
     Kill(launch::KillArgs),
     /// The agent of this host: started by `launch` where it is needed
     Agent(launch::AgentArgs),
+    /// Programs of MPI: where Viaduct's libraries, compilers and mpiexec are, and what they have
+    Mpi(mpi::MpiArgs),
     /// Sort files from disk to disk; generate and check records of the sort benchmark
     #[command(after_help = sort::SORT_HELP)]
     Sort(Box<sort::SortArgs>),

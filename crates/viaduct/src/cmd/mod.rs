@@ -13,6 +13,7 @@ pub(crate) mod info;
 pub(crate) mod jobs;
 pub(crate) mod launch;
 pub(crate) mod man;
+pub(crate) mod mpi;
 pub(crate) mod peer;
 pub(crate) mod report;
 pub(crate) mod rivals;

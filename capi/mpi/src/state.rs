@@ -1,0 +1,116 @@
+//! The process as MPI sees it: before, between and after `MPI_Init` and `MPI_Finalize`.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
+
+use viaduct_mpi::error::{Class, Error, Result};
+use viaduct_mpi::world::{Reach, World};
+use viaduct_providers::Config;
+use viaduct_via::Nic;
+
+use crate::objects::CommObject;
+
+/// What `MPI_Init` has made.
+pub(crate) struct Process {
+    pub(crate) world: World,
+    pub(crate) comm_world: CommObject,
+    pub(crate) comm_self: CommObject,
+    main_thread: ThreadId,
+}
+
+static PROCESS: OnceLock<Process> = OnceLock::new();
+static PHASE: AtomicU8 = AtomicU8::new(BEFORE);
+/// Held while `MPI_Init` runs, so that two threads do not both start it.
+static STARTING: Mutex<()> = Mutex::new(());
+
+const BEFORE: u8 = 0;
+const RUNNING: u8 = 1;
+const AFTER: u8 = 2;
+
+/// The process, if calls are allowed now.
+#[inline]
+pub(crate) fn process() -> Result<&'static Process> {
+    if PHASE.load(Ordering::Acquire) == RUNNING
+        && let Some(process) = PROCESS.get()
+    {
+        return Ok(process);
+    }
+    Err(refusal())
+}
+
+#[cold]
+fn refusal() -> Error {
+    let when = if finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
+    Error::new(Class::Other, format!("it was called {when}"))
+}
+
+/// Whether `MPI_Init` has ended.
+pub(crate) fn initialized() -> bool {
+    PHASE.load(Ordering::Acquire) != BEFORE
+}
+
+/// Whether `MPI_Finalize` has ended.
+pub(crate) fn finalized() -> bool {
+    PHASE.load(Ordering::Acquire) == AFTER
+}
+
+/// Joins the job.
+pub(crate) fn start() -> Result<()> {
+    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if initialized() {
+        return Err(Error::new(Class::Other, "MPI was initialised before"));
+    }
+    let world = World::init(&variable, &mut open()?)?;
+    let comm_world = CommObject::new(world.comm_world().clone(), Some("MPI_COMM_WORLD"));
+    let comm_self = CommObject::new(world.comm_self().clone(), Some("MPI_COMM_SELF"));
+    let process = Process { world, comm_world, comm_self, main_thread: thread::current().id() };
+    if PROCESS.set(process).is_err() {
+        return Err(Error::new(Class::Intern, "the process was made twice"));
+    }
+    PHASE.store(RUNNING, Ordering::Release);
+    Ok(())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// How the NIC is opened: shared memory alone if all ranks are on this host, unless `VIADUCT_PROVIDER` names another provider.
+fn open() -> Result<impl FnMut(Reach) -> std::result::Result<Nic, viaduct_via::Error>> {
+    let mut config =
+        Config::from_variables(variable).map_err(|bad| Error::new(Class::Other, bad.to_string()))?;
+    let chosen = variable("VIADUCT_PROVIDER");
+    Ok(move |reach| {
+        let usual = match reach {
+            Reach::Host => "shm",
+            Reach::Network(token) => {
+                config.ofi.token = Some(token);
+                "auto"
+            }
+        };
+        let provider = viaduct_providers::open(chosen.as_deref().unwrap_or(usual), &config)?;
+        Nic::open_with(provider, config.wait)
+    })
+}
+
+/// Ends the whole job, with what the program has printed so far.
+pub(crate) fn abort(process: &Process, code: i32, why: &str) -> ! {
+    // SAFETY: a call of the C library that takes no memory of ours; null stands for all streams.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    process.world.abort(code, why)
+}
+
+/// Leaves the job.
+pub(crate) fn end() -> Result<()> {
+    let ended = process()?.world.finalize();
+    PHASE.store(AFTER, Ordering::Release);
+    ended
+}
+
+impl Process {
+    /// Whether this is the thread that initialised MPI.
+    pub(crate) fn is_main_thread(&self) -> bool {
+        thread::current().id() == self.main_thread
+    }
+}
