@@ -75,26 +75,21 @@ impl<T> Turn<T> {
     ///
     /// # Panics
     /// If this thread, being the owner, has its turn already.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&self) -> TurnGuard<'_, T> {
         let me = this_thread();
-        if self.enter_as_owner(me) {
-            return TurnGuard { turn: self, held: None, value: PhantomData };
-        }
-        TurnGuard { turn: self, held: Some(self.visit(me)), value: PhantomData }
+        // One place that makes the guard, so that the compiler puts what follows behind it.
+        let held = if self.enter_as_owner(me) { None } else { Some(self.visit(me)) };
+        TurnGuard { turn: self, held, value: PhantomData }
     }
 
-    /// Does something with the value in this thread's turn: what [`enter`](Self::enter) does, in fewer instructions.
+    /// Does something with the value in this thread's turn.
     ///
     /// # Panics
     /// If this thread, being the owner, has its turn already.
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
-        let me = this_thread();
-        let held = if self.enter_as_owner(me) { None } else { Some(self.visit(me)) };
-        let mut turn = TurnGuard { turn: self, held, value: PhantomData };
-        // One place that acts, so that the compiler puts it here.
-        act(&mut turn)
+        act(&mut self.enter())
     }
 
     /// This thread's turn, for code that may have interrupted a turn of its own thread: an exit handler that a signal

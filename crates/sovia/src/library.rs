@@ -33,6 +33,9 @@ const BUSY_LIMIT: Duration = Duration::from_millis(500);
 /// Looks for a packet before the lock is let go of: a look costs less than the lock.
 const LOOKS: usize = 16;
 
+/// Why a driver that is there has its engine.
+pub(crate) const NOT_CLOSED: &str = "the driver is not closed before it is dropped";
+
 /// The sockets library on one NIC. Clones are the same; streams and listeners keep it open.
 #[derive(Clone)]
 pub struct Sovia(Arc<Owner>);
@@ -165,7 +168,7 @@ impl Shared {
     /// Does something with the engine, and wakes threads and tasks that may wait for it.
     #[inline(always)]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {
-        self.driver.with(work).expect("the driver is not closed before it is dropped")
+        self.driver.with(work).expect(NOT_CLOSED)
     }
 
     /// The engine, for a thread that may be in the middle of a call already, because a signal handler called exit. `None`

@@ -11,20 +11,25 @@ use std::time::Duration;
 
 use viaduct_os::clock;
 use viaduct_os::wait::WaitPolicy;
-use viaduct_via::NetAddress;
+use viaduct_via::{Driver, NetAddress};
 
 use crate::address;
 use crate::config::{Handling, Path};
 use crate::engine::Engine;
-use crate::library::Owner;
+use crate::library::{NOT_CLOSED, Owner};
 use crate::socket::{Direction, Outcome};
 use crate::table::SocketId;
+
+/// The answer of a library that is closed.
+const GONE: Outcome = Outcome::Failed(ErrorKind::NotConnected);
 
 /// A connected stream.
 pub struct Stream(Arc<Handle>);
 
 pub(crate) struct Handle {
     pub(crate) owner: Arc<Owner>,
+    /// That of the owner, at hand.
+    driver: Driver<Engine>,
     pub(crate) id: SocketId,
     peer: NetAddress,
     /// Longer requests than this are lent.
@@ -46,6 +51,7 @@ impl Stream {
         let lends = owner.shared.with(|engine| engine.lends(id));
         let lend_from = if lends { owner.shared.copy_max } else { usize::MAX };
         Stream(Arc::new(Handle {
+            driver: owner.shared.driver.clone(),
             owner,
             id,
             peer,
@@ -183,7 +189,7 @@ impl Stream {
 impl Handle {
     #[inline]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine, SocketId) -> T) -> T {
-        self.owner.shared.with(|engine| work(engine, self.id))
+        self.driver.with(|engine| work(engine, self.id)).expect(NOT_CLOSED)
     }
 
     #[inline]
@@ -191,7 +197,7 @@ impl Handle {
         let waits = !self.nonblocking.load(Ordering::Relaxed);
         if waits && !peek && self.owner.shared.handling == Handling::Single {
             // An answer that is on its way comes before the machinery of waiting is set up.
-            match self.owner.shared.with(|engine| engine.read_fast(self.id, into)) {
+            match self.driver.with(|engine| engine.read_fast(self.id, into)).unwrap_or(GONE) {
                 Outcome::Done(n) => return Ok(n),
                 Outcome::Failed(kind) => return Err(kind.into()),
                 Outcome::Wait => {}
@@ -210,7 +216,7 @@ impl Handle {
     /// Takes all of `bytes` by copying them, so that they may change afterwards.
     #[inline]
     pub(crate) fn transmit_copied(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self.owner.shared.with(|engine| engine.write_fast(self.id, bytes)) {
+        match self.driver.with(|engine| engine.write_fast(self.id, bytes)).unwrap_or(GONE) {
             Outcome::Done(n) if n == bytes.len() => Ok(n),
             Outcome::Failed(kind) => Err(kind.into()),
             Outcome::Done(n) => self.transmit_rest(bytes, n),

@@ -69,17 +69,35 @@ pub struct Nic {
 
 /// What calls have left for other threads.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Unrest {
-    /// A send was posted that was not done at once.
-    pub(crate) sends: bool,
-    /// A VI was left to its doorbell, which a thread that sleeps already does not know.
-    pub(crate) cooled: bool,
-}
+pub(crate) struct Unrest(u8);
 
 impl Unrest {
+    const SENDS: u8 = 1;
+    const COOLED: u8 = 2;
+
+    /// A send was posted that was not done at once.
+    pub(crate) fn note_send(&mut self) {
+        self.0 |= Unrest::SENDS;
+    }
+
+    /// A VI was left to its doorbell, if `cooled`, which a thread that sleeps already does not know.
+    #[inline]
+    pub(crate) fn note_cooled(&mut self, cooled: bool) {
+        self.0 |= if cooled { Unrest::COOLED } else { 0 };
+    }
+
+    pub(crate) fn sends(self) -> bool {
+        self.0 & Unrest::SENDS != 0
+    }
+
+    pub(crate) fn cooled(self) -> bool {
+        self.0 & Unrest::COOLED != 0
+    }
+
+    /// Not 0 if there is something.
     #[inline(always)]
-    pub(crate) fn is_some(self) -> bool {
-        self.sends | self.cooled
+    pub(crate) fn bits(self) -> u8 {
+        self.0
     }
 
     pub(crate) fn take(&mut self) -> Unrest {

@@ -101,7 +101,7 @@ impl Nic {
     fn not_done_at_once(&mut self, vi: Vi, handed: Handed) {
         match handed {
             Handed::Done => {}
-            Handed::Left => self.unrest.sends = true,
+            Handed::Left => self.unrest.note_send(),
             Handed::Broken(fault) => {
                 self.settle_send(vi);
                 self.break_vi(vi, fault);

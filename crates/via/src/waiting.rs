@@ -131,7 +131,7 @@ impl Nic {
             }
         }
         taken += self.progress_ready();
-        self.unrest.cooled |= self.cqs.get_mut(cq.0).is_some_and(|c| c.take_cooled());
+        self.unrest.note_cooled(self.cqs.get_mut(cq.0).is_some_and(|c| c.take_cooled()));
         if taken > 0 && self.cqs.get(cq.0).is_some_and(|c| c.is_empty()) {
             self.look_again();
         }
@@ -165,7 +165,7 @@ impl Nic {
         for cq in [a, b.filter(|b| a != Some(*b))].into_iter().flatten() {
             if let Some(cq) = self.cqs.get_mut(cq.0) {
                 cq.heat(vi, &mut self.vis, &self.signal);
-                self.unrest.cooled |= cq.take_cooled();
+                self.unrest.note_cooled(cq.take_cooled());
             }
         }
     }
@@ -185,7 +185,7 @@ impl Nic {
             for cq in bound.into_iter().flatten() {
                 if let Some(cq) = self.cqs.get_mut(cq.0) {
                     cq.list_cooling(vi, &self.signal);
-                    self.unrest.cooled |= cq.take_cooled();
+                    self.unrest.note_cooled(cq.take_cooled());
                 }
             }
             // What arrived before the flag was up is looked for once.

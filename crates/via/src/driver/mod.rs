@@ -114,30 +114,35 @@ impl<L: Layer> Driver<L> {
     /// whatever the news say.
     #[inline(always)]
     pub(crate) fn with_waking<R>(&self, act: impl FnOnce(&mut L) -> (R, bool)) -> Option<R> {
-        self.0.called.store(true, Ordering::Relaxed);
-        self.own_turn_waking(act)
+        let inner = &*self.0;
+        inner.called.store(true, Ordering::Relaxed);
+        self.turn(inner, act)
     }
 
     /// A turn that is no call of a user's: of the service thread.
     pub(crate) fn own_turn<R>(&self, act: impl FnOnce(&mut L) -> R) -> Option<R> {
-        self.own_turn_waking(|layer| (act(layer), false))
+        self.turn(&self.0, |layer| (act(layer), false))
     }
 
+    /// `inner` is that of this driver, looked up once.
     #[inline(always)]
-    fn own_turn_waking<R>(&self, act: impl FnOnce(&mut L) -> (R, bool)) -> Option<R> {
-        let inner = &*self.0;
-        // Beside the result, not with it: the compiler would pack both into one register.
-        let mut after = None;
-        let result = inner.layer.with(|layer| {
-            let layer = layer.as_mut()?;
-            let (result, wake) = act(layer);
-            after = After::of(layer, inner, wake);
-            Some(result)
-        })?;
-        if let Some(after) = after {
-            self.attend_to(after);
+    fn turn<R>(&self, inner: &Inner<L>, act: impl FnOnce(&mut L) -> (R, bool)) -> Option<R> {
+        let mut turn = inner.layer.enter();
+        let layer = turn.as_mut()?;
+        let (result, wake) = act(layer);
+        if After::is_some(layer, inner, wake) {
+            self.end_turn(turn, wake);
         }
         Some(result)
+    }
+
+    /// Ends a turn after which something is to be done.
+    #[cold]
+    #[inline(never)]
+    fn end_turn(&self, mut turn: TurnGuard<'_, Option<L>>, wake: bool) {
+        let after = turn.as_mut().map(|layer| After::found(layer, &self.0, wake));
+        drop(turn);
+        after.into_iter().for_each(|after| self.attend_to(after));
     }
 
     /// The layer, in this thread's turn until the guard is dropped.
@@ -226,7 +231,6 @@ impl<L: Layer> Driver<L> {
     }
 
     /// Does what a turn left to be done after it.
-    #[inline(never)]
     fn attend_to(&self, after: After) {
         if after.ring {
             self.0.sleep.ring();
@@ -235,7 +239,7 @@ impl<L: Layer> Driver<L> {
         if after.poke {
             self.poke();
         }
-        if after.sends_left {
+        if after.sends {
             self.leave_sends_to_service();
         }
     }
@@ -253,27 +257,21 @@ struct After {
     ring: bool,
     poke: bool,
     /// Sends are under way.
-    sends_left: bool,
+    sends: bool,
     tasks: Vec<Waker>,
 }
 
 impl After {
-    /// Ends a turn. None, as a rule, if nothing is to be done after it.
+    /// Whether something is to be done after a turn: as a rule not.
     #[inline(always)]
-    fn of<L: Layer>(layer: &mut L, inner: &Inner<L>, wake: bool) -> Option<After> {
-        let said = layer.news().take_said();
-        let ring = (wake || said.wake()) && inner.sleep.any();
-        if ring || said.more() || layer.nic().unrest.is_some() {
-            return Some(After::found(layer, inner, ring, said));
-        }
-        None
+    fn is_some<L: Layer>(layer: &mut L, inner: &Inner<L>, wake: bool) -> bool {
+        layer.news().said() | layer.nic().unrest.bits() != 0 || wake && inner.sleep.any()
     }
 
-    #[cold]
-    fn found<L: Layer>(layer: &mut L, inner: &Inner<L>, ring: bool, said: news::Said) -> After {
-        let unrest = layer.nic().unrest.take();
-        let ring = ring || unrest.cooled && inner.sleep.any();
-        After { ring, poke: said.poke(), sends_left: unrest.sends, tasks: layer.news().take_tasks() }
+    fn found<L: Layer>(layer: &mut L, inner: &Inner<L>, wake: bool) -> After {
+        let (unrest, news) = (layer.nic().unrest.take(), layer.news());
+        let ring = (wake || news.wakes() || unrest.cooled()) && inner.sleep.any();
+        After { ring, poke: news.pokes(), sends: unrest.sends(), tasks: news.end() }
     }
 }
 
@@ -314,10 +312,10 @@ impl<L: Layer> Drop for Guard<'_, L> {
     fn drop(&mut self) {
         let (driver, wake) = (self.driver, self.wake);
         driver.0.called.store(true, Ordering::Relaxed);
-        let after = After::of(&mut **self, &driver.0, wake);
-        if let Some(after) = after {
-            self.layer = None;
-            driver.attend_to(after);
+        if After::is_some(&mut **self, &driver.0, wake)
+            && let Some(turn) = self.layer.take()
+        {
+            driver.end_turn(turn, wake);
         }
     }
 }

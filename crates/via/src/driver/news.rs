@@ -7,12 +7,12 @@ use viaduct_os::clock;
 
 const WAKE: u8 = 1;
 const POKE: u8 = 2;
-const TASKS: u8 = 4;
+const TASK: u8 = 4;
 
 /// What a layer has to say after a turn.
 #[derive(Debug, Default)]
 pub struct News {
-    said: Said,
+    said: u8,
     tasks: Vec<Waker>,
 }
 
@@ -20,50 +20,39 @@ impl News {
     /// Threads that wait, and watchers of the descriptor, look again: something was done that they may wait for.
     #[inline]
     pub fn wake(&mut self) {
-        self.said.0 |= WAKE;
+        self.said |= WAKE;
     }
 
     /// The service thread ticks soon.
     #[inline]
     pub fn poke(&mut self) {
-        self.said.0 |= POKE;
+        self.said |= POKE;
     }
 
     /// Wakes a task. Each object keeps the wakers of the tasks that wait for it, so that others are left alone.
     #[inline]
     pub fn task(&mut self, task: Waker) {
-        self.said.0 |= TASKS;
+        self.said |= TASK;
         self.tasks.push(task);
     }
 
     #[inline(always)]
-    pub(super) fn take_said(&mut self) -> Said {
-        std::mem::take(&mut self.said)
+    pub(super) fn said(&self) -> u8 {
+        self.said
     }
 
-    pub(super) fn take_tasks(&mut self) -> Vec<Waker> {
+    pub(super) fn wakes(&self) -> bool {
+        self.said & WAKE != 0
+    }
+
+    pub(super) fn pokes(&self) -> bool {
+        self.said & POKE != 0
+    }
+
+    /// Ends the news, with the tasks that are to be woken.
+    pub(super) fn end(&mut self) -> Vec<Waker> {
+        self.said = 0;
         std::mem::take(&mut self.tasks)
-    }
-}
-
-/// Which news there are.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Said(u8);
-
-impl Said {
-    #[inline(always)]
-    pub(super) fn wake(self) -> bool {
-        self.0 & WAKE != 0
-    }
-
-    pub(super) fn poke(self) -> bool {
-        self.0 & POKE != 0
-    }
-
-    /// Whether there is more than a wake-up.
-    #[inline(always)]
-    pub(super) fn more(self) -> bool {
-        self.0 & !WAKE != 0
     }
 }
 
