@@ -41,7 +41,7 @@ impl App {
         let notes = stage.notes();
         let count = upgraded(&notes).len();
         assert!(count >= self.least, "{count} upgraded; stayed: {:?}", reasons(&notes));
-        let outcome = if count > 0 { Outcome::Works } else { Outcome::FallsBack };
+        let outcome = if self.least > 0 { Outcome::Works } else { Outcome::FallsBack };
         note(&Entry {
             program: self.program,
             with: self.with,

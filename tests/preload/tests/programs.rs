@@ -10,6 +10,8 @@ use viaduct_kit::effort::scaled;
 use viaduct_kit::packages::need_program;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_preload_tests::Stage;
+use viaduct_preload_tests::apps::upgraded;
+use viaduct_preload_tests::compatibility::{Entry, Outcome, note};
 
 use crate::AGENT;
 
@@ -103,6 +105,13 @@ fn redis_answers_the_same_with_the_library_at_both_ends_at_one_and_at_none() {
     assert_eq!(redis_session(&stage, true, true), Some(plain));
     // Of three tests with 1 and 20 clients nearly all connections see several requests.
     assert!(stage.upgrades() > 100, "{}", stage.notes());
+    note(&Entry {
+        program: "redis",
+        with: "redis-cli, redis-benchmark with 1 and 20 clients",
+        outcome: Outcome::Works,
+        upgraded: upgraded(&stage.notes()).len(),
+        remark: "",
+    });
 }
 
 const PYTHON: &str = r#"
