@@ -140,7 +140,9 @@ fn explained(mut command: Command) -> Result<ExitCode> {
 /// Says why, and gives the status that a shell would: 127 for a program that is not there, 126 for one that cannot be run.
 fn cannot_run(program: &OsStr, error: &io::Error) -> ExitCode {
     let _ = writeln!(io::stderr(), "viaduct: {}: {error}", Path::new(program).display());
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+    // A folder of the path that may not be entered hides from the kernel's answer that no folder has the program.
+    let absent = error.kind() == io::ErrorKind::NotFound || find(program).is_none();
+    ExitCode::from(if absent { 127 } else { 126 })
 }
 
 /// Whether it is a program that preloads nothing: without a loader, or one that enters the kernel past libc.
