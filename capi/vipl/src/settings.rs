@@ -5,17 +5,13 @@
 
 use std::fs;
 
-use viaduct_os::knob::number_in;
-use viaduct_providers::NAMES;
+use viaduct_os::knob;
 use viaduct_providers::config::Config;
+use viaduct_providers::{NAMES, vipl};
 
 use crate::names::Nodes;
 
 const PROVIDER: &str = "VIADUCT_PROVIDER";
-const DEVICES: &str = "VIADUCT_VIPL_DEVICES";
-const TAGS: &str = "VIADUCT_VIPL_TAGS";
-const DEPTH: &str = "VIADUCT_VIPL_QUEUE_DEPTH";
-const RECEIVES: &str = "VIADUCT_VIPL_RECEIVES";
 const NODES: &str = "VIADUCT_VIPL_NODES";
 const HOSTS: &str = "VIADUCT_VIPL_HOSTS";
 const NODE: &str = "VIADUCT_VIPL_NODE";
@@ -44,34 +40,24 @@ impl Settings {
     }
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, String> {
-        let devices = variable(DEVICES).unwrap_or_default();
-        let is_strict = |name| match variable(name).as_deref() {
-            None | Some("lax") => Ok(false),
-            Some("strict") => Ok(true),
-            Some(other) => Err(format!("{name}={other}: lax or strict")),
-        };
-        let (strict, strict_receives) = (is_strict(TAGS)?, is_strict(RECEIVES)?);
-        let depth = match variable(DEPTH) {
-            None => 1024,
-            Some(text) => {
-                number_in(text.trim(), 1..=65_536).map_err(|allowed| format!("{DEPTH}={text}: {allowed}"))?
-            }
-        };
+        let mut own = vipl::Config::default();
+        knob::read(vipl::KNOBS, &mut own, &variable).map_err(|bad| bad.to_string())?;
         let mut nodes = Nodes::default();
-        nodes.add_list(&variable(NODES).unwrap_or_default()).map_err(|e| format!("{NODES}: {e}"))?;
-        if let Some(file) = variable(HOSTS) {
-            let text = fs::read_to_string(&file).map_err(|e| format!("{HOSTS}={file}: {e}"))?;
-            nodes.add_file(&text).map_err(|e| format!("{HOSTS}={file}: {e}"))?;
+        nodes.add_list(&own.nodes).map_err(|e| format!("{NODES}: {e}"))?;
+        if let Some(file) = &own.hosts {
+            let bad = |why: String| format!("{HOSTS}={}: {why}", file.display());
+            let text = fs::read_to_string(file).map_err(|e| bad(e.to_string()))?;
+            nodes.add_file(&text).map_err(bad)?;
         }
-        if let Some(own) = variable(NODE) {
-            nodes.set_own(&own).map_err(|e| format!("{NODE}={own}: {e}"))?;
+        if let Some(node) = &own.node {
+            nodes.set_own(node).map_err(|e| format!("{NODE}={node}: {e}"))?;
         }
         Ok(Settings {
             provider: variable(PROVIDER).filter(|name| !name.is_empty()),
-            devices: pairs(&devices).ok_or_else(|| format!("{DEVICES}={devices}: name=provider, ..."))?,
-            strict,
-            strict_receives,
-            depth,
+            devices: own.devices,
+            strict: own.strict_tags,
+            strict_receives: own.strict_receives,
+            depth: own.depth,
             nodes,
             providers: Config::from_variables(&variable).map_err(|e| e.to_string())?,
         })
@@ -105,14 +91,14 @@ fn named(base: &str) -> Option<&str> {
     (known || base.strip_prefix("ofi:").is_some_and(|rest| !rest.is_empty())).then_some(base)
 }
 
-fn pairs(text: &str) -> Option<Vec<(String, String)>> {
-    let entries = text.split([',', ' ']).filter(|entry| !entry.is_empty());
-    entries.map(|entry| entry.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DEVICES: &str = "VIADUCT_VIPL_DEVICES";
+    const TAGS: &str = "VIADUCT_VIPL_TAGS";
+    const DEPTH: &str = "VIADUCT_VIPL_QUEUE_DEPTH";
+    const RECEIVES: &str = "VIADUCT_VIPL_RECEIVES";
 
     fn settings(variables: &[(&str, &str)]) -> Result<Settings, String> {
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name);

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ssh_says_comes_with_a_hint() {
+    fn words_of_ssh_come_with_a_hint() {
         for (said, hint) in [
             (
                 "ssh: Could not resolve hostname x: Name or service not known",

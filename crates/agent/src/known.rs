@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_found_until_it_is_forgotten() {
+    fn an_agent_that_is_remembered_is_found_until_it_is_forgotten() {
         let folder = TempDir::new("known");
         let known =
             |host: &str| Known { host: host.into(), address: "10.0.0.1:7".into(), key: PublicKey([7; 32]) };

@@ -17,6 +17,7 @@
 pub mod bootstrap;
 pub mod error;
 pub mod identity;
+pub mod knobs;
 pub mod known;
 pub mod link;
 pub mod local;

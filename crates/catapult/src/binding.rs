@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn words_that_are_not_understood_are_refused() {
         for text in ["", "board", "core:0", "core:x", "user:", "user:x", "user:3-1", "l3cache"] {
             assert!(Bind::parse(text).is_err(), "{text:?}");
         }

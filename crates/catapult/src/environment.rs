@@ -74,7 +74,7 @@ mod tests {
     use crate::plan::{Program, Rank};
 
     #[test]
-    fn what_goes_along() {
+    fn settings_of_programs_go_along_and_those_of_a_host_stay() {
         assert!(
             is_forwarded("LC_ALL") && is_forwarded("OMP_NUM_THREADS") && is_forwarded("VIADUCT_PROVIDER")
         );

@@ -39,6 +39,7 @@ pub mod guard;
 pub mod hosts;
 mod input;
 pub mod jobs;
+pub mod knobs;
 pub mod node;
 pub mod outcome;
 pub mod output;

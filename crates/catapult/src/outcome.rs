@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_the_job_gives_the_status() {
+    fn the_rank_that_ended_the_job_gives_the_status() {
         let ended = |code: i32, ends: &[End]| {
             let mut outcome = outcome(ends);
             outcome.end_by_rank(1, code);

@@ -64,14 +64,12 @@ impl Relay {
         })
     }
 
-    /// Begins to reach them. `folder` is the run-time folder; `files` what they may need.
-    pub(crate) fn begin(&mut self, start: &Start, folder: &Path, files: Files) {
+    /// Begins to reach them by the command `ssh`. `folder` is the run-time folder; `files` what they may need.
+    pub(crate) fn begin(&mut self, start: &Start, folder: &Path, ssh: &[String], files: Files) {
         self.files = files;
         self.waiting = self.branches.len();
         let limit = Duration::from_millis(start.limit);
-        let ssh = std::env::var("VIADUCT_SSH").unwrap_or_else(|_| "ssh".to_owned());
-        let ssh = ssh.split_whitespace().map(str::to_owned).collect();
-        let ways = Ways { ssh, limit, allow_root: start.allow_root };
+        let ways = Ways { ssh: ssh.to_vec(), limit, allow_root: start.allow_root };
         for (index, (branch, _)) in self.branches.iter().enumerate() {
             let (branch, folder, ways) = (branch.clone(), folder.to_owned(), ways.clone());
             let work = move || reach(&branch, &folder, &ways).map_err(|why| why.to_string());

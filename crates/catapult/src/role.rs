@@ -23,6 +23,10 @@ pub struct LaunchRole {
     pub folder: PathBuf,
     /// Where files are kept by content.
     pub cache: PathBuf,
+    /// The command that reaches other hosts, with its options.
+    pub ssh: Vec<String>,
+    /// The home folder of the user.
+    pub home: PathBuf,
 }
 
 impl Role for LaunchRole {

@@ -167,15 +167,6 @@ pub fn kept(cache: &Path, hash: &str) -> Option<PathBuf> {
     good.then(|| cache.join("files").join(hash))
 }
 
-/// The user's cache on this host.
-pub fn cache(variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
-    if let Some(folder) = variable("VIADUCT_CACHE") {
-        return folder.into();
-    }
-    let home = || PathBuf::from(variable("HOME").unwrap_or_default()).join(".cache");
-    variable("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("viaduct")
-}
-
 #[cfg(test)]
 mod tests {
     use viaduct_kit::tempdir::TempDir;

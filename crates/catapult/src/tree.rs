@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_travels_word_for_word_and_tickets_fit() {
+    fn the_hosts_below_travel_word_for_word_and_tickets_fit() {
         let launcher = Identity::from_token(&Token::random());
         let tree = Tree::new((0..7).map(|node| place(node, node != 0)).collect(), 2);
         assert_eq!(tree.host(6), "h0", "the one that is not known comes last");

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_all_stands_before_the_first_program() {
+    fn options_for_all_programs_stand_before_the_first() {
         let mut section = Options::default();
         section.add(None, Some('n'), true);
         let args: Vec<OsString> = ["-n", "1", "--label", "prog"].map(OsString::from).to_vec();

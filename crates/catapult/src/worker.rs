@@ -268,7 +268,7 @@ impl<'a> Worker<'a> {
             head: head.clone(),
         };
         let files = Files { put: heads.map(outgoing).collect(), get: None };
-        self.relay.begin(&self.start, &self.role.folder, files);
+        self.relay.begin(&self.start, &self.role.folder, &self.role.ssh, files);
     }
 
     /// Starts the ranks, once all files are there and every host below is reached or given back.
@@ -287,19 +287,19 @@ impl<'a> Worker<'a> {
             }
         }
         let folder = Some(self.start.folder.clone()).filter(|folder| Path::new(folder).is_dir());
-        let home = std::env::var("HOME").unwrap_or_default();
+        let home = &self.role.home;
         if folder.is_none() && plan.programs.iter().any(|program| program.folder.is_none()) {
             // An agent outlives the login that started it, and so may lose what that login was allowed.
-            if let Err(why) = std::fs::read_dir(&home) {
+            if let Err(why) = std::fs::read_dir(home) {
                 let hint = "if a login there can, `viaduct agent leave` there and launch again";
-                let why = format!("{}: the home folder {home}: {why}; {hint}", plan.host);
+                let why = format!("{}: the home folder {}: {why}; {hint}", plan.host, home.display());
                 self.tell(&Event::Refused(why));
                 self.link.linger(Duration::from_secs(2));
                 self.lost = true;
                 return;
             }
         }
-        let folder = folder.or(Some(home));
+        let folder = folder.or_else(|| Some(home.to_string_lossy().into_owned()));
         for program in &mut plan.programs {
             program.folder = program.folder.take().or_else(|| folder.clone());
         }
@@ -350,8 +350,7 @@ impl<'a> Worker<'a> {
     /// A path of the launcher's on this host.
     fn there(&self, path: &str) -> PathBuf {
         let folder = Path::new(&self.start.folder);
-        let home = || PathBuf::from(std::env::var("HOME").unwrap_or_default());
-        (if folder.is_dir() { folder.to_owned() } else { home() }).join(path)
+        (if folder.is_dir() { folder } else { &self.role.home }).join(path)
     }
 
     /// The launcher, or the agent above, is gone: ends everything.

@@ -31,6 +31,7 @@ pub mod loopback;
 pub mod ofi;
 mod parties;
 pub mod shm;
+pub mod vipl;
 
 use std::collections::VecDeque;
 

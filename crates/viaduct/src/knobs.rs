@@ -26,6 +26,23 @@ pub(crate) fn mpi() -> Result<viaduct_mpi::world::Settings> {
     Ok(viaduct_mpi::world::Settings::from_variables(variable).map_err(refused)?)
 }
 
+/// Settings of launching: defaults, overridden by the environment.
+pub(crate) fn launching() -> Result<viaduct_catapult::knobs::Config> {
+    Ok(viaduct_catapult::knobs::Config::from_variables(variable).map_err(refused)?)
+}
+
+/// Settings of the agent: defaults, overridden by the environment.
+pub(crate) fn agent() -> Result<viaduct_agent::knobs::Config> {
+    Ok(viaduct_agent::knobs::Config::from_variables(variable).map_err(refused)?)
+}
+
+/// Settings of the C library, which reads them itself; for lists of settings.
+pub(crate) fn vipl() -> Result<viaduct_providers::vipl::Config> {
+    let mut config = viaduct_providers::vipl::Config::default();
+    viaduct_os::knob::read(viaduct_providers::vipl::KNOBS, &mut config, variable).map_err(refused)?;
+    Ok(config)
+}
+
 /// A value that is not understood, as the command line says it.
 pub(crate) fn refused(bad: BadKnob) -> Error {
     Error::usage(

@@ -37,77 +37,6 @@ const OTHERS: &[Other] = &[
         "what is said on standard error: off, error, warn, info, debug or trace, or MODULE=LEVEL, with commas",
     ),
     Other(
-        "vipl.devices",
-        "VIADUCT_VIPL_DEVICES",
-        "",
-        Purpose::Use,
-        "providers of devices of the C library: name=provider, ...",
-    ),
-    Other(
-        "vipl.tags",
-        "VIADUCT_VIPL_TAGS",
-        "lax",
-        Purpose::Use,
-        "lax: a NULL tag goes with every tag; strict: it is refused",
-    ),
-    Other(
-        "vipl.queue-depth",
-        "VIADUCT_VIPL_QUEUE_DEPTH",
-        "1024",
-        Purpose::Use,
-        "descriptors in a work queue of the C library",
-    ),
-    Other(
-        "vipl.receives",
-        "VIADUCT_VIPL_RECEIVES",
-        "lax",
-        Purpose::Use,
-        "lax: a receive may end beyond its region; strict: it is refused when it is posted",
-    ),
-    Other(
-        "vipl.nodes",
-        "VIADUCT_VIPL_NODES",
-        "",
-        Purpose::Use,
-        "addresses of hosts for the name service of the C library",
-    ),
-    Other("vipl.hosts", "VIADUCT_VIPL_HOSTS", "", Purpose::Use, "file with such addresses"),
-    Other(
-        "vipl.node",
-        "VIADUCT_VIPL_NODE",
-        "automatic",
-        Purpose::Use,
-        "address of this host for the C library",
-    ),
-    Other(
-        "launch.ssh",
-        "VIADUCT_SSH",
-        "ssh",
-        Purpose::Use,
-        "command that reaches other hosts, with its options",
-    ),
-    Other(
-        "launch.cache",
-        "VIADUCT_CACHE",
-        "automatic",
-        Purpose::Use,
-        "folder of programs that were staged on a host",
-    ),
-    Other(
-        "agent.idle",
-        "VIADUCT_AGENT_IDLE",
-        "1800",
-        Purpose::Use,
-        "seconds without work after which an agent leaves",
-    ),
-    Other(
-        "launch.silence",
-        "VIADUCT_SILENCE",
-        "2.5",
-        Purpose::Use,
-        "seconds of silence after which launcher and hosts take each other for lost (launch --silence)",
-    ),
-    Other(
         "run.library",
         "VIADUCT_PRELOAD",
         "automatic",
@@ -174,6 +103,12 @@ pub(crate) fn all() -> Result<Vec<Row>> {
     rows.extend(of(viaduct_providers::config::KNOBS, &config, &defaults));
     let (defaults, config) = (viaduct_sovia::Config::default(), knobs::streams()?);
     rows.extend(of(viaduct_sovia::knobs::KNOBS, &config, &defaults));
+    let (defaults, config) = (viaduct_catapult::knobs::Config::default(), knobs::launching()?);
+    rows.extend(of(viaduct_catapult::knobs::KNOBS, &config, &defaults));
+    let (defaults, config) = (viaduct_agent::knobs::Config::default(), knobs::agent()?);
+    rows.extend(of(viaduct_agent::knobs::KNOBS, &config, &defaults));
+    let (defaults, config) = (viaduct_providers::vipl::Config::default(), knobs::vipl()?);
+    rows.extend(of(viaduct_providers::vipl::KNOBS, &config, &defaults));
     let (defaults, config) = (viaduct_mpi::world::Settings::default(), knobs::mpi()?);
     rows.extend(of(viaduct_mpi::world::settings::KNOBS, &config, &defaults));
     Ok(rows)

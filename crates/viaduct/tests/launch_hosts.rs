@@ -143,7 +143,7 @@ fn hosts_that_cannot_be_reached_are_255() {
 }
 
 #[test]
-fn what_a_login_lacks_is_named_and_what_it_has_ranks_have() {
+fn a_folder_that_a_login_lacks_is_named_and_ranks_have_what_it_has() {
     let Some(cluster) = Cluster::new(1) else { return };
     // A login of its own kind: what it may open is not what we may.
     let sshd = cluster.daemon(0).to_string();

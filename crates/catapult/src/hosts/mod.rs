@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn lists_that_make_no_sense_are_refused() {
         for list in [
             "",
             ",",

@@ -18,6 +18,7 @@
 //! while its program computes. ADR 0009 has the reasons, `docs/protocols/ofi.md` the protocol.
 
 mod abi;
+#[cfg(feature = "bare")]
 pub mod bare;
 mod connect;
 mod control;

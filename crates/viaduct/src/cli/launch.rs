@@ -74,8 +74,8 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
     pub(crate) connect_timeout: f64,
     /// Silence after which a host or the launcher is taken for lost, in seconds
-    #[arg(long, value_name = "SECONDS", env = "VIADUCT_SILENCE", default_value_t = SILENCE)]
-    pub(crate) silence: f64,
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) silence: Option<f64>,
     /// How often a host that cannot be reached is tried again
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) retries: u32,
@@ -119,9 +119,6 @@ pub(crate) struct LaunchArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
 }
-
-/// Usual silence after which the other end is taken for lost, in seconds.
-pub(crate) const SILENCE: f64 = 2.5;
 
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "write a number of ranks, 1 or more".to_owned())

@@ -9,13 +9,14 @@ use anyhow::{Context, Result, bail};
 use viaduct_agent::serve::{self, Place, Settings};
 use viaduct_agent::{PublicKey, bootstrap, known, meet};
 use viaduct_catapult::role::{JobsRole, LaunchRole};
-use viaduct_catapult::{stage, tidy};
+use viaduct_catapult::tidy;
 use viaduct_os::{children, process};
 
 use crate::cli::FormatArgs;
 use crate::cli::launch::{AgentArgs, AgentVerb};
 use crate::cmd::jobs::folder;
 use crate::cmd::launch::seconds;
+use crate::knobs;
 use crate::output::table;
 
 pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode> {
@@ -38,10 +39,12 @@ fn serve(idle: f64, allow_root: bool, detach: bool) -> Result<ExitCode> {
         children::leave_session()?;
     }
     let folder = folder()?;
-    let cache = stage::cache(&|name| std::env::var(name).ok());
+    let config = knobs::launching()?;
+    let cache = config.cache(knobs::variable);
     tidy::run_folder(&folder);
     tidy::cache(&cache);
-    let launch = LaunchRole { folder: folder.clone(), cache };
+    let home = knobs::variable("HOME").unwrap_or_default().into();
+    let launch = LaunchRole { folder: folder.clone(), cache, ssh: config.ssh, home };
     let jobs = JobsRole { folder: folder.clone() };
     let settings = Settings { folder: &folder, idle: seconds(idle)?, allow_root };
     serve::serve(&settings, &[&launch, &jobs])?;
@@ -74,9 +77,7 @@ fn join(allow_root: bool) -> Result<ExitCode> {
 fn start(folder: &Path, key: PublicKey, allow_root: bool) -> Result<Place> {
     let mut command = Command::new(std::env::current_exe().context("our own program")?);
     command.args(["agent", "serve", "--detach"]).args(allow_root.then_some("--allow-root"));
-    if let Ok(idle) = std::env::var("VIADUCT_AGENT_IDLE") {
-        command.args(["--idle", &idle]);
-    }
+    command.args(["--idle", &knobs::agent()?.idle.as_secs_f64().to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
     let mut child = command.spawn().context("starting the agent")?;
     let end = Instant::now() + Duration::from_secs(20);

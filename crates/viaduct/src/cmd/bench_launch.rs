@@ -131,7 +131,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
 
 /// One ssh for each rank, all at once.
 fn all_by_ssh(hosts: &[&str]) -> bool {
-    let words = ssh();
+    let Ok(words) = ssh() else { return false };
     let start = |host: &&str| {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(["-o", "BatchMode=yes", *host, "true"]);

@@ -19,6 +19,7 @@ use viaduct_catapult::wire::{Start, VERSION};
 
 use crate::cli::launch::LaunchArgs;
 use crate::cmd::launch::seconds;
+use crate::knobs;
 
 /// Shortest silence after which the other end may be taken for lost.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -62,12 +63,12 @@ pub(crate) fn reach(
         return Ok(());
     }
     let folder = folder.map_err(|why| anyhow!("{why:#}"))?;
-    let ways = Ways { ssh: ssh(), limit: seconds(args.connect_timeout)?, allow_root: args.allow_root };
-    let lease = seconds(args.silence)?;
+    let ways = Ways { ssh: ssh()?, limit: seconds(args.connect_timeout)?, allow_root: args.allow_root };
+    let lease = args.silence.map_or_else(|| Ok(knobs::launching()?.silence), seconds)?;
     if lease < SHORTEST {
         bail!(
             "--silence {}: at least {} s, as signs of life come five times in it",
-            args.silence,
+            lease.as_secs_f64(),
             SHORTEST.as_secs_f64()
         );
     }
@@ -109,9 +110,8 @@ pub(crate) fn reach(
 }
 
 /// How ssh is called: the user may have another word for it.
-pub(crate) fn ssh() -> Vec<String> {
-    let words = std::env::var("VIADUCT_SSH").unwrap_or_else(|_| "ssh".to_owned());
-    words.split_whitespace().map(str::to_owned).collect()
+pub(crate) fn ssh() -> Result<Vec<String>> {
+    Ok(knobs::launching()?.ssh)
 }
 
 /// A program as a shell finds it.
