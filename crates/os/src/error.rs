@@ -121,7 +121,7 @@ impl OsError {
     /// Whether a message could not be sent because too many descriptors of this user are in messages that were not read
     /// yet. It goes when they are.
     pub fn is_crowded(&self) -> bool {
-        matches!(self, OsError::Sys { source, .. } if source.raw_os_error() == Some(libc::ETOOMANYREFS))
+        self.raw_os_error() == Some(libc::ETOOMANYREFS)
     }
 
     /// Sorts a failed call into the variant that names the limit behind it.
@@ -185,6 +185,7 @@ mod tests {
         assert!(matches!(of("socket", libc::EMFILE), OsError::Fds { .. }));
         assert!(matches!(of("socket", libc::ENFILE), OsError::Fds { .. }));
         assert!(matches!(of("sendmsg", libc::ETOOMANYREFS), OsError::Fds { .. }));
+        assert!(of("sendmsg", libc::ETOOMANYREFS).is_crowded() && !of("sendmsg", libc::EMFILE).is_crowded());
         assert!(matches!(of("mmap", libc::ENOMEM), OsError::NoMemory { .. }));
         assert!(matches!(of("mlock", libc::ENOMEM), OsError::Memlock { .. }));
         assert!(matches!(of("fallocate", libc::ENOSPC), OsError::NoSpace { .. }));

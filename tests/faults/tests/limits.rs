@@ -1,5 +1,6 @@
 //! Descriptors and memory run out: each time an error that names the limit, nothing half made, and work after relief.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use viaduct_faults::door::{Door, GREETER, Guest};
@@ -11,6 +12,8 @@ use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::unprivileged::User;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::error::OsError;
+use viaduct_os::eventfd::EventFd;
+use viaduct_os::fdpass::{Channel, Recv, close_apart};
 use viaduct_via::{Descriptor, Error, MemAttributes, Nic, ProtectionTag, Status, ViAttributes, ViState};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -203,6 +206,71 @@ fn nothing_needs_locked_memory() {
         viaduct_kit::skip!("the test binary lies where user nobody cannot reach it");
     }
     Child::start("WITHOUT_LOCKS", command).finish(LIMIT);
+}
+
+// As an ordinary user, whose descriptors in messages that were not read are counted against the limit of open ones.
+viaduct_kit::child!(CROWDED, |_| {
+    with_nofile_limit(64, || {
+        let event = EventFd::new().unwrap();
+        let (full, reader) = Channel::pair().unwrap();
+        let (other, its_reader) = Channel::pair().unwrap();
+        let refused = loop {
+            match full.send(b"one", &[event.as_fd(); 8]) {
+                Ok(true) => {}
+                Ok(false) => panic!("the channel was full first"),
+                Err(error) => break error,
+            }
+        };
+        assert!(refused.is_crowded(), "{refused}");
+        // Another channel of the user has done nothing wrong: it has to wait, and is not broken.
+        let refused = other.send(b"two", &[event.as_fd()]).unwrap_err();
+        assert!(refused.is_crowded(), "{refused}");
+        let mut fds = Vec::new();
+        while let Ok(Recv::Message(_)) = reader.recv(&mut [0; 16], &mut fds, 8) {
+            fds.clear();
+        }
+        assert!(other.send(b"two", &[event.as_fd()]).unwrap());
+        assert!(matches!(its_reader.recv(&mut [0; 16], &mut fds, 1), Ok(Recv::Message(3))));
+    });
+});
+
+#[test]
+fn too_many_descriptors_on_their_way_are_no_end_of_a_channel() {
+    let user = User::new();
+    let mut command = CROWDED.command(&[]);
+    user.runs(&mut command);
+    // SAFETY: a system call without arguments.
+    if unsafe { libc::geteuid() } == 0 && !reachable(&user) {
+        viaduct_kit::skip!("the test binary lies where user nobody cannot reach it");
+    }
+    Child::start("CROWDED", command).finish(LIMIT);
+}
+
+viaduct_kit::isolated! {
+    fn a_descriptor_whose_close_hangs_is_closed_by_another_thread() {
+        // A TCP socket that lingers until its peer has read what was sent.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut lingering = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (reader, _) = listener.accept().unwrap();
+        lingering.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut lingering, &[0; 65536]).is_ok() {}
+        lingering.set_nonblocking(false).unwrap();
+        rustix::net::sockopt::set_socket_linger(&lingering, Some(Duration::from_secs(600))).unwrap();
+        close_apart(vec![lingering.into()]);
+        // Had this thread closed it, no other would be at it.
+        assert_eq!(closers(), 1);
+        drop(reader);
+        while closers() > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Threads of this process that close descriptors of unknown kind.
+fn closers() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "viaduct-close").count()
 }
 
 fn reachable(user: &User) -> bool {

@@ -390,3 +390,33 @@ fn another_user_cannot_make_us_block_by_flags_of_files() {
     let victim = Users::start(&ARMING, THERE, "shm", &there);
     is_not_blocked(victim, || Users::start(&BLOCKER, HERE, "shm", &here));
 }
+
+viaduct_kit::isolated! {
+    /// Only the rights of the folder keep others from leaving a socket there; where they fail, the credentials of the
+    /// listener do not.
+    fn a_listener_of_another_user_in_our_folder_is_refused() {
+        // SAFETY: a system call without arguments.
+        if unsafe { libc::geteuid() } != 0 {
+            viaduct_kit::skip!("only root can play another user");
+        }
+        let folder = TempDir::new("users");
+        let mut config = Config::default();
+        config.shm.runtime_dir = Some(folder.path().join("run"));
+        let mut nic = Nic::open(open("shm", &config).unwrap()).unwrap();
+        let kind = rustix::net::SocketType::SEQPACKET;
+        let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, kind, None).unwrap();
+        let path = folder.path().join("run/stranger.sock");
+        rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+        // A listener has the credentials of the process that begins to listen.
+        // SAFETY: the process of this test alone changes its user, and changes back.
+        unsafe { assert_eq!(libc::seteuid(THERE), 0) };
+        rustix::net::listen(&socket, 1).unwrap();
+        // SAFETY: as above.
+        unsafe { assert_eq!(libc::seteuid(0), 0) };
+        let tag = nic.create_ptag().unwrap();
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        let refused = nic.connect_request(vi, &"stranger".parse().unwrap(), Some(LIMIT)).unwrap_err();
+        assert!(matches!(refused, Error::NotReachable(_)), "{refused}");
+        assert!(refused.to_string().contains(&THERE.to_string()), "{refused}");
+    }
+}
