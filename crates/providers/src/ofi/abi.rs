@@ -51,8 +51,8 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static Layout> {
 
 /// Numbers that the test compares with the header, by their names in C.
 macro_rules! numbers {
-    ($($name:ident: $type:ty = $value:expr;)*) => {
-        $(pub(crate) const $name: $type = $value;)*
+    ($($(#[$meta:meta])* $name:ident: $type:ty = $value:expr;)*) => {
+        $($(#[$meta])* pub(crate) const $name: $type = $value;)*
 
         #[cfg(test)]
         pub(crate) const NUMBERS: &[(&str, u64)] = &[$((stringify!($name), $name as u64),)*];
@@ -73,6 +73,7 @@ numbers! {
     FI_MR_PROV_KEY: i32 = 1 << 6;
     FI_PROGRESS_MANUAL: u32 = 2;
     FI_THREAD_DOMAIN: u32 = 3;
+    #[cfg_attr(not(feature = "bare"), allow(dead_code, reason = "only `bare` has queues that nothing sleeps on"))]
     FI_WAIT_NONE: u32 = 0;
     FI_WAIT_FD: u32 = 3;
     FI_WAIT_POLLFD: u32 = 6;
