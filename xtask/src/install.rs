@@ -4,6 +4,7 @@
 //!  lib/libvipl.so.1.VERSION   libvipl.so.1   libvipl.so     include/vipl.h     lib/pkgconfig/vipl.pc
 //!  share/man/man3/VipOpenNic.3 ...   a page for each group; further names of a page are pages that name it
 //!  share/man/man7/vipl.7
+//!  bin/viaduct   lib/libsovia_preload.so                     for unmodified programs
 //!  the same for libsovia; share/sovia/sovia_rpc.c: what programs compile themselves
 //! ```
 
@@ -18,6 +19,8 @@ use crate::workspace::{self, Workspace};
 
 /// Packages, and the names of their libraries.
 const LIBRARIES: &[(&str, &str)] = &[("viaduct-vipl", "vipl"), ("viaduct-libsovia", "sovia")];
+/// What unmodified programs need, and where it goes: the library finds the program from its own place.
+const PLAIN: &[(&str, &str)] = &[("viaduct", "bin"), ("libsovia_preload.so", "lib")];
 /// The line of a manual page that lists its further names.
 const ALIASES: &str = ".\\\" also:";
 
@@ -26,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, prefix: &Path) -> Result<bool> {
     ensure!(prefix.is_absolute(), "--prefix {}: an absolute path is wanted", prefix.display());
     let mut command = workspace::cargo();
     command.args(["build", "--release"]);
-    for (package, _) in LIBRARIES {
+    for package in LIBRARIES.iter().map(|(package, _)| package).chain(&["viaduct", "viaduct-preload"]) {
         command.args(["--package", package]);
     }
     let status = command.status().context("cargo cannot be started")?;
@@ -38,6 +41,13 @@ pub(crate) fn run(workspace: &Workspace, prefix: &Path) -> Result<bool> {
         for file in install(package.folder(), library, &built, &package.version, prefix)? {
             say(format_args!("{}", file.display()));
         }
+    }
+    for (file, folder) in PLAIN {
+        let built = workspace.target_directory.join("release").join(file);
+        let place = prefix.join(folder).join(file);
+        put(&fs::read(&built).with_context(|| built.display().to_string())?, &place)?;
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
+        say(format_args!("{}", place.display()));
     }
     Ok(true)
 }

@@ -5,7 +5,7 @@ use viaduct_intercept::raw::Buffers;
 use viaduct_intercept::{receive, route, send, splice};
 use viaduct_os::bare::{Errno, syscall};
 
-use crate::{blocking, give};
+use crate::{blocking, give, spin_before};
 
 unsafe extern "C" {
     fn __chk_fail() -> !;
@@ -61,8 +61,11 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, at: *mut c_void, len: size_t) ->
     match route(fd) {
         // SAFETY: as above.
         Some(index) => unsafe { receive_into(fd, index, at, len, 0) },
-        // SAFETY: as above.
-        None => give(unsafe { blocking(libc::SYS_read, [fd as usize, at as usize, len, 0, 0, 0]) }),
+        None => {
+            spin_before(fd, libc::POLLIN);
+            // SAFETY: as above.
+            give(unsafe { blocking(libc::SYS_read, [fd as usize, at as usize, len, 0, 0, 0]) })
+        }
     }
 }
 
@@ -107,6 +110,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c
         ),
         // SAFETY: the caller's promise.
         None => give(unsafe {
+            spin_before(fd, libc::POLLIN);
             blocking(libc::SYS_readv, [fd as usize, vectors as usize, count as usize, 0, 0, 0])
         }),
     }

@@ -20,6 +20,7 @@ pub mod spawn;
 mod start;
 mod stdio;
 
+use viaduct_intercept::{settings, wait};
 use viaduct_os::bare::{Errno, cancel, syscall};
 
 /// What libc's function gives for it, with `errno` set.
@@ -36,6 +37,14 @@ fn give(result: Result<usize, Errno>) -> isize {
 
 fn give_int(result: Result<usize, Errno>) -> i32 {
     give(result) as i32
+}
+
+/// Where connections are left on TCP for comparisons: waits as for upgraded ones before the kernel waits.
+#[inline(always)]
+fn spin_before(fd: i32, events: i16) {
+    if settings::spins_on_tcp() {
+        wait::spin_before(fd, events);
+    }
 }
 
 /// The kernel's call, which may block.

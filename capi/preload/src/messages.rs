@@ -6,7 +6,7 @@ use viaduct_intercept::{back, descriptors, receive, route, send};
 use viaduct_os::bare::calls;
 
 use crate::data::{buffers, receive_into, send_from};
-use crate::{blocking, give, give_int};
+use crate::{blocking, give, give_int, spin_before};
 
 unsafe extern "C" {
     fn __chk_fail() -> !;
@@ -53,6 +53,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
             unsafe { receive_into(fd, index, at, len, flags) }
         }
         None => {
+            if flags & libc::MSG_DONTWAIT == 0 {
+                spin_before(fd, libc::POLLIN);
+            }
             let args = [fd as usize, at as usize, len, flags as usize, from as usize, from_len as usize];
             // SAFETY: the caller's promise.
             give(unsafe { blocking(libc::SYS_recvfrom, args) })

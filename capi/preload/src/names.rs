@@ -2,8 +2,8 @@
 
 use libc::{c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
 use viaduct_intercept::table::{self, Kind};
-use viaduct_intercept::{claim, descriptors, receive, send};
-use viaduct_os::bare::{Errno, syscall};
+use viaduct_intercept::{claim, descriptors, learn, receive, send};
+use viaduct_os::bare::{Errno, sockets, syscall};
 
 use crate::{blocking, give_int};
 
@@ -26,8 +26,29 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let done = unsafe { syscall(libc::SYS_listen, [fd as usize, backlog as usize, 0, 0, 0, 0]) };
     if done.is_ok() && table::kind(fd) == Kind::Tcp {
         claim::greet();
+        if let Ok(Some(name)) = sockets::name(fd, sockets::Side::Own) {
+            learn::listening(fd, name.port);
+        }
     }
     give_int(done)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let done = unsafe { blocking(libc::SYS_connect, [fd as usize, to as usize, len as usize, 0, 0, 0]) };
+    if table::kind(fd) == Kind::Tcp && len as usize >= size_of::<libc::sockaddr_in>() && !to.is_null() {
+        // SAFETY: the kernel has just read so much; the port has this place in both families.
+        let port = u16::from_be(unsafe { to.cast::<u16>().add(1).read_unaligned() });
+        learn::note(fd, port);
+    }
+    give_int(done)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { connect(fd, to, len) }
 }
 
 #[unsafe(no_mangle)]
@@ -49,6 +70,7 @@ pub unsafe extern "C-unwind" fn accept4(
     if let Ok(new) = made {
         if table::kind(fd) == Kind::Tcp {
             descriptors::note_tcp(new as c_int);
+            learn::accepted(fd, new as c_int);
         } else {
             descriptors::note_unknown(new as c_int);
         }

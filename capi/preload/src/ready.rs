@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_void, epoll_event, nfds_t, pollfd, size_t, timespec, timeval};
 use viaduct_intercept::table::{self, Kind};
-use viaduct_intercept::{epoll, poll as engine, route};
+use viaduct_intercept::{epoll, poll as engine, route, settings, wait as spin};
 use viaduct_os::bare::{Errno, calls, syscall};
 
 use crate::{blocking, give_int};
@@ -60,6 +60,9 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, limit: c_i
     let all = unsafe { entries(fds, count) };
     note_sets(all);
     if all.is_empty() || !engine::concerns(all) {
+        if settings::spins_on_tcp() && limit != 0 {
+            spin::spin_on(all);
+        }
         // SAFETY: the caller's promise.
         return give_int(unsafe {
             blocking(libc::SYS_poll, [fds as usize, count as usize, limit as usize, 0, 0, 0])
@@ -358,6 +361,12 @@ unsafe fn wait(
     }
     // SAFETY: the caller's promise; events are plain numbers, valid whatever they are.
     let events = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
+    if settings::spins_on_tcp() && limit != Some(0) && mask.is_none() {
+        match spin::spin_on_set(set, events) {
+            Ok(0) => {}
+            done => return give_int(done),
+        }
+    }
     match table::kind(set) {
         Kind::Epoll(index) => give_int(epoll::wait(index, set, events, limit, mask)),
         _ => give_int(viaduct_os::bare::cancel::point(|| calls::epoll_wait(set, events, limit, mask))),

@@ -2,8 +2,9 @@
 
 use std::ffi::{CStr, c_void};
 
+use viaduct_intercept::rules::Rules;
 use viaduct_intercept::settings::{self, Settings, Text};
-use viaduct_os::bare::{files, whoami};
+use viaduct_os::bare::{calls, files, whoami};
 
 use crate::{spawn, stdio};
 
@@ -13,6 +14,8 @@ const AGENT: &CStr = c"VIADUCT_CLAIM";
 const MODE: &CStr = c"VIADUCT_RUN";
 /// The program that is started as an agent where none answers; `off`: none is.
 const PROGRAM: &CStr = c"VIADUCT_AGENT_PROGRAM";
+/// The file with rules.
+const RULES: &CStr = c"VIADUCT_RULES";
 /// The file for explanations.
 const EXPLAIN: &CStr = c"VIADUCT_EXPLAIN";
 
@@ -44,6 +47,25 @@ fn program() -> Option<Text> {
     { named }.find(|path| files::is_executable(libc::AT_FDCWD, path.as_c_str()))
 }
 
+/// The user's rules for this program; none if there is no file.
+fn rules() -> Rules {
+    let mut text = [0; 8192];
+    let read = |path: Text| {
+        let fd = files::open(libc::AT_FDCWD, path.as_c_str()).ok()?;
+        let len = files::read_at(fd, &mut text, 0);
+        let _ = calls::close(fd);
+        len.ok()
+    };
+    let Some(len) = variable(RULES).and_then(read) else { return Rules::default() };
+    // SAFETY: a string of libc's, which is there before any program is loaded.
+    let name = unsafe { CStr::from_ptr(program_invocation_short_name) };
+    Rules::parse(&text[..len], name.to_bytes()).0
+}
+
+unsafe extern "C" {
+    static program_invocation_short_name: *const libc::c_char;
+}
+
 extern "C" fn load() {
     let mode = variable(MODE);
     let is = |word: &CStr| mode.is_some_and(|mode| mode.as_c_str() == word);
@@ -55,6 +77,7 @@ extern "C" fn load() {
     settings::start(Settings {
         agent: variable(AGENT),
         program: program(),
+        rules: rules(),
         never_upgrade: is(c"never"),
         explain: variable(EXPLAIN),
     });

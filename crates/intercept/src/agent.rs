@@ -8,7 +8,7 @@
 mod connections;
 mod proc_net;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use viaduct_os::segment::Segment;
 use viaduct_via::counters::LayerSlot;
 
 use crate::layout::SEGMENT;
-use crate::wire::{self, Answer, CLAIM, Verdict};
+use crate::wire::{self, Answer, Verdict};
 use connections::{Connections, Place, Tuple};
 
 /// Processes that are served at a time.
@@ -32,6 +32,8 @@ const MOST_GUESTS: usize = 8192;
 const MOST_CONNECTIONS: usize = 16_384;
 /// How often connections that are gone are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
+/// Reasons that are told apart.
+const MOST_REASONS: usize = 60;
 /// Claims of one process that are answered before others have their turn.
 const MOST_CLAIMS: usize = 16;
 
@@ -69,6 +71,9 @@ pub struct Claims {
     swept: Instant,
     /// What became of claims, by verdict; `viaduct stat` shows it.
     counters: Option<LayerSlot>,
+    upgraded: u64,
+    /// Ends of connections that stay on TCP, by reason.
+    left: BTreeMap<String, u64>,
 }
 
 impl Claims {
@@ -91,6 +96,8 @@ impl Claims {
             swept: Instant::now(),
             // Without memory for it, nothing is counted.
             counters: LayerSlot::open("intercept", &COUNTED).ok(),
+            upgraded: 0,
+            left: BTreeMap::new(),
         })
     }
 
@@ -110,12 +117,20 @@ impl Claims {
     fn serve(&mut self, token: u64) -> Option<()> {
         for _ in 0..MOST_CLAIMS {
             let guest = self.guests.get(&token)?;
-            let (mut bytes, mut fds) = ([0; CLAIM + 1], Vec::new());
+            let (mut bytes, mut fds) = ([0; wire::NOTE + 1], Vec::new());
             let len = match guest.recv(&mut bytes, &mut fds, 1) {
                 Ok(Recv::Message(len)) => len,
                 Ok(Recv::WouldBlock) => return Some(()),
                 Ok(Recv::Closed) | Err(_) => return None,
             };
+            if let Some(reason) = wire::parse_note(&bytes[..len]) {
+                self.count(reason);
+                continue;
+            }
+            if bytes[..len] == wire::question() {
+                guest.send(self.counts().as_bytes(), &[]).ok().filter(|&sent| sent)?;
+                continue;
+            }
             let socket = fds.pop().filter(|_| wire::is_claim(&bytes[..len]));
             let (answer, rings) = match socket {
                 Some(socket) => self.judge(socket),
@@ -139,6 +154,24 @@ impl Claims {
         Some(())
     }
 
+    fn count(&mut self, reason: &str) {
+        if let Some(count) = self.left.get_mut(reason) {
+            *count += 1;
+        } else if self.left.len() < MOST_REASONS {
+            self.left.insert(reason.to_owned(), 1);
+        }
+    }
+
+    /// What was counted, as text.
+    fn counts(&self) -> String {
+        let mut text = format!("{} upgraded\n", self.upgraded);
+        for (reason, count) in &self.left {
+            text += &format!("{count} {reason}\n");
+        }
+        text.truncate(wire::COUNTS);
+        text
+    }
+
     /// Which connection it is, and what it gets. The socket is closed on the way.
     fn judge(&mut self, socket: OwnedFd) -> (Answer, Option<Place>) {
         let refused = |verdict| (Answer::refusal(verdict), None);
@@ -158,6 +191,7 @@ impl Claims {
         }
         match self.connections.claim(Tuple { own, peer }, cookie, Instant::now(), Rings::new) {
             Ok(claimed) => {
+                self.upgraded += u64::from(claimed.second && !claimed.again);
                 let answer = Answer {
                     verdict: Verdict::Granted,
                     side: claimed.side,

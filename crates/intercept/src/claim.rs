@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use viaduct_os::bare::local::LocalLock;
-use viaduct_os::bare::sockets::{self, MOST_FDS};
+use viaduct_os::bare::sockets::{self, MOST_FDS, Side};
 use viaduct_os::bare::{Errno, calls, start, whoami};
 
 use crate::endpoint::{self, Grant, PENDING, Slot, slot};
@@ -16,7 +16,7 @@ use crate::layout::{Header, OPEN, WITHDRAWN};
 use crate::settings::{self, Text, agent_name};
 use crate::table::{self, Kind};
 use crate::wire::{self, ANSWER, Answer, Verdict};
-use crate::{companion, epoll};
+use crate::{companion, epoll, learn, rules};
 
 /// Calls that move bytes before a pending connection is given up, and nanoseconds: the other side may be slow to start.
 const PATIENCE: u32 = 16;
@@ -57,10 +57,35 @@ pub(crate) fn claim(fd: i32) -> Kind {
     match companion::obstacle(fd) {
         Err(_) => Kind::Tcp,
         Ok(Some(reason)) => settle(fd, Err(reason)),
+        Ok(None) if rule(fd) == Some(rules::Verdict::Never) => settle(fd, Err("a rule says so")),
         Ok(None) if epoll::is_in_inherited_set(fd) => {
             settle(fd, Err("registered with a set of epoll that a parent made"))
         }
         Ok(None) => settle(fd, ask(fd)),
+    }
+}
+
+/// What the user's rules say of a connection.
+fn rule(fd: i32) -> Option<rules::Verdict> {
+    let rules = &settings::settings()?.rules;
+    if rules.is_empty() {
+        return None;
+    }
+    let end = |side| sockets::name(fd, side).ok().flatten();
+    rules.judge([end(Side::Own)?, end(Side::Peer)?])
+}
+
+/// Whether a connection is left alone for the moment, because those of its listener were short.
+pub(crate) fn is_early(fd: i32) -> bool {
+    learn::is_early(fd) && rule(fd) != Some(rules::Verdict::Always)
+}
+
+/// Tells the agent, if it is there, why a connection stays on TCP: it counts that for `viaduct stat`.
+fn report(reason: &str) {
+    let channel = CHANNEL.load(Ordering::Acquire);
+    if channel >= 0 {
+        let (bytes, len) = wire::note(reason);
+        let _ = sockets::send_packet(channel, &bytes[..len]);
     }
 }
 
@@ -69,6 +94,7 @@ fn settle(fd: i32, outcome: Result<u32, &'static str>) -> Kind {
         Ok(index) => Kind::Ring(index),
         Err(reason) => {
             explain(fd, "stays on TCP", reason);
+            report(reason);
             Kind::Plain
         }
     };
@@ -149,6 +175,7 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
         return Err("no descriptors or memory are left");
     };
     let slot = slot(index);
+    slot.port.store(learn::port(fd).into(), Ordering::Relaxed);
     let Ok(view) = slot.view() else { return Err("no memory is left") };
     let header = view.header();
     let nonblocking = calls::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK != 0;
@@ -249,6 +276,7 @@ pub(crate) fn withdraw(fd: i32, index: u32, reason: &'static str) -> bool {
 
 fn give_up(fd: i32, index: u32, reason: &'static str) -> Progress {
     explain(fd, "stays on TCP", reason);
+    report(reason);
     epoll::restore(fd);
     table::set(fd, Kind::Plain);
     endpoint::release(index);

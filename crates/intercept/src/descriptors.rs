@@ -56,6 +56,7 @@ fn route_slowly(fd: i32, kind: Kind) -> Option<u32> {
     let kind = if kind == Kind::Unknown { claim::classify(fd) } else { kind };
     match kind {
         // What borrows its parent's memory must not put anything into its tables.
+        Kind::Tcp if claim::is_early(fd) => None,
         Kind::Tcp if !whoami::borrows_memory() => match claim::claim(fd) {
             Kind::Ring(index) => ring(fd, index),
             _ => None,

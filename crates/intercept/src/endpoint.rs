@@ -9,7 +9,7 @@ use viaduct_os::bare::{Errno, calls};
 
 use crate::layout::{Direction, End, Header};
 use crate::raw::{Mapping, View};
-use crate::{epoll, table};
+use crate::{epoll, learn, table};
 
 /// Connections that can be upgraded in one process at a time.
 pub(crate) const MOST: usize = 1 << 14;
@@ -46,6 +46,8 @@ pub(crate) struct Slot {
     pub(crate) since: AtomicU64,
     /// Calls that moved bytes while the connection was pending; later, writes into a ring that is not read.
     pub(crate) count: AtomicU32,
+    /// The port under which its length is learned.
+    pub(crate) port: AtomicU32,
     /// Threads that sleep for it.
     pub(crate) inside: AtomicU32,
     /// Its first registration with epoll, plus one.
@@ -65,6 +67,7 @@ const FREE: Slot = Slot {
     flags: AtomicU32::new(0),
     since: AtomicU64::new(0),
     count: AtomicU32::new(0),
+    port: AtomicU32::new(0),
     inside: AtomicU32::new(0),
     registrations: AtomicU32::new(0),
 };
@@ -151,6 +154,7 @@ pub(crate) fn release(index: u32) {
         return;
     }
     epoll::abandon(index);
+    slot.learn();
     slot.id.store(0, Ordering::Release);
     LIVE.fetch_sub(1, Ordering::AcqRel);
     for bell in [&slot.bell, &slot.peer_bell] {
@@ -207,6 +211,17 @@ impl Slot {
 
     pub(crate) fn lower(&self, flag: u32) {
         self.flags.fetch_and(!flag, Ordering::AcqRel);
+    }
+
+    /// Learns from how long it lived and what it moved, if it was ever more than pending.
+    fn learn(&self) {
+        if let (Ok(view), false) = (self.view(), self.has(PENDING)) {
+            let moved = view.header().directions.iter();
+            let bytes =
+                moved.fold(0u64, |sum, way| sum.saturating_add(way.producer.head.load(Ordering::Relaxed)));
+            let age = calls::now().saturating_sub(self.since.load(Ordering::Relaxed));
+            learn::ended(self.port.load(Ordering::Relaxed) as u16, bytes, age);
+        }
     }
 
     pub(crate) fn bell(&self) -> i32 {

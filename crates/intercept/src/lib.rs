@@ -17,6 +17,7 @@
 //! - [`table`]: what each descriptor is. [`claim`]: how a socket comes to an endpoint. [`layout`]: what a segment holds.
 //! - [`receive`], [`send`](mod@send): each direction starts on TCP and changes to the ring at a recorded offset of the
 //!   stream, so that no peer ever sees a byte more. When the peer ends its stream, sending goes back to TCP.
+//! - [`rules`], [`learn`]: which connections the user, or their past, keeps from being claimed.
 //! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that.
 //! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork.
 //! - `agent` (a feature): what the agent does: it finds the two ends of one connection.
@@ -35,14 +36,16 @@ mod endpoint;
 pub mod epoll;
 pub mod explain;
 pub mod layout;
+pub mod learn;
 pub mod poll;
 pub mod raw;
 pub mod receive;
+pub mod rules;
 pub mod send;
 pub mod settings;
 pub mod splice;
 pub mod table;
-mod wait;
+pub mod wait;
 pub mod wire;
 
 pub use descriptors::route;

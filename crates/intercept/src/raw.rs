@@ -1,11 +1,12 @@
 //! The one place of this crate where addresses become accesses: mapped segments, and the vectors of callers.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use viaduct_os::bare::{Errno, syscall};
 use viaduct_os::copy;
 
 use crate::layout::{HEADER, Header, RING, SEGMENT, pieces};
+use crate::learn::PLACES;
 
 /// Buffers of a caller, as readv and its kin take them.
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +148,29 @@ impl View {
             true
         });
     }
+}
+
+static SCORES: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes the page in which this process and its children keep what they learn.
+pub(crate) fn share_scores() {
+    if SCORES.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    let len = size_of::<[AtomicU32; PLACES]>();
+    // SAFETY: a new mapping that replaces none.
+    let at = unsafe { syscall(libc::SYS_mmap, [0, len, access as usize, flags as usize, usize::MAX, 0]) };
+    if let Ok(at) = at {
+        SCORES.store(at, Ordering::Release); // of two threads one leaves a page behind that no one uses
+    }
+}
+
+/// That page, if it was made.
+pub(crate) fn shared_scores() -> Option<&'static [AtomicU32; PLACES]> {
+    let at = SCORES.load(Ordering::Acquire);
+    // SAFETY: a mapping of that size, which stays; zeros and any other numbers are valid.
+    (at != 0).then(|| unsafe { &*std::ptr::with_exposed_provenance(at) })
 }
 
 /// Where a segment is mapped, or nothing.

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use viaduct_os::bare::calls;
 use viaduct_os::copy;
 
+use crate::rules::Rules;
+
 /// What a program that loads the library may say.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
@@ -16,6 +18,8 @@ pub struct Settings {
     pub never_upgrade: bool,
     /// The program that is started as an agent where none answers; none is started without.
     pub program: Option<Text>,
+    /// Which connections are never, or always, upgraded.
+    pub rules: Rules,
     /// The file to which each decision about a connection adds a line.
     pub explain: Option<Text>,
 }
@@ -55,6 +59,7 @@ impl Text {
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static ON: AtomicBool = AtomicBool::new(false);
+static SPINS: AtomicBool = AtomicBool::new(false);
 static CPUS: AtomicU32 = AtomicU32::new(0);
 
 /// Turns interception on. Before that every call is the kernel's alone.
@@ -62,6 +67,7 @@ pub fn start(settings: Settings) {
     copy::detect();
     let _ = SETTINGS.set(settings);
     CPUS.store(calls::usable_cpus(), Ordering::Relaxed);
+    SPINS.store(settings.never_upgrade, Ordering::Relaxed);
     ON.store(!settings.never_upgrade, Ordering::Release);
 }
 
@@ -74,9 +80,10 @@ pub(crate) fn claims() -> bool {
     ON.load(Ordering::Acquire)
 }
 
-/// Whether waiting spins only because it was asked to, with nothing upgraded.
+/// Whether waiting for TCP spins as for upgraded connections, for comparisons: nothing is upgraded then.
+#[inline]
 pub fn spins_on_tcp() -> bool {
-    SETTINGS.get().is_some_and(|settings| settings.never_upgrade)
+    SPINS.load(Ordering::Relaxed)
 }
 
 pub(crate) fn settings() -> Option<&'static Settings> {

@@ -10,7 +10,7 @@ use viaduct_os::bare::{Errno, calls, cancel};
 
 use crate::endpoint::Slot;
 use crate::layout::{self, Header};
-use crate::settings;
+use crate::{settings, table};
 
 /// The longest spin, in nanoseconds.
 const LONGEST: u32 = 50_000;
@@ -75,6 +75,33 @@ pub(crate) fn spin(peer_cpu: u32, mut ready: impl FnMut() -> bool) -> bool {
         BUDGET.store((budget - budget / 4).max(SHORTEST), Ordering::Relaxed);
     }
     false
+}
+
+/// Waits for TCP as upgraded connections are waited for: asks the kernel again and again for a while. Only where
+/// nothing is upgraded, for comparisons.
+#[cold]
+pub fn spin_on(fds: &mut [libc::pollfd]) {
+    spin(u32::MAX, || calls::poll(fds, Some(0), None) != Ok(0));
+}
+
+/// As [`spin_on`], before a call that waits for a TCP socket that blocks.
+#[cold]
+pub fn spin_before(fd: i32, events: i16) {
+    let blocks = || calls::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0);
+    if table::kind(fd) == table::Kind::Tcp && blocks() {
+        spin_on(&mut [libc::pollfd { fd, events, revents: 0 }]);
+    }
+}
+
+/// As [`spin_on`], for a set of epoll; what it reports.
+#[cold]
+pub fn spin_on_set(set: i32, events: &mut [libc::epoll_event]) -> Result<usize, Errno> {
+    let mut found = Ok(0);
+    spin(u32::MAX, || {
+        found = calls::epoll_wait(set, events, Some(0), None);
+        found != Ok(0)
+    });
+    found
 }
 
 /// When a wait is over.

@@ -53,6 +53,41 @@ impl Verdict {
     }
 }
 
+/// Bytes of a note, at most.
+pub const NOTE: usize = 8 + 120;
+/// Bytes of what the agent has counted, at most.
+pub const COUNTS: usize = 8192;
+const IS_NOTE: u32 = VERSION | 1 << 16;
+const IS_QUESTION: u32 = VERSION | 2 << 16;
+
+fn head(kind: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[4..].copy_from_slice(&kind.to_le_bytes());
+    bytes
+}
+
+/// Why a connection stays on TCP, for the agent's counts; it is not answered. The bytes, and how many of them.
+pub fn note(reason: &str) -> ([u8; NOTE], usize) {
+    let mut bytes = [0; NOTE];
+    let len = reason.len().min(NOTE - 8);
+    bytes[..8].copy_from_slice(&head(IS_NOTE));
+    bytes[8..8 + len].copy_from_slice(&reason.as_bytes()[..len]);
+    (bytes, 8 + len)
+}
+
+/// The reason in a note.
+pub fn parse_note(bytes: &[u8]) -> Option<&str> {
+    let text = bytes.strip_prefix(&head(IS_NOTE))?;
+    let plain = text.len() <= NOTE - 8 && text.iter().all(|byte| (b' '..=b'~').contains(byte));
+    std::str::from_utf8(text).ok().filter(|text| plain && !text.is_empty())
+}
+
+/// What was counted? The answer is text: a number and a reason a line, the first line has the upgraded connections.
+pub fn question() -> [u8; 8] {
+    head(IS_QUESTION)
+}
+
 /// A claim.
 pub fn claim() -> [u8; CLAIM] {
     let mut bytes = [0; CLAIM];
@@ -128,6 +163,20 @@ mod tests {
         fn anything_else_is_none(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             prop_assert!(Answer::parse(&bytes).is_none() && !is_claim(&bytes));
         }
+    }
+
+    #[test]
+    fn a_note_has_a_reason_of_plain_text() {
+        let (bytes, len) = note("the peer is on another host");
+        assert_eq!(parse_note(&bytes[..len]), Some("the peer is on another host"));
+        let (bytes, len) = note(&"x".repeat(500));
+        assert_eq!(parse_note(&bytes[..len]).map(str::len), Some(NOTE - 8));
+        assert!(
+            parse_note(&claim()).is_none() && parse_note(&question()).is_none() && !is_claim(&question())
+        );
+        let mut odd = bytes;
+        odd[20] = 7;
+        assert_eq!(parse_note(&odd[..40]), None);
     }
 
     #[test]

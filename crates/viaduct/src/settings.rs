@@ -51,6 +51,13 @@ const OTHERS: &[Other] = &[
         "the program that the preloaded library starts as an agent where none answers; off: none",
     ),
     Other(
+        "run.rules",
+        "VIADUCT_RULES",
+        "~/.config/viaduct/rules",
+        Purpose::Use,
+        "file with the connections that a preloaded library never, or always, upgrades",
+    ),
+    Other(
         "run.upgrade",
         "VIADUCT_RUN",
         "auto",

@@ -89,6 +89,10 @@ pub mod benchmarks {}
 pub mod sockets {}
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/faster.md")]
+pub mod faster {}
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/several-hosts.md")]
 pub mod several_hosts {}
 

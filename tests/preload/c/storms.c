@@ -231,9 +231,8 @@ static void wander(int fd, int step, uint64_t at) {
         }
         case 1: { /* over one that is open */
             int to = 20 + (int)dice(20), other = open("/dev/null", O_RDONLY);
-            CHECK(dup2(other, to) == to);
             if (to != fd) {
-                CHECK(dup2(fd, to) == to);
+                CHECK(dup2(other, to) == to && dup2(fd, to) == to);
                 close(fd);
                 fd = to;
             }

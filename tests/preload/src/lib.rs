@@ -13,11 +13,13 @@ use std::{env, fs};
 
 use viaduct_agent::local;
 use viaduct_intercept::agent::Claims;
+use viaduct_intercept::wire;
 use viaduct_kit::cc::Compiled;
 use viaduct_kit::child::{Child, Program, say};
 use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::fdpass::{Channel, Recv};
 
 /// Becomes an agent that takes claims at the name in the first argument, until it is killed.
 ///
@@ -75,6 +77,7 @@ impl Stage {
         let folder = TempDir::new("preload");
         folder.open_to_all();
         let name = format!("viaduct-test-{}", folder.path().display()).replace('/', "-");
+        fs::write(folder.join("always"), "always\n").expect("the folder is new and ours");
         let mut agent = agent.spawn(&[&name]);
         agent.expect_line("ready", Duration::from_secs(60));
         Stage { agent, name, folder, library }
@@ -84,7 +87,8 @@ impl Stage {
     pub fn under(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("LD_PRELOAD", &self.library).env("VIADUCT_CLAIM", &self.name);
-        command.env("VIADUCT_AGENT_PROGRAM", "off");
+        // Scenarios make many short connections, which are to be upgraded all the same.
+        command.env("VIADUCT_AGENT_PROGRAM", "off").env("VIADUCT_RULES", self.folder.join("always"));
         command.env("VIADUCT_EXPLAIN", self.folder.join("explain"));
         command
     }
@@ -124,6 +128,23 @@ impl Stage {
         self.agent.kill();
         self.agent = agent.spawn(&[&self.name]);
         self.agent.expect_line("ready", Duration::from_secs(60));
+    }
+
+    /// What the agent has counted: a number and what became of so many connections a line.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn counts(&self) -> String {
+        let channel = Channel::connect_abstract(self.name.as_bytes()).expect("the agent is there");
+        assert!(channel.send(&wire::question(), &[]).expect("it reads"), "it has room");
+        let mut text = vec![0; wire::COUNTS];
+        loop {
+            match channel.recv(&mut text, &mut Vec::new(), 0).expect("it answers") {
+                Recv::Message(len) => return String::from_utf8_lossy(&text[..len]).into_owned(),
+                Recv::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+                Recv::Closed => panic!("the agent hung up"),
+            }
+        }
     }
 
     /// Kills the agent.

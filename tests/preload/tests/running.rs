@@ -9,9 +9,13 @@ use std::{env, fs};
 
 use viaduct_kit::cc::compile_c_file;
 use viaduct_kit::effort::scaled;
+use viaduct_kit::packages::need_program;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::fdpass::Channel;
+use viaduct_preload_tests::Stage;
+
+use crate::AGENT;
 
 /// The program `viaduct`, and the library, as built; with a name for an agent that is this test's own.
 struct Built {
@@ -111,4 +115,76 @@ fn the_library_by_itself_starts_an_agent() {
     let notes = fs::read_to_string(notes).unwrap_or_default();
     assert!(built.agent().is_some(), "{notes}");
     assert!(notes.contains("upgraded: "), "{notes}");
+}
+
+const PAIRS: &str = "
+import socket, sys
+a = socket.create_server(('127.0.0.1', 0))
+for n in range(int(sys.argv[1])):
+    c = socket.create_connection(a.getsockname()); s, _ = a.accept()
+    for turn in range(int(sys.argv[2])):
+        c.sendall(b'ask %d' % turn); assert s.recv(100) == b'ask %d' % turn
+        s.sendall(b'answer'); assert c.recv(100) == b'answer'
+    c.close(); s.close()
+";
+
+fn pairs(stage: &Stage, connections: u32, turns: u32, rules: &str) {
+    let Some(python) = need_program("python3", "python3") else { return };
+    let file = stage.folder().join("rules");
+    fs::write(&file, rules).unwrap();
+    let mut command = stage.under(python);
+    command.args(["-c", PAIRS, &connections.to_string(), &turns.to_string()]).env("VIADUCT_RULES", &file);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// Connections of which both ends have met at the agent.
+fn met(stage: &Stage) -> u32 {
+    stage.counts().split(' ').next().and_then(|count| count.parse().ok()).expect("it starts with a number")
+}
+
+#[test]
+fn the_agent_counts_what_became_of_connections_and_why() {
+    let stage = Stage::new(&AGENT);
+    pairs(&stage, 3, 20, "");
+    if stage.notes().is_empty() {
+        return; // there is no Python, which was said
+    }
+    assert_eq!(met(&stage), 3, "{}", stage.counts());
+    pairs(&stage, 2, 20, "never address 127.0.0.0/8\n");
+    assert_eq!(stage.counts(), "3 upgraded\n4 a rule says so\n");
+}
+
+#[test]
+fn a_listener_with_short_connections_has_them_left_alone() {
+    let stage = Stage::new(&AGENT);
+    pairs(&stage, 60, 1, "");
+    if stage.notes().is_empty() && met(&stage) == 0 {
+        return; // there is no Python, which was said
+    }
+    assert!((1..30).contains(&met(&stage)), "{}", stage.counts());
+    // A rule of the user's overrules what is learned.
+    let stage = Stage::new(&AGENT);
+    pairs(&stage, 60, 1, "always\n");
+    assert_eq!(met(&stage), 60, "{}", stage.counts());
+}
+
+#[test]
+fn stat_shows_what_the_agent_counted_and_bad_rules_are_named() {
+    let built = Built::new();
+    assert_eq!(built.run(&["--", "true"]).status.code(), Some(0));
+    let mut command = Command::new(&built.program);
+    let output =
+        command.args(["stat", "--format", "json"]).env("VIADUCT_CLAIM", &built.name).output().unwrap();
+    assert!(
+        text(&output.stdout).contains(r#"{"connections":0,"run":"upgraded"}"#),
+        "{}",
+        text(&output.stdout)
+    );
+    let file = built.folder.join("rules");
+    fs::write(&file, "never port 1\nperhaps\n").unwrap();
+    let mut command = Command::new(&built.program);
+    command.args(["run", "--", "true"]).env("VIADUCT_RULES", &file).env("VIADUCT_PRELOAD", &built.library);
+    let output = command.output().unwrap();
+    assert!(!output.status.success() && text(&output.stderr).contains("line 2"), "{}", text(&output.stderr));
 }

@@ -220,8 +220,9 @@ pub fn append(path: &core::ffi::CStr, bytes: &[u8]) -> Result<(), Errno> {
     written.map(drop)
 }
 
-/// In seconds since boot, when the process with this number was started; `None` if there is none, or no /proc.
-pub(super) fn start_of(pid: u32) -> Option<u64> {
+/// The state of a process or thread (`Z`: it has ended) and, in seconds since boot, when it was started; `None` if there is
+/// none, or no /proc.
+pub(super) fn life_of(pid: u32) -> Option<(u8, u64)> {
     let mut path = *b"/proc/0000000000/stat\0";
     let mut rest = pid;
     for digit in path[6..16].iter_mut().rev() {
@@ -239,11 +240,12 @@ pub(super) fn start_of(pid: u32) -> Option<u64> {
     let text = &text[..len.ok()?];
     // The name may hold anything; fields are counted from the last parenthesis on, where the third stands.
     let after = text.iter().rposition(|&byte| byte == b')')?;
+    let state = *text.get(after + 2)?;
     let field = text.get(after + 2..)?.split(|&byte| byte == b' ').nth(19)?;
     let ticks = field.iter().try_fold(0u64, |sum, &digit| {
         Some(sum.checked_mul(10)?.checked_add(u64::from(digit.checked_sub(b'0')?)))?
     })?;
-    Some(ticks / 100)
+    Some((state, ticks / 100))
 }
 
 #[cfg(test)]
@@ -253,9 +255,9 @@ mod tests {
     #[test]
     fn the_start_of_a_process_is_known() {
         let now = seconds_since_boot();
-        let start = start_of(std::process::id()).unwrap();
-        assert!(start <= now && now - start < 3600, "{start} {now}");
-        assert_eq!(start_of(0x3f_ffff), None);
+        let (state, start) = life_of(std::process::id()).unwrap();
+        assert!(state != b'Z' && start <= now && now - start < 3600, "{start} {now}");
+        assert_eq!(life_of(0x3f_ffff), None);
     }
 
     #[test]

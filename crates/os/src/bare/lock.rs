@@ -38,12 +38,21 @@ impl Owner {
         (self.0 >> 42) as u32
     }
 
-    /// Whether the kernel knows no such process any more.
+    fn thread(self) -> u32 {
+        (self.0 >> 20 & NUMBER) as u32
+    }
+
+    /// Whether the kernel knows no such thread any more, or one that has ended and was not waited for.
     fn is_dead(self) -> bool {
         if !calls::exists(self.process()) {
             return true;
         }
-        let Some(start) = calls::start_of(self.process()) else { return false };
+        let Some((state, start)) = calls::life_of(self.thread()) else {
+            return calls::life_of(calls::thread_id()).is_some(); // else there is no /proc to ask
+        };
+        if matches!(state, b'Z' | b'X') {
+            return true;
+        }
         // A number that was given out again belongs to a process that is younger; seconds wrap after twelve days.
         let age = (start & SECOND).wrapping_sub(self.0 & SECOND) & SECOND;
         (2..SECOND / 2).contains(&age)
@@ -178,14 +187,20 @@ mod tests {
             // SAFETY: ends the child as a kill would.
             unsafe { libc::_exit(0) };
         }
-        // SAFETY: waits for our own child.
+        // It has ended, and no one has waited for it: the kernel still lists it.
+        // SAFETY: a plain structure, for which zeros are good.
+        let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: waits for our own child and leaves it to be waited for again.
+        let ended =
+            unsafe { libc::waitid(libc::P_PID, child as u32, &raw mut about, libc::WEXITED | libc::WNOWAIT) };
+        assert_eq!((ended, lock.lock(whoami::owner())), (0, Taken::FromTheDead));
+        // SAFETY: as above.
         assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
-        assert_eq!(lock.lock(whoami::owner()), Taken::FromTheDead);
     }
 
     #[test]
     fn a_number_that_was_given_out_again_is_no_owner() {
-        let started = calls::start_of(std::process::id()).unwrap();
+        let (_, started) = calls::life_of(std::process::id()).unwrap();
         let pid = std::process::id();
         assert!(!Owner::new(pid, pid, started + 1).is_dead());
         assert!(!Owner::new(pid, pid, started).is_dead());

@@ -126,6 +126,17 @@ struct Control {
 
 const CONTROL_HEAD: usize = 16;
 
+/// Sends a packet; does not wait and raises no signal.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_packet(socket: i32, bytes: &[u8]) -> Result<(), Errno> {
+    let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as usize;
+    let args = [socket as usize, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0];
+    // SAFETY: the slice is valid for reads of its length.
+    unsafe { syscall(libc::SYS_sendto, args) }.map(drop)
+}
+
 /// Sends a packet with a descriptor; does not wait and raises no signal.
 ///
 /// # Errors

@@ -12,8 +12,10 @@ use anyhow::{Context, Result, bail};
 use viaduct_agent::local;
 use viaduct_intercept::agent::Claims;
 use viaduct_intercept::carry;
+use viaduct_intercept::rules::Rules;
 use viaduct_intercept::settings::agent_name;
-use viaduct_os::fdpass::Channel;
+use viaduct_intercept::wire;
+use viaduct_os::fdpass::{Channel, Recv};
 use viaduct_os::{children, process};
 
 use crate::cli::run::{ClaimsArgs, RunArgs};
@@ -25,6 +27,7 @@ const LIBRARY: &str = "libsovia_preload.so";
 const LIBRARY_VARIABLE: &str = "VIADUCT_PRELOAD";
 const NAME_VARIABLE: &str = "VIADUCT_CLAIM";
 const PROGRAM_VARIABLE: &str = "VIADUCT_AGENT_PROGRAM";
+const RULES_VARIABLE: &str = "VIADUCT_RULES";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
@@ -45,6 +48,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     if let Ok(own) = std::env::current_exe() {
         command.env(PROGRAM_VARIABLE, own); // where the agent is gone when a connection needs it
     }
+    if let Some(path) = rules()? {
+        command.env(RULES_VARIABLE, path);
+    }
     if args.no_upgrade {
         command.env("VIADUCT_RUN", "never");
     }
@@ -59,6 +65,31 @@ pub(crate) fn claims(args: &ClaimsArgs) -> Result<ExitCode> {
     let mut claims = Claims::new(&name)?;
     local::serve(&mut [&mut claims], seconds(args.idle)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the agent has counted, a row each: how many connections, and what became of them. None if there is no agent.
+pub(crate) fn counts() -> Vec<(u64, String)> {
+    let ask = || {
+        let channel = Channel::connect_abstract(&name()).ok()?;
+        let ours = channel.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
+        if !ours || !channel.send(&wire::question(), &[]).ok()? {
+            return None;
+        }
+        let mut text = vec![0; wire::COUNTS];
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            match channel.recv(&mut text, &mut Vec::new(), 0).ok()? {
+                Recv::Message(len) => return Some(String::from_utf8_lossy(&text[..len]).into_owned()),
+                Recv::Closed => return None,
+                Recv::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        None
+    };
+    let row = |line: &str| {
+        line.split_once(' ').and_then(|(count, what)| Some((count.parse().ok()?, what.to_owned())))
+    };
+    ask().unwrap_or_default().lines().filter_map(row).collect()
 }
 
 fn name() -> Vec<u8> {
@@ -80,6 +111,25 @@ fn library() -> Result<PathBuf> {
         Some(path) => Ok(path.canonicalize()?),
         None => bail!("{LIBRARY} is not beside {} (or set {LIBRARY_VARIABLE})", own.display()),
     }
+}
+
+/// The file with the user's rules, if there is one; read once, so that mistakes are said here.
+fn rules() -> Result<Option<PathBuf>> {
+    let named = std::env::var_os(RULES_VARIABLE).map(PathBuf::from);
+    let usual = || {
+        let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        let base = base.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".config")))?;
+        Some(base.join("viaduct/rules")).filter(|path| path.exists())
+    };
+    let Some(path) = named.or_else(usual) else { return Ok(None) };
+    let text = std::fs::read(&path).with_context(|| format!("{}: the file with rules", path.display()))?;
+    if let (_, Some(line)) = Rules::parse(&text, b"") {
+        bail!(
+            "{}, line {line}: never or always, then program NAME, address A/BITS, port N-M, is wanted",
+            path.display()
+        );
+    }
+    Ok(Some(path))
 }
 
 /// Ours before what is preloaded already.
