@@ -158,6 +158,10 @@ pub(crate) fn serve(fd: i32, index: u32) {
 #[cold]
 fn serve_slowly(fd: i32, index: u32, view: View) {
     let slot = slot(index);
+    // Another thread may have closed the descriptor just now, and its number may be another file's.
+    if table::kind(fd) != table::Kind::Ring(index) {
+        return;
+    }
     let outgoing = slot.outgoing(view.header());
     let end = calls::now() + ROOM_LIMIT;
     loop {

@@ -315,9 +315,10 @@ fn channel() -> Option<i32> {
 #[cold]
 fn started(name: Text, now: u64) -> Option<i32> {
     let program = settings::settings().and_then(|settings| settings.program)?;
-    if now < START_AFTER.swap(now + STARTS_APART, Ordering::Relaxed) {
+    if now < START_AFTER.load(Ordering::Relaxed) {
         return None;
     }
+    START_AFTER.store(now + STARTS_APART, Ordering::Relaxed);
     let variable = Text::join(b"VIADUCT_CLAIM=", name.as_c_str().to_bytes())?;
     start::apart(&[program.as_c_str(), c"agent", c"claims"], &[variable.as_c_str()]);
     let end = now + START_LIMIT;

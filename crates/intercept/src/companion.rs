@@ -56,7 +56,7 @@ pub(crate) fn unread_of(fd: i32, total: u64) -> Option<u64> {
         let queued = calls::ioctl_int(fd, libc::FIONREAD).ok()? as u64;
         // Both must be of one moment, else bytes that arrive in between are counted once too often or not at all.
         if Info::of(fd)?.arrived == before.arrived {
-            return Some((total + queued).saturating_sub(before.arrived));
+            return Some(total.saturating_add(queued).saturating_sub(before.arrived)); // a peer writes the total
         }
     }
     None

@@ -205,7 +205,12 @@ impl Call<'_> {
         if self.flags & libc::MSG_PEEK != 0 {
             return Some(Step::Moved(count as usize));
         }
-        let taken = consumer.tail.compare_exchange(tail, tail + count, Ordering::SeqCst, Ordering::Relaxed);
+        let taken = consumer.tail.compare_exchange(
+            tail,
+            tail.wrapping_add(count),
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
         if taken.is_err() {
             return None; // a signal handler was here in between
         }

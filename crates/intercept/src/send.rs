@@ -180,7 +180,7 @@ impl Call<'_> {
             let Some(room) = writable(head, tail, most) else { return self.broken() };
             let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(room);
             if suspect && companion::peer_has_ended(self.fd) {
-                producer.end.store(head + 1, Ordering::SeqCst);
+                producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
                 epoll::refresh(self.index);
                 return self.by_tcp(skip);
             }
@@ -189,7 +189,12 @@ impl Call<'_> {
                 return Step::Full;
             }
             self.view.put(self.slot.side(), head, self.buffers, skip, count as usize);
-            let put = producer.head.compare_exchange(head, head + count, Ordering::SeqCst, Ordering::Relaxed);
+            let put = producer.head.compare_exchange(
+                head,
+                head.wrapping_add(count),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
             if put.is_err() {
                 continue; // a signal handler was here in between
             }

@@ -22,83 +22,32 @@ fn programs() -> Option<&'static (Compiled, Compiled)> {
     PROGRAMS.get_or_init(make).as_ref()
 }
 
-/// Runs a scenario; its connection is upgraded in both directions at both ends before.
-fn scenario(name: &str) {
+/// Runs scenarios; in each the connection is upgraded in both directions at both ends before.
+fn scenarios(names: &[&str]) {
     let Some((moves, bare)) = programs() else { return };
     let bare = bare.path().to_str().expect("a path of ours").to_owned();
-    let notes = same(moves, &AGENT, &[name, &bare], 4);
-    assert!(!notes.contains("the agent"), "{notes}");
+    for name in names {
+        let notes = same(moves, &AGENT, &[name, &bare], 4);
+        assert!(!notes.contains("the agent"), "{name}\n{notes}");
+    }
 }
 
 #[test]
-fn a_static_program_gets_what_lay_in_the_ring() {
-    scenario("exec");
-}
-
-#[test]
-fn a_static_program_gets_what_comes_later() {
-    scenario("exec-at-once");
-}
-
-#[test]
-fn a_child_of_vfork_starts_a_static_program() {
-    scenario("vfork");
-}
-
-#[test]
-fn a_static_program_is_spawned_with_the_connection() {
-    scenario("spawn");
-}
-
-#[test]
-fn a_program_without_the_variable_gets_the_connection() {
-    scenario("scrubbed");
-    scenario("system");
+fn a_program_without_the_library_gets_what_lay_in_the_ring_and_what_comes_later() {
+    scenarios(&["exec", "exec-at-once", "vfork", "spawn", "scrubbed", "system", "passed"]);
 }
 
 #[test]
 fn a_full_ring_is_moved_back_whole() {
-    scenario("many");
-    scenario("watcher");
+    scenarios(&["many", "watcher"]);
 }
 
 #[test]
-fn urgent_data_keep_their_place() {
-    scenario("urgent");
+fn what_only_the_kernel_can_do_moves_the_connection_back() {
+    scenarios(&["urgent", "filtered", "options"]);
 }
 
 #[test]
-fn a_process_without_the_library_gets_the_connection_in_a_message() {
-    scenario("passed");
-}
-
-#[test]
-fn a_filter_of_system_calls_finds_plain_sockets() {
-    scenario("filtered");
-}
-
-#[test]
-fn options_that_only_the_kernel_knows_move_the_connection_back() {
-    scenario("options");
-}
-
-#[test]
-fn splice_moves_every_byte() {
-    scenario("splice");
-}
-
-#[test]
-fn many_messages_in_one_call_arrive_whole() {
-    scenario("messages");
-}
-
-#[test]
-fn lingering_and_aborting_look_as_on_tcp() {
-    scenario("abort");
-    scenario("linger");
-}
-
-#[test]
-fn limits_in_time_end_calls() {
-    scenario("times");
+fn calls_that_are_seldom_made_do_what_they_do_on_tcp() {
+    scenarios(&["splice", "messages", "abort", "linger", "times"]);
 }

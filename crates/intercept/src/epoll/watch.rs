@@ -233,6 +233,10 @@ fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usiz
         let stays = reports && set.nested.load(Ordering::Relaxed) != 0 || owes;
         if let (false, Ok(view)) = (stays, slot.view()) {
             slot.empty_bell(view.header());
+            // Between the look at what the peer asks for and the emptying the peer may have asked, and found the bell rung.
+            if back::is_asked(slot.outgoing(view.header())) {
+                slot.ring_own(view.header());
+            }
             wait::pass_on(slot, view.header(), counted, reports);
         }
     }
