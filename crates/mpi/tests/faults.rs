@@ -6,7 +6,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_mpi::error::Class;
 use viaduct_mpi::world::{ANY_SOURCE, Mode, World};
 
-use crate::ranks::{BYTE, INT, LIMIT, span, start};
+use crate::ranks::{BYTE, INT, LIMIT, arguments, heard, span, start};
 
 #[test]
 fn a_rank_that_is_killed_fails_the_calls_of_the_others() {
@@ -33,7 +33,30 @@ fn a_rank_that_ends_without_finalize_fails_the_calls_of_the_others() {
 
 #[test]
 fn statistics_are_printed_when_asked_for() {
-    crate::ranks::run("idle", 2, &["VIADUCT_MPI_STATS=on"]);
+    let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job that counts");
+    let args = arguments("idle", 2, &["VIADUCT_MPI_STATS=on"]);
+    let ranks: Vec<_> = args.iter().map(|args| heard(args)).collect();
+    for (rank, child) in ranks.into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && text.contains(&format!("rank {rank} to {}: ", 1 - rank)),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_rank_with_other_settings_is_named() {
+    let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job whose ranks differ");
+    let mut args = arguments("idle", 2, &[]);
+    args[1].push("VIADUCT_MPI_EAGER=4096".into());
+    for (rank, child) in args.iter().map(|args| heard(args)).collect::<Vec<_>>().into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let named = format!("rank {} was started with other values of VIADUCT_MPI_EAGER", 1 - rank);
+        assert!(!output.status.success() && text.contains(&named), "{text}");
+    }
 }
 
 pub(crate) fn death(world: &World) {

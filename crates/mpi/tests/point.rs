@@ -41,6 +41,11 @@ fn a_sender_that_runs_ahead_waits() {
 }
 
 #[test]
+fn a_receiver_that_is_run_over_keeps_its_room_and_no_more() {
+    run("ahead", 2, &[]);
+}
+
+#[test]
 fn both_send_before_both_receive() {
     run("crossing", 3, &[]);
 }
@@ -156,6 +161,33 @@ pub(crate) fn flood(world: &World) {
         let mut memory = vec![0; len];
         world.recv(&span(&mut memory, BYTE), 0, tag as i32, comm).unwrap();
         assert!(memory == pattern(len, tag), "message {tag}");
+    }
+}
+
+/// The receiver looks for another message while many are sent to it: it keeps no more than its room of them.
+pub(crate) fn ahead(world: &World) {
+    let comm = world.comm_world();
+    let (count, len) = (30_000, 1024);
+    let mut memory = vec![7u8; len];
+    if comm.rank() == 0 {
+        for _ in 0..count {
+            world.send(Mode::Standard, &span(&mut memory, BYTE), 1, 1, comm).unwrap();
+        }
+        return;
+    }
+    let resident = || -> usize {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = resident();
+    let started = std::time::Instant::now();
+    while started.elapsed() < Duration::from_millis(300) {
+        assert_eq!(world.iprobe(0, 2, comm).unwrap(), None);
+    }
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes for a sender of {} that has room for 1 MiB", count * len);
+    for _ in 0..count {
+        world.recv(&span(&mut memory, BYTE), 0, 1, comm).unwrap();
     }
 }
 

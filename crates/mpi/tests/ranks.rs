@@ -1,5 +1,6 @@
 //! Starts the ranks of a job as processes of this test binary, without a launcher.
 
+use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("lengths", crate::point::lengths),
     ("wildcards", crate::point::wildcards),
     ("flood", crate::point::flood),
+    ("ahead", crate::point::ahead),
     ("crossing", crate::point::crossing),
     ("threads", crate::point::threads),
     ("pulled", crate::point::pulled),
@@ -82,19 +84,32 @@ fn open_as(reach: Reach, host: Option<String>) -> Result<Nic, Error> {
 
 /// Starts all ranks of a job. `settings` are variables with values.
 pub(crate) fn start(scenario: &str, size: usize, settings: &[&str]) -> Vec<Child> {
+    arguments(scenario, size, settings)
+        .iter()
+        .map(|args| RANK.spawn(&args.iter().map(String::as_str).collect::<Vec<_>>()))
+        .collect()
+}
+
+/// What each rank of a job is started with.
+pub(crate) fn arguments(scenario: &str, size: usize, settings: &[&str]) -> Vec<Vec<String>> {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     // An address of this process alone, so that tests beside this one cannot be met.
-    let (job, pid) = (JOBS.fetch_add(1, Ordering::Relaxed), std::process::id());
+    let (job, pid) = (JOBS.fetch_add(1, Ordering::Relaxed), process::id());
     let host = format!("127.{}.{}.{}", 64 + (pid >> 14 & 0x3f), pid >> 7 & 0x7f, 1 + (pid & 0x7f));
     let address = format!("{host}:{}", 20_000 + job);
     let token = "5a".repeat(32);
-    let start = |rank: usize| {
-        let (rank, size) = (rank.to_string(), size.to_string());
-        let args: Vec<&str> =
-            [scenario, &rank, &size, &address, &token].into_iter().chain(settings.iter().copied()).collect();
-        RANK.spawn(&args)
+    let args = |rank: usize| {
+        let fixed = [scenario.to_owned(), rank.to_string(), size.to_string(), address.clone(), token.clone()];
+        fixed.into_iter().chain(settings.iter().map(|setting| (*setting).to_owned())).collect()
     };
-    (0..size).map(start).collect()
+    (0..size).map(args).collect()
+}
+
+/// A rank whose words to people are kept.
+pub(crate) fn heard(args: &[String]) -> process::Child {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut command = RANK.command(&args);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Runs a job to its end.

@@ -1,6 +1,7 @@
 //! One rank of the protocol: its requests, the messages that came early, and its peers.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -192,7 +193,7 @@ impl Core {
             && self.any_lost
             && let Some(lost) = (0..self.peers.len()).find(|peer| self.is_lost(*peer) && from.has(*peer))
         {
-            return self.failed(gone(lost));
+            return self.failed(self.gone(lost));
         }
         let receiving = Receiving { span: span.clone(), from, entry: None, matched: None };
         let request = self.requests.insert(Work::Recv(receiving), keep);
@@ -214,7 +215,7 @@ impl Core {
             Source::Process(peer) => Some(*peer).filter(lost),
             Source::Any(group) => group.members().iter().map(|peer| *peer as usize).find(lost),
         };
-        peer.map(gone)
+        peer.map(|peer| self.gone(peer))
     }
 
     /// The first message that a receive would take.
@@ -268,12 +269,12 @@ impl Core {
         }
     }
 
-    /// A peer is gone: what needs it fails.
-    pub fn lost(&mut self, peer: usize) {
-        if matches!(self.peers[peer].state, State::Lost) {
+    /// The connection with a peer is over, for this cause: what needs it fails.
+    pub fn lost(&mut self, peer: usize, cause: impl Into<Cow<'static, str>>) {
+        if self.is_lost(peer) {
             return;
         }
-        self.peers[peer].lose();
+        self.peers[peer].lose(cause.into());
         self.any_lost = true;
         for index in self.requests.open() {
             let concerned = match self.requests.work(index) {
@@ -287,7 +288,8 @@ impl Core {
             if concerned {
                 let entry = self.requests.receiving(index).and_then(|receiving| receiving.entry);
                 let _ = entry.and_then(|entry| self.posted.cancel(entry));
-                self.requests.finish(index, Done { status: Status::EMPTY, error: Some(gone(peer)) });
+                let error = Some(self.gone(peer));
+                self.requests.finish(index, Done { status: Status::EMPTY, error });
             }
         }
     }
@@ -383,6 +385,12 @@ impl Core {
         port.send(to, &packet, payload);
     }
 
+    /// What requests end with whose peer is gone.
+    pub(super) fn gone(&self, peer: usize) -> Error {
+        let cause = &self.peers[peer].cause;
+        Error::new(Class::ProcAborted, format!("rank {peer} of MPI_COMM_WORLD: {cause}"))
+    }
+
     /// Keeps a message that no receive takes yet.
     pub(super) fn keep_early(&mut self, envelope: Envelope, early: Early) {
         if let Early::Whole { bytes, .. } = &early {
@@ -405,12 +413,4 @@ impl Core {
             Early::Own { .. } => self.me,
         }
     }
-}
-
-/// What requests end with whose peer is gone.
-pub(super) fn gone(peer: usize) -> Error {
-    Error::new(
-        Class::ProcAborted,
-        format!("the process of rank {peer} in MPI_COMM_WORLD has ended; see its output"),
-    )
 }

@@ -1,5 +1,6 @@
 //! What a rank knows of another: its connection, what waits to be sent to it, and what was counted.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::flow::Flow;
@@ -63,6 +64,8 @@ pub struct Counts {
 pub(super) struct Peer {
     pub(super) state: State,
     pub(super) finished: bool,
+    /// Why the connection is over.
+    pub(super) cause: Cow<'static, str>,
     pub(super) flow: Flow,
     pub(super) queue: VecDeque<Item>,
     pub(super) streams: VecDeque<Stream>,
@@ -74,6 +77,7 @@ impl Peer {
         Peer {
             state: State::Closed,
             finished: false,
+            cause: Cow::Borrowed(""),
             flow: Flow::new(credits, room),
             queue: VecDeque::new(),
             streams: VecDeque::new(),
@@ -91,7 +95,8 @@ impl Peer {
         self.queue.is_empty() && self.streams.is_empty()
     }
 
-    pub(super) fn lose(&mut self) {
+    pub(super) fn lose(&mut self, cause: Cow<'static, str>) {
+        self.cause = cause;
         self.state = State::Lost;
         self.queue.clear();
         self.streams.clear();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::core::{Core, Early, Port, Pull, Violation, gone};
+use super::core::{Core, Early, Port, Pull, Violation};
 use super::packet::{self, Kind, Packet};
 use super::peer::State;
 use super::requests::{Done, Matched, Status};
@@ -111,9 +111,8 @@ impl Core {
             Early::Announced { peer, len, request, place } => {
                 let Some(receiving) = self.requests.receiving(index) else { return };
                 if self.peers[peer].state == State::Lost {
-                    return self
-                        .requests
-                        .finish(index, Done { status: Status::EMPTY, error: Some(gone(peer)) });
+                    let error = Some(self.gone(peer));
+                    return self.requests.finish(index, Done { status: Status::EMPTY, error });
                 }
                 let want = len.min(receiving.span.bytes());
                 let matched = Matched { peer, envelope, len, want, got: 0, request };

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::core::{Core, Early, Payload, Port, Violation, gone};
+use super::core::{Core, Early, Payload, Port, Violation};
 use super::packet::{self, Kind, Packet};
 use super::peer::{Item, State, Stream};
 use super::requests::{Done, Request, Sending, Stage, Status, Work};
@@ -40,7 +40,7 @@ impl Core {
             return self.finished(Status::EMPTY);
         }
         if self.is_lost(to) {
-            return self.failed(gone(to));
+            return self.failed(self.gone(to));
         }
         let sending = Sending { span: span.clone(), to, envelope, synchronous, stage: Stage::Queued };
         let request = self.requests.insert(Work::Send(sending), keep);

@@ -188,7 +188,7 @@ proptest! {
             let packet = Packet::parse(&header).unwrap();
             let (core, wire) = &mut net.ranks[0];
             if core.arrived(wire, 1, &packet, &[]).is_err() {
-                core.lost(1);
+                core.lost(1, "gone");
                 break;
             }
         }
@@ -227,8 +227,8 @@ fn the_loss_of_a_peer_fails_what_needs_it() {
     let other = irecv(&mut net, 0, Pattern { context: 9, source: Some(2), tag: None }, &Span::zeroes(9));
     net.settle();
     let core = &mut net.ranks[0].0;
-    core.lost(1);
-    core.lost(1);
+    core.lost(1, "gone");
+    core.lost(1, "gone");
     for request in [lost, named, any] {
         assert_eq!(core.take(request).unwrap().error.unwrap().class(), Class::ProcAborted);
     }

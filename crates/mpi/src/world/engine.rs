@@ -4,8 +4,9 @@ use viaduct_via::driver::{Layer, News, Rest};
 use viaduct_via::{Completion, Nic, Op, Queue};
 
 use super::links::Links;
+use crate::error::Error;
 use crate::protocol::packet::{HEADER, Packet};
-use crate::protocol::{Core, Limits};
+use crate::protocol::{Core, Limits, Source};
 
 /// Completions that one look takes in, so that the caller's own matters get their turn.
 const AT_ONCE: usize = 64;
@@ -83,8 +84,8 @@ impl Engine {
         for peer in self.links.connect() {
             self.core.opened(&mut self.links, peer);
         }
-        while let Some(peer) = self.links.broken.pop() {
-            self.core.lost(peer);
+        for (peer, cause) in std::mem::take(&mut self.links.broken) {
+            self.core.lost(peer, cause);
         }
     }
 
@@ -109,12 +110,19 @@ impl Engine {
             descriptor.buffers()[0].read(0, &mut header);
             Packet::parse(&header)
         };
-        let well = packet.is_some_and(|packet| {
-            self.core.arrived(&mut self.links, from, &packet, &bytes[HEADER..end]).is_ok()
-        });
-        if !well || self.links.nic.post_recv(vi, descriptor).is_err() {
+        let violation = match packet {
+            None => Some("a packet without a header"),
+            Some(packet) => {
+                let taken = self.core.arrived(&mut self.links, from, &packet, &bytes[HEADER..end]);
+                taken.err().map(|violation| violation.0)
+            }
+        };
+        if let Some(violation) = violation {
             // A rank that breaks the protocol is as good as gone.
-            return self.links.broken.push(from);
+            return self.links.lose(from, format!("it broke the protocol: {violation}"));
+        }
+        if let Err(refused) = self.links.nic.post_recv(vi, descriptor) {
+            return self.links.lose(from, format!("posting a receive failed: {}", refused.error));
         }
         self.core.reposted(&mut self.links, from);
     }
@@ -133,13 +141,13 @@ impl Engine {
             _ => {}
         }
         if !well && let Some(peer) = self.links.rank_of(completion.vi) {
-            self.links.broken.push(peer);
+            self.links.lose(peer, "its process has ended, or the connection with it; see its output");
         }
     }
 
-    /// A peer that is gone, if one is.
-    pub(super) fn lost_peer(&self) -> Option<usize> {
-        (0..self.size).find(|peer| self.core.is_lost(*peer))
+    /// Why a peer is gone, if one is.
+    pub(super) fn first_loss(&self) -> Option<Error> {
+        (0..self.size).find_map(|peer| self.core.why_none(&Source::Process(peer)))
     }
 
     /// Whether nothing waits to be sent.

@@ -1,5 +1,6 @@
 //! The connections of a process: one VI for each peer with receives of its own, and the buffers that packets leave from.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use viaduct_via::{
@@ -33,7 +34,7 @@ pub(super) struct Links {
     inline: usize,
     pub(super) wire: Wire,
     /// Peers whose connection failed, not yet dealt with.
-    pub(super) broken: Vec<usize>,
+    pub(super) broken: Vec<(usize, Cow<'static, str>)>,
     /// Memory of the program that peers may read, by address.
     memory: BTreeMap<usize, Buffer>,
 }
@@ -91,6 +92,12 @@ impl Links {
 
     pub(super) fn rank_of(&self, vi: Vi) -> Option<usize> {
         self.ranks.get(&vi).copied()
+    }
+
+    /// The connection with a peer is over; the engine tells the protocol.
+    #[cold]
+    pub(super) fn lose(&mut self, peer: usize, cause: impl Into<Cow<'static, str>>) {
+        self.broken.push((peer, cause.into()));
     }
 
     /// A send is done: its buffer can be used again.
@@ -185,8 +192,8 @@ impl Port for Links {
                 return;
             }
         }
-        if self.send_buffer(vi, packet, payload).is_err() {
-            self.broken.push(to);
+        if let Err(why) = self.send_buffer(vi, packet, payload) {
+            self.lose(to, format!("a packet to it could not be sent: {why}"));
         }
     }
 
@@ -211,6 +218,9 @@ impl Port for Links {
 
     fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> bool {
         let Some(vi) = self.vis[from] else { return false };
+        if len > self.nic.attributes().max_transfer_size as usize {
+            return false;
+        }
         let remote = RemoteAddress { addr: place.address, handle: MemHandle::from_number(place.handle) };
         let order = into.pull(remote, len, u64::from(request));
         order.is_some_and(|order| self.nic.post_send(vi, order).is_ok())

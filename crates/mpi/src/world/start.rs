@@ -102,6 +102,8 @@ fn exchange(
         let (secret, rest) = card.split_at_checked(KEY).ok_or_else(|| strange(rank))?;
         let (theirs, address) = rest.split_at_checked(bounds.len()).ok_or_else(|| strange(rank))?;
         if theirs != bounds {
+            // Every rank finds such a one: none leaves before all have.
+            let _ = job.barrier();
             let cause =
                 format!("rank {rank} was started with other values of VIADUCT_MPI_EAGER, _CREDITS or _ROOM");
             return Err(Error::new(Class::NotSame, cause));
@@ -123,12 +125,10 @@ fn connect_all(shared: &Shared, me: usize) -> Result<()> {
     shared.with(|engine| (0..me).for_each(|peer| engine.links.wire.want(peer)))?;
     let outcome = shared.wait(|engine| {
         engine.look();
-        if let Some(peer) = engine.lost_peer() {
-            return Some(Err(peer));
+        if let Some(error) = engine.first_loss() {
+            return Some(Err(error));
         }
         (engine.links.wire.missing() == 0).then_some(Ok(()))
     })?;
-    outcome.map_err(|peer| {
-        Error::new(Class::ProcAborted, format!("rank {peer} could not be reached; see its output"))
-    })
+    outcome
 }

@@ -81,8 +81,11 @@ impl Links {
         let mut opened = Vec::new();
         while let Some(peer) = self.wire.wanted.pop() {
             let asked = self.is_bound(peer) || self.wire.asked.iter().any(|(other, _)| *other == peer);
-            if !asked && self.ask(peer).is_err() {
-                self.broken.push(peer);
+            if asked {
+                continue;
+            }
+            if let Err(why) = self.ask(peer) {
+                self.lose(peer, unreachable(&why));
             }
         }
         for (peer, vi) in std::mem::take(&mut self.wire.asked) {
@@ -91,7 +94,7 @@ impl Links {
                 Ok(Some(_)) => self.stands(peer, vi, &mut opened),
                 // A rank above us has asked us at the same time, or is about to be found gone.
                 Err(Error::Rejected(_)) if peer > self.wire.me => self.drop_vi(vi),
-                Err(_) => self.broken.push(peer),
+                Err(why) => self.lose(peer, unreachable(&why)),
             }
         }
         while let Some(listener) = self.wire.listener
@@ -119,11 +122,11 @@ impl Links {
         match self.vi_for(peer) {
             Ok(vi) => match self.nic.accept(request, vi) {
                 Ok(()) => self.stands(peer, vi, opened),
-                Err(_) => self.broken.push(peer),
+                Err((why, _)) => self.lose(peer, unreachable(&why)),
             },
-            Err(_) => {
+            Err(why) => {
                 let _ = self.nic.reject(request);
-                self.broken.push(peer);
+                self.lose(peer, unreachable(&why));
             }
         }
     }
@@ -146,4 +149,8 @@ impl Links {
     fn drop_vi(&mut self, vi: Vi) {
         let _ = self.nic.disconnect(vi);
     }
+}
+
+fn unreachable(why: &Error) -> String {
+    format!("it could not be connected: {why}; hint: fewer VIADUCT_MPI_CREDITS need less shared memory")
 }
