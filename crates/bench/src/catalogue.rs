@@ -5,6 +5,9 @@ use viaduct_results::report::{CaseInfo, Catalogue, TableInfo};
 
 use crate::cases;
 
+/// What makes the tables of the sort.
+const DATAMATION: &str = "viaduct bench datamation -o results.jsonl";
+
 /// Every table that a verb of `viaduct bench` writes.
 const TABLES: &[TableInfo] = &[
     TableInfo {
@@ -37,6 +40,49 @@ const TABLES: &[TableInfo] = &[
             pipelining, memcaslap, wrk with connections that stay open, pgbench. All ways take turns; `times TCP` is taken round by \
             round.",
         command: "viaduct bench apps -o results.jsonl",
+    },
+    TableInfo {
+        name: "datamation",
+        title: "A million records from disk to disk, by nodes",
+        words: "Seconds from the call of `viaduct sort` to its end, launch included, and those of the slowest node in each of the \
+                paper's phases (figure 8); the speed-up is against one node over the same transport, VIA in shared memory or \
+                TCP (figure 9). Nodes share this host, so that more of them than cores cannot be faster.",
+        command: DATAMATION,
+    },
+    TableInfo {
+        name: "datamation-overhead",
+        title: "Overhead of the sort by cause",
+        words: "Milliseconds of the slowest node before it reads its first record: the launch, waiting for the others, connections, \
+                pools and the sample. The paper gives 480 ms for VIA and 1.2 s for sockets on 16 nodes.",
+        command: DATAMATION,
+    },
+    TableInfo {
+        name: "sort-rivals",
+        title: "Other ways to sort a million records",
+        words: "Whole runs in turn. Tools that read text get the printable records of the generator, one a line; their output is \
+                validated by count and order. cp only copies: it is the floor through the page cache.",
+        command: DATAMATION,
+    },
+    TableInfo {
+        name: "sort-kernels",
+        title: "Kernels of the sort",
+        words: "The same keys sorted on one core: in buckets by the top of the key and then as pairs of key and place, as the sort \
+                does; as pairs by comparison; and whole records by comparison.",
+        command: DATAMATION,
+    },
+    TableInfo {
+        name: "sort-minute",
+        title: "What is sorted in a minute",
+        words: "The longest input that went from disk to disk within the limit, launch and proof included.",
+        command: "viaduct bench minute -o results.jsonl",
+    },
+    TableInfo {
+        name: "components",
+        title: "What the parts of this host can do",
+        words: "Memory, disk past the page cache (written until it is on the disk) and edges of River between two NICs of one process, \
+                each alone: the best of the rounds and their median (the paper's table 1). The bottleneck is the part whose rate, \
+                by how often a record uses it, bounds the sort.",
+        command: "viaduct bench components -o results.jsonl",
     },
 ];
 

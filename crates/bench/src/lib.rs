@@ -49,6 +49,7 @@ mod raw;
 pub mod rivals;
 mod run;
 mod session;
+pub mod sorting;
 mod standby;
 pub mod suite;
 mod summary;

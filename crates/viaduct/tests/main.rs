@@ -5,6 +5,7 @@ mod bench;
 mod bench_cases;
 mod bench_ofi;
 mod bench_programs;
+mod bench_sort;
 mod common;
 mod dsm;
 mod far;

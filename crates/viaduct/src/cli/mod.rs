@@ -325,7 +325,8 @@ fn case_names() -> PossibleValuesParser {
         cases::ALL
             .iter()
             .map(|case| case.name)
-            .chain(["sockets", "all", "rivals", "launch", "ftp", "rpc", "apps", "list"]),
+            .chain(["sockets", "all", "rivals", "launch", "ftp", "rpc", "apps", "list"])
+            .chain(crate::cmd::bench_sort::NAMES),
     )
 }
 

@@ -10,7 +10,7 @@ use viaduct_results::schema::Line;
 use viaduct_results::size;
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
-use crate::cmd::{all, bench_launch, bench_programs, rivals};
+use crate::cmd::{all, bench_launch, bench_programs, bench_sort, rivals};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::sink::Sink;
@@ -35,6 +35,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         "all" => return all::run(args),
         "rivals" => return rivals::run(args),
         "launch" => return bench_launch::run(args),
+        name if bench_sort::NAMES.contains(&name) => return bench_sort::run(name, args),
         _ => {}
     }
     if let Some(which) = Programs::find(name) {

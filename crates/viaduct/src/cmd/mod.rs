@@ -5,6 +5,7 @@ pub(crate) mod all;
 pub(crate) mod bench;
 pub(crate) mod bench_launch;
 pub(crate) mod bench_programs;
+pub(crate) mod bench_sort;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod dsm;

@@ -1,0 +1,197 @@
+//! What the parts of this host can do alone (Millennium Sort, table 1): memory, disk and network, and which bounds the sort.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use viaduct_providers::config::ShmConfig;
+use viaduct_results::table::{Better, Table};
+use viaduct_river::disk::{Direct, DiskSink, DiskSource, Partial, Volume};
+use viaduct_river::net::{Port, TcpSink, TcpSource, ViaSink, ViaSource};
+use viaduct_river::{Fixed, MemPool, Sink, Source, pump};
+use viaduct_via::{NetAddress, Nic, SharedNic};
+
+use super::{Bench, Emit};
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+const BLOCK: usize = 256 << 10;
+
+/// Measures each part, peak and sustained.
+///
+/// # Errors
+/// If a line cannot be put.
+pub fn components(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit<'_>) -> io::Result<()> {
+    let bytes: usize = if bench.quick { 8 << 20 } else { 1 << 30 };
+    let table = Table::new("components", BTreeMap::from([("bytes".into(), bytes.to_string())]));
+    let rounds = if bench.quick { 1 } else { 5 };
+    type Measure<'a> = Box<dyn Fn() -> Result<f64, Failed> + 'a>;
+    let threads = viaduct_os::cpu::count();
+    let parts: Vec<(&str, Measure<'_>)> = vec![
+        ("memory, one core", Box::new(move || copy(1, bytes))),
+        ("memory, all cores", Box::new(move || copy(threads, bytes))),
+        ("disk, write", Box::new(move || write(bench, 1, bytes))),
+        ("disk, read", Box::new(move || read(bench, 1, bytes))),
+        ("disk, striped over 4 files, write", Box::new(move || write(bench, 4, bytes))),
+        ("disk, striped over 4 files, read", Box::new(move || read(bench, 4, bytes))),
+        ("network, VIA on this host", Box::new(move || via(bench, bytes))),
+        ("network, TCP on this host", Box::new(move || tcp(bytes))),
+    ];
+    let mut sustained = Vec::new();
+    for (n, (name, measure)) in parts.iter().enumerate() {
+        progress(name, n as f64 / parts.len() as f64);
+        let rates: Result<Vec<f64>, Failed> = (0..rounds).map(|_| measure()).collect();
+        match rates {
+            Ok(rates) => {
+                let peak = rates.iter().copied().fold(0.0, f64::max);
+                emit(table.cell(*name, "peak", "MB/s", Better::More).one(peak))?;
+                emit(table.cell(*name, "sustained", "MB/s", Better::More).of(&rates))?;
+                sustained.extend(viaduct_results::stats::median(&rates).map(|rate| (*name, rate)));
+            }
+            Err(why) => emit(table.cell(*name, "sustained", "MB/s", Better::More).missing(why.to_string()))?,
+        }
+    }
+    // A record is read once and written once, crosses memory about four times and, between nodes, the network once.
+    let uses = |name: &str| if name.starts_with("memory, all") { 0.25 } else { 1.0 };
+    let bound = |(name, rate): &(&'static str, f64)| (*name, rate * uses(name));
+    let used = |(name, _): &&(&str, f64)| {
+        !name.contains("one core") && !name.contains("TCP") && !name.contains("striped")
+    };
+    let bounds = sustained.iter().filter(used).map(bound);
+    match bounds.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        Some((name, rate)) => emit(
+            table.cell(format!("bottleneck: {name}"), "bound of the sort", "MB/s", Better::More).one(rate),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn rate(bytes: usize, begun: Instant) -> f64 {
+    bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()
+}
+
+fn copy(threads: usize, bytes: usize) -> Result<f64, Failed> {
+    let each = (bytes / threads / 4).max(1 << 20);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let (from, mut to) = (vec![1u8; each], vec![0u8; each]);
+                for _ in 0..4 {
+                    to.copy_from_slice(&from);
+                    std::hint::black_box(&to);
+                }
+            });
+        }
+    });
+    Ok(rate(4 * each * threads, begun))
+}
+
+fn names(bench: &Bench, files: usize) -> Vec<std::path::PathBuf> {
+    (0..files).map(|n| bench.path(&format!("stripe-{files}-{n}"))).collect()
+}
+
+fn write(bench: &Bench, files: usize, bytes: usize) -> Result<f64, Failed> {
+    let paths = names(bench, files);
+    let open = |path: &std::path::PathBuf| Ok((path.clone(), std::fs::File::create(path)?));
+    let files = paths.iter().map(open).collect::<io::Result<Vec<_>>>()?;
+    let mut volume = Volume::of_files(files, 1 << 20);
+    volume.use_direct();
+    let sink = DiskSink::new("written", volume);
+    let pool = MemPool::new(1, 1 << 20)?;
+    let mut block = pool.take();
+    block.set_window(0, 1 << 20);
+    block.data_mut().fill(7);
+    let begun = Instant::now();
+    for n in 0..bytes >> 20 {
+        sink.write(block.data(), (n as u64) << 20, 0)?;
+    }
+    sink.volume().sync()?;
+    Ok(rate(bytes, begun))
+}
+
+fn read(bench: &Bench, files: usize, bytes: usize) -> Result<f64, Failed> {
+    let volume = Volume::open_striped(&names(bench, files), 1 << 20)?;
+    let pool = MemPool::new(16, 1 << 20)?;
+    let source =
+        DiskSource::new("read", vec![volume], Arc::new(Fixed(1)), pool, Direct::On, Partial::Refuse)?;
+    let begun = Instant::now();
+    while source.pull()?.is_some() {}
+    Ok(rate(bytes, begun))
+}
+
+/// Blocks of one pool, so many bytes in all.
+struct Blocks {
+    pool: MemPool,
+    left: std::sync::Mutex<usize>,
+    edge: viaduct_river::Edge,
+}
+
+impl Blocks {
+    fn new(pool: MemPool, bytes: usize) -> Blocks {
+        Blocks { pool, left: std::sync::Mutex::new(bytes / BLOCK), edge: viaduct_river::Edge::new("blocks") }
+    }
+}
+
+impl Source for Blocks {
+    fn pull(&self) -> Result<Option<viaduct_river::Buffer>, viaduct_river::Error> {
+        let mut left = self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *left == 0 {
+            return Ok(None);
+        }
+        *left -= 1;
+        let mut buffer = self.pool.take();
+        buffer.set_window(0, BLOCK);
+        Ok(Some(buffer))
+    }
+
+    fn edge(&self) -> &viaduct_river::Edge {
+        &self.edge
+    }
+}
+
+/// Everything goes over the edge, and every byte is there at the other end.
+fn over(sink: &dyn Sink, source: &dyn Source, blocks: &Blocks, bytes: usize) -> Result<f64, Failed> {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| pump(blocks, sink));
+        let mut got = 0;
+        while let Some(buffer) = source.pull()? {
+            got += buffer.len();
+        }
+        sent.join().map_err(|_| "the sender panicked")??;
+        if got == bytes / BLOCK * BLOCK { Ok(rate(got, begun)) } else { Err("bytes were lost".into()) }
+    })
+}
+
+fn via(bench: &Bench, bytes: usize) -> Result<f64, Failed> {
+    let port = || -> Result<Port, Failed> {
+        let config = ShmConfig { runtime_dir: Some(bench.folder.join("run")), ..ShmConfig::default() };
+        Ok(Port::new(SharedNic::new(Nic::open(viaduct_providers::shm::open(config)?)?))?)
+    };
+    viaduct_os::runtime_dir::runtime_dir(Some(&bench.folder.join("run")))?;
+    let (here, there) = (port()?, port()?);
+    let address = NetAddress::local(&format!("components-{}", std::process::id()))?;
+    let listener = there.nic().try_lock()?.listen(&address, 1)?;
+    let limit = Duration::from_secs(20);
+    let (here, address) = (&here, &address);
+    let (sink, source) = std::thread::scope(|scope| -> Result<_, Failed> {
+        let sink = scope.spawn(|| ViaSink::connect("out", here, 1, address, BLOCK, limit));
+        let request = there.nic().wait_until(Some(limit), |nic| nic.poll_listener(listener).transpose())?;
+        let pool = MemPool::registered(&there, 8, BLOCK, None)?;
+        let source = ViaSource::accept("in", &there, 0, request, pool)?;
+        Ok((sink.join().map_err(|_| "the sender panicked")??, source))
+    })?;
+    over(&sink, &source, &Blocks::new(MemPool::registered(here, 8, BLOCK, None)?, bytes), bytes)
+}
+
+fn tcp(bytes: usize) -> Result<f64, Failed> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let client = std::net::TcpStream::connect(listener.local_addr()?)?;
+    let (sink, source) = (
+        TcpSink::new("out", 1, client),
+        TcpSource::new("in", 0, listener.accept()?.0, MemPool::new(8, BLOCK)?),
+    );
+    over(&sink, &source, &Blocks::new(MemPool::new(8, BLOCK)?, bytes), bytes)
+}

@@ -1,0 +1,114 @@
+//! The Datamation benchmark: a million records from disk to disk, with the launch (figures 8 and 9).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde_json::Value;
+use viaduct_results::stats::median;
+use viaduct_results::table::{Better, Table};
+
+use super::{Bench, Emit, Run, kernels, rivals};
+
+/// The paper's phases, as the summary of a sort calls them.
+const PHASES: [&str; 4] = ["overhead", "read", "sort", "write"];
+
+/// Causes of overhead.
+const CAUSES: [&str; 5] = ["launch", "barrier", "connect", "memory", "sample"];
+
+/// One way to sort, and what it took.
+struct Way {
+    transport: &'static str,
+    nodes: usize,
+    runs: Vec<Run>,
+}
+
+/// Sorts a million records on 1 to 16 nodes, over shared memory and over TCP, beside rivals.
+///
+/// # Errors
+/// If the input cannot be written, or a line cannot be put.
+pub fn datamation(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit<'_>) -> io::Result<()> {
+    let (records, rounds) = if bench.quick { (20_000, 1) } else { (1_000_000, 9) };
+    let nodes: &[usize] = if bench.quick { &[1, 2] } else { &[1, 2, 4, 8, 16] };
+    bench.generate(records, "in", false)?;
+    bench.generate(records, "lines", true)?;
+    let mut ways = vec![Way { transport: "", nodes: 0, runs: Vec::new() }];
+    for transport in ["shm", "tcp"] {
+        ways.extend(nodes.iter().map(|&nodes| Way { transport, nodes, runs: Vec::new() }));
+    }
+    let mut others = rivals::installed();
+    for round in 0..=rounds {
+        for (n, way) in ways.iter_mut().enumerate() {
+            progress(
+                way.transport,
+                (round * ways_len(nodes) + n) as f64 / ((rounds + 1) * ways_len(nodes)) as f64,
+            );
+            let count = way.nodes.to_string();
+            let words = ["--nodes", &count, "--transport", way.transport];
+            let run = bench.sort("in", if way.nodes == 0 { &[] } else { &words });
+            // The first round warms caches.
+            if round > 0 || rounds == 1 {
+                way.runs.extend(run);
+            }
+        }
+        others.iter_mut().for_each(|rival| rival.run(bench, records, round > 0 || rounds == 1));
+    }
+    let config =
+        BTreeMap::from([("records".into(), records.to_string()), ("rounds".into(), rounds.to_string())]);
+    phases(&ways, &Table::new("datamation", config.clone()), emit)?;
+    overheads(&ways, &Table::new("datamation-overhead", config.clone()), emit)?;
+    let ours = ways[0].runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
+    rivals::lines(&others, &ours, &Table::new("sort-rivals", config.clone()), emit)?;
+    kernels::lines(records as usize, &Table::new("sort-kernels", config), emit)
+}
+
+fn ways_len(nodes: &[usize]) -> usize {
+    1 + 2 * nodes.len()
+}
+
+/// Figure 8: phases and speed-up by nodes.
+fn phases(ways: &[Way], table: &Table, emit: Emit<'_>) -> io::Result<()> {
+    let one = |transport: &str| {
+        let way = ways.iter().find(|way| way.transport == transport && way.nodes == 1)?;
+        median(&way.runs.iter().map(|run| run.seconds).collect::<Vec<_>>())
+    };
+    for way in ways {
+        let row = match way.nodes {
+            0 => "threads alone".to_owned(),
+            nodes => format!("{} {nodes}", way.transport),
+        };
+        let of = |pick: &dyn Fn(&Run) -> f64| way.runs.iter().map(pick).collect::<Vec<f64>>();
+        emit(table.cell(&row, "total", "s", Better::Less).of(&of(&|run| run.seconds)))?;
+        for phase in PHASES {
+            let slowest = |run: &Run| slowest(&run.summary, "phases", phase);
+            emit(table.cell(&row, phase, "s", Better::Less).of(&of(&slowest)))?;
+        }
+        if let Some(one) = one(way.transport).filter(|_| way.nodes > 0) {
+            emit(table.cell(&row, "speed-up", "times", Better::More).of(&of(&|run| one / run.seconds)))?;
+        }
+    }
+    let paper = "Millennium Sort, section 4.2";
+    emit(table.cell("paper, 16 nodes", "total", "s", Better::Less).from_paper(paper, 1.18))
+}
+
+/// Figure 9 and section 4.3: what the overhead is, for VIA and for sockets.
+fn overheads(ways: &[Way], table: &Table, emit: Emit<'_>) -> io::Result<()> {
+    for way in ways.iter().filter(|way| way.nodes > 0) {
+        let row = format!("{} {}", way.transport, way.nodes);
+        for cause in CAUSES {
+            let of = way.runs.iter().map(|run| 1e3 * slowest(&run.summary, "overhead", cause));
+            emit(table.cell(&row, cause, "ms", Better::Less).of(&of.collect::<Vec<_>>()))?;
+        }
+        let all = way.runs.iter().map(|run| 1e3 * slowest(&run.summary, "phases", "overhead"));
+        emit(table.cell(&row, "all", "ms", Better::Less).of(&all.collect::<Vec<_>>()))?;
+    }
+    for (row, value) in [("paper, VIA, 16 nodes", 480.0), ("paper, sockets, 16 nodes", 1200.0)] {
+        emit(table.cell(row, "all", "ms", Better::Less).from_paper("Millennium Sort, section 4.2", value))?;
+    }
+    Ok(())
+}
+
+/// Seconds of the node that took longest.
+fn slowest(summary: &Value, group: &str, name: &str) -> f64 {
+    let nodes = summary["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    nodes.iter().filter_map(|node| node[group][name].as_f64()).fold(0.0, f64::max)
+}

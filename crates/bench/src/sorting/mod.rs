@@ -1,0 +1,113 @@
+//! The experiments of Millennium Sort (section 4): `viaduct sort` as a whole, launch included, beside what a user would take
+//! instead, and what the parts of this host could do.
+//!
+//! ```text
+//!   datamation   1 M records, by nodes and transport: phases, speed-up, overhead by cause; kernels; rivals
+//!   minute       as many records as are sorted in a minute
+//!   components   memory, disk and network alone, and which of them bounds the sort
+//! ```
+//!
+//! Every output is validated, ours and those of rivals, before its time counts. All take turns.
+
+mod components;
+mod datamation;
+mod kernels;
+mod minute;
+mod rivals;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+use viaduct_results::schema::Line;
+
+pub use components::components;
+pub use datamation::datamation;
+pub use minute::minute;
+
+/// Takes a line of the result.
+pub type Emit<'a> = &'a mut dyn FnMut(Line) -> io::Result<()>;
+
+/// What the experiments need.
+#[derive(Debug)]
+pub struct Bench {
+    /// The program `viaduct`.
+    pub program: PathBuf,
+    /// A folder for inputs and outputs, on the disk that is measured.
+    pub folder: PathBuf,
+    /// Small sizes and few rounds, to see that it works.
+    pub quick: bool,
+}
+
+/// A run of the sort.
+struct Run {
+    seconds: f64,
+    summary: Value,
+}
+
+impl Bench {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("sort").args(words).current_dir(&self.folder);
+        command.env("VIADUCT_RUNTIME_DIR", self.folder.join("run"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Writes an input.
+    fn generate(&self, records: u64, name: &str, ascii: bool) -> io::Result<()> {
+        viaduct_os::runtime_dir::runtime_dir(Some(&self.folder.join("run")))
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let records = records.to_string();
+        let mut words = vec!["gen", &records, "-o", name];
+        words.extend(ascii.then_some("-a"));
+        match self.command(&words).status()?.success() {
+            true => Ok(()),
+            false => Err(io::Error::other("the generator failed")),
+        }
+    }
+
+    /// Sorts `input` into `out` and validates that. `None` if either did not work.
+    fn sort(&self, input: &str, words: &[&str]) -> Option<Run> {
+        let _ = std::fs::remove_file(self.path("out"));
+        let begun = Instant::now();
+        let args = [words, &[input, "-o", "out", "--summary", "summary"]].concat();
+        let good = self.command(&args).status().is_ok_and(|status| status.success());
+        let seconds = begun.elapsed().as_secs_f64();
+        let same = std::fs::metadata(self.path(input)).ok()?.len()
+            == std::fs::metadata(self.path("out")).ok()?.len();
+        if !good || !same || !self.is_sorted("out") {
+            return None;
+        }
+        let summary = serde_json::from_slice(&std::fs::read(self.path("summary")).ok()?).ok()?;
+        Some(Run { seconds, summary })
+    }
+
+    fn is_sorted(&self, name: &str) -> bool {
+        self.command(&["check", "-q", name]).status().is_ok_and(|status| status.success())
+    }
+}
+
+/// Whether lines of 100 bytes (or 99, where a tool drops a byte of their ends) are in order, and how many there are.
+fn lines_in_order(path: &Path) -> Option<u64> {
+    use std::io::{BufRead, BufReader};
+    let mut lines = BufReader::with_capacity(1 << 20, std::fs::File::open(path).ok()?);
+    let (mut before, mut line, mut count) = (Vec::new(), Vec::new(), 0);
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line).ok()? == 0 {
+            return Some(count);
+        }
+        if line.len() < 98 || before > line {
+            return None;
+        }
+        std::mem::swap(&mut before, &mut line);
+        count += 1;
+    }
+}
