@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn the_cache_is_where_the_user_says_or_where_caches_are() {
-        let home = |name: &str| (name == "HOME").then(|| "/home/u".to_owned());
-        assert_eq!(Config::default().cache(home), PathBuf::from("/home/u/.cache/viaduct"));
+        let home = |name: &str| (name == "HOME").then(|| "/h".to_owned());
+        assert_eq!(Config::default().cache(home), PathBuf::from("/h/.cache/viaduct"));
         let xdg = |name: &str| (name == "XDG_CACHE_HOME").then(|| "/x".to_owned());
         assert_eq!(Config::default().cache(xdg), PathBuf::from("/x/viaduct"));
         let own = Config { cache: Some("/c".into()), ..Config::default() };

@@ -123,12 +123,11 @@ fn exchange(
 /// Connects with all ranks, and waits until all connections stand.
 fn connect_all(shared: &Shared, me: usize) -> Result<()> {
     shared.with(|engine| (0..me).for_each(|peer| engine.links.wire.want(peer)))?;
-    let outcome = shared.wait(|engine| {
+    shared.wait(|engine| {
         engine.look();
         if let Some(error) = engine.first_loss() {
             return Some(Err(error));
         }
         (engine.links.wire.missing() == 0).then_some(Ok(()))
-    })?;
-    outcome
+    })?
 }
