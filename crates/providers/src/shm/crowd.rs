@@ -12,9 +12,9 @@ use viaduct_os::eventfd::EventFd;
 use viaduct_os::{barrier, clock, cpu};
 
 /// Sleeps between two looks at the machine.
-const SLEEPS: u32 = 256;
-/// Sleeps are frequent if so many take no longer than this: a millisecond each.
-const SPAN_NS: u64 = SLEEPS as u64 * 1_000_000;
+const SLEEPS: u32 = 128;
+/// Sleeps are frequent if so many take no longer than this: a hundred a second.
+const SPAN_NS: u64 = SLEEPS as u64 * 10_000_000;
 /// Looks that found a crowd, less those that did not, after which the peers are told.
 const ENOUGH: u32 = 3;
 
