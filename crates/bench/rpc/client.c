@@ -46,7 +46,7 @@ int main(int count, char **words)
     int echo = words[3][0] == 'e';
     long calls = atol(words[2]), size = strcmp(words[3], "void") ? atol(words[3] + echo) : -1;
     int fd = RPC_ANYSOCK;
-    CLIENT *client = clnttcp_create(&address, VIADUCT_CALLS, VIADUCT_CALLS_ONE, &fd, 0, 0);
+    CLIENT *client = clnttcp_create(&address, PLAIN_CALLS, PLAIN_CALLS_ONE, &fd, 0, 0);
     if (!client) {
         clnt_pcreateerror("client");
         return 1;

@@ -8,7 +8,7 @@
 
 #include "calls.h"
 
-void viaduct_calls_1(struct svc_req *request, SVCXPRT *transport);
+void plain_calls_1(struct svc_req *request, SVCXPRT *transport);
 
 void *nothing_1_svc(void *argument, struct svc_req *request)
 {
@@ -52,7 +52,7 @@ int main(int count, char **words)
     }
     SVCXPRT *transport = svc_vc_create(fd, 0, 0);
     /* Protocol 0: no rpcbind is asked. */
-    if (!transport || !svc_register(transport, VIADUCT_CALLS, VIADUCT_CALLS_ONE, viaduct_calls_1, 0)) {
+    if (!transport || !svc_register(transport, PLAIN_CALLS, PLAIN_CALLS_ONE, plain_calls_1, 0)) {
         fprintf(stderr, "server: cannot offer the service\n");
         return 1;
     }
