@@ -29,6 +29,7 @@ const BETWEEN_OUR_OWN: &[&str] = &[
 const NO_VARIABLES: &[&str] = &[
     "VIADUCT_COMMIT",
     "VIADUCT_EXTENSION",
+    "VIADUCT_MPI_H",
     "VIADUCT_RUNTIME",
     "VIADUCT_SOVIA",
     "VIADUCT_SOVIA_H",
