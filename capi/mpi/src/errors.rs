@@ -265,8 +265,9 @@ pub(crate) fn mpi_add_error_string(errorcode: c_int, text: Text) -> c_int {
     })
 }
 
+/// The class of a code. Predefined codes are their own classes, also those of the tools interface.
 fn class_of(code: c_int) -> Result<c_int> {
-    let known = lock(&ADDED).class_of(code).or_else(|| Class::of(code).map(|class| class as c_int));
+    let known = lock(&ADDED).class_of(code).or_else(|| (0..=ERR_LASTCODE).contains(&code).then_some(code));
     known.ok_or_else(|| Error::new(Class::Arg, format!("{code} is no error code")))
 }
 
@@ -280,6 +281,7 @@ fn string(code: c_int) -> String {
     match (Class::of(code), last) {
         (Some(_), Some((_, text))) => text,
         (Some(class), None) => class.text().to_owned(),
+        (None, _) if code <= ERR_LASTCODE => format!("error class {code}"),
         (None, _) => lock(&ADDED).texts.get(&code).cloned().unwrap_or_default(),
     }
 }

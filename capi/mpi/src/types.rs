@@ -1,6 +1,7 @@
 //! Datatypes: constructors, and what can be asked of a type.
 
 use std::ffi::{c_char, c_int};
+use std::sync::Mutex;
 
 use viaduct_mpi::datatype::darray::{Darray, darray};
 use viaduct_mpi::datatype::{Combiner, Datatype, build};
@@ -9,7 +10,7 @@ use viaduct_mpi::error::{Class, Error, Result};
 use crate::abi::{Buffer, DATATYPE_NULL, MAX_OBJECT_NAME, Place, Status, Text, UNDEFINED};
 use crate::attributes::{copy_all, delete_all};
 use crate::errors::pure;
-use crate::objects::{add_datatype, datatype, handle_of, remove_datatype};
+use crate::objects::{add_datatype, datatype, handle_of, lock, remove_datatype};
 
 /// Runs a constructor and stores the new handle.
 fn make(name: &'static str, newtype: Place<u32>, body: impl FnOnce() -> Result<Datatype>) -> c_int {
@@ -359,37 +360,49 @@ pub(crate) fn mpi_type_match_size(class: c_int, size: c_int, newtype: Place<u32>
     pure("MPI_Type_match_size", || newtype.put(sized(class, size)?))
 }
 
-/// A Fortran type by its precision: the plain type of that size.
+/// Types that were asked for by precision: the same request gives the same handle, which is never freed.
+static PRECISE: Mutex<Vec<(Combiner, Vec<c_int>, u32)>> = Mutex::new(Vec::new());
+
+/// A Fortran type by its precision and range: the first of `sizes` (bytes, digits, range) that has both.
 fn precise(
     name: &'static str,
-    class: c_int,
+    (class, combiner): (c_int, Combiner),
     sizes: &[(c_int, c_int, c_int)],
-    p: c_int,
-    r: c_int,
+    request: &[c_int],
     newtype: Place<u32>,
 ) -> c_int {
     pure(name, || {
-        let fits = sizes
-            .iter()
-            .find(|(_, digits, range)| (p == UNDEFINED || p <= *digits) && (r == UNDEFINED || r <= *range));
-        let (size, ..) =
-            fits.ok_or_else(|| Error::new(Class::Arg, format!("no type has precision {p} and range {r}")))?;
-        let plain = datatype(sized(class, *size)?)?;
-        newtype.put(plain.kind.handle().unwrap_or(DATATYPE_NULL))
+        let mut made = lock(&PRECISE);
+        if let Some((.., handle)) = made.iter().find(|(how, asked, _)| *how == combiner && asked == request) {
+            return newtype.put(*handle);
+        }
+        let enough = |has: c_int, asked: c_int| asked == UNDEFINED || asked <= has;
+        let fits = sizes.iter().find(|(_, digits, range)| match *request {
+            [p, r] => enough(*digits, p) && enough(*range, r),
+            _ => request.iter().all(|r| enough(*range, *r)),
+        });
+        let cause = || Error::new(Class::Arg, format!("no type has precision and range {request:?}"));
+        let (size, ..) = fits.ok_or_else(cause)?;
+        let kind = build::precise(combiner, request, &kind(sized(class, *size)?)?);
+        let handle = add_datatype(kind, true)?;
+        made.push((combiner, request.to_vec(), handle));
+        newtype.put(handle)
     })
 }
 
 pub(crate) fn mpi_type_create_f90_real(p: c_int, r: c_int, newtype: Place<u32>) -> c_int {
-    precise("MPI_Type_create_f90_real", 1, &[(4, 6, 37), (8, 15, 307), (16, 33, 4931)], p, r, newtype)
+    let sizes = [(4, 6, 37), (8, 15, 307), (16, 33, 4931)];
+    precise("MPI_Type_create_f90_real", (1, Combiner::F90Real), &sizes, &[p, r], newtype)
 }
 
 pub(crate) fn mpi_type_create_f90_complex(p: c_int, r: c_int, newtype: Place<u32>) -> c_int {
-    precise("MPI_Type_create_f90_complex", 3, &[(8, 6, 37), (16, 15, 307), (32, 33, 4931)], p, r, newtype)
+    let sizes = [(8, 6, 37), (16, 15, 307), (32, 33, 4931)];
+    precise("MPI_Type_create_f90_complex", (3, Combiner::F90Complex), &sizes, &[p, r], newtype)
 }
 
 pub(crate) fn mpi_type_create_f90_integer(r: c_int, newtype: Place<u32>) -> c_int {
     let sizes = [(1, 0, 2), (2, 0, 4), (4, 0, 9), (8, 0, 18)];
-    precise("MPI_Type_create_f90_integer", 2, &sizes, UNDEFINED, r, newtype)
+    precise("MPI_Type_create_f90_integer", (2, Combiner::F90Integer), &sizes, &[r], newtype)
 }
 
 pub(crate) fn mpi_get_address(location: Buffer, address: Place<i64>) -> c_int {

@@ -85,6 +85,8 @@ static void errors(void)
     CHECK(class == MPI_ERR_ROOT);
     MPI_Error_string(code, text, &len);
     CHECK(strstr(text, "MPI_Bcast") != NULL && (int)strlen(text) == len);
+    MPI_Error_class(MPI_T_ERR_INVALID_NAME, &class);
+    CHECK(class == MPI_T_ERR_INVALID_NAME);
     MPI_Add_error_class(&own_class);
     MPI_Add_error_code(own_class, &own_code);
     MPI_Add_error_string(own_code, "of our own");

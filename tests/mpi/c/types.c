@@ -191,6 +191,13 @@ int main(int argc, char **argv)
     MPI_Type_create_f90_real(15, MPI_UNDEFINED, &type);
     MPI_Type_size(type, &len);
     CHECK(len == 8);
+    MPI_Type_create_f90_real(15, MPI_UNDEFINED, &other);
+    CHECK(other == type);
+    int integers, addresses, types, combiner, request[2];
+    MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    CHECK(integers == 2 && addresses == 0 && types == 0 && combiner == MPI_COMBINER_F90_REAL);
+    MPI_Type_get_contents(type, 2, 0, 0, request, NULL, NULL);
+    CHECK(request[0] == 15 && request[1] == MPI_UNDEFINED);
     MPI_Type_create_f90_integer(9, &type);
     MPI_Type_size(type, &len);
     CHECK(len == 4);

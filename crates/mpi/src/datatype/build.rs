@@ -13,6 +13,11 @@ pub fn dup(old: &Datatype) -> Datatype {
     derived(old, recipe(Combiner::Dup, vec![], vec![], vec![old.clone()]))
 }
 
+/// A Fortran type that a program has asked for by its precision: `old`, with that request as its recipe.
+pub fn precise(combiner: Combiner, request: &[i32], old: &Datatype) -> Datatype {
+    derived(old, recipe(combiner, request.to_vec(), vec![], vec![]))
+}
+
 /// `count` copies, one after the other.
 pub fn contiguous(count: i32, old: &Datatype) -> Result<Datatype> {
     let times = natural(count)?;
