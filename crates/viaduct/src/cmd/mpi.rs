@@ -68,7 +68,7 @@ fn row(entry: &Entry<'static>) -> [String; 4] {
 fn coverage(args: &CoverageArgs) -> Result<()> {
     let all = table::entries();
     let rows = all.iter().filter(|entry| !args.refused || !entry.implemented).map(row).collect();
-    output::table::print(args.format, ["function", "group", "there", "called by"], rows)?;
+    output::table::print(args.format, ["function", "group", "there", "linked by"], rows)?;
     let there = all.iter().filter(|entry| entry.implemented).count();
     writeln!(io::stderr(), "{there} of {} are there; the others are refused by name", all.len())?;
     Ok(())
