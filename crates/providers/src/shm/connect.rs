@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The socket becomes the pair's channel for each end that has none yet. A server that had one says so in ACCEPT and waits for
-//! ACK, which tells whether the client keeps the socket; else both know and nothing more is said.
+//! ACK, which tells whether the client keeps the socket; else both know and nothing more is said. Notes between the two NICs
+//! follow over the same socket, and none may be ahead of ACCEPT or ACK (`Pair::introduced`).
 //!
 //! This file is what both sides do. [`client`] and [`server`] have the steps of each, [`peer`] those of two NICs that
 //! ask for each other, [`sockets`] the listening addresses. Processes of different users meet elsewhere, and greet first
@@ -19,6 +20,8 @@ mod greet;
 mod peer;
 mod server;
 mod sockets;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -156,7 +159,8 @@ impl Core {
         Some(h)
     }
 
-    /// The pair with the sender of a hello. The channel is given back if the pair had one already.
+    /// The pair with the sender of a hello. The channel is given back if the pair had one already; if not, the caller says what it
+    /// has to say over it and then calls `Pair::introduced`.
     fn pair_with(
         self: &Arc<Core>,
         channel: Channel,

@@ -77,6 +77,12 @@ impl Crowd {
     pub(crate) fn has_asked(&self) -> bool {
         self.state.load(Ordering::Acquire) == ASKED
     }
+
+    /// As if the peers had been asked.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn pretend_asked(&self) {
+        self.state.store(ASKED, Ordering::Release);
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -175,7 +175,7 @@ fn meeting(config: &ShmConfig) -> Result<Option<Meeting>, Error> {
 
 /// The shared-memory provider of one NIC.
 pub(crate) struct Shm {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     thread: Option<JoinHandle<()>>,
     /// File descriptors a forked child must not keep: they would hide our death from peers.
     _fds: Vec<Registration>,

@@ -1,4 +1,8 @@
-//! Notes the channel of a pair had no room for.
+//! Notes the channel of a pair had no room for, or that came before the set-up of the connection was over.
+//!
+//! The channel of a new pair is the socket of its first connection, where the other end still expects an answer or the last
+//! word: a note ahead of that would be taken for it, and end the connection. So a new outbox keeps what is posted until it is
+//! opened.
 //!
 //! A peer that never reads must not make us keep notes for ever, and none may be lost: beyond a bound the pair is
 //! broken, as if the peer were gone. What our own RDMA operations put here is not counted. They are as many as there
@@ -50,6 +54,8 @@ pub(crate) enum Broken {
 pub(crate) struct Outbox {
     waiting: VecDeque<Message>,
     owed: usize,
+    /// Our last word of the connection's set-up has not been sent: notes wait for that.
+    closed: bool,
     /// Nothing is sent any more; the pair is about to end.
     shut: bool,
     announcement: Announcement,
@@ -78,8 +84,20 @@ pub(crate) enum Announcement {
 }
 
 impl Outbox {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+    /// The outbox of a pair whose connection is being set up: it sends nothing until it is opened.
+    pub(crate) fn closed() -> Outbox {
+        Outbox { closed: true, ..Outbox::default() }
+    }
+
+    /// Our last word of the connection's set-up was sent, and notes may follow it. Whether there are some for `flush`.
+    pub(crate) fn open(&mut self) -> bool {
+        self.closed = false;
+        !self.waiting.is_empty()
+    }
+
+    /// Whether messages wait for room in the channel, and not for the outbox to be opened.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        !self.closed && !self.waiting.is_empty()
     }
 
     /// Whether the next message waits for descriptors of this user to arrive, of which too many are on their way. The
@@ -93,12 +111,12 @@ impl Outbox {
         self.announcement
     }
 
-    /// Sends a message, now or when there is room. Whether it has to wait.
+    /// Sends a message, now or when there is room and the outbox is open. Whether it has to wait.
     pub(crate) fn post(&mut self, message: Message, channel: &Channel) -> Result<bool, Broken> {
         if self.shut {
             return Ok(false);
         }
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && !self.closed {
             match message.send(channel) {
                 Ok(true) => {
                     self.sent(message.announces);
@@ -120,9 +138,12 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Sends what waited, as far as there is room.
+    /// Sends what waited, as far as there is room. Nothing if the outbox is not open.
     pub(crate) fn flush(&mut self, channel: &Channel) -> Result<Flushed, Broken> {
         self.crowded = false;
+        if self.closed {
+            return Ok(Flushed::default());
+        }
         let mut announced = false;
         while let Some(message) = self.waiting.front() {
             match message.send(channel) {
@@ -179,7 +200,7 @@ mod tests {
             outbox.flush(&ours).unwrap();
             assert_eq!(theirs.recv(&mut buffer, &mut fds, 0).unwrap(), Recv::Message(1 + n % 1_000));
         }
-        assert!(outbox.is_empty() && outbox.owed == 0);
+        assert!(!outbox.is_backed_up() && outbox.owed == 0);
         // An announcement counts as sent when the channel has taken it, not before.
         while !outbox.post(message(1_000, true), &ours).unwrap() {}
         assert!(outbox.post(Message { announces: true, ..message(64, true) }, &ours).unwrap());
@@ -206,6 +227,30 @@ mod tests {
         }
         let end = (0..).find_map(|_| outbox.post(message(32_768, true), &ours).err());
         assert!(matches!(end, Some(Broken::Unread)));
-        assert!(outbox.is_empty() && matches!(outbox.post(message(1, true), &ours), Ok(false)));
+        assert!(!outbox.is_backed_up() && matches!(outbox.post(message(1, true), &ours), Ok(false)));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
+    fn no_note_goes_ahead_of_the_last_word_of_the_set_up() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let mut outbox = Outbox::closed();
+        let announcement = Message { announces: true, ..message(64, true) };
+        assert!(outbox.post(announcement, &ours).unwrap() && outbox.post(message(7, true), &ours).unwrap());
+        assert_eq!(outbox.announcement(), Announcement::Waits);
+        assert_eq!(outbox.flush(&ours).unwrap(), Flushed::default());
+        assert!(!outbox.is_backed_up(), "room in the channel would change nothing");
+        assert!(ours.send(&[1; 400], &[]).unwrap());
+        assert!(outbox.open() && outbox.is_backed_up());
+        assert_eq!(outbox.flush(&ours).unwrap(), Flushed { more: false, announced: true });
+        assert!(!outbox.post(message(8, true), &ours).unwrap(), "from now on at once");
+        let (mut buffer, mut fds) = (vec![0; 2_000], Vec::new());
+        for len in [400, 64, 7, 8] {
+            assert_eq!(theirs.recv(&mut buffer, &mut fds, 0).unwrap(), Recv::Message(len));
+        }
+        // The bound holds meanwhile, too.
+        let mut outbox = Outbox::closed();
+        let end = (0..).find_map(|_| outbox.post(message(32_768, true), &ours).err());
+        assert!(matches!(end, Some(Broken::Unread)));
     }
 }

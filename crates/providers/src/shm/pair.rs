@@ -150,7 +150,7 @@ pub(crate) const MAX_BOUNCES: usize = 64 << 20;
 const PROBE: Duration = Duration::from_secs(1);
 
 impl Pair {
-    /// Looks at what a peer sent and makes its view.
+    /// Looks at what a peer sent and makes its view. No note goes out before [`introduced`](Pair::introduced).
     pub(crate) fn open(
         id: u64,
         channel: Channel,
@@ -193,7 +193,7 @@ impl Pair {
             directory: chunks,
             absent: Mutex::new([Absent::Unasked; CHUNKS]),
             replies: Mutex::new(HashMap::new()),
-            outbox: Mutex::new(Outbox::default()),
+            outbox: Mutex::new(Outbox::closed()),
             bounces: OnceLock::new(),
             reads: Mutex::new(Reads::default()),
             broken: AtomicBool::new(false),
@@ -235,6 +235,13 @@ impl Pair {
     /// The peer's senders fence themselves from now on.
     pub(crate) fn fences_itself(&self) {
         drop(lock(&self.light).take());
+    }
+
+    /// Our last word of the set-up was sent over the pair's channel, so that the other end takes what follows for notes.
+    pub(crate) fn introduced(&self) {
+        if lock(&self.outbox).open() {
+            self.wake.signal(); // the control thread sends them
+        }
     }
 
     /// Wakes the peer if it sleeps. What it should see was published before.
@@ -319,7 +326,7 @@ impl Pair {
 
     /// Whether messages wait for room in the channel.
     pub(crate) fn is_backed_up(&self) -> bool {
-        !lock(&self.outbox).is_empty()
+        lock(&self.outbox).is_backed_up()
     }
 
     /// Whether the control thread has something to send, or an end to make.

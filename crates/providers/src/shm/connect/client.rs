@@ -217,6 +217,9 @@ impl Core {
         point("answer.mapped");
         let mut ack = Hello::new(hello::ACK, self.uid);
         let (pair, spare) = self.pair_with(channel, answer, passed)?;
+        if spare.is_none() && !answer.has_channel() {
+            pair.introduced(); // the request was our last word
+        }
         let segment = lock(&pair.lanes).take_theirs(answer.lane_slab, sent);
         let id = LaneId { ours: false, slab: answer.lane_slab, offset: answer.lane_offset };
         let lane = Lane { id, segment, slots, client: true };
@@ -232,6 +235,7 @@ impl Core {
             (None, true) => {
                 ack.set_has_channel(true);
                 let _ = pair.channel.send(ack.as_bytes(), &[]);
+                pair.introduced();
             }
             (Some(channel), true) => drop(channel.send(ack.as_bytes(), &[])),
             (Some(channel), false) => self.keep_extra(channel, &pair)?,

@@ -159,6 +159,9 @@ impl Core {
         if !matches!(sent, Ok(true)) {
             return Err(undo(Error::NotReachable("the client gave up".into())));
         }
+        if kept {
+            pair.introduced();
+        }
         let lane_at = Lane { id: lane, segment, slots, client: false };
         let endpoint = ShmVi::new(self, pair, lane_at, vi, ours, theirs, hello.vi_index)?;
         point("accept.endpoint");
