@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
 use viaduct_intercept::table::{self, Kind};
 use viaduct_intercept::{claim, descriptors, learn, receive, send};
-use viaduct_os::bare::{Errno, sockets, syscall};
+use viaduct_os::bare::{Errno, syscall};
 
 use crate::{blocking, give_int};
 
@@ -26,9 +26,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let done = unsafe { syscall(libc::SYS_listen, [fd as usize, backlog as usize, 0, 0, 0, 0]) };
     if done.is_ok() && table::kind(fd) == Kind::Tcp {
         claim::greet();
-        if let Ok(Some(name)) = sockets::name(fd, sockets::Side::Own) {
-            learn::listening(fd, name.port);
-        }
+        learn::listening(fd);
     }
     give_int(done)
 }
@@ -53,8 +51,22 @@ pub unsafe extern "C-unwind" fn __connect(fd: c_int, to: *const sockaddr, len: s
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // A filter of system calls may know this one and not the newer one.
     // SAFETY: the caller's promise.
-    unsafe { accept4(fd, from, len, 0) }
+    let made = unsafe { blocking(libc::SYS_accept, [fd as usize, from as usize, len as usize, 0, 0, 0]) };
+    accepted(fd, made)
+}
+
+fn accepted(fd: c_int, made: Result<usize, Errno>) -> c_int {
+    if let Ok(new) = made {
+        if table::kind(fd) == Kind::Tcp {
+            descriptors::note_tcp(new as c_int);
+            learn::accepted(fd, new as c_int);
+        } else {
+            descriptors::note_unknown(new as c_int);
+        }
+    }
+    give_int(made)
 }
 
 #[unsafe(no_mangle)]
@@ -66,16 +78,7 @@ pub unsafe extern "C-unwind" fn accept4(
 ) -> c_int {
     let args = [fd as usize, from as usize, len as usize, flags as usize, 0, 0];
     // SAFETY: the caller's promise.
-    let made = unsafe { blocking(libc::SYS_accept4, args) };
-    if let Ok(new) = made {
-        if table::kind(fd) == Kind::Tcp {
-            descriptors::note_tcp(new as c_int);
-            learn::accepted(fd, new as c_int);
-        } else {
-            descriptors::note_unknown(new as c_int);
-        }
-    }
-    give_int(made)
+    accepted(fd, unsafe { blocking(libc::SYS_accept4, args) })
 }
 
 #[unsafe(no_mangle)]
@@ -149,8 +152,11 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
         let open = unsafe { syscall(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize, 0, 0, 0, 0]) };
         return give_int(open.map(|_| fd as usize));
     }
-    // SAFETY: no pointers.
-    unsafe { dup3(fd, to, 0) }
+    #[cfg(target_arch = "x86_64")]
+    let call = libc::SYS_dup2;
+    #[cfg(not(target_arch = "x86_64"))]
+    let call = libc::SYS_dup3;
+    replace(call, fd, to, 0)
 }
 
 #[unsafe(no_mangle)]
@@ -161,15 +167,21 @@ pub unsafe extern "C-unwind" fn __dup2(fd: c_int, to: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    let bad = |error| give_int(Err(Errno(error)));
     if fd == to {
-        return bad(libc::EINVAL);
+        return give_int(Err(Errno(libc::EINVAL)));
     }
+    replace(libc::SYS_dup3, fd, to, flags)
+}
+
+/// Makes `to`, another number, a duplicate of `fd` by one of the kernel's calls for that.
+fn replace(call: i64, fd: c_int, to: c_int, flags: c_int) -> c_int {
+    let bad = |error| give_int(Err(Errno(error)));
     if descriptors::is_internal(fd) {
         return bad(libc::EBADF);
     }
     // SAFETY: no pointers. What is not open cannot replace anything.
-    if unsafe { syscall(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize, 0, 0, 0, 0]) }.is_err() {
+    let open = || unsafe { syscall(libc::SYS_fcntl, [fd as usize, libc::F_GETFD as usize, 0, 0, 0, 0]) };
+    if descriptors::must_be_kept(to) && open().is_err() {
         return bad(libc::EBADF);
     }
     if descriptors::is_internal(to) && !descriptors::make_way(to) {
@@ -177,7 +189,7 @@ pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
     }
     descriptors::closing(to);
     // SAFETY: no pointers.
-    noted(fd, unsafe { syscall(libc::SYS_dup3, [fd as usize, to as usize, flags as usize, 0, 0, 0]) })
+    noted(fd, unsafe { syscall(call, [fd as usize, to as usize, flags as usize, 0, 0, 0]) })
 }
 
 #[unsafe(no_mangle)]

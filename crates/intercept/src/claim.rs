@@ -343,11 +343,11 @@ fn hang_up() {
 
 /// Connects to the agent, so that it stays while this process lives: a server may wait long for its first client.
 pub fn greet() {
+    if !settings::claims() {
+        return; // before any system call: this process may have a filter
+    }
     let here = whoami::check() == whoami::Process::Same && CHANNEL.load(Ordering::Acquire) >= 0;
-    if settings::claims()
-        && !here
-        && let Some(_held) = LOCK.lock()
-    {
+    if !here && let Some(_held) = LOCK.lock() {
         channel();
     }
 }

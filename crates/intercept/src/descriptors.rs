@@ -9,7 +9,7 @@ use viaduct_os::bare::{calls, whoami};
 
 use crate::endpoint::{self, PENDING, SHUT_READ, STALE, slot};
 use crate::table::{self, Kind};
-use crate::{back, claim, epoll, send};
+use crate::{back, claim, epoll, send, settings};
 
 /// The endpoint of a descriptor that is about to be used for data; claims it if it is time to. `None`: the kernel's.
 #[inline]
@@ -47,7 +47,7 @@ fn look(fd: i32, index: u32) -> Option<u32> {
 
 #[cold]
 fn route_slowly(fd: i32, kind: Kind) -> Option<u32> {
-    if !crate::settings::claims() {
+    if !settings::claims() {
         return None;
     }
     if whoami::check() == whoami::Process::New {
@@ -71,9 +71,19 @@ pub fn is_internal(fd: i32) -> bool {
     table::kind(fd) == Kind::Internal && !whoami::borrows_memory()
 }
 
-/// A new descriptor of a TCP socket.
+/// A new descriptor of a TCP socket. Where nothing is claimed it stays unknown, so that no call on it has to be looked at.
 pub fn note_tcp(fd: i32) {
-    table::set(fd, Kind::Tcp);
+    table::set(fd, if settings::claims() { Kind::Tcp } else { Kind::Unknown });
+}
+
+/// Whether what is known of a descriptor must not be lost while it is open. Unknown ones can be found out again, and where
+/// nothing is claimed, plain ones are not looked at.
+pub fn must_be_kept(fd: i32) -> bool {
+    match table::kind(fd) {
+        Kind::Unknown => false,
+        Kind::Plain | Kind::Tcp => settings::claims() || epoll::is_registered(fd),
+        Kind::Ring(_) | Kind::Epoll(_) | Kind::Internal => true,
+    }
 }
 
 /// A new descriptor of something else that is never upgraded.
@@ -99,6 +109,11 @@ pub fn closing(fd: i32) {
 
 #[cold]
 fn closing_slowly(fd: i32, kind: Kind) {
+    if !must_be_kept(fd) {
+        // Without a system call: this process may have a filter.
+        table::forget(fd);
+        return;
+    }
     if whoami::borrows_memory() {
         return;
     }

@@ -328,6 +328,11 @@ fn untie(number: u32, node: &Node) {
     }
 }
 
+/// Whether a set has this descriptor, as far as was noted.
+pub(crate) fn is_registered(fd: i32) -> bool {
+    table::registrations(fd).is_some_and(|first| first.load(Ordering::Acquire) != 0)
+}
+
 /// A descriptor is closed: its registrations are gone.
 pub(crate) fn forget(fd: i32) {
     let Some(_held) = LOCK.lock() else { return };

@@ -6,7 +6,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{raw, table};
+use viaduct_os::bare::sockets::{Side, name};
+
+use crate::{raw, settings, table};
 
 /// Calls on a connection before it is claimed, once its listener is known for short ones.
 const CALLS: u32 = 16;
@@ -36,10 +38,16 @@ pub fn note(fd: i32, port: u16) {
     }
 }
 
-/// A socket listens at this port: children that it is inherited by learn with this process.
-pub fn listening(fd: i32, port: u16) {
-    raw::share_scores();
-    note(fd, port);
+/// A socket listens: children that it is inherited by learn with this process. Where nothing is claimed there is nothing
+/// to learn, and a filter may forbid to ask for the port.
+pub fn listening(fd: i32) {
+    if !settings::claims() {
+        return;
+    }
+    if let Ok(Some(name)) = name(fd, Side::Own) {
+        raw::share_scores();
+        note(fd, name.port);
+    }
 }
 
 /// A connection was accepted from a listener.

@@ -245,6 +245,16 @@ static void passed_server(int fd) {
     after(fd, child);
 }
 
+/* The line that the other side waits for, by read and write alone. */
+static void raise_line(int fd) {
+    char c;
+    do {
+        CHECK(read(fd, &c, 1) == 1);
+        char upper = (char)(c >= 'a' && c <= 'z' ? c - 32 : c);
+        CHECK(write(fd, &upper, 1) == 1);
+    } while (c != '\n');
+}
+
 /* --- a filter that kills the process for calls that a program with read and write does not need --- */
 static void filtered_server(int fd) {
     warm_server(fd);
@@ -263,14 +273,73 @@ static void filtered_server(int fd) {
     if (child == 0) {
         CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
         CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-        char c;
-        do {
-            CHECK(read(fd, &c, 1) == 1);
-            char upper = (char)(c >= 'a' && c <= 'z' ? c - 32 : c);
-            CHECK(write(fd, &upper, 1) == 1);
-        } while (c != '\n');
+        raise_line(fd);
         _exit(0);
     }
+    after(fd, child);
+}
+
+/* --- a filter that kills the process for each call that it does not make itself, and new sockets behind it --- */
+static const int MADE[] = {
+    SYS_read,   SYS_write,    SYS_socket,  SYS_setsockopt, SYS_bind,  SYS_listen, SYS_connect,
+    SYS_accept, SYS_recvfrom, SYS_sendto,  SYS_shutdown,   SYS_close, SYS_dup,    SYS_exit_group,
+#ifdef SYS_dup2
+    SYS_dup2,   SYS_poll,
+#else
+    SYS_dup3,   SYS_ppoll,
+#endif
+};
+enum { CALLS = sizeof MADE / sizeof *MADE };
+
+static void enclose(void) {
+    struct sock_filter code[CALLS + 3] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    for (unsigned i = 0; i < CALLS; i++)
+        code[1 + i] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)MADE[i], CALLS - i, 0);
+    code[1 + CALLS] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    code[2 + CALLS] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {CALLS + 3, code};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void enclosed(int fd, int door, uint16_t port, int old) {
+    char text[8];
+    CHECK(listen(door, 4) == 0);
+    int near = dial(port), far = accept(door, NULL, NULL);
+    CHECK(far >= 0);
+    put(near, "inside", 6);
+    struct pollfd entry = {far, POLLIN, 0};
+    CHECK(poll(&entry, 1, 60000) == 1);
+    get(far, text, 6);
+    CHECK(memcmp(text, "inside", 6) == 0);
+    CHECK(dup2(far, old) == old && close(far) == 0);
+    CHECK((far = dup(old)) >= 0 && close(old) == 0);
+    put(far, "back", 4);
+    get(near, text, 4);
+    CHECK(memcmp(text, "back", 4) == 0);
+    CHECK(shutdown(near, SHUT_WR) == 0 && recv(far, text, 1, 0) == 0);
+    CHECK(dup2(-1, near) == -1 && errno == EBADF);
+    CHECK(close(near) == 0 && close(far) == 0 && close(door) == 0);
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK((door = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && bind(door, (void *)&any, sizeof any) == 0);
+    CHECK(listen(door, 1) == 0 && close(door) == 0);
+    raise_line(fd);
+}
+
+static void enclosed_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    uint16_t port;
+    int door = listener(AF_INET, &port);
+    pid_t child = fork();
+    if (child == 0) {
+        int old = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(old >= 0);
+        enclose();
+        enclosed(fd, door, port, old);
+        _exit(0);
+    }
+    close(door);
     after(fd, child);
 }
 
@@ -468,7 +537,7 @@ static const struct {
     {"filtered", filtered_server, line_client},  {"options", options_server, line_client},
     {"splice", splice_server, splice_client},    {"messages", messages_server, messages_client},
     {"abort", abort_server, abort_client},       {"linger", linger_server, linger_client},
-    {"times", times_server, times_slow_client},
+    {"times", times_server, times_slow_client},  {"enclosed", enclosed_server, line_client},
 };
 
 int main(int argc, char **argv) {

@@ -48,6 +48,11 @@ fn what_only_the_kernel_can_do_moves_the_connection_back() {
 }
 
 #[test]
+fn behind_a_filter_no_system_call_is_made_that_the_program_does_not_make() {
+    scenarios(&["enclosed"]);
+}
+
+#[test]
 fn calls_that_are_seldom_made_do_what_they_do_on_tcp() {
     scenarios(&["splice", "messages", "abort", "linger", "times"]);
 }
