@@ -125,7 +125,7 @@ impl Stage {
 
     /// Kills the agent and starts another in its place.
     pub fn replace_agent(&mut self, agent: &Program) {
-        self.agent.kill();
+        self.kill_agent();
         self.agent = agent.spawn(&[&self.name]);
         self.agent.expect_line("ready", Duration::from_secs(60));
     }
@@ -147,8 +147,10 @@ impl Stage {
         }
     }
 
-    /// Kills the agent.
+    /// Kills the agent. It is gone afterwards, and its name is free: the kernel closes its sockets some time after the signal
+    /// was sent, but before its end can be waited for.
     pub fn kill_agent(&mut self) {
         self.agent.kill();
+        self.agent.wait(Duration::from_secs(60));
     }
 }
