@@ -160,8 +160,17 @@ pub fn words((from, to): (usize, usize)) -> &'static [AtomicU64] {
 
 /// Writable mappings of segments with this name.
 pub fn ranges(name: &str) -> Vec<(usize, usize)> {
+    with_rights(name, " rw-s ")
+}
+
+/// Read-only mappings of segments with this name.
+pub fn mappings(name: &str) -> Vec<(usize, usize)> {
+    with_rights(name, " r--s ")
+}
+
+fn with_rights(name: &str, rights: &str) -> Vec<(usize, usize)> {
     let maps = fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
-    let wanted = |line: &&str| line.contains(&format!("/memfd:{name} ")) && line.contains(" rw-s ");
+    let wanted = |line: &&str| line.contains(&format!("/memfd:{name} ")) && line.contains(rights);
     let range = |line: &str| {
         let (from, to) = line.split(' ').next()?.split_once('-')?;
         Some((usize::from_str_radix(from, 16).ok()?, usize::from_str_radix(to, 16).ok()?))

@@ -391,6 +391,38 @@ fn another_user_cannot_make_us_block_by_flags_of_files() {
     is_not_blocked(victim, || Users::start(&BLOCKER, HERE, "shm", &here));
 }
 
+// Connects, then tries to write to what its peer shows other users in the place of a directory: it would be a channel
+// between users that may not talk to each other.
+viaduct_kit::child!(SCRIBE, |args| {
+    let mut end = End::open(&args[1..]).unwrap();
+    let vi = end.vi(Reliability::Unreliable);
+    end.nic.connect_request(vi, &args[0].parse().unwrap(), Some(scaled(LIMIT))).unwrap();
+    let shown = scribbler::mappings("viaduct-none");
+    assert!(!shown.is_empty(), "the peer showed us no directory");
+    for (from, to) in shown {
+        // SAFETY: the mapping is there; its rights change, if at all, for this process alone.
+        let changed = unsafe {
+            libc::mprotect(from as *mut libc::c_void, to - from, libc::PROT_READ | libc::PROT_WRITE)
+        };
+        let refused = std::io::Error::last_os_error();
+        assert_eq!((changed, refused.raw_os_error()), (-1, Some(libc::EACCES)), "{refused}");
+    }
+    say("refused");
+});
+
+#[test]
+fn other_users_get_no_memory_of_ours_to_leave_words_in() {
+    let Some(users) = Users::new() else { return };
+    let _dog = Watchdog::arm(scaled(LIMIT) * 2, "two users");
+    let token = Some(users.token.as_str());
+    let (there, here) = (users.settings(THERE, "all", token), users.settings(HERE, "all", token));
+    let mut victim = Users::start(&ARMING, THERE, "shm", &there);
+    victim.expect_line("listening", scaled(LIMIT));
+    let mut scribe = Users::start(&SCRIBE, HERE, "shm", &here);
+    scribe.expect_line("refused", scaled(LIMIT));
+    victim.kill();
+}
+
 viaduct_kit::isolated! {
     /// Only the rights of the folder keep others from leaving a socket there; where they fail, the credentials of the
     /// listener do not.

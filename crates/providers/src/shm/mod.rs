@@ -30,6 +30,7 @@ mod mem;
 mod nic;
 mod outbox;
 mod pair;
+mod probe;
 mod progress;
 mod rdma;
 pub(crate) mod ring;

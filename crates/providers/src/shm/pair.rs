@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use viaduct_os::barrier::LightPeer;
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
 use viaduct_os::fdpass::{Channel, close_apart};
-use viaduct_os::process;
 use viaduct_os::segment::{Access, Segment};
-use viaduct_os::signals;
 use viaduct_via::{Error, MemHandle};
 use zerocopy::IntoBytes;
 
@@ -21,6 +18,7 @@ use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
 use super::lane::Lanes;
 use super::map::Why;
 use super::outbox::{Announcement, Broken, Flushed, Message, Outbox};
+use super::probe;
 use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
 use super::wire::{Hello, Note, WANT_DIRECTORY, hello, note};
@@ -146,9 +144,6 @@ pub(crate) const MAX_SEGMENT: usize = 1 << 40;
 /// Largest slab of bounce buffers accepted from a peer.
 pub(crate) const MAX_BOUNCES: usize = 64 << 20;
 
-/// How long a probe of the peer's memory may take. It takes microseconds, unless the peer is hostile.
-const PROBE: Duration = Duration::from_secs(1);
-
 impl Pair {
     /// Looks at what a peer sent and makes its view. No note goes out before [`introduced`](Pair::introduced).
     pub(crate) fn open(
@@ -188,7 +183,7 @@ impl Pair {
             dead: AtomicBool::new(false),
             foreign,
             direct,
-            vm: modes.vm && direct && vm_works(cred.pid, hello),
+            vm: modes.vm && direct && probe::vm_works(cred.pid, hello.uid, hello.uid_address),
             lanes: Mutex::new(Lanes::new(slots)),
             directory: chunks,
             absent: Mutex::new([Absent::Unasked; CHUNKS]),
@@ -422,33 +417,4 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn is_hangup(error: &OsError) -> bool {
     let gone = |kind| matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset);
     matches!(error, OsError::Sys { source, .. } if gone(source.kind()))
-}
-
-/// Whether the kernel lets us read the number the peer says stands in its memory. On a thread of its own: at an address
-/// that the peer has prepared (userfaultfd, a file of FUSE) the read hangs until the peer dies.
-fn vm_works(pid: i32, hello: &Hello) -> bool {
-    /// Probes that hang. With so many of them no more are begun.
-    const MOST: usize = 8;
-    static PROBING: AtomicUsize = AtomicUsize::new(0);
-    let (uid, address) = (hello.uid, hello.uid_address);
-    let (say, hear) = mpsc::sync_channel(1);
-    let probe = move || {
-        let mut found = [0u8; 16];
-        // SAFETY: the local side is an array of 16 bytes; the kernel checks the remote side.
-        let n = unsafe { process::vm_read(pid, found.as_mut_ptr(), address, 16) };
-        PROBING.fetch_sub(1, Ordering::Relaxed);
-        let _ = say.send(matches!(n, Ok(16)) && found == uid);
-    };
-    if PROBING.fetch_add(1, Ordering::Relaxed) >= MOST {
-        PROBING.fetch_sub(1, Ordering::Relaxed);
-        return false;
-    }
-    let thread = std::thread::Builder::new().name("viaduct-probe".into()).stack_size(64 << 10);
-    match signals::while_blocked(|| thread.spawn(probe)) {
-        Ok(_) => hear.recv_timeout(PROBE).unwrap_or(false),
-        Err(_) => {
-            PROBING.fetch_sub(1, Ordering::Relaxed);
-            false
-        }
-    }
 }
