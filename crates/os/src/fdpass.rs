@@ -142,6 +142,15 @@ impl Channel {
     /// [`OsError::BadMessage`] if it is longer than `buf` or brings more descriptors; [`OsError::Fds`] if this process
     /// has no room for them. In each case the message is gone and its descriptors are closed.
     pub fn recv(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>, max_fds: usize) -> Result<Recv, OsError> {
+        match self.recv_once(buf, fds, max_fds)? {
+            // The kernel looks for messages first and for the end then. Where the peer sends and hangs up between the two
+            // looks, it answers with the end, and the messages are there at the next call.
+            Recv::Closed => self.recv_once(buf, fds, max_fds),
+            other => Ok(other),
+        }
+    }
+
+    fn recv_once(&self, buf: &mut [u8], fds: &mut Vec<OwnedFd>, max_fds: usize) -> Result<Recv, OsError> {
         // Always room for as many as the kernel carries: too many then show in the count, and a cut
         // control message can only mean that this process ran out of descriptors.
         let mut space = [MaybeUninit::uninit(); SPACE];

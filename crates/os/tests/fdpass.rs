@@ -62,6 +62,32 @@ fn descriptors_arrive_with_their_message() {
 }
 
 /// Every descriptor of a refused message is closed: the pipe behind them reads its end.
+/// A receiver that looks at the moment at which its peer sends and hangs up: the kernel can say "ended" while the message
+/// is there (some times in ten thousand on two processors).
+#[test]
+fn a_message_sent_right_before_the_end_is_not_lost() {
+    const ROUNDS: usize = 500;
+    let (give, take) = std::sync::mpsc::sync_channel::<Channel>(0);
+    let sender = std::thread::spawn(move || {
+        for channel in take {
+            assert!(channel.send(b"last words", &[]).unwrap());
+        }
+    });
+    for round in 0..ROUNDS {
+        let (ours, theirs) = Channel::pair().unwrap();
+        give.send(theirs).unwrap();
+        let outcome = loop {
+            match receive(&ours, 0) {
+                (Ok(Recv::WouldBlock), ..) => std::hint::spin_loop(),
+                (outcome, ..) => break outcome.unwrap(),
+            }
+        };
+        assert!(matches!(outcome, Recv::Message(10)), "{outcome:?} in round {round}");
+    }
+    drop(give);
+    sender.join().unwrap();
+}
+
 #[test]
 fn refused_messages_leave_no_descriptors() {
     let (a, b) = Channel::pair().unwrap();

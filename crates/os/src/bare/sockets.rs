@@ -166,6 +166,14 @@ pub fn receive_with_fds(
     bytes: &mut [u8],
     fds: &mut [i32; MOST_FDS],
 ) -> Result<(usize, usize), Errno> {
+    match receive_once(socket, bytes, fds)? {
+        // An end can hide a packet that was sent right before it: the kernel looks for packets first, for the end then.
+        (0, 0) => receive_once(socket, bytes, fds),
+        packet => Ok(packet),
+    }
+}
+
+fn receive_once(socket: i32, bytes: &mut [u8], fds: &mut [i32; MOST_FDS]) -> Result<(usize, usize), Errno> {
     let mut control = Control { len: 0, level: 0, kind: 0, fds: [-1; MOST_FDS] };
     let iov = [bytes.as_mut_ptr() as usize, bytes.len()];
     let mut message = [0, 0, iov.as_ptr() as usize, 1, &raw mut control as usize, size_of::<Control>(), 0];
