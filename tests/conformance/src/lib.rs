@@ -5,7 +5,7 @@
 //!   world     two NICs that reach each other, and helpers
 //!   table     every test by topic; `suite!(world)` makes a #[test] of each
 //!   states connecting listening peering completing waiting reliability flush notify sharing cq protection rdma atomics
-//!   srq inline value nudging memory baduse hooks ubertest                                the tests: `pub fn name(w: World)`
+//!   srq inline value nudging driving memory baduse hooks ubertest                           the tests: `pub fn name(w: World)`
 //! ```
 //!
 //! To add a provider: a function in `harness`, and a line in `tests/main.rs`. To add a test: a function, and its
@@ -24,6 +24,7 @@ pub mod baduse;
 pub mod completing;
 pub mod connecting;
 pub mod cq;
+pub mod driving;
 pub mod flush;
 pub mod harness;
 pub mod hooks;

@@ -106,6 +106,11 @@ macro_rules! suite {
                 nudges_lose_no_wake_up a_nudge_makes_the_descriptor_readable a_nudge_carries_nothing
                 waiting_for_memory_ends
             }
+            $crate::topic! { $world, driving, 180,
+                a_message_wakes_the_task_of_its_vi_alone a_thread_that_takes_in_for_another_wakes_it a_wait_has_a_deadline
+                timers_need_no_calls the_service_thread_accepts sends_leave_without_their_owner a_watch_tells_of_each_message
+                the_end_of_a_peer_ends_waits closing_ends_waits
+            }
             $crate::topic! { $world, baduse, 180,
                 unknown_vis unknown_queues unknown_tags_and_regions wrong_segments unknown_listeners_and_requests wrong_states
                 wrong_descriptors wrong_numbers ranges_outside_buffers_panic a_forked_child_is_refused
