@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::nic::Nic;
-use crate::post::not_connected;
+use crate::value::not_connected;
 
 impl Nic {
     /// Wakes the peer of a VI, so that it looks again at whatever it waits for. Carries nothing: no receive is used up, and

@@ -6,18 +6,13 @@
 
 use crate::counters::{Counter, CounterSlot};
 use crate::cq::CqCore;
-use crate::descriptor::{Descriptor, Op, RemoteAddress, Status, Work};
+use crate::descriptor::{Descriptor, Op, Status, Work};
 use crate::error::{Error, PostError};
 use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
 use crate::memory::{MemHandle, MemTable};
 use crate::nic::Nic;
-use crate::provider::Submit;
-use crate::queues::Fault;
 use crate::raw::{Locator, RawSegment};
 use crate::vi::{Handed, Queue, ViCore, ViState};
-
-/// Without a completion the application would never find the message of a receive.
-const SILENT_RECEIVE: &str = "a receive cannot be unsignalled";
 
 impl Nic {
     /// Posts to the send queue: sends, RDMA and atomics.
@@ -53,26 +48,11 @@ impl Nic {
 
     #[inline(never)]
     fn post_send_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if self.is_forked() {
-            return Err(PostError { error: Error::Forked, descriptor });
-        }
-        let Some(core) = self.vis.get_mut(vi.0) else {
-            return Err(PostError { error: Error::InvalidHandle("VI"), descriptor });
-        };
-        if core.send.is_full() {
-            return Err(PostError { error: Error::QueueFull { depth: core.send.depth() }, descriptor });
-        }
-        let work = descriptor.work_mut();
-        if work.op == Op::Receive || work.op == Op::RemoteRdmaWrite {
-            let error = Error::InvalidParameter("a receive descriptor was posted to the send queue");
+        if let Err(error) = self.admit_send(vi, descriptor.work().op) {
             return Err(PostError { error, descriptor });
         }
-        if let Some(cq) = core.attributes.send_cq {
-            let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
-            if !cq.reserve() {
-                return Err(PostError { error: Error::CqFull { capacity: cq.capacity() }, descriptor });
-            }
-        }
+        let core = self.vis.get_mut(vi.0).expect("just admitted");
+        let work = descriptor.work_mut();
         work.verdict = check_send(work, core, self.attributes.max_segments_per_desc);
         if work.verdict != Status::Success {
             work.stamp = 0;
@@ -94,6 +74,19 @@ impl Nic {
         }
         self.not_done_at_once(vi, handed);
         Ok(())
+    }
+
+    /// Whether a descriptor may join the send queue of a VI; then it has an entry in the completion queue, too.
+    fn admit_send(&mut self, vi: Vi, op: Op) -> Result<(), Error> {
+        self.check_fork()?;
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        if core.send.is_full() {
+            return Err(Error::QueueFull { depth: core.send.depth() });
+        }
+        if op == Op::Receive || op == Op::RemoteRdmaWrite {
+            return Err(Error::InvalidParameter("a receive descriptor was posted to the send queue"));
+        }
+        reserve_entry(&mut self.cqs, core.attributes.send_cq)
     }
 
     /// Notes that a send is left for later calls, or breaks its connection.
@@ -128,33 +121,11 @@ impl Nic {
 
     #[inline(never)]
     fn post_recv_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if self.is_forked() {
-            return Err(PostError { error: Error::Forked, descriptor });
-        }
-        let Some(core) = self.vis.get_mut(vi.0) else {
-            return Err(PostError { error: Error::InvalidHandle("VI"), descriptor });
-        };
-        if core.recv.is_full() {
-            return Err(PostError { error: Error::QueueFull { depth: core.recv.depth() }, descriptor });
-        }
-        if core.attributes.srq.is_some() {
-            let error = Error::InvalidParameter("this VI receives from a shared receive queue");
+        if let Err(error) = self.admit_recv(vi, descriptor.work()) {
             return Err(PostError { error, descriptor });
         }
+        let core = self.vis.get_mut(vi.0).expect("just admitted");
         let work = descriptor.work_mut();
-        if work.op != Op::Receive {
-            let error = Error::InvalidParameter("only receive descriptors go to the receive queue");
-            return Err(PostError { error, descriptor });
-        }
-        if work.unsignalled {
-            return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
-        }
-        if let Some(cq) = core.attributes.recv_cq {
-            let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
-            if !cq.reserve() {
-                return Err(PostError { error: Error::CqFull { capacity: cq.capacity() }, descriptor });
-            }
-        }
         if work.stamp != self.mem.stamp() ^ core.recv_mix {
             work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
                 Status::FormatError
@@ -178,25 +149,27 @@ impl Nic {
         Ok(())
     }
 
+    /// Whether a descriptor may join the receive queue of a VI; then it has an entry in the completion queue, too.
+    fn admit_recv(&mut self, vi: Vi, work: &Work) -> Result<(), Error> {
+        self.check_fork()?;
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        if core.recv.is_full() {
+            return Err(Error::QueueFull { depth: core.recv.depth() });
+        }
+        if core.attributes.srq.is_some() {
+            return Err(Error::InvalidParameter("this VI receives from a shared receive queue"));
+        }
+        check_receive(work)?;
+        reserve_entry(&mut self.cqs, core.attributes.recv_cq)
+    }
+
     /// Posts to a shared receive queue.
     pub fn post_srq(&mut self, srq: Srq, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if self.is_forked() {
-            return Err(PostError { error: Error::Forked, descriptor });
-        }
-        let Some(core) = self.srqs.get_mut(srq.0) else {
-            return Err(PostError { error: Error::InvalidHandle("shared receive queue"), descriptor });
-        };
-        if core.is_full() {
-            return Err(PostError { error: Error::QueueFull { depth: core.depth() }, descriptor });
-        }
-        let work = descriptor.work_mut();
-        if work.op != Op::Receive {
-            let error = Error::InvalidParameter("only receive descriptors go to a shared receive queue");
+        if let Err(error) = self.admit_shared(srq, descriptor.work()) {
             return Err(PostError { error, descriptor });
         }
-        if work.unsignalled {
-            return Err(PostError { error: Error::InvalidParameter(SILENT_RECEIVE), descriptor });
-        }
+        let core = self.srqs.get_mut(srq.0).expect("just admitted");
+        let work = descriptor.work_mut();
         // The VI is not known yet: its tag is compared with this one when the descriptor is drawn.
         let region = |s: &RawSegment| self.mem.get(s.handle);
         let tag = work.segments.iter().find_map(region).map(|r| r.attributes.ptag);
@@ -210,74 +183,14 @@ impl Nic {
         Ok(())
     }
 
-    /// Sends a few bytes by value: no buffer, no descriptor, no completion.
-    #[inline]
-    pub fn send_inline(&mut self, vi: Vi, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
-        if self.is_forked() {
-            return Err(Error::Forked);
+    /// Whether a descriptor may join a shared receive queue.
+    fn admit_shared(&self, srq: Srq, work: &Work) -> Result<(), Error> {
+        self.check_fork()?;
+        let core = self.srqs.get(srq.0).ok_or(Error::InvalidHandle("shared receive queue"))?;
+        if core.is_full() {
+            return Err(Error::QueueFull { depth: core.depth() });
         }
-        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
-        let Some(endpoint) = core.endpoint.as_mut() else {
-            return Err(not_connected("send_inline", core.state));
-        };
-        if bytes.len() > core.max_inline {
-            return Err(Error::Limit { what: "bytes sent inline", limit: core.max_inline as u64 });
-        }
-        if core.send.waiting() > 0 {
-            return Err(Error::Busy);
-        }
-        match endpoint.submit_inline(bytes, immediate) {
-            Submit::Done | Submit::Pending => {
-                self.counters.add(Counter::InlineSends, 1);
-                self.counters.add(Counter::BytesSent, bytes.len() as u64);
-                Ok(())
-            }
-            Submit::Busy => Err(Error::Busy),
-            Submit::Failed(_) => {
-                self.break_vi(vi, Fault::Lost);
-                Err(not_connected("send_inline", ViState::Error))
-            }
-        }
-    }
-
-    /// Writes bytes to the peer's memory by value: no registered buffer, no descriptor, no completion. [`Error::Busy`] says
-    /// that it has to go by a descriptor, now or always.
-    pub fn write_inline(
-        &mut self,
-        vi: Vi,
-        bytes: &[u8],
-        to: RemoteAddress,
-        immediate: Option<u32>,
-    ) -> Result<(), Error> {
-        if self.is_forked() {
-            return Err(Error::Forked);
-        }
-        let Some(core) = self.vis.get_mut(vi.0) else { return Err(Error::InvalidHandle("VI")) };
-        let Some(endpoint) = core.endpoint.as_mut() else {
-            return Err(not_connected("write_inline", core.state));
-        };
-        let limit = core.attributes.max_transfer_size;
-        if bytes.len() > limit as usize {
-            return Err(Error::Limit { what: "bytes written inline", limit: u64::from(limit) });
-        }
-        if core.send.waiting() > 0 {
-            return Err(Error::Busy);
-        }
-        if !core.remote.as_ref().is_some_and(|remote| remote.rdma_write) {
-            return Err(Error::InvalidParameter("the remote VI does not allow RDMA writes"));
-        }
-        match endpoint.write_inline(bytes, to, immediate) {
-            Submit::Done | Submit::Pending => {
-                self.counters.add(Counter::RdmaWrites, 1);
-                self.counters.add(Counter::BytesWritten, bytes.len() as u64);
-                Ok(())
-            }
-            Submit::Busy => Err(Error::Busy),
-            Submit::Failed(status) => {
-                self.break_vi(vi, Fault::Remote(status));
-                Err(not_connected("write_inline", ViState::Error))
-            }
-        }
+        check_receive(work)
     }
 
     /// Posts several receives; what comes after the first refusal stays in the iterator.
@@ -335,9 +248,22 @@ fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Option<Option<&mut CqCore
     }
 }
 
-#[cold]
-pub(crate) fn not_connected(call: &'static str, found: ViState) -> Error {
-    Error::InvalidState { call, wanted: "connected", found }
+/// Reserves an entry in the completion queue of a descriptor, if it has one.
+fn reserve_entry(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Result<(), Error> {
+    let Some(cq) = cq else { return Ok(()) };
+    let cq = cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
+    if cq.reserve() { Ok(()) } else { Err(Error::CqFull { capacity: cq.capacity() }) }
+}
+
+/// Without a completion the application would never find the message of a receive.
+fn check_receive(work: &Work) -> Result<(), Error> {
+    if work.op != Op::Receive {
+        return Err(Error::InvalidParameter("only receive descriptors go to a receive queue"));
+    }
+    if work.unsignalled {
+        return Err(Error::InvalidParameter("a receive cannot be unsignalled"));
+    }
+    Ok(())
 }
 
 #[inline]
