@@ -195,8 +195,7 @@ fn known(object: &'static NicObject, raw: RawHandle) -> Result<Vi, Return> {
 unsafe fn reachable(object: &NicObject, remote: *const CNetAddress) -> Result<Address, Return> {
     // SAFETY: by the caller's promise.
     let remote = unsafe { Address::read(remote, object.address)? };
-    let local_only = matches!(object.provider.as_str(), "shm" | "loopback");
-    if local_only && !remote.host.is_here() { Err(Return::NotReachable) } else { Ok(remote) }
+    if object.beyond_host || remote.host.is_here() { Ok(remote) } else { Err(Return::NotReachable) }
 }
 
 impl Address {

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use viaduct_via::raw::{RawOrder, RawSegment};
+use viaduct_via::raw::{self, RawOrder, RawSegment};
 use viaduct_via::{Completion, Descriptor, MemHandle, Op, Queue, RemoteAddress, Status};
 
 use crate::abi::{CDescriptor, ControlSegment, Return, Segment, control, status};
@@ -104,7 +104,7 @@ pub(crate) unsafe fn refill_alike(used: &mut Descriptor, at: *mut CDescriptor, q
     let op = if queue == Queue::Send { Op::Send } else { Op::Receive };
     let handle = MemHandle::from_number(only.handle);
     let segment = RawSegment { addr: only.data as *mut u8, len: only.length, handle };
-    let alike = used.refill_alike(op, segment, at as u64);
+    let alike = raw::refill_alike(used, op, segment, at as u64);
     if alike {
         // SAFETY: a descriptor is there.
         unsafe { clear_status(at) };
@@ -126,7 +126,7 @@ pub(crate) unsafe fn refill(
     // SAFETY: by the caller's promise.
     unsafe {
         let (order, segments) = order(at, cs, queue, most_segments);
-        used.refill(&order, segments);
+        raw::refill(used, &order, segments);
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
             refill(&mut made, &mut descriptor, &cs, queue, 252);
             order(&mut descriptor, &cs, queue, 252)
         };
-        ordered.flaw = made.flaw();
+        ordered.flaw = raw::flaw(&made);
         (ordered, segments.collect())
     }
 

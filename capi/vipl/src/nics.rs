@@ -28,6 +28,8 @@ pub(crate) struct NicObject {
     pub(crate) settings: Settings,
     /// Name of the provider.
     pub(crate) provider: String,
+    /// Whether that reaches other hosts.
+    pub(crate) beyond_host: bool,
     pub(crate) address: NodeAddress,
     /// The bytes of `address`, which the program may read for as long as the process lives.
     pub(crate) address_bytes: [u8; HOST_LEN],
@@ -66,7 +68,8 @@ pub(crate) fn add(mut nic: Nic, settings: Settings, provider: String) -> Result<
     let place = free.ok_or(Return::ErrorResource)?;
     let number = u16::try_from(place).map_err(|_| Return::ErrorResource)?;
     nic.on_error(Some(default_handler(number)));
-    let address = settings.nodes.own(provider != "shm" && provider != "loopback");
+    let beyond_host = nic.attributes().beyond_host;
+    let address = settings.nodes.own(beyond_host);
     let object = NicObject {
         shared: SharedNic::with_value(nic, Body::default()),
         number,
@@ -74,6 +77,7 @@ pub(crate) fn add(mut nic: Nic, settings: Settings, provider: String) -> Result<
         fork: fork::generation(),
         settings,
         provider,
+        beyond_host,
         address,
         address_bytes: address.to_bytes(),
     };

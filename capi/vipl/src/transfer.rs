@@ -5,6 +5,7 @@ use std::ptr;
 use std::time::Duration;
 
 use viaduct_via::handle::RawHandle;
+use viaduct_via::raw::regions_stamp;
 use viaduct_via::{Completion, Descriptor, Error, ErrorCode, ErrorEvent, MemHandle, Nic, Queue, Vi};
 
 use crate::abi::{CDescriptor, ControlSegment, DESCRIPTOR_ALIGNMENT, INFINITE, Return};
@@ -113,7 +114,7 @@ unsafe fn post<Q: OneQueue>(handle: Handle, at: *mut CDescriptor, memory: u32) -
     };
     object.visit(move |nic, body| {
         let Some(found) = body.vi(raw) else { return Return::InvalidParameter };
-        let checked = Checked { memory, stamp: nic.regions_stamp() };
+        let checked = Checked { memory, stamp: regions_stamp(nic) };
         let spares = &mut found.spares[queue as usize];
         // As most programs do it: the same descriptor as the last time, with the same buffer.
         if let Some(mut posted) = spares.take_checked(at, checked) {

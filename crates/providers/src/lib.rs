@@ -63,9 +63,7 @@ pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
             Some(provider) if !provider.is_empty() => {
                 ofi::open(OfiConfig { provider: Some(provider.into()), ..config.ofi.clone() })
             }
-            _ => Err(Error::InvalidParameter(
-                "unknown provider; known are auto, shm, ofi, ofi:NAME and loopback",
-            )),
+            _ => Err(Error::InvalidParameter("unknown provider; `viaduct info` lists those that are known")),
         },
     }
 }

@@ -5,13 +5,12 @@
 //! socket up for anything else ends it (`table.rs`), so that the fast paths need not check these conditions again.
 //!
 //! ```text
-//!   read_fast ── calm, and the completion queue's quick look finds a message ──▶ into the reader's bytes
-//!     ├ read_found     the full look found a completion: once more, is it a message for this socket?
+//!   read_fast ── calm, and the completion queue has a message for this socket ──▶ into the reader's bytes
 //!     ├ read_queued    what came before and was not read (Engine::read); finds out whether the socket is calm
 //!     └ read_slowly    takes in completions of all sockets, one by one, until this one has something
 //! ```
 
-use viaduct_via::{Completion, Descriptor, Glance, Nic, Op};
+use viaduct_via::{Completion, Descriptor, Nic, Op};
 
 use crate::engine::Engine;
 use crate::protocol::Connection;
@@ -38,40 +37,16 @@ impl Engine {
         };
         socket.begin_reading(&mut self.nic);
         for _ in 0..LOOKS {
-            match self.nic.glance_cq(self.cq) {
-                Glance::Message(message) => {
-                    if !socket.takes_calmly(&message, into) {
-                        return self.read_slowly(id, Some(message), into);
-                    }
-                    self.handled += 1;
-                    let len = message.length as usize;
-                    socket.post_later(&mut self.nic, message.descriptor);
-                    return Outcome::Done(len);
-                }
-                Glance::Nothing => {}
-                Glance::Unsure(closer) => {
-                    if let Ok(Some(completion)) = self.nic.poll_cq_closely(self.cq, closer) {
-                        return self.read_found(id, completion, into);
-                    }
-                }
+            let Ok(Some(message)) = self.nic.poll_cq(self.cq) else { continue };
+            if !socket.takes_calmly(&message, into) {
+                return self.read_slowly(id, Some(message), into);
             }
-        }
-        Outcome::Wait
-    }
-
-    /// Reads after the full look at the queue found a completion: several streams have messages, or it is no message.
-    #[inline(never)]
-    fn read_found(&mut self, id: SocketId, completion: Completion, into: &mut [u8]) -> Outcome {
-        let message = completion.op == Op::Receive && completion.status.is_success();
-        if let Some(socket) = self.sockets.get_calm(id).filter(|_| message)
-            && socket.takes_calmly(&completion, into)
-        {
             self.handled += 1;
-            let len = completion.length as usize;
-            socket.post_later(&mut self.nic, completion.descriptor);
+            let len = message.length as usize;
+            socket.post_later(&mut self.nic, message.descriptor);
             return Outcome::Done(len);
         }
-        self.read_slowly(id, Some(completion), into)
+        Outcome::Wait
     }
 
     /// Reads what came before. If that is nothing, finds out whether the socket is calm from now on.
@@ -151,12 +126,13 @@ impl Socket {
         self.post_the_rest(nic);
     }
 
-    /// Takes a message, which came without an error, if it is one for this socket, and its bytes go straight to the reader.
-    /// False if it is not that; then nothing was done.
+    /// Takes a message if it is one for this socket, came without an error, and its bytes go straight to the reader. False if it
+    /// is not that; then nothing was done.
     #[inline(always)]
     fn takes_calmly(&mut self, message: &Completion, into: &mut [u8]) -> bool {
         let Some(into) = into.get_mut(..message.length as usize) else { return false };
-        if message.descriptor.work().context != self.id.0 {
+        let plain = message.op == Op::Receive && message.status.is_success();
+        if !plain || message.descriptor.work().context != self.id.0 {
             return false;
         }
         let (Some(word), Some(conn)) = (message.immediate, self.conn.as_mut()) else { return false };

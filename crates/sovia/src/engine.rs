@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use viaduct_os::clock;
 use viaduct_via::{
-    Completion, ConnRequest, Cq, Layer, Listener, NetAddress, News, Nic, ProtectionTag, Queue, Rest, Vi,
-    ViAttributes,
+    Completion, ConnRequest, Cq, Layer, Listener, NetAddress, News, Nic, ProtectionTag, Queue, Reach, Rest,
+    Vi, ViAttributes,
 };
 
 use crate::config::{Config, Handling, Path};
@@ -211,9 +211,9 @@ impl Engine {
 
     /// How packets come to the end of a connection: into a ring where peers write into this memory at once, as messages
     /// elsewhere, unless the settings say otherwise (docs/adr/0016).
-    fn greeting(&self, direct: bool) -> Greeting {
+    fn greeting(&self, reach: Reach) -> Greeting {
         let ring = match self.config.path {
-            Path::Auto => direct,
+            Path::Auto => reach == Reach::Direct,
             Path::Messages => false,
             Path::Ring => true,
         };
@@ -255,7 +255,7 @@ impl Engine {
 
     /// Connects a socket to `peer`; [`Self::established`] follows when that has succeeded.
     pub(crate) fn connect_start(&mut self, peer: &NetAddress, limit: Duration) -> Result<SocketId, Error> {
-        let greeting = self.greeting(self.nic.is_direct(peer));
+        let greeting = self.greeting(self.nic.reach(peer));
         let id = self.create(peer, greeting)?;
         let vi = self.sockets.get_mut(id).expect("just made").vi;
         let started = self.nic.connect_start(vi, None, peer, &greeting.encode(), Some(limit));
@@ -351,7 +351,7 @@ impl Engine {
                     continue;
                 };
                 let from = request.from().clone();
-                let greeting = self.greeting(self.nic.would_be_direct(&request));
+                let greeting = self.greeting(request.reach());
                 let Ok(id) = self.create(&from, greeting) else {
                     let _ = self.nic.reject(request);
                     continue;

@@ -62,8 +62,8 @@ pub struct NicAttributes {
     pub reliability: &'static [Reliability],
     /// Levels at which RDMA read is offered.
     pub rdma_read: &'static [Reliability],
-    /// Whether memory from [`alloc`](crate::Nic::alloc) is reached by peers without this process' CPU.
-    pub direct: bool,
+    /// Whether peers on other hosts can be reached. How one peer is reached, its [`Reach`] says.
+    pub beyond_host: bool,
 }
 
 /// How the ends of a connection reach each other. An answer for the pair of processes: one provider may have several.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use viaduct_os::clock;
 
 use crate::address::NetAddress;
-use crate::attributes::{RemoteAttributes, ViAttributes};
+use crate::attributes::{Reach, RemoteAttributes, ViAttributes};
 use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Listener, Vi};
@@ -28,10 +28,11 @@ pub struct ConnRequest {
     answered: bool,
 }
 
-/// Address of the client, and what its VI is.
+/// Address of the client, what its VI is, and how it is reached.
 struct Asked {
     from: NetAddress,
     remote: RemoteAttributes,
+    reach: Reach,
 }
 
 impl ConnRequest {
@@ -43,6 +44,11 @@ impl ConnRequest {
     /// What the remote VI is, with the private data of the request.
     pub fn remote(&self) -> &RemoteAttributes {
         &self.asked.remote
+    }
+
+    /// How the connection that it asks for would reach the client.
+    pub fn reach(&self) -> Reach {
+        self.asked.reach
     }
 }
 
@@ -127,15 +133,10 @@ impl Nic {
         Ok(())
     }
 
-    /// Whether a connection with a peer at this address would be [direct](crate::Reach::Direct), as far as can be known before
-    /// the peer has answered. [`ViInfo`](crate::ViInfo) says what it has become.
-    pub fn is_direct(&self, peer: &NetAddress) -> bool {
-        self.provider.is_direct(peer)
-    }
-
-    /// Whether the connection that a peer asks this NIC for would be [direct](crate::Reach::Direct).
-    pub fn would_be_direct(&self, request: &ConnRequest) -> bool {
-        Arc::ptr_eq(&request.nic, &self.forgotten) && self.provider.would_be_direct(request.id)
+    /// How a connection with a peer at this address would reach it, as far as can be known before the peer has answered.
+    /// [`ConnRequest::reach`] says it to the other end, [`ViInfo::reach`](crate::ViInfo::reach) of a connection that stands.
+    pub fn reach(&self, peer: &NetAddress) -> Reach {
+        self.provider.reach(peer)
     }
 
     /// The next request at a listener, if one is there.
@@ -411,7 +412,7 @@ impl Nic {
         }
         while let Some(event) = self.provider.next_event() {
             match event {
-                Event::Incoming { listener, request, from, remote } => {
+                Event::Incoming { listener, request, from, remote, reach } => {
                     let at = self
                         .listening
                         .handles()
@@ -419,7 +420,7 @@ impl Nic {
                     match at.and_then(|h| self.listening.get_mut(h)) {
                         Some(l) => {
                             let nic = self.forgotten.clone();
-                            let asked = Box::new(Asked { from, remote });
+                            let asked = Box::new(Asked { from, remote, reach });
                             l.arrived.push_back(ConnRequest { id: request, asked, nic, answered: false });
                         }
                         None => drop(self.provider.reject(request, &[])),

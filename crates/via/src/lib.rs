@@ -89,7 +89,7 @@ pub use event::{ErrorCode, ErrorEvent, ErrorHandler};
 pub use handle::{Cq, Listener, ProtectionTag, Srq, Vi};
 pub use memory::{MemHandle, RegionInfo};
 pub use nic::{Nic, ViInfo};
-pub use poll::{Closer, Completion, Glance};
+pub use poll::Completion;
 pub use pool::ReceivePool;
 pub use queues::{Fault, Queues};
 pub use shared::{EntryHandler, Next, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic};

@@ -32,31 +32,6 @@ pub struct Completion {
     pub descriptor: Descriptor,
 }
 
-/// What a first look at a completion queue showed.
-#[derive(Debug)]
-pub enum Glance {
-    /// A small message: a receive that succeeded.
-    Message(Completion),
-    /// Nothing is there.
-    Nothing,
-    /// That takes a closer look.
-    Unsure(Closer),
-}
-
-/// Where a closer look begins.
-#[derive(Debug)]
-pub struct Closer(At);
-
-#[derive(Debug)]
-enum At {
-    /// Something is listed.
-    List,
-    /// At the hot VIs, of which so many were looked at.
-    Hot(usize),
-    /// Nowhere: it is not so simple.
-    All,
-}
-
 impl Completion {
     #[inline]
     fn new(vi: Vi, queue: Queue, (descriptor, outcome): (Descriptor, Outcome)) -> Completion {
@@ -161,26 +136,15 @@ impl Nic {
     // for until the parts have left the store buffer, and that is as long as half of the rest.
     #[inline(always)]
     pub fn poll_cq(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
-        match self.glance_cq(cq) {
-            Glance::Message(completion) => Ok(Some(completion)),
-            Glance::Nothing => Ok(None),
-            Glance::Unsure(closer) => self.poll_cq_closely(cq, closer),
-        }
-    }
-
-    /// The first look of [`poll_cq`](Self::poll_cq): a small message on the VI that is most likely to have one. For a
-    /// caller that handles those in a way of its own; to be followed by [`poll_cq_closely`](Self::poll_cq_closely)
-    /// if it is unsure.
-    #[inline(always)]
-    pub fn glance_cq(&mut self, cq: Cq) -> Glance {
-        let closer = |at| Glance::Unsure(Closer(at));
         if self.is_forked() {
-            return closer(At::All);
+            return self.poll_cq_fully(cq);
         }
-        let Some(core) = self.cqs.get_mut(cq.0) else { return closer(At::All) };
+        let Some(core) = self.cqs.get_mut(cq.0) else { return self.poll_cq_fully(cq) };
         if !core.is_empty() {
-            return closer(At::List);
+            return self.poll_cq_listed(cq);
         }
+        // First a small message on the VI that is most likely to have one.
+        let mut looked = 0;
         if self.signal.is_calm()
             && !core.others_are_due()
             && let Some(vi) = core.likely()
@@ -192,24 +156,14 @@ impl Nic {
                     found.idle_polls = 0;
                     core.release_straight(core.start, vi);
                     self.count_receives(1, u64::from(taken.1.length));
-                    return Glance::Message(Completion::new(vi, Queue::Receive, taken));
+                    return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
                 }
-                Straight::Nothing if core.is_alone() => return Glance::Nothing,
-                Straight::Nothing => return closer(At::Hot(1)),
+                Straight::Nothing if core.is_alone() => return Ok(None),
+                Straight::Nothing => looked = 1,
                 Straight::No => {}
             }
         }
-        closer(At::Hot(0))
-    }
-
-    /// The rest of [`poll_cq`](Self::poll_cq), after a glance that was unsure.
-    #[inline(always)]
-    pub fn poll_cq_closely(&mut self, cq: Cq, closer: Closer) -> Result<Option<Completion>, Error> {
-        match closer.0 {
-            At::List => self.poll_cq_listed(cq),
-            At::Hot(looked) => self.poll_cq_unlisted(cq, looked),
-            At::All => self.poll_cq_fully(cq),
-        }
+        self.poll_cq_unlisted(cq, looked)
     }
 
     /// The completion of the oldest entry.

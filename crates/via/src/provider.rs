@@ -14,7 +14,7 @@ use std::thread::Thread;
 use viaduct_os::wait::Sleep;
 
 use crate::address::NetAddress;
-use crate::attributes::RemoteAttributes;
+use crate::attributes::{Reach, RemoteAttributes};
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::raw::{Locator, RawMemory};
@@ -96,6 +96,8 @@ pub enum Event {
         from: NetAddress,
         /// What the remote VI is.
         remote: RemoteAttributes,
+        /// How the connection would reach it.
+        reach: Reach,
     },
     /// A connection we asked for stands.
     Established {

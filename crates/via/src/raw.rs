@@ -12,6 +12,7 @@ use crate::counters::COUNTS;
 use crate::descriptor::{Descriptor, Op, RemoteAddress, Status};
 pub use crate::memory::raw::{RawMemory, lend};
 use crate::memory::{MemHandle, RegionInfo};
+use crate::nic::Nic;
 
 /// One piece of local memory in a descriptor, as the provider sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,6 +218,13 @@ impl Descriptor {
     }
 }
 
+/// A number that changes when a region is withdrawn or gets other rights, and is never that of another NIC: as long as it stays
+/// what it was, so does what was found out about regions. Never 0.
+#[inline]
+pub fn regions_stamp(nic: &Nic) -> u64 {
+    nic.mem.stamp()
+}
+
 /// What a descriptor of a C program says, apart from its segments.
 #[derive(Clone, Copy, Debug)]
 pub struct RawOrder {
@@ -236,84 +244,82 @@ pub struct RawOrder {
     pub length: Option<u32>,
 }
 
-impl Descriptor {
-    /// The usual case of [`refill`](Self::refill): nothing but the number changes, since the same plain send or receive
-    /// with this one segment was made of it before. Returns false, and does nothing, if that is not so.
-    #[inline]
-    pub fn refill_alike(&mut self, op: Op, segment: RawSegment, context: u64) -> bool {
-        let work = self.work_mut();
-        let alike = work.op == op
-            && work.segments.as_slice() == [segment]
-            && work.flaw == Status::Success
-            && work.immediate.is_none()
-            && !work.fence;
-        if alike {
-            work.context = context;
-        }
-        alike
+/// The usual case of [`refill`]: nothing but the number changes, since the same plain send or receive with this one segment
+/// was made of the descriptor before. Returns false, and does nothing, if that is not so.
+#[inline]
+pub fn refill_alike(used: &mut Descriptor, op: Op, segment: RawSegment, context: u64) -> bool {
+    let work = used.work_mut();
+    let alike = work.op == op
+        && work.segments.as_slice() == [segment]
+        && work.flaw == Status::Success
+        && work.immediate.is_none()
+        && !work.fence;
+    if alike {
+        work.context = context;
     }
+    alike
+}
 
-    /// What is known to be wrong with it since it was [filled](Self::refill).
-    pub fn flaw(&self) -> Status {
-        self.work().flaw
-    }
+/// What is known to be wrong with it since it was [filled](refill).
+pub fn flaw(filled: &Descriptor) -> Status {
+    filled.work().flaw
+}
 
-    /// Makes something else of a descriptor that owns no buffers, without allocating: the post of C libraries, whose
-    /// programs own descriptors and memory. Segments that stay the same need not be checked again.
-    ///
-    /// Each segment is taken from the iterator once, and that copy is what is judged and used: it may lie in memory that
-    /// a peer writes. A segment without a region is a protection error here, since a C program promises nothing about
-    /// memory that it did not register.
-    ///
-    /// # Safety
-    /// As [`raw_segment`](Self::raw_segment), for each of the segments.
-    ///
-    /// # Panics
-    /// If the descriptor owns buffers.
-    #[inline]
-    pub unsafe fn refill(&mut self, order: &RawOrder, segments: impl Iterator<Item = RawSegment>) {
-        assert!(self.buffers().is_empty(), "a descriptor with buffers of its own");
-        let work = self.work_mut();
-        // Receives and other operations are checked by different rules.
-        let mut same = work.op == order.op;
-        work.op = order.op;
-        work.fence = order.fence;
-        work.immediate = order.immediate;
-        work.remote = order.remote;
-        work.context = order.context;
-        work.flaw = order.flaw;
-        let (mut count, mut total, mut registered) = (0, 0, true);
-        for new in segments {
-            match work.segments.get_mut(count) {
-                Some(old) if *old == new => {}
-                Some(old) => (*old, same) = (new, false),
-                None => {
-                    work.segments.push(new);
-                    same = false;
-                }
+/// Makes something else of a descriptor that owns no buffers, without allocating: the post of C libraries, whose
+/// programs own descriptors and memory. Segments that stay the same need not be checked again.
+///
+/// Each segment is taken from the iterator once, and that copy is what is judged and used: it may lie in memory that
+/// a peer writes. A segment without a region is a protection error here, since a C program promises nothing about
+/// memory that it did not register.
+///
+/// # Safety
+/// As [`Descriptor::raw_segment`], for each of the segments.
+///
+/// # Panics
+/// If the descriptor owns buffers.
+#[inline]
+pub unsafe fn refill(used: &mut Descriptor, order: &RawOrder, segments: impl Iterator<Item = RawSegment>) {
+    assert!(used.buffers().is_empty(), "a descriptor with buffers of its own");
+    let work = used.work_mut();
+    // Receives and other operations are checked by different rules.
+    let mut same = work.op == order.op;
+    work.op = order.op;
+    work.fence = order.fence;
+    work.immediate = order.immediate;
+    work.remote = order.remote;
+    work.context = order.context;
+    work.flaw = order.flaw;
+    let (mut count, mut total, mut registered) = (0, 0, true);
+    for new in segments {
+        match work.segments.get_mut(count) {
+            Some(old) if *old == new => {}
+            Some(old) => (*old, same) = (new, false),
+            None => {
+                work.segments.push(new);
+                same = false;
             }
-            (count, total) = (count + 1, total + u64::from(new.len));
-            registered &= new.handle != MemHandle::NONE;
         }
-        if work.segments.len() != count {
-            work.segments.truncate(count);
-            same = false;
-        }
-        if !same {
-            // What does not fit into the word is longer than any VI allows, and comes back as such.
-            work.declared = u32::try_from(total).unwrap_or(u32::MAX);
-            work.total = work.declared;
-            work.stamp = 0;
-        }
-        if work.flaw == Status::Success && !registered {
-            work.flaw = Status::ProtectionError;
-        }
-        if work.flaw == Status::Success && order.length.is_some_and(|length| u64::from(length) != total) {
-            work.flaw = Status::LengthError;
-        }
-        if work.flaw != Status::Success {
-            work.stamp = 0;
-        }
+        (count, total) = (count + 1, total + u64::from(new.len));
+        registered &= new.handle != MemHandle::NONE;
+    }
+    if work.segments.len() != count {
+        work.segments.truncate(count);
+        same = false;
+    }
+    if !same {
+        // What does not fit into the word is longer than any VI allows, and comes back as such.
+        work.declared = u32::try_from(total).unwrap_or(u32::MAX);
+        work.total = work.declared;
+        work.stamp = 0;
+    }
+    if work.flaw == Status::Success && !registered {
+        work.flaw = Status::ProtectionError;
+    }
+    if work.flaw == Status::Success && order.length.is_some_and(|length| u64::from(length) != total) {
+        work.flaw = Status::LengthError;
+    }
+    if work.flaw != Status::Success {
+        work.stamp = 0;
     }
 }
 

@@ -85,13 +85,6 @@ impl Nic {
         self.mem.get(handle)
     }
 
-    /// A number that changes when a region is withdrawn or gets other rights, and is never that of another NIC: as long as
-    /// it stays the same, so does what was found out about regions. Never 0.
-    #[inline]
-    pub fn regions_stamp(&self) -> u64 {
-        self.mem.stamp()
-    }
-
     /// Tag and rights of a region.
     pub fn query_mem(&self, handle: MemHandle) -> Result<MemAttributes, Error> {
         Ok(self.mem.get(handle).ok_or(Error::InvalidHandle("memory region"))?.attributes)

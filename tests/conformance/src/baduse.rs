@@ -8,8 +8,8 @@ use viaduct_os::segment::{Access, Segment};
 use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
 use viaduct_via::handle::RawHandle;
 use viaduct_via::{
-    Buffer, Cq, Descriptor, Error, Glance, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op,
-    PostError, ProtectionTag, Queue, Reliability, RemoteAddress, Srq, Status, Vi, ViAttributes, ViState,
+    Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op, PostError,
+    ProtectionTag, Queue, Reach, Reliability, RemoteAddress, Srq, Status, Vi, ViAttributes, ViState,
 };
 
 use crate::world::{LONG, SHORT, Side, World};
@@ -84,8 +84,6 @@ pub fn unknown_queues(mut w: World) {
         assert!(unknown(w.a.destroy_cq(cq)));
         assert!(unknown(w.a.resize_cq(cq, 8)));
         assert!(unknown(w.a.poll_cq(cq)));
-        let Glance::Unsure(closer) = w.a.glance_cq(cq) else { panic!("something was seen in no queue") };
-        assert!(unknown(w.a.poll_cq_closely(cq, closer)));
         assert!(unknown(w.a.poll_cq_entry(cq)));
         assert!(unknown(w.a.poll_cq_batch(cq, &mut Vec::new(), 4)));
         assert!(unknown(w.a.wait_cq(cq, LONG)));
@@ -166,11 +164,11 @@ pub fn unknown_listeners_and_requests(mut w: World) {
     w.b.connect_start(asking, None, &address, &[], LONG).unwrap();
     let request = w.a.wait_listener(theirs, LONG).unwrap();
     let mut third = w.node();
-    assert!(!third.would_be_direct(&request), "it is not its own");
-    // Both ends know beforehand what they get. An address that nobody has is as good as another.
-    assert_eq!(w.a.would_be_direct(&request), w.b.is_direct(&address));
+    // Both ends know beforehand what they get. An address without a listener is never direct.
+    let reach = request.reach();
+    assert_eq!(reach, w.b.reach(&address));
     let none: NetAddress = "203.0.113.7/nobody".parse().unwrap();
-    assert!(!w.b.is_direct(&none) || w.b.attributes().direct);
+    assert_ne!(w.b.reach(&none), Reach::Direct);
     let vi = third.vi(ReliableDelivery);
     let (error, request) = third.accept(request, vi).unwrap_err();
     assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
@@ -178,6 +176,9 @@ pub fn unknown_listeners_and_requests(mut w: World) {
     assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
     w.a.accept(request, answering).map_err(|(e, _)| e).unwrap();
     w.b.connect_finish(asking).unwrap();
+    for (node, vi) in [(&mut w.a, answering), (&mut w.b, asking)] {
+        assert_eq!(node.query_vi(vi).unwrap().reach, Some(reach));
+    }
     // A rejection by the wrong NIC is none; the right one does it when it looks.
     let (asking, address) = (w.b.vi(ReliableDelivery), w.address());
     let listener = w.a.listen(&address, 1).unwrap();

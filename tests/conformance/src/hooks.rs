@@ -270,19 +270,19 @@ pub fn hooks_pass_everything_on(mut w: World) {
     let count = Arc::new(Count::default());
     let (mut plain, mut hooked) = (w.node(), w.hooked(count.clone()));
     let address = w.address();
-    assert_eq!(hooked.is_direct(&address), plain.is_direct(&address));
-    let mut direct = Vec::new();
+    assert_eq!(hooked.reach(&address), plain.reach(&address));
+    let mut reaches = Vec::new();
     for server in [&mut plain, &mut hooked] {
         let address = w.address();
         let listener = server.listen(&address, 1).unwrap();
         let asking = w.a.vi(ReliableDelivery);
         w.a.connect_start(asking, None, &address, &[], LONG).unwrap();
         let request = server.wait_listener(listener, LONG).unwrap();
-        direct.push(server.would_be_direct(&request));
+        reaches.push(request.reach());
         server.reject(request).unwrap();
         assert!(w.a.connect_finish(asking).is_err());
     }
-    assert_eq!(direct[0], direct[1]);
+    assert_eq!(reaches[0], reaches[1]);
     // By value into the peer's memory, and messages out of the ring.
     let mut written = Vec::new();
     for client in [&mut plain, &mut hooked] {

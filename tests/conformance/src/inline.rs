@@ -1,7 +1,7 @@
 //! Small sends by value, sends without completion, and several posts at once (beyond VIA).
 
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
-use viaduct_via::{Buffer, Descriptor, Error, MemAttributes, Op, Queue, Status, ViState};
+use viaduct_via::{Buffer, Descriptor, Error, MemAttributes, Op, Queue, Reach, Status, ViState};
 
 use crate::pattern::bytes;
 use crate::world::{Side, World, until};
@@ -61,7 +61,10 @@ pub fn writes_by_value(mut w: World) {
         assert!(there == message, "{len} bytes");
     }
     assert!(w.a.poll_send(va).unwrap().is_none(), "nothing to reap");
-    assert!(taken == 0 || w.a.attributes().direct, "only into memory that can be reached");
+    assert!(
+        taken == 0 || w.a.query_vi(va).unwrap().reach == Some(Reach::Direct),
+        "only into memory that can be reached"
+    );
 }
 
 /// What is too long, or has no connection, is refused by the call.

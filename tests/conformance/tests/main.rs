@@ -1,6 +1,6 @@
 //! The suite in every world, one line each, and the suite about itself.
 //!
-//! `cargo xtask test` runs some worlds each time and the others in turn: the list is in `xtask/src/worlds.rs`.
+//! `cargo xtask test` runs some worlds each time and the others in turn: the list is in `xtask/src/rotation.rs`.
 
 mod leaks;
 mod table;

@@ -67,7 +67,6 @@ fn every_call_of_a_nic_has_a_bad_twin() {
         "take_error",
         "raise_error",
         "create_ptag",
-        "regions_stamp",
     ];
     let twins = read("src/baduse.rs");
     let calls = calls_of_a_nic(&here("../../crates/via/src"));

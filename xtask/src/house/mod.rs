@@ -6,6 +6,7 @@
 //!  unsafety    the word unsafe only where the house allows it
 //!  targets     no file of tests is left out of the test targets
 //!  words       no paths of somebody's machine
+//!  reach       names of providers only where one is picked
 //!  prose       comments that name who acts
 //!  commits     first lines of new commits
 //!  manifests   what is inherited from the workspace, and where packages come from
@@ -16,6 +17,7 @@ mod files;
 mod layers;
 mod manifests;
 mod prose;
+mod reach;
 mod source;
 mod targets;
 mod unsafety;
@@ -90,6 +92,7 @@ pub(crate) fn check_and_report(workspace: &Workspace) -> Result<bool> {
     findings.extend(unsafety::check(&files));
     findings.extend(targets::check(&files));
     findings.extend(words::check(&files));
+    findings.extend(reach::check(&files));
     findings.extend(prose::check(&files));
     findings.extend(commits::check(&workspace.root));
     findings.extend(manifests::check(workspace, &files));

@@ -9,7 +9,7 @@ use viaduct_os::runtime_dir;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
-    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, RemoteAttributes, Vi,
+    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, Reach, RegionInfo, RemoteAttributes, Vi,
 };
 
 use super::connect::{Whereabouts, bare, whereabouts};
@@ -104,9 +104,9 @@ impl Auto {
     /// A piece of news of shared memory, in our own numbers.
     fn heard_here(&self, event: Event) -> Event {
         match event {
-            Event::Incoming { listener, request, from, remote } => {
+            Event::Incoming { listener, request, from, remote, reach } => {
                 let listener = self.listener(|both| both.shm == listener);
-                Event::Incoming { listener, request, from, remote }
+                Event::Incoming { listener, request, from, remote, reach }
             }
             other => other,
         }
@@ -115,9 +115,9 @@ impl Auto {
     /// A piece of news of the network, in our own numbers.
     fn heard_there(&self, event: Event) -> Event {
         match event {
-            Event::Incoming { listener, request, from, remote } => {
+            Event::Incoming { listener, request, from, remote, reach } => {
                 let listener = self.listener(|both| both.ofi == Some(listener));
-                Event::Incoming { listener, request: RequestId(request.0 | NETWORK), from, remote }
+                Event::Incoming { listener, request: RequestId(request.0 | NETWORK), from, remote, reach }
             }
             other => other,
         }
@@ -142,7 +142,7 @@ unsafe impl Provider for Auto {
 
     fn attributes(&self) -> NicAttributes {
         // What shared memory offers, both offer, but for the number of VIs; see the test.
-        NicAttributes { name: "auto".into(), max_vi: ofi::MAX_VI, ..self.shm.attributes() }
+        NicAttributes { name: "auto".into(), max_vi: ofi::MAX_VI, beyond_host: true, ..self.shm.attributes() }
     }
 
     fn counters(&self) -> CounterSlot {
@@ -182,17 +182,10 @@ unsafe impl Provider for Auto {
         self.shm.withdraw(handle);
     }
 
-    fn is_direct(&self, remote: &NetAddress) -> bool {
+    fn reach(&self, remote: &NetAddress) -> Reach {
         match self.whereabouts(remote) {
-            Ok(Whereabouts::Here(name)) => self.shm.is_direct(&name),
-            _ => false,
-        }
-    }
-
-    fn would_be_direct(&self, request: RequestId) -> bool {
-        match of(request) {
-            (true, _) => false,
-            (_, id) => self.shm.would_be_direct(id),
+            Ok(Whereabouts::Here(name)) => self.shm.reach(&name),
+            _ => Reach::Messages,
         }
     }
 

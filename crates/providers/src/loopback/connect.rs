@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use viaduct_via::provider::{Endpoint, Event, ListenId, RequestId};
-use viaduct_via::{Error, NetAddress, RemoteAttributes, Vi};
+use viaduct_via::{Error, NetAddress, Reach, RemoteAttributes, Vi};
 
 use super::nic::Loopback;
 use super::vi::{LoopbackVi, Side};
@@ -53,7 +53,8 @@ impl Loopback {
         hub.requests.insert(id, record);
         let from = local.cloned().unwrap_or_else(|| unnamed(self.id));
         if let Some(nic) = hub.nics.get_mut(&l.nic) {
-            nic.tell(Event::Incoming { listener: *listener, request: id, from, remote: ours.clone() });
+            let (listener, remote, reach) = (*listener, ours.clone(), Reach::Messages);
+            nic.tell(Event::Incoming { listener, request: id, from, remote, reach });
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
-    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
+    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, Reach, RegionInfo, Reliability,
+    RemoteAttributes, Vi,
 };
 
 use super::{Hub, NicRecord, RequestRecord};
@@ -71,7 +72,7 @@ unsafe impl Provider for Loopback {
             max_ptags: 65_536,
             reliability: &Reliability::ALL,
             rdma_read: &[Reliability::ReliableDelivery, Reliability::ReliableReception],
-            direct: false,
+            beyond_host: false,
         }
     }
 
@@ -104,12 +105,8 @@ unsafe impl Provider for Loopback {
         self.withdraw_region(handle);
     }
 
-    fn is_direct(&self, _: &NetAddress) -> bool {
-        self.attributes().direct
-    }
-
-    fn would_be_direct(&self, _: RequestId) -> bool {
-        self.attributes().direct
+    fn reach(&self, _: &NetAddress) -> Reach {
+        Reach::Messages
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {

@@ -16,7 +16,8 @@ use viaduct_os::segment::Segment;
 use viaduct_os::{runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
-    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
+    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, Reach, RegionInfo, Reliability,
+    RemoteAttributes, Vi,
 };
 
 use super::connect::waits;
@@ -205,7 +206,7 @@ unsafe impl Provider for Ofi {
             max_ptags: 1 << 20,
             reliability: &Reliability::ALL,
             rdma_read: &[Reliability::ReliableDelivery, Reliability::ReliableReception],
-            direct: false,
+            beyond_host: true,
         }
     }
 
@@ -239,12 +240,8 @@ unsafe impl Provider for Ofi {
         self.core.hold().regions.withdraw(handle);
     }
 
-    fn is_direct(&self, _: &NetAddress) -> bool {
-        self.attributes().direct
-    }
-
-    fn would_be_direct(&self, _: RequestId) -> bool {
-        self.attributes().direct
+    fn reach(&self, _: &NetAddress) -> Reach {
+        Reach::Messages
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {

@@ -19,7 +19,8 @@ use viaduct_os::segment::Segment;
 use viaduct_os::{barrier, clock, cpu, process, random, runtime_dir, signals};
 use viaduct_via::provider::{Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper};
 use viaduct_via::{
-    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, RegionInfo, Reliability, RemoteAttributes, Vi,
+    CounterSlot, Error, MemHandle, NetAddress, NicAttributes, Reach, RegionInfo, Reliability,
+    RemoteAttributes, Vi,
 };
 
 use super::bounce::Bounces;
@@ -276,7 +277,7 @@ unsafe impl Provider for Shm {
             max_ptags: 1 << 20,
             reliability: &Reliability::ALL,
             rdma_read: &[Reliability::ReliableDelivery, Reliability::ReliableReception],
-            direct: self.core.config.direct,
+            beyond_host: false,
         }
     }
 
@@ -318,12 +319,8 @@ unsafe impl Provider for Shm {
         point("withdraw.quiet");
     }
 
-    fn is_direct(&self, remote: &NetAddress) -> bool {
-        self.core.is_direct(remote)
-    }
-
-    fn would_be_direct(&self, request: RequestId) -> bool {
-        self.core.would_be_direct(request)
+    fn reach(&self, remote: &NetAddress) -> Reach {
+        self.core.reach(remote)
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {

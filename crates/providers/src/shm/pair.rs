@@ -11,7 +11,7 @@ use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
 use viaduct_os::fdpass::{Channel, close_apart};
 use viaduct_os::segment::{Access, Segment};
-use viaduct_via::{Error, MemHandle};
+use viaduct_via::{Error, MemHandle, Reach};
 use zerocopy::IntoBytes;
 
 use super::directory::{CHUNKS, Found, chunk_len, chunk_of};
@@ -22,6 +22,11 @@ use super::probe;
 use super::service::Reads;
 use super::shared::{Entries, NicPage, View};
 use super::wire::{Hello, Note, WANT_DIRECTORY, hello, note};
+
+/// How the ends of a pair reach each other, by whether they map each other's memory.
+pub(crate) fn reach(direct: bool) -> Reach {
+    if direct { Reach::Direct } else { Reach::Copied }
+}
 
 /// What a look at the peer's directory gave.
 pub(crate) enum Directed {

@@ -17,7 +17,7 @@ use super::bounce::BOUNCES;
 use super::doorbell::BITS;
 use super::lane::LaneId;
 use super::nic::{Core, LaneRecord, wait_while_busy};
-use super::pair::{Pair, lock};
+use super::pair::{Pair, lock, reach};
 use super::rdma::RemoteOp;
 use super::ring::{Consumer, HAS_IMMEDIATE, INLINE_BYTES, Producer, entries_for};
 use super::shared::{Direction, NicPage, Slots, View, direction};
@@ -406,7 +406,7 @@ unsafe impl Endpoint for ShmVi {
     }
 
     fn reach(&self) -> Reach {
-        if self.pair.direct { Reach::Direct } else { Reach::Copied }
+        reach(self.pair.direct)
     }
 }
 

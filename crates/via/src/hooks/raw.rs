@@ -86,12 +86,8 @@ unsafe impl Provider for Hooked {
         self.inner.withdraw(handle);
     }
 
-    fn is_direct(&self, remote: &NetAddress) -> bool {
-        self.inner.is_direct(remote)
-    }
-
-    fn would_be_direct(&self, request: RequestId) -> bool {
-        self.inner.would_be_direct(request)
+    fn reach(&self, remote: &NetAddress) -> Reach {
+        self.inner.reach(remote)
     }
 
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {

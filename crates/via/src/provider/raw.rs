@@ -125,12 +125,8 @@ pub unsafe trait Provider: Send {
     /// A region is withdrawn. When it returns, no peer touches it any more.
     fn withdraw(&mut self, handle: MemHandle);
 
-    /// Whether a connection with a peer at this address would be [direct](Reach::Direct), as far as can be known before
-    /// the peer has answered.
-    fn is_direct(&self, remote: &NetAddress) -> bool;
-
-    /// Whether the connection that this request asks for would be [direct](Reach::Direct).
-    fn would_be_direct(&self, request: RequestId) -> bool;
+    /// How a connection with a peer at this address would reach it, as far as can be known before the peer has answered.
+    fn reach(&self, remote: &NetAddress) -> Reach;
 
     /// Starts to listen; up to `backlog` requests wait for an answer, more are answered
     /// with [`Error::NoMatch`].

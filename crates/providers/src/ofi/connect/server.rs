@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use viaduct_os::error::OsError;
 use viaduct_via::provider::{Event, ListenId, RequestId};
-use viaduct_via::{Error, NetAddress, Reliability, RemoteAttributes, Vi};
+use viaduct_via::{Error, NetAddress, Reach, Reliability, RemoteAttributes, Vi};
 
 use super::{Listen, Listening, Port, Stage};
 use crate::ofi::abi::FI_EADDRINUSE;
@@ -245,7 +245,8 @@ impl Engine {
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.stage = Stage::Asked { request, listener, counts: true, hello: Box::new(hello) };
         }
-        self.tell(core, Event::Incoming { listener, request, from, remote: theirs });
+        let (remote, reach) = (theirs, Reach::Messages);
+        self.tell(core, Event::Incoming { listener, request, from, remote, reach });
     }
 
     /// Takes a request out of those that wait; its place in the backlog is free again.

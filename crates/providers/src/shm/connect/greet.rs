@@ -12,15 +12,15 @@ use viaduct_os::fdpass::{Channel, Listener};
 use viaduct_os::point::point;
 use viaduct_os::process;
 use viaduct_os::segment::Segment;
-use viaduct_via::provider::RequestId;
-use viaduct_via::{Error, NetAddress};
+use viaduct_via::{Error, NetAddress, Reach};
 use zerocopy::IntoBytes;
 
 use crate::shm::control::{Call, HANDSHAKE, Handshake, Stage, token};
 use crate::shm::directory::chunk_len;
 use crate::shm::greeting::{Client, Greeting, Meeting, Server};
 use crate::shm::nic::Core;
-use crate::shm::pair::lock;
+use crate::shm::pair::{lock, reach};
+use crate::shm::wire::Hello;
 
 impl Core {
     /// Whether the other end belongs to another user, or is to be treated so.
@@ -28,24 +28,18 @@ impl Core {
         Ok(self.config.isolate || channel.peer()?.uid != process::effective_uid())
     }
 
-    /// Whether a listener at this address would map our memory and we its: it is one of our own user. Whether it keeps
-    /// its memory to itself (`shm.isolate`) is known when it answers.
-    pub(crate) fn is_direct(&self, remote: &NetAddress) -> bool {
+    /// How a listener at this address would be reached: directly if it is one of our own user. Whether it keeps its memory to
+    /// itself (`shm.isolate`) is known when it answers.
+    pub(crate) fn reach(&self, remote: &NetAddress) -> Reach {
         let ours = |file: fs::Metadata| file.uid() == process::effective_uid();
-        self.config.direct && !self.config.isolate && fs::symlink_metadata(self.path(remote)).is_ok_and(ours)
+        let mapped = self.config.direct && !self.config.isolate;
+        reach(mapped && fs::symlink_metadata(self.path(remote)).is_ok_and(ours))
     }
 
-    /// Whether the client whose request waits would map our memory and we its. False if the request is gone.
-    pub(crate) fn would_be_direct(&self, request: RequestId) -> bool {
-        let control = lock(&self.control);
-        let mut asked = control.handshakes.values().filter_map(|h| match &h.stage {
-            Stage::Asked { request: number, hello, .. } if *number == request => Some((h, hello)),
-            _ => None,
-        });
-        asked.next().is_some_and(|(h, hello)| {
-            let foreign = hello.isolated() || self.is_foreign(&h.channel).unwrap_or(true);
-            self.config.direct && hello.direct() && !foreign
-        })
+    /// How the client that said this is reached.
+    pub(super) fn reach_of(&self, hello: &Hello, channel: &Channel) -> Reach {
+        let foreign = hello.isolated() || self.is_foreign(channel).unwrap_or(true);
+        reach(self.config.direct && hello.direct() && !foreign)
     }
 
     /// Listens where other users come to, if there are any that may.

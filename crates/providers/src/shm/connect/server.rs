@@ -65,10 +65,11 @@ impl Core {
         listen.queued += 1;
         let listener = listen.id;
         let h = control.handshakes.get_mut(&id).expect("looked up above");
+        let reach = self.reach_of(&hello, &h.channel);
         h.stage = Stage::Asked { request, listener, hello: Box::new(hello), passed };
         // The owner answers when it likes; the client has its own deadline.
         h.deadline = None;
-        control.events.push_back(Event::Incoming { listener, request, from, remote });
+        control.events.push_back(Event::Incoming { listener, request, from, remote, reach });
         drop(control);
         point("asked.queued");
         self.tell();
