@@ -1,7 +1,7 @@
 //! `syscall` and `prctl`: system calls by number lead to the same functions, and those after which nothing may be
 //! upgraded any more are noted.
 
-use libc::{c_int, c_long};
+use libc::{c_int, c_long, c_uint, c_ulong};
 use viaduct_intercept::{back, settings};
 use viaduct_os::bare::syscall as enter;
 
@@ -36,6 +36,43 @@ pub unsafe extern "C-unwind" fn syscall(
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => c_long::from(names::dup2(fd, b as c_int)),
             libc::SYS_shutdown => c_long::from(names::shutdown(fd, b as c_int)),
+            libc::SYS_recvmmsg => {
+                c_long::from(messages::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _))
+            }
+            libc::SYS_sendmmsg => c_long::from(messages::sendmmsg(fd, b as _, c as c_uint, d as c_int)),
+            libc::SYS_preadv2 => data::preadv2(fd, b as _, c as c_int, d as i64, f as c_int) as c_long,
+            libc::SYS_pwritev2 => data::pwritev2(fd, b as _, c as c_int, d as i64, f as c_int) as c_long,
+            libc::SYS_sendfile => data::sendfile(fd, b as c_int, c as _, d) as c_long,
+            libc::SYS_splice => data::splice(fd, b as _, c as c_int, d as _, e, f as u32) as c_long,
+            libc::SYS_socket => c_long::from(names::socket(fd, b as c_int, c as c_int)),
+            libc::SYS_listen => c_long::from(names::listen(fd, b as c_int)),
+            libc::SYS_connect => c_long::from(names::connect(fd, b as _, c as u32)),
+            libc::SYS_accept => c_long::from(names::accept(fd, b as _, c as _)),
+            libc::SYS_accept4 => c_long::from(names::accept4(fd, b as _, c as _, d as c_int)),
+            libc::SYS_fcntl => c_long::from(names::fcntl(fd, b as c_int, c)),
+            libc::SYS_ioctl => c_long::from(names::ioctl(fd, b as c_ulong, c)),
+            libc::SYS_setsockopt => {
+                c_long::from(names::setsockopt(fd, b as c_int, c as c_int, d as _, e as u32))
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => c_long::from(ready::poll(a as _, b as _, c as c_int)),
+            libc::SYS_ppoll => c_long::from(ready::ppoll(a as _, b as _, c as _, d as _)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => c_long::from(ready::select(fd, b as _, c as _, d as _, e as _)),
+            libc::SYS_pselect6 => c_long::from(ready::pselect(fd, b as _, c as _, d as _, e as _, mask(f))),
+            libc::SYS_epoll_create1 => c_long::from(ready::epoll_create1(fd)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => c_long::from(ready::epoll_create(fd)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => c_long::from(ready::epoll_wait(fd, b as _, c as c_int, d as c_int)),
+            libc::SYS_epoll_pwait => {
+                c_long::from(ready::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _))
+            }
+            libc::SYS_epoll_pwait2 => {
+                c_long::from(ready::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _))
+            }
+            libc::SYS_prctl => c_long::from(prctl(fd, b, c, d, e)),
+            libc::SYS_exit_group => spawn::_exit(fd),
             libc::SYS_epoll_ctl => c_long::from(ready::epoll_ctl(fd, b as c_int, c as c_int, d as _)),
             libc::SYS_execve => c_long::from(spawn::execve(a as _, b as _, c as _)),
             libc::SYS_execveat => c_long::from(spawn::execveat(fd, b as _, c as _, d as _, e as c_int)),
@@ -51,6 +88,16 @@ pub unsafe extern "C-unwind" fn syscall(
             _ => give(enter(number, [a, b, c, d, e, f])) as c_long,
         }
     }
+}
+
+/// The mask of signals in the last argument of `pselect6`: its address, and its size.
+///
+/// # Safety
+/// Null or valid for reads.
+unsafe fn mask(pair: usize) -> *const libc::sigset_t {
+    let pair: *const *const libc::sigset_t = std::ptr::with_exposed_provenance(pair);
+    // SAFETY: the caller's promise.
+    if pair.is_null() { std::ptr::null() } else { unsafe { *pair } }
 }
 
 /// A filter may forbid what rings need: from here on the kernel alone moves bytes.
