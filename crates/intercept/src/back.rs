@@ -204,6 +204,9 @@ pub(crate) fn take_back(slot: &Slot, index: u32, view: View, fd: i32) -> Flushed
         return Flushed::All;
     }
     if producer.taken.load(Ordering::Acquire) == NOT_TAKEN {
+        if producer.shut.load(Ordering::SeqCst) != 0 {
+            return Flushed::Failed; // the kernel takes no more: what lies in the ring stays there
+        }
         let me = whoami::owner();
         let Some(info) = companion::Info::of(fd) else { return Flushed::Failed };
         if consumer.lock.lock(me) == Taken::Refused {

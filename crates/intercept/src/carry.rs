@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use viaduct_os::bare::{calls, files, whoami};
 
-use crate::{back, companion, descriptors, endpoint, table};
+use crate::back::{self, Moved};
+use crate::{companion, descriptors, endpoint, relay, table};
 
 /// Scripts that name scripts as their interpreters: the kernel goes no further.
 const MOST_SCRIPTS: usize = 4;
 /// Where program headers are looked for, and what they name.
 const HEAD: usize = 4096;
+/// Connections that get a stand-in, of those that one program inherits.
+const MOST_STAND_INS: usize = 8;
 /// Descriptors that are looked at in a child that borrows its parent's memory.
 const MOST_BORROWED: u64 = 4096;
 
@@ -61,11 +64,10 @@ fn elf(head: &[u8]) -> Option<Form<'_>> {
         let at = start.checked_add(index * size)?;
         match word(at)? {
             INTERPRETER => loader = true,
-            // A note of the Go compiler: length of the name, of the text, kind, name.
             NOTE => {
-                let from = long(at + 8)?;
-                let name = from.checked_add(12).and_then(|name| head.get(name..name.checked_add(4)?));
-                if name == Some(b"Go\0\0") {
+                let (from, size) = (long(at + 8)?, long(at + 32)?);
+                let until = from.saturating_add(size).min(head.len());
+                if head.get(from..until).is_some_and(has_go_note) {
                     return Some(Form::Bare);
                 }
             }
@@ -73,6 +75,21 @@ fn elf(head: &[u8]) -> Option<Form<'_>> {
         }
     }
     Some(if loader { Form::Dynamic } else { Form::Bare })
+}
+
+/// Whether one of these notes is of the Go compiler. Each has the length of its name, of its text, a kind, then both,
+/// filled up to words.
+fn has_go_note(mut notes: &[u8]) -> bool {
+    while let Some((lengths, rest)) = notes.split_at_checked(12) {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| lengths[at + byte])) as usize;
+        if rest.starts_with(b"Go\0\0") {
+            return true;
+        }
+        let len = word(0).next_multiple_of(4).saturating_add(word(4).next_multiple_of(4));
+        let Some(next) = rest.get(len..) else { return false };
+        notes = next;
+    }
+    false
 }
 
 /// Whether the loader of this program will preload; `dir` is a folder's descriptor or `AT_FDCWD`.
@@ -128,21 +145,59 @@ pub fn part() {
     if !endpoint::any() {
         return;
     }
+    let mut parts = Parts::default();
     if whoami::borrows_memory() {
         // What this child has duplicated and closed was not noted in the tables, which are its parent's.
         let most = calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED) as i32;
         for fd in (0..most).filter(|&fd| files::is_closed_by_exec(fd) == Some(false)) {
             if let Some(index) = companion::cookie(fd).and_then(endpoint::by_cookie) {
-                let _ = back::move_back(fd, index, reason);
+                parts.with(fd, index, reason);
             }
         }
-        return;
+        return parts.close();
     }
     descriptors::begin();
     for (fd, index) in table::rings() {
         let named = NAMED[fd as usize / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0;
         if named || files::is_closed_by_exec(fd) == Some(false) {
-            let _ = back::move_back(fd, index, reason);
+            parts.with(fd, index, reason);
+        }
+    }
+    parts.close();
+}
+
+/// Connections with a stand-in, of which several descriptors may be inherited: its number, and its stand-in.
+#[derive(Debug, Default)]
+struct Parts {
+    made: [Option<(u32, i32)>; MOST_STAND_INS],
+}
+
+impl Parts {
+    /// Moves a connection back, or puts a stand-in in the place of one of its descriptors.
+    fn with(&mut self, fd: i32, index: u32, reason: &'static str) {
+        let known = self.made.iter().flatten().find(|(number, _)| *number == index).map(|&(_, far)| far);
+        let far = match known {
+            Some(far) => far,
+            None => {
+                if back::move_back(fd, index, reason) == Moved::Whole {
+                    return;
+                }
+                let Some(free) = self.made.iter_mut().find(|place| place.is_none()) else { return };
+                let Some(far) = relay::stand_in(fd, index) else { return };
+                *free = Some((index, far));
+                far
+            }
+        };
+        let closes = files::is_closed_by_exec(fd) == Some(true);
+        if files::replace(far, fd, closes).is_ok() && !whoami::borrows_memory() {
+            table::set(fd, table::Kind::Plain);
+            endpoint::release(index);
+        }
+    }
+
+    fn close(&self) {
+        for (_, far) in self.made.iter().flatten() {
+            let _ = calls::close(*far);
         }
     }
 }
@@ -199,8 +254,21 @@ mod tests {
         let note = table + 56;
         head[note..note + 4].copy_from_slice(&NOTE.to_le_bytes());
         head[note + 8..note + 16].copy_from_slice(&1000u64.to_le_bytes());
+        head[note + 32..note + 40].copy_from_slice(&60u64.to_le_bytes());
+        head[1000..1060].fill(0);
+        let words = |at: usize, head: &mut [u8], name: &[u8; 4], text: u32| {
+            head[at..at + 4].copy_from_slice(&4u32.to_le_bytes());
+            head[at + 4..at + 8].copy_from_slice(&text.to_le_bytes());
+            head[at + 12..at + 16].copy_from_slice(name);
+        };
+        words(1000, &mut head, b"GNU\0", 6);
         assert_eq!(form(&head), Form::Dynamic);
-        head[1012..1016].copy_from_slice(b"Go\0\0");
+        // Linked by another linker it is not the first: 12 bytes of lengths, 4 of a name, 6 of text and 2 to fill it up.
+        words(1024, &mut head, b"Go\0\0", 20);
+        assert_eq!(form(&head), Form::Bare);
+        words(1000, &mut head, b"GNU\0", u32::MAX);
+        assert_eq!(form(&head), Form::Dynamic, "notes that make no sense");
+        words(1000, &mut head, b"Go\0\0", 6);
         assert_eq!(form(&head), Form::Bare);
     }
 }

@@ -26,6 +26,8 @@ pub(crate) const RESET_SAID: u32 = 4;
 pub(crate) const SHUT_READ: u32 = 8;
 /// The companion has said that the peer ended its stream or is gone: sends ask it first.
 pub(crate) const SUSPECT: u32 = 32;
+/// A handler of a signal has sent while the thread that it interrupted was sending.
+pub(crate) const INTERRUPTED: u32 = 64;
 /// A child that borrows this memory has changed the way of this connection: sets of epoll are to be renewed.
 pub(crate) const STALE: u32 = 16;
 
@@ -50,6 +52,8 @@ pub(crate) struct Slot {
     pub(crate) port: AtomicU32,
     /// Threads that sleep for it.
     pub(crate) inside: AtomicU32,
+    /// One more than the position up to which a send publishes, from when all bytes are in their place until it has.
+    pub(crate) publishes: AtomicU64,
     /// Its first registration with epoll, plus one.
     pub(crate) registrations: AtomicU32,
 }
@@ -69,6 +73,7 @@ const FREE: Slot = Slot {
     count: AtomicU32::new(0),
     port: AtomicU32::new(0),
     inside: AtomicU32::new(0),
+    publishes: AtomicU64::new(0),
     registrations: AtomicU32::new(0),
 };
 
@@ -131,6 +136,7 @@ pub(crate) fn open(grant: Grant) -> Result<u32, Errno> {
             slot.since.store(calls::now(), Ordering::Relaxed);
             slot.count.store(0, Ordering::Relaxed);
             slot.inside.store(0, Ordering::Relaxed);
+            slot.publishes.store(0, Ordering::Relaxed);
             slot.registrations.store(0, Ordering::Relaxed);
             slot.refs.store(1, Ordering::Relaxed);
             slot.cookie.store(grant.cookie, Ordering::Relaxed);
@@ -222,6 +228,11 @@ impl Slot {
             let age = calls::now().saturating_sub(self.since.load(Ordering::Relaxed));
             learn::ended(self.port.load(Ordering::Relaxed) as u16, bytes, age);
         }
+    }
+
+    /// This end's bell and the other's.
+    pub(crate) fn bells(&self) -> [i32; 2] {
+        [&self.bell, &self.peer_bell].map(|bell| bell.load(Ordering::Acquire))
     }
 
     pub(crate) fn bell(&self) -> i32 {

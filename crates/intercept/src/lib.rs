@@ -18,7 +18,8 @@
 //! - [`receive`], [`send`](mod@send): each direction starts on TCP and changes to the ring at a recorded offset of the
 //!   stream, so that no peer ever sees a byte more. When the peer ends its stream, sending goes back to TCP.
 //! - [`rules`], [`learn`]: which connections the user, or their past, keeps from being claimed.
-//! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that.
+//! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that;
+//!   `relay`: what such a program gets if the peer has ended its stream before.
 //! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork.
 //! - `agent` (a feature): what the agent does: it finds the two ends of one connection.
 //!
@@ -40,6 +41,7 @@ pub mod learn;
 pub mod poll;
 pub mod raw;
 pub mod receive;
+mod relay;
 pub mod rules;
 pub mod send;
 pub mod settings;

@@ -1,12 +1,12 @@
 //! Sending: by TCP until the other side is ready, then through the ring, and by TCP again once the peer ends its stream:
 //! then the kernel says what becomes of bytes that no one reads.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use viaduct_os::bare::lock::Taken;
 use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
-use crate::endpoint::{BROKEN, PENDING, SUSPECT, Slot, slot};
+use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, SUSPECT, Slot, slot};
 use crate::explain::{count_switch, explain};
 use crate::layout::{self, Header, OPEN, capacity, has_room, readable, writable};
 use crate::raw::{Buffers, View};
@@ -96,6 +96,13 @@ pub fn note_shut(index: u32) {
     }
 }
 
+/// The room that a message finds. A small one goes in whole or not at all, as into the kernel's buffers, so that those of
+/// several writers, and of handlers of signals, stay in one piece; whenever poll calls a ring writable it has room for one.
+#[inline]
+fn whole_or_none(room: u64, wanted: u64, most: u64) -> u64 {
+    if room < wanted && !has_room(wanted - 1, most) { 0 } else { room }
+}
+
 struct Call<'a> {
     slot: &'static Slot,
     index: u32,
@@ -109,8 +116,13 @@ impl Call<'_> {
     fn step(&self, skip: usize) -> Step {
         let me = whoami::owner();
         let lock = &self.slot.outgoing(self.view.header()).producer.lock;
-        if self.slot.has(BROKEN) || lock.lock(me) == Taken::Refused {
+        if self.slot.has(BROKEN) {
             return self.broken();
+        }
+        match lock.lock(me) {
+            Taken::Free | Taken::FromTheDead => {}
+            Taken::Again => self.interrupt(),
+            Taken::Refused => return self.broken(),
         }
         let step = self.locked(skip);
         lock.unlock(me);
@@ -173,41 +185,71 @@ impl Call<'_> {
         let outgoing = self.slot.outgoing(header);
         let producer = &outgoing.producer;
         let wanted = self.buffers.total().saturating_sub(skip);
-        loop {
-            let head = producer.head.load(Ordering::Acquire);
-            let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
-            let most = capacity(producer.most.load(Ordering::Relaxed));
-            let Some(room) = writable(head, tail, most) else { return self.broken() };
-            let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(room);
-            if suspect && companion::peer_has_ended(self.fd) {
-                producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
-                epoll::refresh(self.index);
-                return self.by_tcp(skip);
+        let head = producer.head.load(Ordering::Acquire);
+        let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
+        let most = capacity(producer.most.load(Ordering::Relaxed));
+        let Some(room) = writable(head, tail, most) else { return self.broken() };
+        let room = whole_or_none(room, wanted as u64, most);
+        let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(room);
+        if suspect && companion::peer_has_ended(self.fd) {
+            producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
+            epoll::refresh(self.index);
+            return self.by_tcp(skip);
+        }
+        let count = room.min(wanted as u64);
+        if count == 0 && wanted > 0 {
+            return Step::Full;
+        }
+        self.view.put(self.slot.side(), head, self.buffers, skip, count as usize);
+        let until = head.wrapping_add(count);
+        self.slot.publishes.store(until.wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.slot.has(INTERRUPTED) {
+            self.slot.publishes.store(0, Ordering::Relaxed);
+            return self.by_tcp(skip); // where the handler's bytes are
+        }
+        // If that fails, a handler has just done it.
+        let _ = producer.head.compare_exchange(head, until, Ordering::SeqCst, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.slot.publishes.store(0, Ordering::Relaxed);
+        producer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
+        if outgoing.consumer.back.load(Ordering::SeqCst) != 0 {
+            // What the kernel does not take at once follows with the next call, or when the bell is heard.
+            if back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
+                self.slot.ring_own(header);
             }
-            let count = room.min(wanted as u64);
-            if count == 0 && wanted > 0 {
-                return Step::Full;
-            }
-            self.view.put(self.slot.side(), head, self.buffers, skip, count as usize);
-            let put = producer.head.compare_exchange(
-                head,
-                head.wrapping_add(count),
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            if put.is_err() {
-                continue; // a signal handler was here in between
-            }
-            producer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
-            if outgoing.consumer.back.load(Ordering::SeqCst) != 0 {
-                // What the kernel does not take at once follows with the next call, or when the bell is heard.
-                if back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
-                    self.slot.ring_own(header);
+        } else if outgoing.readers.0.load(Ordering::SeqCst) > 0 {
+            self.slot.ring_peer(header);
+        }
+        Step::Moved(count as usize)
+    }
+
+    /// This thread is inside of a send already: this is a handler of a signal, or one has left that send by longjmp. What
+    /// has its place in the ring is published; else nothing is put there any more, since the interrupted send may be copying
+    /// to where these bytes would go.
+    #[cold]
+    fn interrupt(&self) {
+        let producer = &self.slot.outgoing(self.view.header()).producer;
+        let head = producer.head.load(Ordering::SeqCst);
+        match self.slot.publishes.swap(0, Ordering::SeqCst) {
+            0 => {
+                self.slot.raise(INTERRUPTED);
+                if producer.end.load(Ordering::Acquire) != 0 {
+                    return;
                 }
-            } else if outgoing.readers.0.load(Ordering::SeqCst) > 0 {
-                self.slot.ring_peer(header);
+                // Also if the ring is not used yet: a send that is about to change to it finds that it is over.
+                producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
+                explain(self.fd, "moved back to TCP", "a signal handler sent in the middle of a send");
+                epoll::refresh(self.index);
             }
-            return Step::Moved(count as usize);
+            until => {
+                let _ = producer.head.compare_exchange(
+                    head,
+                    until.wrapping_sub(1),
+                    Ordering::SeqCst,
+                    Ordering::Relaxed,
+                );
+            }
         }
     }
 
@@ -259,5 +301,19 @@ impl Call<'_> {
         };
         asleep.wake();
         step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_messages_find_room_for_all_of_them_or_none() {
+        assert_eq!(whole_or_none(100, 100, 3000), 100);
+        assert_eq!(whole_or_none(99, 100, 3000), 0);
+        assert_eq!((whole_or_none(999, 1000, 3000), whole_or_none(999, 1001, 3000)), (0, 999));
+        assert_eq!((whole_or_none(0, 0, 3000), whole_or_none(5, 0, 3000)), (0, 5));
+        assert!(has_room(1000, 3000), "poll calls it writable when the largest of these fits");
     }
 }

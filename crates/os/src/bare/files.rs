@@ -76,6 +76,33 @@ pub fn is_closed_by_exec(fd: i32) -> Option<bool> {
     unsafe { syscall(libc::SYS_fcntl, args) }.ok().map(|flags| flags & libc::FD_CLOEXEC as usize != 0)
 }
 
+/// Makes `to` a duplicate of `fd`.
+///
+/// # Errors
+/// The kernel's.
+pub fn replace(fd: i32, to: i32, closed_by_exec: bool) -> Result<(), Errno> {
+    let flags = if closed_by_exec { libc::O_CLOEXEC as usize } else { 0 };
+    // SAFETY: no pointers.
+    unsafe { syscall(libc::SYS_dup3, [fd as usize, to as usize, flags, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Closes every descriptor but these, which are put in order; negative ones are none.
+pub fn close_all_but(keep: &mut [i32]) {
+    keep.sort_unstable();
+    let range = |from: usize, to: usize| {
+        // SAFETY: no pointers.
+        let _ = unsafe { syscall(libc::SYS_close_range, [from, to, 0, 0, 0, 0]) };
+    };
+    let mut first = 0;
+    for kept in keep.iter().filter_map(|&fd| usize::try_from(fd).ok()) {
+        if kept > first {
+            range(first, kept - 1);
+        }
+        first = first.max(kept + 1);
+    }
+    range(first, u32::MAX as usize);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

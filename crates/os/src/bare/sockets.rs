@@ -103,6 +103,46 @@ pub fn connect_abstract(name: &[u8]) -> Result<i32, Errno> {
     }
 }
 
+/// A pair of connected local sockets for streams, which exec closes.
+///
+/// # Errors
+/// The kernel's.
+pub fn pair() -> Result<[i32; 2], Errno> {
+    let mut fds = [-1; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let args = [libc::AF_UNIX as usize, kind as usize, 0, &raw mut fds as usize, 0, 0];
+    // SAFETY: the array is valid for writes of two descriptors.
+    unsafe { syscall(libc::SYS_socketpair, args) }?;
+    Ok(fds)
+}
+
+/// Shuts one way of a socket down, or both.
+///
+/// # Errors
+/// The kernel's.
+pub fn shut_down(fd: i32, how: i32) -> Result<(), Errno> {
+    // SAFETY: no pointers.
+    unsafe { syscall(libc::SYS_shutdown, [fd as usize, how as usize, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// Sends all of these bytes, waiting for room; raises no signal.
+///
+/// # Errors
+/// The kernel's.
+pub fn send_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let flags = libc::MSG_NOSIGNAL as usize;
+        let args = [fd as usize, bytes.as_ptr() as usize, bytes.len(), flags, 0, 0];
+        // SAFETY: the bytes are valid for reads.
+        match unsafe { syscall(libc::SYS_sendto, args) } {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno(libc::EINTR)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// The user at the other end of a local socket.
 ///
 /// # Errors

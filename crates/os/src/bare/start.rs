@@ -61,9 +61,61 @@ pub fn apart(words: &[&CStr], variables: &[&CStr]) {
     }
 }
 
+/// Runs `work` in a process of its own, which is no child of the application and ends afterwards. Whether there is one.
+///
+/// It has copies of all memory and descriptors, in a session of its own. `work` makes system calls only: other threads
+/// may hold any lock.
+pub fn beside(work: impl FnOnce()) -> bool {
+    let call = |number: i64, args: [usize; 6]| {
+        // SAFETY: calls without pointers.
+        unsafe { syscall(number, args) }
+    };
+    let end = |status: usize| loop {
+        let _ = call(libc::SYS_exit_group, [status, 0, 0, 0, 0, 0]);
+    };
+    match call(libc::SYS_clone, [0; 6]) {
+        Ok(0) => {
+            let _ = call(libc::SYS_setsid, [0; 6]);
+            match call(libc::SYS_clone, [0; 6]) {
+                Ok(0) => {
+                    work();
+                    end(0)
+                }
+                Ok(_) => end(0),
+                Err(_) => end(1),
+            }
+        }
+        Ok(pid) => {
+            let mut status = 0i32;
+            let args = [pid, &raw mut status as usize, WCLONE, 0, 0, 0];
+            // SAFETY: the local is valid for writes.
+            while unsafe { syscall(libc::SYS_wait4, args) }.is_err_and(|e| e.0 == libc::EINTR) {}
+            status == 0
+        }
+        Err(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_done_beside_and_is_no_child() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&writer) as usize;
+        assert!(beside(|| {
+            // SAFETY: no pointers.
+            let parent = unsafe { syscall(libc::SYS_getppid, [0; 6]) }.unwrap_or(0).to_ne_bytes();
+            // SAFETY: the local is valid for reads, and the descriptor open.
+            let _ = unsafe { syscall(libc::SYS_write, [fd, parent.as_ptr() as usize, 8, 0, 0, 0]) };
+        }));
+        drop(writer);
+        let mut said = Vec::new();
+        std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
+        let parent = usize::from_ne_bytes(said.try_into().unwrap());
+        assert_ne!(parent, std::process::id() as usize);
+    }
 
     #[test]
     fn a_program_runs_apart_and_is_no_child() {
