@@ -173,6 +173,77 @@ static void watcher_client(int fd) {
     CHECK(read(fd, bytes, 1) == 1 && bytes[0] == 'k');
 }
 
+/* --- the peer has ended its stream before the program is started: what it sent, and an answer to it, must arrive --- */
+static void ended_client(int fd) {
+    warm_client(fd);
+    put(fd, "to the new program\n", 19);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    char text[20];
+    get(fd, text, 19);
+    CHECK(memcmp(text, "TO THE NEW PROGRAM\n", 19) == 0 && read(fd, text, 1) == 0);
+}
+
+static void gone_client(int fd) {
+    warm_client(fd);
+    static unsigned char bytes[MANY];
+    fill(bytes, MANY, 0);
+    put(fd, bytes, MANY);
+    raise(SIGKILL);
+}
+
+static void await_end(int fd) {
+    struct pollfd entry = {fd, POLLRDHUP, 0};
+    CHECK(poll(&entry, 1, 60000) == 1 && entry.revents & POLLRDHUP);
+}
+
+static void ended_server(int fd) {
+    warm_server(fd);
+    await_end(fd);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(dup2(fd, 0) == 0 && dup2(fd, 1) == 1);
+        close(fd);
+        execl(bare, bare, "upper", NULL);
+        _exit(127);
+    }
+    close(fd);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    printf("the program ended with %d\n", status);
+}
+
+static void ended_vfork_server(int fd) {
+    warm_server(fd);
+    await_end(fd);
+    char *words[] = {(char *)bare, "upper", NULL};
+    pid_t child = vfork();
+    if (child == 0) {
+        if (dup2(fd, 0) != 0 || dup2(fd, 1) != 1) _exit(126);
+        execv(bare, words);
+        _exit(127);
+    }
+    close(fd);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    printf("the program ended with %d\n", status);
+}
+
+static void gone_server(int fd) {
+    warm_server(fd);
+    await_end(fd);
+    int count = open("/dev/null", O_WRONLY);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(dup2(fd, 0) == 0 && dup2(count, 1) == 1);
+        execlp(bare, bare, "count", "100000", NULL);
+        _exit(127);
+    }
+    close(fd);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    printf("the program ended with %d\n", status);
+}
+
 /* --- urgent data --- */
 static void urgent_client(int fd) {
     warm_client(fd);
@@ -359,6 +430,21 @@ static void options_server(int fd) {
     close(fd);
 }
 
+/* Kernel TLS: the protocol is put above TCP while bytes lie in the ring; without keys it passes them on as they are. */
+static void tls_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    int done = setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", 3);
+    printf("kernel TLS: %s\n", done == 0 ? "yes" : strerror(errno));
+    char text[32];
+    get(fd, text, 19);
+    for (int i = 0; i < 19; i++) text[i] = (char)(text[i] >= 'a' && text[i] <= 'z' ? text[i] - 32 : text[i]);
+    put(fd, text, 19);
+    get(fd, text, 15);
+    put(fd, text, 15);
+    close(fd);
+}
+
 /* --- splice there and back, through a pipe --- */
 enum { SPLICED = 3 << 20 };
 
@@ -538,6 +624,8 @@ static const struct {
     {"splice", splice_server, splice_client},    {"messages", messages_server, messages_client},
     {"abort", abort_server, abort_client},       {"linger", linger_server, linger_client},
     {"times", times_server, times_slow_client},  {"enclosed", enclosed_server, line_client},
+    {"tls", tls_server, line_client},            {"ended", ended_server, ended_client},
+    {"ended-vfork", ended_vfork_server, ended_client}, {"gone", gone_server, gone_client},
 };
 
 int main(int argc, char **argv) {

@@ -472,6 +472,42 @@ static void idle(void) {
     puts("idle");
 }
 
+/* --- many processes at once, each with a connection --- */
+static void crowd(void) {
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    uint16_t port;
+    int door, turn[2], *fds = calloc((size_t)rounds, sizeof *fds);
+    meet(&port, &door);
+    CHECK(listen(door, 4096) == 0 && pipe(turn) == 0);
+    for (int i = 0; i < rounds; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            close(turn[1]);
+            for (int j = 0; j < i; j++) close(fds[j]); /* those of the others */
+            int fd = dial(port);
+            warm_client(fd);
+            char c;
+            CHECK(read(turn[0], &c, 1) == 0); /* all are there */
+            warm_client(fd);
+            _exit(0);
+        }
+        fds[i] = welcome(door);
+        warm_server(fds[i]);
+    }
+    close(turn[0]);
+    close(turn[1]);
+    for (int i = 0; i < rounds; i++) warm_server(fds[i]);
+    for (int i = 0; i < rounds; i++) {
+        int status;
+        CHECK(waitpid(-1, &status, 0) > 0 && status == 0);
+    }
+    puts("a crowd");
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     own_program = argv[0];
@@ -488,5 +524,6 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "wandering") == 0) wandering();
     if (strcmp(argv[1], "offsets") == 0) offsets();
     if (strcmp(argv[1], "idle") == 0) idle();
+    if (strcmp(argv[1], "crowd") == 0) crowd();
     return 0;
 }

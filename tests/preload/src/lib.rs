@@ -19,6 +19,7 @@ use viaduct_kit::child::{Child, Program, say};
 use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::children;
 use viaduct_os::fdpass::{Channel, Recv};
 
 /// Becomes an agent that takes claims at the name in the first argument, until it is killed.
@@ -26,6 +27,7 @@ use viaduct_os::fdpass::{Channel, Recv};
 /// # Panics
 /// If the name is taken.
 pub fn be_agent(args: &[String]) {
+    children::raise_open_files(); // as `viaduct agent` does
     let mut claims = Claims::new(args[0].as_bytes()).expect("the name is this test's own");
     say("ready");
     local::serve(&mut [&mut claims], Duration::from_secs(3600)).expect("an agent serves");
@@ -44,10 +46,24 @@ fn run(mut command: Command, arguments: &[&str]) -> String {
 /// # Panics
 /// If that is not so.
 pub fn same(program: &Compiled, agent: &Program, arguments: &[&str], upgraded: usize) -> String {
-    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a scenario");
+    same_in(rounds(1, 20), program, agent, arguments, upgraded)
+}
+
+/// As [`same`], with so many rounds under the library; for what is long by itself.
+///
+/// # Panics
+/// As [`same`].
+pub fn same_in(
+    times: u64,
+    program: &Compiled,
+    agent: &Program,
+    arguments: &[&str],
+    upgraded: usize,
+) -> String {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(rounds(120, 900))), "a scenario");
     let plain = run(program.command(), arguments);
     let mut notes = String::new();
-    for _ in 0..rounds(1, 20) {
+    for _ in 0..times {
         let stage = Stage::new(agent);
         let said = run(stage.under(program.path()), arguments);
         notes = stage.notes();

@@ -1,6 +1,7 @@
 //! Every test of unmodified programs in one binary.
 
 mod apps;
+mod corners;
 mod ftp;
 mod moves;
 mod programs;

@@ -38,13 +38,18 @@ fn a_program_without_the_library_gets_what_lay_in_the_ring_and_what_comes_later(
 }
 
 #[test]
+fn a_program_without_the_library_gets_the_last_bytes_of_a_peer_that_has_ended() {
+    scenarios(&["ended", "ended-vfork", "gone"]);
+}
+
+#[test]
 fn a_full_ring_is_moved_back_whole() {
     scenarios(&["many", "watcher"]);
 }
 
 #[test]
 fn what_only_the_kernel_can_do_moves_the_connection_back() {
-    scenarios(&["urgent", "filtered", "options"]);
+    scenarios(&["urgent", "filtered", "options", "tls"]);
 }
 
 #[test]

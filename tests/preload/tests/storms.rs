@@ -20,7 +20,7 @@ use viaduct_kit::skip;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::fdpass::{Channel, Recv};
 use viaduct_os::segment::{Access, Segment};
-use viaduct_preload_tests::{Stage, same};
+use viaduct_preload_tests::{Stage, same_in};
 
 use crate::AGENT;
 
@@ -32,20 +32,22 @@ fn program() -> Option<&'static Compiled> {
 
 fn storm(scenario: &str, seed: u64, count: u64, upgraded: usize) {
     if let Some(program) = program() {
-        same(program, &AGENT, &[scenario, &seed.to_string(), &count.to_string()], upgraded);
+        same_in(1, program, &AGENT, &[scenario, &seed.to_string(), &count.to_string()], upgraded);
     }
 }
 
 #[test]
 fn bytes_are_right_up_to_the_point_where_a_process_is_killed() {
-    storm("killed-writer", 11, rounds(12, 60), 40);
-    storm("killed-reader", 12, rounds(12, 60), 40);
-    storm("killed-sharer", 13, rounds(6, 40), 12);
+    for seed in 11..=rounds(11, 30) {
+        storm("killed-writer", seed, rounds(12, 60), 40);
+        storm("killed-reader", seed, rounds(12, 60), 40);
+        storm("killed-sharer", seed, rounds(6, 40), 12);
+    }
 }
 
 #[test]
 fn a_descriptor_wanders_and_the_stream_goes_on() {
-    for seed in 1..=rounds(3, 40) {
+    for seed in 1..=rounds(3, 300) {
         storm("wandering", seed, 30, 1);
     }
 }
@@ -59,6 +61,12 @@ fn the_upgrade_may_come_at_any_offset() {
 #[test]
 fn many_idle_connections_use_no_cpu() {
     storm("idle", 16, rounds(100, 2000), 200);
+}
+
+#[test]
+fn many_processes_at_once_are_served() {
+    let count = rounds(24, 1100);
+    storm("crowd", 17, count, 4 * count as usize);
 }
 
 /// The other side of a connection, which claims as the library does and then writes into the segment at random.

@@ -1,0 +1,673 @@
+/* Calls at the corners of the interface: sets of epoll that are shared, signals that leave or restart a call, half-closed
+ * streams, descriptors in ranges, ends without a goodbye. The same lines must come with and without the library.
+ * Usage: corners SCENARIO */
+#include "common.h"
+
+#include <linux/sockios.h>
+#include <setjmp.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+/* A client that answers each byte with the next, until the stream ends. */
+static void counting_client(int fd) {
+    warm_client(fd);
+    unsigned char c;
+    for (;;) {
+        ssize_t count = read(fd, &c, 1);
+        CHECK(count >= 0);
+        if (count == 0) break;
+        c++;
+        put(fd, &c, 1);
+    }
+}
+
+static unsigned char turn(int fd, unsigned char c) {
+    put(fd, &c, 1);
+    get(fd, &c, 1);
+    return c;
+}
+
+/* --- sets of epoll: with EPOLLEXCLUSIVE, shared with a child, used by several threads --- */
+enum { MESSAGES = 400, READERS = 4 };
+
+static void numbers_client(int fd) {
+    warm_client(fd);
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        put(fd, &i, sizeof i);
+        if (i % 16 == 0) usleep(500);
+    }
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    char c;
+    CHECK(read(fd, &c, 1) == 0);
+}
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t sum, bytes_seen;
+static int over;
+
+/* Takes a message if there is one; 1 at the end of the stream. */
+static int take_one(int fd) {
+    uint32_t word;
+    pthread_mutex_lock(&guard);
+    ssize_t count = over ? 0 : recv(fd, &word, sizeof word, MSG_DONTWAIT | MSG_PEEK);
+    if (count == sizeof word) {
+        CHECK(recv(fd, &word, sizeof word, 0) == sizeof word);
+        sum += word;
+        bytes_seen += sizeof word;
+    }
+    CHECK(count >= 0 || errno == EAGAIN);
+    if (count == 0) over = 1;
+    pthread_mutex_unlock(&guard);
+    return count == 0;
+}
+
+static int shared_fd;
+
+static void *exclusive_reader(void *mode) {
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | *(uint32_t *)mode, .data.fd = shared_fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, shared_fd, &event) == 0);
+    for (;;) {
+        CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.data.fd == shared_fd);
+        if (take_one(shared_fd)) break;
+    }
+    close(set);
+    return NULL;
+}
+
+static void exclusive_server(int fd) {
+    static uint32_t mode = EPOLLEXCLUSIVE;
+    warm_server(fd);
+    shared_fd = fd;
+    pthread_t readers[READERS];
+    for (int i = 0; i < READERS; i++) CHECK(pthread_create(readers + i, NULL, exclusive_reader, &mode) == 0);
+    for (int i = 0; i < READERS; i++) CHECK(pthread_join(readers[i], NULL) == 0);
+    printf("sum %llu of %llu bytes\n", (unsigned long long)sum, (unsigned long long)bytes_seen);
+    close(fd);
+}
+
+static void *once_reader(void *set) {
+    for (;;) {
+        struct epoll_event event;
+        CHECK(epoll_wait(*(int *)set, &event, 1, 60000) == 1);
+        int ended = take_one(shared_fd);
+        event.events = EPOLLIN | EPOLLONESHOT;
+        event.data.fd = shared_fd;
+        CHECK(epoll_ctl(*(int *)set, EPOLL_CTL_MOD, shared_fd, &event) == 0);
+        if (ended) return NULL;
+    }
+}
+
+static void crew_server(int fd) {
+    warm_server(fd);
+    shared_fd = fd;
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    pthread_t readers[READERS];
+    for (int i = 0; i < READERS; i++) CHECK(pthread_create(readers + i, NULL, once_reader, &set) == 0);
+    for (int i = 0; i < READERS; i++) CHECK(pthread_join(readers[i], NULL) == 0);
+    printf("sum %llu of %llu bytes\n", (unsigned long long)sum, (unsigned long long)bytes_seen);
+    close(fd);
+}
+
+/* A set that was made and filled before a fork: the child waits with it. */
+static void inherited_server(int fd) {
+    warm_server(fd);
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 20; i++) {
+            unsigned char c = (unsigned char)i;
+            put(fd, &c, 1);
+            CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.data.fd == fd);
+            get(fd, &c, 1);
+            CHECK(c == i + 1);
+        }
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(epoll_wait(set, &event, 1, 0) == 0);
+    put(fd, "a", 1);
+    CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.events == EPOLLIN);
+    char c;
+    get(fd, &c, 1);
+    printf("the child and then %c\n", c);
+    close(fd);
+}
+
+/* What epoll says of ends: half closed, then closed. */
+static void ends_client(int fd) {
+    warm_client(fd);
+    put(fd, "last", 4);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    char c;
+    get(fd, &c, 1);
+    close(fd);
+    exit(0);
+}
+
+static void ends_server(int fd) {
+    warm_server(fd);
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLOUT, .data.fd = fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    do CHECK(epoll_wait(set, &event, 1, 60000) == 1);
+    while (!(event.events & EPOLLRDHUP));
+    printf("half: %x\n", event.events);
+    char text[4];
+    get(fd, text, 4);
+    do CHECK(epoll_wait(set, &event, 1, 60000) == 1);
+    while (!(event.events & EPOLLIN)); /* room is there all the time, and may be reported by itself */
+    printf("read: %x, then %zd\n", event.events, read(fd, text, 1));
+    put(fd, "x", 1);
+    struct pollfd entry = {fd, POLLIN | POLLRDHUP, 0};
+    CHECK(poll(&entry, 1, 60000) == 1);
+    printf("poll: %x\n", entry.revents);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    do CHECK(epoll_wait(set, &event, 1, 60000) == 1);
+    while (!(event.events & EPOLLHUP));
+    printf("whole: %x\n", event.events);
+    close(fd);
+}
+
+/* --- signals --- */
+static sigjmp_buf place;
+static volatile sig_atomic_t seen;
+
+static void leave(int signal) {
+    (void)signal;
+    siglongjmp(place, 1);
+}
+
+static void note(int signal) {
+    (void)signal;
+    seen++;
+}
+
+static void handle(int signal, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    CHECK(sigaction(signal, &action, NULL) == 0);
+}
+
+/* Handlers that never return leave a blocked recv, a blocked poll and a blocked send. */
+static void jumping_server(int fd) {
+    warm_server(fd);
+    handle(SIGALRM, leave, 0);
+    char c;
+    if (sigsetjmp(place, 1) == 0) {
+        ualarm(30000, 0);
+        recv(fd, &c, 1, 0);
+        CHECK(0);
+    }
+    struct pollfd entry = {fd, POLLIN, 0};
+    if (sigsetjmp(place, 1) == 0) {
+        ualarm(30000, 0);
+        poll(&entry, 1, -1);
+        CHECK(0);
+    }
+    static unsigned char bytes[1 << 22];
+    memset(bytes, 7, sizeof bytes);
+    if (sigsetjmp(place, 1) == 0) {
+        ualarm(30000, 0);
+        for (;;) send(fd, bytes, sizeof bytes, 0);
+    }
+    /* The client reads all that was sent; what a call that was left has sent is not known to it. */
+    handle(SIGALRM, note, SA_RESTART);
+    put(fd, bytes, 1000);
+    puts("left");
+    close(fd);
+}
+
+static void jumping_client(int fd) {
+    /* The client starts to read after a while. */
+    warm_client(fd);
+    usleep(200000);
+    static unsigned char bytes[100000];
+    for (;;) {
+        ssize_t count = read(fd, bytes, sizeof bytes);
+        CHECK(count >= 0);
+        if (count == 0) break;
+        for (ssize_t i = 0; i < count; i++) CHECK(bytes[i] == 7);
+    }
+}
+
+/* recv and send go on after a handler with SA_RESTART; poll, select and epoll_wait do not. */
+static void restart_server(int fd) {
+    warm_server(fd);
+    handle(SIGALRM, note, SA_RESTART);
+    struct pollfd entry = {fd, POLLIN, 0};
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(fd, &in);
+    struct timeval limit = {60, 0};
+    ualarm(20000, 20000); /* again and again: one may come before the call has begun */
+    CHECK(poll(&entry, 1, 60000) == -1 && errno == EINTR);
+    CHECK(epoll_wait(set, &event, 1, 60000) == -1 && errno == EINTR);
+    CHECK(select(fd + 1, &in, NULL, NULL, &limit) == -1 && errno == EINTR);
+    ualarm(0, 0);
+    CHECK(seen >= 3);
+    /* A signal that is blocked but for the time of the call. */
+    sigset_t mask, none;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGALRM);
+    sigemptyset(&none);
+    CHECK(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
+    int before = seen;
+    raise(SIGALRM);
+    CHECK(seen == before);
+    CHECK(ppoll(&entry, 1, NULL, &none) == -1 && errno == EINTR && seen == before + 1);
+    raise(SIGALRM);
+    CHECK(epoll_pwait(set, &event, 1, 60000, &none) == -1 && errno == EINTR && seen == before + 2);
+    raise(SIGALRM);
+    FD_SET(fd, &in);
+    CHECK(pselect(fd + 1, &in, NULL, NULL, NULL, &none) == -1 && errno == EINTR && seen == before + 3);
+    CHECK(sigprocmask(SIG_UNBLOCK, &mask, NULL) == 0);
+    pid_t self = getpid(), child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 5; i++) {
+            usleep(10000);
+            kill(self, SIGALRM);
+        }
+        put(fd, "q", 1); /* the client answers */
+        _exit(0);
+    }
+    char c;
+    CHECK(recv(fd, &c, 1, 0) == 1 && c == 'r');
+    int status;
+    while (waitpid(child, &status, 0) != child) CHECK(errno == EINTR);
+    printf("restarted, %d\n", seen > before + 3);
+    close(fd);
+}
+
+/* A handler sends on the connection on which the thread that it interrupts is sending: each message stays in one piece. */
+enum { BLOCK = 10, BLOCKS = 20000 };
+static int handler_fd;
+static volatile sig_atomic_t from_handler;
+
+static void interject(int signal) {
+    (void)signal;
+    int saved = errno;
+    if (send(handler_fd, "h", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) from_handler++;
+    errno = saved;
+}
+
+static void handler_client(int fd) {
+    warm_client(fd);
+    uint32_t counts[2] = {0, 0};
+    char c, block[BLOCK];
+    while (read(fd, &c, 1) == 1) {
+        if (c == 'h') {
+            counts[0]++;
+        } else {
+            CHECK(c == 'm');
+            get(fd, block, BLOCK - 1);
+            CHECK(memcmp(block, "mmmmmmmmm", BLOCK - 1) == 0);
+            counts[1]++;
+        }
+    }
+    put(fd, counts, sizeof counts);
+}
+
+static void handler_server(int fd) {
+    warm_server(fd);
+    handler_fd = fd;
+    handle(SIGALRM, interject, SA_RESTART);
+    ualarm(700, 700);
+    for (int i = 0; i < BLOCKS; i++) put(fd, "mmmmmmmmmm", BLOCK);
+    ualarm(0, 0);
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGALRM);
+    CHECK(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    uint32_t counts[2];
+    get(fd, counts, sizeof counts);
+    CHECK(counts[0] == (uint32_t)from_handler && from_handler > 0);
+    printf("%u messages in one piece\n", counts[1]);
+    close(fd);
+}
+
+/* A stream that no one reads: a signal, or only an error. */
+static void pipe_client(int fd) {
+    warm_client(fd);
+    close(fd);
+    exit(0);
+}
+
+static void pipe_server(int fd) {
+    warm_server(fd);
+    handle(SIGPIPE, note, 0);
+    char c;
+    CHECK(read(fd, &c, 1) == 0);
+    ssize_t count;
+    int tries = 0;
+    do {
+        count = send(fd, "x", 1, MSG_NOSIGNAL);
+        if (count == 1) usleep(1000);
+    } while (count == 1 && ++tries < 10000);
+    printf("send %zd, %s, %d signals\n", count, errno == EPIPE ? "broken" : strerror(errno), seen);
+    count = write(fd, "x", 1);
+    printf("write %zd, %s, %d signals\n", count, errno == EPIPE ? "broken" : strerror(errno), seen);
+    close(fd);
+}
+
+/* --- half-closed --- */
+static void half_server(int fd) {
+    warm_server(fd);
+    signal(SIGPIPE, SIG_IGN);
+    CHECK(turn(fd, 'a') == 'b');
+    CHECK(shutdown(fd, SHUT_RD) == 0);
+    char c;
+    printf("read %zd\n", read(fd, &c, 1));
+    put(fd, "c", 1); /* the other way is open */
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    ssize_t count = write(fd, "x", 1);
+    printf("write %zd, %s\n", count, errno == EPIPE ? "broken" : "no");
+    CHECK(shutdown(fd, 77) == -1 && errno == EINVAL);
+    close(fd);
+}
+
+static void half_client(int fd) {
+    warm_client(fd);
+    char c;
+    get(fd, &c, 1);
+    c++;
+    put(fd, &c, 1);
+    get(fd, &c, 1);
+    CHECK(c == 'c' && read(fd, &c, 1) == 0);
+}
+
+/* --- held back and let go --- */
+static void held_client(int fd) {
+    warm_client(fd);
+    static unsigned char bytes[5000];
+    for (int round = 0; round < 6; round++) {
+        get(fd, bytes, 5000);
+        check(bytes, 5000, (uint64_t)round * 5000);
+        put(fd, "k", 1);
+    }
+}
+
+static void held_server(int fd) {
+    warm_server(fd);
+    static unsigned char bytes[5000];
+    int one = 1, zero = 0;
+    char c;
+    for (int round = 0; round < 6; round++) {
+        fill(bytes, 5000, (uint64_t)round * 5000);
+        if (round % 2) {
+            for (int i = 0; i < 5; i++)
+                CHECK(send(fd, bytes + i * 1000, 1000, i < 4 ? MSG_MORE : 0) == 1000);
+        } else {
+            CHECK(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &one, sizeof one) == 0);
+            for (int i = 0; i < 5; i++) CHECK(write(fd, bytes + i * 1000, 1000) == 1000);
+            CHECK(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &zero, sizeof zero) == 0);
+        }
+        get(fd, &c, 1);
+    }
+    int count = -1;
+    CHECK(ioctl(fd, SIOCOUTQ, &count) == 0);
+    printf("held, %d unsent\n", count);
+    close(fd);
+}
+
+/* --- a connection that is made without waiting, over IPv6 --- */
+static void unwaited(void) {
+    int door = socket(AF_INET6, SOCK_STREAM, 0);
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = in6addr_loopback};
+    socklen_t len = sizeof address;
+    if (bind(door, (void *)&address, len) != 0) {
+        puts("no IPv6 here");
+        return;
+    }
+    CHECK(getsockname(door, (void *)&address, &len) == 0 && listen(door, 4) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        int done = connect(fd, (void *)&address, sizeof address);
+        CHECK(done == 0 || errno == EINPROGRESS);
+        int set = epoll_create1(0);
+        struct epoll_event event = {.events = EPOLLOUT, .data.fd = fd};
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_wait(set, &event, 1, 60000) == 1);
+        int error = -1;
+        len = sizeof error;
+        CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
+        warm_client(fd);
+        _exit(0);
+    }
+    int fd = accept4(door, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    CHECK(fd >= 0);
+    warm_server(fd);
+    char c;
+    struct pollfd entry = {fd, POLLIN, 0};
+    CHECK(poll(&entry, 1, 60000) == 1 && read(fd, &c, 1) == 0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    puts("connected without waiting");
+}
+
+/* --- ranges of descriptors, numbers that are used again --- */
+static void ranges_server(int fd) {
+    warm_server(fd);
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
+    CHECK(high >= 200 && fcntl(high, F_GETFD) == FD_CLOEXEC);
+    CHECK(turn(high, 1) == 2);
+    CHECK(syscall(SYS_close_range, (unsigned)high, (unsigned)high, 0) == 0 || errno == ENOSYS);
+    CHECK(close_range(150, 250, 0) == 0 && write(high, "x", 1) == -1 && errno == EBADF);
+    CHECK(dup3(fd, 300, O_CLOEXEC) == 300 && turn(300, 5) == 6);
+    int other = open("/dev/null", O_RDWR);
+    CHECK(dup2(other, 300) == 300 && write(300, "x", 1) == 1 && read(300, &other, 1) == 0);
+    CHECK(turn(fd, 7) == 8);
+    closefrom(100);
+    CHECK(turn(fd, 9) == 10);
+    puts("ranges");
+    close(fd);
+}
+
+/* --- a child by the system call alone --- */
+static void clone_server(int fd) {
+    warm_server(fd);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    CHECK(child >= 0);
+    if (child == 0) {
+        for (int i = 0; i < 50; i++) CHECK(turn(fd, (unsigned char)i) == i + 1);
+        syscall(SYS_exit_group, 0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(turn(fd, 90) == 91);
+    puts("cloned");
+    close(fd);
+}
+
+/* --- system calls by their numbers --- */
+static void numbers_server(int fd) {
+    warm_server(fd);
+    unsigned char c = 1;
+    CHECK(syscall(SYS_sendto, fd, &c, 1, 0, NULL, 0) == 1);
+    struct pollfd entry = {fd, POLLIN, 0};
+    struct timespec limit = {60, 0};
+    CHECK(syscall(SYS_ppoll, &entry, 1, &limit, NULL, 8) == 1 && entry.revents == POLLIN);
+    CHECK(syscall(SYS_recvfrom, fd, &c, 1, 0, NULL, NULL) == 1 && c == 2);
+    int set = (int)syscall(SYS_epoll_create1, 0);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    CHECK(set >= 0 && syscall(SYS_epoll_ctl, set, EPOLL_CTL_ADD, fd, &event) == 0);
+    CHECK(syscall(SYS_epoll_pwait, set, &event, 1, 0, NULL, 8) == 0);
+    struct iovec part = {&c, 1};
+    struct mmsghdr message = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1}};
+    CHECK(syscall(SYS_sendmmsg, fd, &message, 1, 0) == 1);
+    CHECK(syscall(SYS_epoll_pwait, set, &event, 1, 60000, NULL, 8) == 1 && event.data.fd == fd);
+    CHECK(syscall(SYS_recvmmsg, fd, &message, 1, 0, NULL) == 1 && c == 3);
+    CHECK(syscall(SYS_pwritev2, fd, &part, 1, -1L, 0, 0) == 1);
+    fd_set in;
+    FD_ZERO(&in);
+    FD_SET(fd, &in);
+    sigset_t none;
+    sigemptyset(&none);
+    struct { const sigset_t *mask; size_t size; } sixth = {&none, 8};
+    CHECK(syscall(SYS_pselect6, fd + 1, &in, NULL, NULL, &limit, &sixth) == 1 && FD_ISSET(fd, &in));
+    int count = 0;
+    CHECK(syscall(SYS_ioctl, fd, FIONREAD, &count) == 0 && count == 1);
+    CHECK(syscall(SYS_preadv2, fd, &part, 1, -1L, 0, 0) == 1 && c == 4);
+    long copy = syscall(SYS_fcntl, fd, F_DUPFD, 50);
+    CHECK(copy >= 50 && turn((int)copy, 5) == 6 && syscall(SYS_close, copy) == 0);
+    CHECK(syscall(SYS_fcntl, fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &c, 1) == -1 && errno == EAGAIN);
+    CHECK(syscall(SYS_fcntl, fd, F_SETFL, 0) == 0);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "\6", 1) == 1);
+    CHECK(syscall(SYS_splice, pipes[0], NULL, fd, NULL, 1, 0) == 1);
+    get(fd, &c, 1);
+    CHECK(c == 7);
+    char name[] = "/tmp/viaduct-corners-XXXXXX";
+    int file = mkstemp(name);
+    CHECK(file >= 0 && unlink(name) == 0 && write(file, "\7", 1) == 1);
+    off_t at = 0;
+    CHECK(syscall(SYS_sendfile, fd, file, &at, 1) == 1 && at == 1);
+    get(fd, &c, 1);
+    printf("by number, %d\n", c);
+    pid_t child = fork();
+    if (child == 0) {
+        put(fd, "a", 1);
+        syscall(SYS_exit_group, 0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    get(fd, &c, 1);
+    CHECK(c == 'b');
+    close(fd);
+}
+
+/* --- no memory is asked for, and no thread started, on the way --- */
+static volatile long allocations;
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+
+void *malloc(size_t len) {
+    allocations++;
+    return __libc_malloc(len);
+}
+
+void *calloc(size_t count, size_t len) {
+    allocations++;
+    return __libc_calloc(count, len);
+}
+
+void *realloc(void *at, size_t len) {
+    allocations++;
+    return __libc_realloc(at, len);
+}
+
+static void memory_server(int fd) {
+    long before = allocations;
+    warm_server(fd); /* the claim is on this way */
+    int set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    for (int i = 0; i < 100; i++) {
+        unsigned char c = (unsigned char)i;
+        put(fd, &c, 1);
+        if (i % 2) CHECK(epoll_wait(set, &event, 1, 60000) == 1);
+        struct pollfd entry = {fd, POLLIN, 0};
+        CHECK(poll(&entry, 1, 60000) == 1);
+        get(fd, &c, 1);
+        int copy = dup(fd);
+        CHECK(copy >= 0 && turn(copy, c) == (unsigned char)(c + 1) && close(copy) == 0);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        before = allocations;
+        turn(fd, 1);
+        _exit(allocations != before);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    long asked = allocations - before;
+    char text[4096] = {0};
+    int file = open("/proc/self/status", O_RDONLY);
+    CHECK(read(file, text, sizeof text - 1) > 0);
+    char *threads = strstr(text, "Threads:");
+    printf("%ld, %d, %.10s\n", asked, status, threads ? threads : "");
+    close(fd);
+}
+
+/* --- ends without a goodbye: what was sent arrives --- */
+static void sent_and(int fd, void (*end)(void)) {
+    warm_client(fd);
+    static unsigned char bytes[60000];
+    fill(bytes, sizeof bytes, 0);
+    put(fd, bytes, sizeof bytes);
+    end();
+}
+
+static void by_exit(void) { _exit(0); }
+static void by_abort(void) {
+    struct rlimit none = {0, 0};
+    CHECK(setrlimit(RLIMIT_CORE, &none) == 0);
+    pid_t child = fork();
+    if (child == 0) abort();
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    _exit(0);
+}
+
+static void exit_client(int fd) { sent_and(fd, by_exit); }
+static void abort_client(int fd) { sent_and(fd, by_abort); }
+
+static void arrival_server(int fd) {
+    warm_server(fd);
+    usleep(50000);
+    static unsigned char bytes[60000];
+    get(fd, bytes, sizeof bytes);
+    check(bytes, sizeof bytes, 0);
+    printf("all, then %zd\n", read(fd, bytes, 1));
+    close(fd);
+}
+
+/* --- other sockets --- */
+static void others(void) {
+    int pair[2], one = socket(AF_INET, SOCK_DGRAM, 0), two = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    CHECK(bind(two, (void *)&address, len) == 0 && getsockname(two, (void *)&address, &len) == 0);
+    CHECK(connect(one, (void *)&address, len) == 0);
+    char text[8];
+    for (int i = 0; i < 100; i++) {
+        CHECK(send(one, "packet", 6, 0) == 6 && recv(two, text, 8, 0) == 6);
+        CHECK(write(pair[0], "stream", 6) == 6 && read(pair[1], text, 8) == 6);
+    }
+    puts("others");
+}
+
+static const struct {
+    const char *name;
+    end_fn *server, *client;
+} SCENARIOS[] = {
+    {"exclusive", exclusive_server, numbers_client}, {"crew", crew_server, numbers_client},
+    {"inherited", inherited_server, counting_client}, {"ends", ends_server, ends_client},
+    {"jumping", jumping_server, jumping_client},    {"restart", restart_server, counting_client},
+    {"pipe", pipe_server, pipe_client},              {"half", half_server, half_client},
+    {"held", held_server, held_client},              {"ranges", ranges_server, counting_client},
+    {"clone", clone_server, counting_client},        {"exit", arrival_server, exit_client},
+    {"abort", arrival_server, abort_client},         {"numbers", numbers_server, counting_client},
+    {"handler", handler_server, handler_client},     {"memory", memory_server, counting_client},
+};
+
+int main(int argc, char **argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1 && strcmp(argv[1], "unwaited") == 0) return unwaited(), 0;
+    if (argc > 1 && strcmp(argv[1], "others") == 0) return others(), 0;
+    for (size_t i = 0; i < sizeof SCENARIOS / sizeof *SCENARIOS; i++)
+        if (argc > 1 && strcmp(argv[1], SCENARIOS[i].name) == 0) {
+            both(AF_INET, SCENARIOS[i].server, SCENARIOS[i].client);
+            return 0;
+        }
+    fprintf(stderr, "no such scenario\n");
+    return 2;
+}
