@@ -20,17 +20,19 @@ use viaduct_preload_tests::compatibility::{Entry, Outcome, note};
 use crate::AGENT;
 
 /// A program with another that uses it.
-struct App {
-    program: &'static str,
-    with: &'static str,
+pub(crate) struct App {
+    pub(crate) program: &'static str,
+    pub(crate) with: &'static str,
     /// Connections that are upgraded at least; 0 if they stay on TCP.
-    least: usize,
-    remark: &'static str,
-    session: fn(&Stage, bool) -> Option<String>,
+    pub(crate) least: usize,
+    pub(crate) remark: &'static str,
+    /// What the programs said, with the library or without; `None` if one is not here, which was said.
+    pub(crate) session: fn(&Stage, bool) -> Option<String>,
 }
 
 impl App {
-    fn compare(&self) {
+    /// Runs the session both ways and compares; in full runs alone.
+    pub(crate) fn compare(&self) {
         if !full() {
             return skip("many programs: cargo xtask test --full");
         }
@@ -52,16 +54,17 @@ impl App {
     }
 }
 
-const LENGTH: usize = 9_876_543;
+/// Bytes of the files that are moved.
+pub(crate) const LENGTH: usize = 9_876_543;
 
-fn curl(stage: &Stage, with: bool, words: &[&str], url: &str) -> Option<String> {
+pub(crate) fn curl(stage: &Stage, with: bool, words: &[&str], url: &str) -> Option<String> {
     let mut command = stage.maybe(with, need_program("curl", "curl")?);
     command.args(["-sS", "--fail", "--noproxy", "*"]).args(words).arg(url).current_dir(stage.folder());
     Some(output(&mut command))
 }
 
 /// Fetches the file `file` of a server; whether all of it came.
-fn fetched(stage: &Stage, with: bool, url: &str) -> Option<String> {
+pub(crate) fn fetched(stage: &Stage, with: bool, url: &str) -> Option<String> {
     curl(stage, with, &["-o", "got"], url)?;
     let same = fs::read(stage.folder().join("got")).unwrap() == bytes(LENGTH);
     Some(format!("{same}\n"))
@@ -203,28 +206,42 @@ const POSTGRESQL: App = App {
 
 const IPERF3: App = App {
     program: "iperf3",
-    with: "itself, both ways, two streams",
-    least: 2,
+    with: "itself: both ways, at once, in parallel, by sendfile, paced, small windows and blocks, IPv6, UDP",
+    least: 10,
     remark: "",
     session: |stage, with| {
         let program = need_program("iperf3", "iperf3")?;
         let port = free_port();
         let mut command = stage.maybe(with, &program);
-        let server = Server::start_silently(command.args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()]));
+        let server = Server::start_silently(command.args(["-s", "-p", &port.to_string()]));
         let mut said = String::new();
-        for way in [&["-n", "50M"][..], &["-n", "50M", "-R"][..], &["-n", "40M", "-P", "2"][..]] {
+        for way in [
+            "-n 50M",
+            "-n 50M -R",
+            "-n 20M --bidir",
+            "-n 40M -P 4",
+            "-n 20M -Z",
+            "-n 2M -l 100 -N",
+            "-n 10M -w 20K",
+            "-t 1 -b 50M",
+            "-t 1 -O 1",
+            "-k 200 -l 64K",
+            "-n 10M -6",
+            "-u -n 2M -b 100M",
+        ] {
             // The server may not be there yet, or still at its last client.
+            let host = if way.ends_with("-6") { "::1" } else { "127.0.0.1" };
             let mut received = false;
             while !received {
                 let mut client = stage.maybe(with, &program);
-                client.args(["-c", "127.0.0.1", "-p", &port.to_string(), "--json"]).args(way);
+                client.args(["-c", host, "-p", &port.to_string(), "--json"]).args(way.split(' '));
                 let words = client.output().unwrap().stdout;
                 received = String::from_utf8_lossy(&words).contains("\"sum_received\"");
                 if !received {
                     std::thread::sleep(Duration::from_millis(50));
                 }
             }
-            said += &format!("{way:?} {received}\n");
+            said += &format!("{way} {received}\n");
         }
         drop(server);
         Some(said)
@@ -233,7 +250,7 @@ const IPERF3: App = App {
 
 const SOCKPERF: App = App {
     program: "sockperf",
-    with: "ping-pong over TCP",
+    with: "ping-pong, under load and as fast as it can, over TCP",
     least: 1,
     remark: "",
     session: |stage, with| {
@@ -242,13 +259,28 @@ const SOCKPERF: App = App {
         let mut command = stage.maybe(with, &program);
         command.args(["server", "--tcp", "-i", "127.0.0.1", "-p", &port]);
         let _server = Server::start(&command, port.parse().unwrap());
-        let mut client = stage.maybe(with, &program);
-        client.args(["ping-pong", "--tcp", "-i", "127.0.0.1", "-p", &port, "-t", "1", "-m", "64"]);
-        let words = output(&mut client);
-        let counts = words.lines().filter(|line| line.contains("# dropped messages"));
-        Some(counts.map(|line| line.replace("\u{1b}[0m", "").trim().to_owned()).collect())
+        let mut said = String::new();
+        for way in
+            ["ping-pong -m 64", "ping-pong -m 4000", "under-load --mps 1000 -m 200", "throughput -m 1400"]
+        {
+            let mut client = stage.maybe(with, &program);
+            client.args(way.split(' ')).args(["--tcp", "-i", "127.0.0.1", "-p", &port, "-t", "1"]);
+            let words = output(&mut client);
+            // Of what is sent as fast as it can no answers are asked for, so that none are missed.
+            let lost = words.lines().filter(|line| line.contains("# dropped messages"));
+            said += &format!("{way}: {}\n", lost.map(plain_text).collect::<String>());
+        }
+        Some(said)
     },
 };
+
+/// A line without colours.
+fn plain_text(line: &str) -> String {
+    let parts = line.split('\u{1b}').enumerate();
+    let text =
+        parts.map(|(n, part)| if n == 0 { part } else { part.split_once('m').map_or("", |(_, rest)| rest) });
+    text.collect::<String>().trim().to_owned()
+}
 
 const SOCAT: App = App {
     program: "socat",

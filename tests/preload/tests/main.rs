@@ -7,6 +7,7 @@ mod moves;
 mod programs;
 mod rpc;
 mod running;
+mod services;
 mod storms;
 mod streams;
 mod suites;

@@ -32,7 +32,7 @@ struct Suite {
     exceptions: &'static [(&'static str, &'static str)],
 }
 
-const TESTSUITE: &str = "libpython3-testsuite";
+const TESTSUITE: &str = "libpython3.11-testsuite";
 
 const PART: Suite = Suite {
     name: "CPython, part of test_socket",
