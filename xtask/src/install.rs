@@ -5,12 +5,14 @@
 //!  share/man/man3/VipOpenNic.3 ...   a page for each group; further names of a page are pages that name it
 //!  share/man/man7/vipl.7
 //!  bin/viaduct   lib/libsovia_preload.so                     for unmodified programs
+//!  lib/viaduct/libvmpi.so   lib/viaduct/mpi/{bin,include,lib}   MPI, in a folder of its own: it shadows no other MPI
 //!  the same for libsovia; share/sovia/sovia_rpc.c: what programs compile themselves
 //! ```
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -20,7 +22,10 @@ use crate::workspace::{self, Workspace};
 /// Packages, and the names of their libraries.
 const LIBRARIES: &[(&str, &str)] = &[("viaduct-vipl", "vipl"), ("viaduct-libsovia", "sovia")];
 /// What unmodified programs need, and where it goes: the library finds the program from its own place.
-const PLAIN: &[(&str, &str)] = &[("viaduct", "bin"), ("libsovia_preload.so", "lib")];
+const PLAIN: &[(&str, &str)] =
+    &[("viaduct", "bin"), ("libsovia_preload.so", "lib"), ("libvmpi.so", "lib/viaduct")];
+/// The packages that these are built from.
+const PROGRAMS: [&str; 3] = ["viaduct", "viaduct-preload", "viaduct-libmpi"];
 /// The line of a manual page that lists its further names.
 const ALIASES: &str = ".\\\" also:";
 
@@ -29,7 +34,7 @@ pub(crate) fn run(workspace: &Workspace, prefix: &Path) -> Result<bool> {
     ensure!(prefix.is_absolute(), "--prefix {}: an absolute path is wanted", prefix.display());
     let mut command = workspace::cargo();
     command.args(["build", "--release"]);
-    for package in LIBRARIES.iter().map(|(package, _)| package).chain(&["viaduct", "viaduct-preload"]) {
+    for package in LIBRARIES.iter().map(|(package, _)| package).chain(&PROGRAMS) {
         command.args(["--package", package]);
     }
     let status = command.status().context("cargo cannot be started")?;
@@ -49,7 +54,18 @@ pub(crate) fn run(workspace: &Workspace, prefix: &Path) -> Result<bool> {
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
         say(format_args!("{}", place.display()));
     }
+    say(format_args!("{}", make_mpi(prefix)?));
     Ok(true)
+}
+
+/// Lets the installed program make the folder of MPI beside the installed library: links, headers, compilers, launchers.
+fn make_mpi(prefix: &Path) -> Result<String> {
+    let program = prefix.join("bin/viaduct");
+    let output = Command::new(&program).args(["mpi", "path"]).output();
+    let output = output.with_context(|| program.display().to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "making the folder of MPI: {}", said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Installs a library that was built; gives the files.
@@ -107,10 +123,12 @@ fn install_page(page: &Path, man: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Writes a file, in place of the old one: programs that run keep what they have opened.
 fn put(bytes: &[u8], to: &Path) -> Result<PathBuf> {
     let folder = to.parent().context("a file in a folder")?;
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    fs::write(to, bytes).with_context(|| to.display().to_string())?;
+    let new = folder.join(format!(".{}.new", std::process::id()));
+    fs::write(&new, bytes).and_then(|()| fs::rename(&new, to)).with_context(|| to.display().to_string())?;
     Ok(to.to_owned())
 }
 
@@ -146,6 +164,17 @@ mod tests {
             // Once more, over the old files.
             assert_eq!(installed(name, &prefix), files);
         }
+    }
+
+    #[test]
+    fn a_file_that_a_program_has_open_is_replaced_and_not_written_over() {
+        let prefix = TempDir::new("prefix");
+        let place = put(b"old", &prefix.join("lib/file")).unwrap();
+        let mut open = fs::File::open(&place).unwrap();
+        put(b"newer", &place).unwrap();
+        assert_eq!(std::io::read_to_string(&mut open).unwrap(), "old");
+        assert_eq!(fs::read_to_string(&place).unwrap(), "newer");
+        assert_eq!(fs::read_dir(prefix.join("lib")).unwrap().count(), 1);
     }
 
     #[test]

@@ -98,6 +98,11 @@ const PACKAGES: &[Package] = &[
     Package { name: "redis-tools", sign: Sign::Program("redis-benchmark"), when: When::Always },
     Package { name: "rpcsvc-proto", sign: Sign::Program("rpcgen"), when: When::Always },
     Package { name: "rsync", sign: Sign::Program("rsync"), when: When::Full },
+    Package {
+        name: "scalapack-mpi-test",
+        sign: Sign::File("/usr/share/doc/scalapack-mpi-test"),
+        when: When::Full,
+    },
     Package { name: "slurm-client", sign: Sign::Program("srun"), when: When::Full },
     Package { name: "slurmctld", sign: Sign::Program("slurmctld"), when: When::Full },
     Package { name: "slurmd", sign: Sign::Program("slurmd"), when: When::Full },

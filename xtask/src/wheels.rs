@@ -1,7 +1,8 @@
 //! The Python packages that tests need: wheels in an environment of their own below `target/`, for every user to read.
 //!
 //! Like the Debian packages they are installed when missing, aloud. A test asks for one with `viaduct_kit::wheels`, and
-//! skips itself by name where it is not, so a machine without Python or without a network is no failure.
+//! skips itself by name where it is not, so a machine without Python or without a network is no failure. Tests that come
+//! with a package's source alone are fetched as such (`fetch.py`), beside the environment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use viaduct_kit::packages::find_program;
-use viaduct_kit::wheels::{FOLDER, is_there};
+use viaduct_kit::wheels::{FOLDER, SOURCES, is_there};
 
 use crate::progress::say;
 use crate::step::Step;
@@ -34,10 +35,41 @@ const WHEELS: &[Wheel] = &[
     Wheel { name: "mpi4py", version: "4.1.2", large: false },
 ];
 
+/// A package's source as its makers published it: name, version, and the digest (SHA-256) of the archive.
+const ARCHIVES: &[[&str; 3]] =
+    &[["mpi4py", "4.1.2", "56860286dc45f20e8821e93cb06669e30462348bf866f685553fa4b712d58d02"]];
+
+/// Unpacks an archive of the package index.
+const FETCH: &str = include_str!("fetch.py");
+
 /// Installs what is missing, if allowed; says what it does and why it does not.
 pub(crate) fn provide(install: bool, full: bool, target: &Path) {
     let wanted: Vec<Wheel> = WHEELS.iter().copied().filter(|wheel| full || !wheel.large).collect();
     provide_these(&wanted, install, &target.join(FOLDER));
+    for archive in ARCHIVES {
+        provide_source(archive, install, &target.join(SOURCES));
+    }
+}
+
+fn provide_source(archive @ [name, version, _]: &[&str; 3], install: bool, folder: &Path) {
+    let place = folder.join(format!("{name}-{version}"));
+    if place.exists() {
+        return;
+    }
+    let good = match (install, system_python()) {
+        (false, _) => Err("--no-install"),
+        (_, None) => Err("no python3 here"),
+        (true, Some(python)) => {
+            say(format_args!("sources: fetching {name} {version}"));
+            let mut fetch = Command::new(python);
+            fetch.args(["-c", FETCH]).args(archive).arg(&place);
+            let made = fs::create_dir_all(folder).is_ok();
+            (made && run(&mut fetch)).then_some(()).ok_or("not fetched")
+        }
+    };
+    if let Err(reason) = good {
+        say(format_args!("sources: missing {name} {version} ({reason}); tests that need it skip by name"));
+    }
 }
 
 fn provide_these(wheels: &[Wheel], install: bool, folder: &Path) {
@@ -46,28 +78,49 @@ fn provide_these(wheels: &[Wheel], install: bool, folder: &Path) {
         return;
     }
     let list = missing.iter().map(|wheel| wheel.name).collect::<Vec<_>>().join(" ");
-    let good = match (install, system_python()) {
+    let python = match (install, system_python()) {
         (false, _) => Err("--no-install"),
         (_, None) => Err("no python3 here"),
         (true, Some(python)) => {
             say(format_args!("wheels: installing {list}"));
             let made = folder.join("bin/python").exists()
                 || run(Command::new(python).args(["-m", "venv"]).arg(folder));
-            let requirements = missing.iter().map(|wheel| format!("{}=={}", wheel.name, wheel.version));
-            let mut pip = Command::new(folder.join("bin/python"));
-            pip.args(["-m", "pip", "install", "--only-binary", ":all:", "--disable-pip-version-check"]);
-            (made && run(pip.args(requirements))).then_some(()).ok_or("pip failed")
+            made.then(|| folder.join("bin/python")).ok_or("no environment")
         }
     };
-    match good {
-        Ok(()) => missing.iter().for_each(|wheel| wheel.note(folder)),
-        Err(reason) => {
-            say(format_args!("wheels: missing {list} ({reason}); tests that need them skip by name"));
-        }
+    let lost: Vec<_> =
+        missing.into_iter().filter(|wheel| !wheel.install(python.as_deref(), folder)).collect();
+    if !lost.is_empty() {
+        let list = lost.iter().map(|wheel| wheel.name).collect::<Vec<_>>().join(" ");
+        let reason = python.err().unwrap_or("pip failed");
+        say(format_args!("wheels: missing {list} ({reason}); tests that need them skip by name"));
     }
 }
 
 impl Wheel {
+    /// Installs it alone: what one wheel lacks keeps no other from being there. Tests bring what it would depend on, as the
+    /// programs of Intel MPI run on the library under test.
+    ///
+    /// Returns whether it is there now.
+    fn install(self, python: Result<&Path, &&str>, folder: &Path) -> bool {
+        let Ok(python) = python else { return false };
+        let mut pip = Command::new(python);
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--disable-pip-version-check",
+        ]);
+        let good = run(pip.arg(format!("{}=={}", self.name, self.version)));
+        if good {
+            self.note(folder);
+        }
+        good
+    }
+
     fn is_in(self, folder: &Path) -> bool {
         is_there(folder, self.name)
             && fs::read_to_string(self.mark(folder)).is_ok_and(|text| text == self.version)
@@ -118,6 +171,8 @@ mod tests {
         let folder = TempDir::new("wheels");
         provide_these(&[Wheel { name: "thing", version: "1.0", large: false }], false, &folder.join("venv"));
         provide_these(&[], true, &folder.join("venv"));
+        provide_source(&["thing", "1.0", "0"], false, &folder.join("sources"));
+        assert!(!folder.join("sources").exists());
         assert!(!folder.join("venv").exists());
     }
 

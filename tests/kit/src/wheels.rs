@@ -15,11 +15,23 @@ use crate::packages::skip;
 /// The folder of the environment below the target folder.
 pub const FOLDER: &str = "xtask/venv";
 
+/// The folder of sources, as their makers published them, below the target folder.
+pub const SOURCES: &str = "xtask/sdist";
+
 /// The Python interpreter that has this package, or `None` after having logged that this test is skipped for want of it.
 pub fn need_wheel(name: &str) -> Option<PathBuf> {
     let found = environment().filter(|folder| is_there(folder, name)).map(|folder| python(&folder));
     if found.is_none() {
         skip(&format!("no Python package {name} (cargo xtask test installs it from the network)"));
+    }
+    found
+}
+
+/// The folder with the source of a package, or `None` after having logged that this test is skipped for want of it.
+pub fn need_source(name: &str, version: &str) -> Option<PathBuf> {
+    let found = below_target(&Path::new(SOURCES).join(format!("{name}-{version}")));
+    if found.is_none() {
+        skip(&format!("no source of {name} {version} (cargo xtask test fetches it from the network)"));
     }
     found
 }
@@ -40,8 +52,12 @@ fn python(folder: &Path) -> PathBuf {
 
 /// The environment beside the build that the running test binary is of: the target folder is some folders above it.
 fn environment() -> Option<PathBuf> {
+    below_target(Path::new(FOLDER))
+}
+
+fn below_target(name: &Path) -> Option<PathBuf> {
     let binary = env::current_exe().ok()?;
-    binary.ancestors().map(|folder| folder.join(FOLDER)).find(|folder| folder.exists())
+    binary.ancestors().map(|folder| folder.join(name)).find(|folder| folder.exists())
 }
 
 #[cfg(test)]
