@@ -174,6 +174,7 @@ extern MPI_Fint *MPI_F_STATUSES_IGNORE;
 #define MPI_AINT ((MPI_Datatype)0x4c000843)
 #define MPI_OFFSET ((MPI_Datatype)0x4c000844)
 #define MPI_COUNT ((MPI_Datatype)0x4c000845)
+#define MPIX_C_FLOAT16 ((MPI_Datatype)0x4c000246)
 #define MPI_CXX_BOOL ((MPI_Datatype)0x4c000133)
 #define MPI_CXX_FLOAT_COMPLEX ((MPI_Datatype)0x4c000834)
 #define MPI_CXX_DOUBLE_COMPLEX ((MPI_Datatype)0x4c001035)

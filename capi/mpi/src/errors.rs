@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::io::Write;
 use std::sync::{LazyLock, Mutex};
 
 use viaduct_mpi::error::{Class, Error, Result};
@@ -96,14 +97,19 @@ fn fatal(code: c_int, text: &str) -> ! {
     match process() {
         Ok(process) => {
             let rank = process.world.comm_world().rank();
-            eprintln!("libmpi: rank {rank}: {text}");
+            say(&format!("libmpi: rank {rank}: {text}\n"));
             abort(process, code, text)
         }
         Err(_) => {
-            eprintln!("libmpi: {text}");
+            say(&format!("libmpi: {text}\n"));
             std::process::exit(1)
         }
     }
+}
+
+/// Writes a line to standard error in one piece: other ranks write there too, and one of them may end the job meanwhile.
+fn say(line: &str) {
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// An error handler of the program.

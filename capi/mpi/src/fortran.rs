@@ -206,6 +206,14 @@ both! {
     }
     fn mpi_wtime_ / pmpi_wtime_() -> f64 { entry::mpi_wtime() }
     fn mpi_wtick_ / pmpi_wtick_() -> f64 { entry::mpi_wtick() }
+    fn mpi_pcontrol_ / pmpi_pcontrol_(level: Place<c_int>) {
+        let _ = entry::mpi_pcontrol(level.value());
+    }
+    // The buffer itself is the program's argument: where it lies is no news, and must not be written into it.
+    fn mpi_buffer_detach_ / pmpi_buffer_detach_(_buffer: Buffer, size: Place<c_int>, ierror: Place<c_int>) {
+        let mut address = 0usize;
+        finish(ierror, entry::mpi_buffer_detach(Buffer::at((&raw mut address).cast()), size));
+    }
     fn mpi_aint_add_ / pmpi_aint_add_(base: Place<i64>, disp: Place<i64>) -> i64 {
         entry::mpi_aint_add(base.value(), disp.value())
     }

@@ -1,8 +1,10 @@
 //! The process as MPI sees it: before, between and after `MPI_Init` and `MPI_Finalize`.
 
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use viaduct_mpi::error::{Class, Error, Result};
 use viaduct_mpi::world::{Reach, World};
@@ -27,6 +29,8 @@ static STARTING: Mutex<()> = Mutex::new(());
 const BEFORE: u8 = 0;
 const RUNNING: u8 = 1;
 const AFTER: u8 = 2;
+/// In a child of `fork`: locks of the parent's threads may be held there for good, so nothing below is entered.
+const FORKED: u8 = 3;
 
 /// The process, if calls are allowed now.
 #[inline]
@@ -41,7 +45,13 @@ pub(crate) fn process() -> Result<&'static Process> {
 
 #[cold]
 fn refusal() -> Error {
-    let when = if finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
+    let when = match PHASE.load(Ordering::Acquire) {
+        AFTER => "after MPI_Finalize",
+        FORKED => {
+            "in a child of fork, which is no rank of the job; a program that it starts (exec) may be one"
+        }
+        _ => "before MPI_Init",
+    };
     Error::new(Class::Other, format!("it was called {when}"))
 }
 
@@ -69,7 +79,13 @@ pub(crate) fn start() -> Result<()> {
         return Err(Error::new(Class::Intern, "the process was made twice"));
     }
     PHASE.store(RUNNING, Ordering::Release);
+    // SAFETY: the function stores one atomic, which is allowed in a child of a process with threads.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     Ok(())
+}
+
+extern "C" fn forked() {
+    PHASE.store(FORKED, Ordering::Release);
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -98,7 +114,29 @@ fn open() -> Result<impl FnMut(Reach) -> std::result::Result<Nic, viaduct_via::E
 pub(crate) fn abort(process: &Process, code: i32, why: &str) -> ! {
     // SAFETY: a call of the C library that takes no memory of ours; null stands for all streams.
     unsafe { libc::fflush(std::ptr::null_mut()) };
+    drain();
     process.world.abort(code, why)
+}
+
+/// Waits, a second at most, until the launcher has read what this process printed: some launchers kill the ranks of a job
+/// that is aborted, and read no more from them.
+fn drain() {
+    let end = Instant::now() + Duration::from_secs(1);
+    while (unread(libc::STDOUT_FILENO) || unread(libc::STDERR_FILENO)) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a descriptor is a pipe with bytes that its reader has not taken.
+fn unread(descriptor: c_int) -> bool {
+    // SAFETY: zeroes are a valid `stat`, and both calls write one value to a place of this function.
+    unsafe {
+        let (mut about, mut bytes) = (std::mem::zeroed::<libc::stat>(), 0_i32);
+        libc::fstat(descriptor, &raw mut about) == 0
+            && about.st_mode & libc::S_IFMT == libc::S_IFIFO
+            && libc::ioctl(descriptor, libc::FIONREAD, &raw mut bytes) == 0
+            && bytes > 0
+    }
 }
 
 /// Leaves the job.

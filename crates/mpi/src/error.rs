@@ -123,7 +123,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.class.text(), self.cause)
+        match self.class {
+            // The class says nothing that the cause does not.
+            Class::Other => f.write_str(&self.cause),
+            class => write!(f, "{}: {}", class.text(), self.cause),
+        }
     }
 }
 
@@ -145,5 +149,6 @@ mod tests {
         let error = Error::new(Class::Rank, "rank 9 of 4");
         assert_eq!(error.to_string(), "invalid rank: rank 9 of 4");
         assert_eq!(error.class() as i32, 6);
+        assert_eq!(Error::new(Class::Other, "it was called twice").to_string(), "it was called twice");
     }
 }

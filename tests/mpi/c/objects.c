@@ -182,6 +182,41 @@ static void infos(void)
     CHECK(info == MPI_INFO_NULL);
 }
 
+/* There are none: every number is out of range, and no handle was ever given. */
+static void no_variables(MPI_T_pvar_session session)
+{
+    int n = 0, a, b, c, d, e;
+    char text[16];
+    MPI_Datatype type;
+    MPI_T_enum values = MPI_T_ENUM_NULL;
+    MPI_T_cvar_handle control = MPI_T_CVAR_HANDLE_NULL;
+    MPI_T_pvar_handle counter = MPI_T_PVAR_HANDLE_NULL;
+    CHECK(MPI_T_category_changed(&n) == MPI_SUCCESS);
+    CHECK(MPI_T_category_get_index("x", &n) == MPI_T_ERR_INVALID_NAME);
+    CHECK(MPI_T_category_get_info(0, text, &n, text, &n, &a, &b, &c) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_category_get_categories(0, 1, &n) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_category_get_cvars(0, 1, &n) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_category_get_pvars(0, 1, &n) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_cvar_get_info(0, text, &n, &a, &type, &values, text, &n, &b, &c) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_cvar_handle_alloc(0, NULL, &control, &n) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_cvar_handle_free(&control) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_cvar_read(control, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_cvar_write(control, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_enum_get_info(values, &n, text, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_enum_get_item(values, 0, &n, text, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_pvar_get_index("x", MPI_T_PVAR_CLASS_COUNTER, &n) == MPI_T_ERR_INVALID_NAME);
+    CHECK(MPI_T_pvar_get_info(0, text, &n, &a, &b, &type, &values, text, &n, &c, &d, &e, &n) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_pvar_handle_alloc(session, 0, NULL, &counter, &n) == MPI_T_ERR_INVALID_INDEX);
+    CHECK(MPI_T_pvar_handle_free(session, &counter) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_pvar_read(session, counter, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_pvar_readreset(session, counter, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_pvar_write(session, counter, &n) == MPI_T_ERR_INVALID_HANDLE);
+    CHECK(MPI_T_pvar_start(session, MPI_T_PVAR_ALL_HANDLES) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_stop(session, MPI_T_PVAR_ALL_HANDLES) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_reset(session, MPI_T_PVAR_ALL_HANDLES) == MPI_SUCCESS);
+    CHECK(MPI_T_pvar_start(MPI_T_PVAR_SESSION_NULL, counter) == MPI_T_ERR_INVALID_SESSION);
+}
+
 static void tools(void)
 {
     int n, level;
@@ -192,6 +227,7 @@ static void tools(void)
     CHECK(MPI_T_category_get_num(&n) == MPI_SUCCESS && n == 0);
     CHECK(MPI_T_cvar_get_index("eager", &n) == MPI_T_ERR_INVALID_NAME);
     CHECK(MPI_T_pvar_session_create(&session) == MPI_SUCCESS);
+    no_variables(session);
     CHECK(MPI_T_pvar_session_free(&session) == MPI_SUCCESS && session == MPI_T_PVAR_SESSION_NULL);
     CHECK(MPI_T_finalize() == MPI_SUCCESS);
     CHECK(MPI_T_cvar_get_num(&n) == MPI_T_ERR_NOT_INITIALIZED);

@@ -1,26 +1,58 @@
-//! Ranks that are killed, give up or leave early: the job ends with a message, and nothing stays behind.
+//! Ranks that are killed, give up, leave early, disagree or miss something: the job ends with a message, and nothing stays
+//! behind.
 
-use viaduct_kit::cc::compile_c;
-use viaduct_mpi_tests::{Launcher, Mpi, run, text};
+use std::process::Command;
 
-/// A job of three ranks whose middle one runs `deed`, while the others wait for it; what was said, and whether it ended well.
-fn job(deed: &str) -> Option<(String, Option<i32>)> {
-    let mpi = Mpi::new();
+use viaduct_kit::cc::{Compiled, compile_c};
+use viaduct_kit::process::has_ended;
+use viaduct_mpi_tests::{Launcher, Mpi, good, run, text};
+
+/// Compiles a program whose ranks say their process, run `before`, join, and run `deed`, in which `rank` and `in` are there.
+fn program(mpi: &Mpi, before: &str, deed: &str) -> Option<Compiled> {
     let source = format!(
-        "#include <mpi.h>\n#include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+        "#include <mpi.h>\n#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+         #include <sys/prctl.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+         static char in[1 << 20], out[1 << 20];\n\
          int main(int argc, char **argv) {{\n\
-         int rank, in = 0;\n(void)in;\n\
+         int rank;\nprintf(\"process %d\\n\", (int)getpid());\nfflush(stdout);\n\
+         {before}\n\
          MPI_Init(&argc, &argv);\nMPI_Comm_rank(MPI_COMM_WORLD, &rank);\n\
-         if (rank == 1) {{ {deed} }}\n\
-         MPI_Recv(&in, 1, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);\n\
-         MPI_Finalize();\nreturn 0; }}\n"
+         {deed}\n\
+         MPI_Finalize();\nprintf(\"done %d %d\\n\", in[0], out[0]);\nreturn 0; }}\n"
     );
     let include = format!("-I{}/include", mpi.folder().display());
     let link = format!("-L{}", mpi.lib().display());
-    let program = compile_c(&source, &[&include, &link, "-lmpi"])?;
-    let mut command = mpi.launch(Launcher::Ours, 3, program.path())?;
+    compile_c(&source, &[&include, &link, "-lmpi"])
+}
+
+/// A job of three ranks; what was said, and its exit status. No rank is left.
+fn job_with(
+    launcher: Launcher,
+    set: &dyn Fn(&mut Command),
+    before: &str,
+    deed: &str,
+) -> Option<(String, Option<i32>)> {
+    let mpi = Mpi::new();
+    let program = program(&mpi, before, deed)?;
+    let mut command = mpi.launch(launcher, 3, program.path())?;
+    set(&mut command);
     let output = run(&mut command);
-    Some((text(&output), output.status.code()))
+    let said = text(&output);
+    let ranks = said.lines().filter_map(|line| line.trim().strip_prefix("process ")?.parse().ok());
+    let left: Vec<u32> = ranks.filter(|pid| !has_ended(*pid)).collect();
+    assert!(left.is_empty(), "processes {left:?} are left: {said}");
+    Some((said, output.status.code()))
+}
+
+/// A job whose middle rank runs `deed`, while the others wait for it.
+fn job(deed: &str) -> Option<(String, Option<i32>)> {
+    job_with(Launcher::Ours, &|_| {}, "", &waiting(deed))
+}
+
+fn waiting(deed: &str) -> String {
+    format!(
+        "if (rank == 1) {{ {deed} }} else MPI_Recv(in, 1, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);"
+    )
 }
 
 #[test]
@@ -42,10 +74,21 @@ fn an_abort_ends_the_job_with_its_code() {
 }
 
 #[test]
+fn the_launcher_of_mpich_ends_a_job_too() {
+    for deed in ["kill(getpid(), SIGKILL);", "exit(0);", "MPI_Abort(MPI_COMM_WORLD, 42);"] {
+        let Some((said, code)) = job_with(Launcher::Hydra, &|_| {}, "", &waiting(deed)) else { return };
+        assert_ne!(code, Some(0), "{deed} {said}");
+    }
+}
+
+#[test]
 fn an_error_without_a_handler_names_the_call_and_the_rank() {
-    let Some((said, code)) = job("MPI_Send(&in, 1, MPI_INT, 77, 0, MPI_COMM_WORLD);") else { return };
-    assert_ne!(code, Some(0), "{said}");
-    assert!(said.contains("rank 1") && said.contains("MPI_Send") && said.contains("77"), "{said}");
+    for launcher in [Launcher::Ours, Launcher::Hydra] {
+        let deed = waiting("MPI_Send(in, 1, MPI_INT, 77, 0, MPI_COMM_WORLD);");
+        let Some((said, code)) = job_with(launcher, &|_| {}, "", &deed) else { return };
+        assert_ne!(code, Some(0), "{said}");
+        assert!(said.contains("rank 1: MPI_Send") && said.contains("77"), "{launcher:?}: {said}");
+    }
 }
 
 #[test]
@@ -56,6 +99,86 @@ fn a_call_that_is_not_there_is_refused_by_name() {
     };
     assert_ne!(code, Some(0), "{said}");
     assert!(said.contains("MPI_Win_create_dynamic") && said.contains("not supported"), "{said}");
+}
+
+#[test]
+fn a_message_that_is_too_long_for_its_receive_says_both_lengths() {
+    let Some((said, code)) = job("MPI_Send(out, 10, MPI_INT, 0, 9, MPI_COMM_WORLD);") else { return };
+    assert_ne!(code, Some(0), "{said}");
+    assert!(
+        said.contains("MPI_Recv") && said.contains("40 bytes") && said.contains("receive of 4"),
+        "{said}"
+    );
+}
+
+#[test]
+fn ranks_in_different_collectives_are_named_with_what_they_call() {
+    let deed = "int a = 1, b; if (rank == 1) MPI_Bcast(out, 1, MPI_INT, 1, MPI_COMM_WORLD);\n\
+        else MPI_Allreduce(&a, &b, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);\nMPI_Barrier(MPI_COMM_WORLD);";
+    let Some((said, code)) = job_with(Launcher::Ours, &|_| {}, "", deed) else { return };
+    assert_ne!(code, Some(0), "{said}");
+    assert!(said.contains("is in MPI_") && said.contains("in one order"), "{said}");
+}
+
+/// Long messages to the next rank and from the one before.
+const EXCHANGE: &str = "for (int i = 1; i < 4; i++) { memset(out, rank + i, sizeof out);\n\
+    MPI_Sendrecv(out, sizeof out, MPI_BYTE, (rank + 1) % 3, 0, in, sizeof in, MPI_BYTE, (rank + 2) % 3, 0,\n\
+    MPI_COMM_WORLD, MPI_STATUS_IGNORE);\n\
+    if (in[0] != (rank + 2) % 3 + i || in[sizeof in - 1] != in[0]) return 2; }";
+
+#[test]
+fn ranks_that_may_not_read_each_other_send_long_messages() {
+    // The kernel refuses the others what debuggers do; root alone may still.
+    let Some((said, code)) = job_with(Launcher::Ours, &|_| {}, "prctl(PR_SET_DUMPABLE, 0);", EXCHANGE) else {
+        return;
+    };
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.matches("done").count(), 3, "{said}");
+}
+
+#[test]
+fn without_shared_memory_a_job_ends_with_the_cause() {
+    let none = |command: &mut Command| {
+        command.env("VIADUCT_SHM_MEMORY_BUDGET", "64K");
+    };
+    let Some((said, code)) = job_with(Launcher::Ours, &none, "", EXCHANGE) else { return };
+    assert_ne!(code, Some(0), "{said}");
+    assert!(said.contains("MPI_Init: ") && said.contains("raise the memory budget"), "{said}");
+}
+
+#[test]
+fn a_rank_may_fork_and_its_child_may_leave() {
+    for leave in ["exit(0)", "_exit(0)", "execl(\"/bin/true\", \"true\", (char *)0)"] {
+        let deed = format!(
+            "{EXCHANGE}\nfflush(stdout); pid_t child = fork(); if (child == 0) {{ {leave}; _exit(9); }}\n\
+             int how; waitpid(child, &how, 0); if (how != 0 || system(\"true\") != 0) return 3;\n{EXCHANGE}"
+        );
+        let Some((said, code)) = job_with(Launcher::Ours, &|_| {}, "", &deed) else { return };
+        assert_eq!(code, Some(0), "{leave}: {said}");
+    }
+}
+
+#[test]
+fn a_child_of_a_rank_that_calls_mpi_ends_with_the_cause_and_the_job_goes_on() {
+    let deed = "fflush(stdout); pid_t child = fork();\n\
+        if (child == 0) { MPI_Barrier(MPI_COMM_WORLD); _exit(0); }\n\
+        int how; waitpid(child, &how, 0); if (!WIFEXITED(how) || WEXITSTATUS(how) != 1) return 3;\n\
+        MPI_Barrier(MPI_COMM_WORLD);";
+    let Some((said, code)) = job_with(Launcher::Ours, &|_| {}, "", deed) else { return };
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("MPI_Barrier") && said.contains("child of fork"), "{said}");
+}
+
+#[test]
+fn statistics_say_what_went_to_each_peer_by_which_protocol() {
+    let stats = |command: &mut Command| {
+        command.env("VIADUCT_MPI_STATS", "on");
+    };
+    let Some((said, code)) = job_with(Launcher::Ours, &stats, "", EXCHANGE) else { return };
+    assert_eq!(code, Some(0), "{said}");
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        assert!(said.contains(&format!("rank {from} to {to}: ")), "{said}");
+    }
 }
 
 #[test]
@@ -73,4 +196,15 @@ fn a_call_before_init_says_so() {
         !output.status.success() && said.contains("MPI_Comm_rank") && said.contains("before MPI_Init"),
         "{said}"
     );
+}
+
+#[test]
+fn with_all_ranks_on_one_host_no_libfabric_is_loaded() {
+    let deed = "FILE *maps = fopen(\"/proc/self/maps\", \"r\"); char line[4096]; int found = 0;\n\
+        while (maps && fgets(line, sizeof line, maps)) found |= strstr(line, \"libfabric\") != 0;\n\
+        if (found || !maps) return 4;";
+    let mpi = Mpi::new();
+    let Some(program) = program(&mpi, "", deed) else { return };
+    let Some(command) = mpi.launch(Launcher::Ours, 2, program.path()) else { return };
+    good(command);
 }

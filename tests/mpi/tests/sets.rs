@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use viaduct_kit::cc::compile_as_cpp;
 use viaduct_kit::effort::full;
 use viaduct_kit::packages::need_program;
 use viaduct_kit::tempdir::TempDir;
@@ -12,7 +13,7 @@ use viaduct_mpi::table;
 use viaduct_mpi_tests::{Launcher, Mpi, good};
 
 /// Programs of the C set.
-const PROGRAMS: [&str; 5] = ["p2p", "collectives", "types", "comms", "objects"];
+const PROGRAMS: [&str; 6] = ["p2p", "collectives", "types", "comms", "objects", "older"];
 
 /// Numbers of ranks: odd ones, and more than there are cores.
 fn ranks() -> &'static [usize] {
@@ -55,6 +56,11 @@ fn errors_attributes_hints_and_refusals_are_as_the_standard_says() {
 }
 
 #[test]
+fn names_of_older_versions_and_handles_of_fortran_work_in_c() {
+    run_set("older");
+}
+
+#[test]
 fn programs_without_a_launcher_are_alone() {
     let mpi = Mpi::new();
     let Some(program) = mpi.compile("p2p") else { return };
@@ -91,18 +97,46 @@ fn fortran(mpi: &Mpi, name: &str) -> Option<(TempDir, PathBuf)> {
     folder.open_to_all();
     let program = folder.join("program");
     let mut command = Command::new(mpi.folder().join("bin/mpif77"));
-    command.args(["-Wall", "-Wno-unused-dummy-argument", "-o"]).arg(&program).arg(source);
+    command.args(["-Wall", "-Wno-unused-dummy-argument", "-fcray-pointer", "-o"]).arg(&program).arg(source);
     good(command);
     Some((folder, program))
 }
 
-#[test]
-fn fortran_programs_see_marks_text_and_callbacks_as_they_should() {
+/// Runs a Fortran program of the set.
+fn run_fortran(name: &str, sign: &str) {
     let mpi = Mpi::new();
-    let Some((_folder, program)) = fortran(&mpi, "set.f") else { return };
+    let Some((_folder, program)) = fortran(&mpi, name) else { return };
     for &ranks in ranks() {
         let Some(command) = mpi.launch(Launcher::Ours, ranks, &program) else { return };
-        assert!(good(command).contains("fortran: good"), "{ranks}");
+        assert!(good(command).contains(sign), "{ranks}");
+    }
+}
+
+#[test]
+fn fortran_programs_see_marks_text_and_callbacks_as_they_should() {
+    run_fortran("set.f", "fortran: good");
+}
+
+#[test]
+fn messages_and_collectives_of_fortran_programs_arrive() {
+    run_fortran("messages.f", "messages: good");
+}
+
+#[test]
+fn objects_of_fortran_programs_are_as_the_standard_says() {
+    run_fortran("objects.f", "objects: good");
+}
+
+#[test]
+fn cpp_programs_compile_with_our_header_and_run() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("cpp/set.cc");
+    let mpi = Mpi::new();
+    let (include, link) =
+        (format!("-I{}/include", mpi.folder().display()), format!("-L{}", mpi.lib().display()));
+    let Some(program) = compile_as_cpp(source, &["-std=c++17", &include, &link, "-lmpi"]) else { return };
+    for &ranks in ranks() {
+        let Some(command) = mpi.launch(Launcher::Ours, ranks, program.path()) else { return };
+        assert!(good(command).contains("c++: good"), "{ranks}");
     }
 }
 

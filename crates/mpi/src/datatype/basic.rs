@@ -13,7 +13,7 @@ pub enum Kind {
     Float,
     /// x87 extended precision in 16 bytes.
     Extended,
-    /// Floating point of 16 bytes in software: moved, never computed with.
+    /// Floating point of 2 or 16 bytes, in software: moved, never computed with.
     Quad,
     /// Two floating-point numbers of half the size.
     Complex,
@@ -126,6 +126,7 @@ pub const BASICS: &[Basic] = &[
     basic(0x4c000843, "MPI_AINT", Kind::Signed),
     basic(0x4c000844, "MPI_OFFSET", Kind::Signed),
     basic(0x4c000845, "MPI_COUNT", Kind::Signed),
+    basic(0x4c000246, "MPIX_C_FLOAT16", Kind::Quad),
     basic(0x4c000133, "MPI_CXX_BOOL", Kind::Bool),
     basic(0x4c000834, "MPI_CXX_FLOAT_COMPLEX", Kind::Complex),
     basic(0x4c001035, "MPI_CXX_DOUBLE_COMPLEX", Kind::Complex),

@@ -11,13 +11,14 @@ pub use parse::{Argument, Entry, Fortran, Kind};
 const TEXT: &str = include_str!("functions.txt");
 
 /// The programs that the letters of evidence stand for.
-pub const PROGRAMS: [(char, &str); 6] = [
+pub const PROGRAMS: [(char, &str); 7] = [
     ('c', "C set"),
     ('f', "Fortran set"),
     ('n', "NetPIPE"),
-    ('i', "IMB-MPI1"),
+    ('i', "IMB"),
     ('p', "mpi4py"),
     ('l', "LAMMPS"),
+    ('s', "ScaLAPACK"),
 ];
 
 /// Every entry point, in the order of the table.
@@ -69,6 +70,14 @@ mod tests {
         let known: HashSet<char> = PROGRAMS.iter().map(|(letter, _)| *letter).collect();
         for entry in entries() {
             assert!(entry.evidence.chars().all(|letter| known.contains(&letter)), "{}", entry.prototype);
+        }
+    }
+
+    #[test]
+    fn the_sets_of_our_own_call_everything_that_is_implemented() {
+        for entry in entries().iter().filter(|entry| entry.implemented) {
+            assert!(entry.evidence.contains('c'), "{}", entry.name);
+            assert!(entry.evidence.contains('f') || entry.fortran == Fortran::None, "{}", entry.name);
         }
     }
 
