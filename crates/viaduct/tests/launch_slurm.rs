@@ -138,8 +138,25 @@ fn ranks_meet_under_srun_and_launches_find_the_allocation() {
     // Without PMI each would take itself for the only one.
     let run = slurm.run("srun", &["--mpi=none", "-n", "3", &program], true);
     assert!(run.status != 0 && run.err.contains("--mpi=pmi2"), "{}", run.err);
+    netpipe(&slurm);
     let script = "echo $VIADUCT_RANK of $VIADUCT_SIZE";
     let viaduct = env!("CARGO_BIN_EXE_viaduct");
     let run = slurm.run("salloc", &["-n", "3", viaduct, "launch", "sh", "-c", script], false);
     assert_eq!((run.status, sorted(&run.out)), (0, vec!["0 of 3", "1 of 3", "2 of 3"]), "{}", run.err);
+}
+
+/// A program that was built for MPICH, on our MPI, as a step of `srun`.
+fn netpipe(slurm: &Slurm) {
+    let library = std::env::current_exe().unwrap().with_file_name("libvmpi.so");
+    let Some(program) = need_program("NPmpich2", "netpipe-mpich2").filter(|_| library.exists()) else {
+        return;
+    };
+    std::os::unix::fs::symlink(library, slurm.file("libmpich.so.12")).unwrap();
+    let mut command = slurm.command("srun");
+    command.args(["-n", "2"]).arg(program).args(["-n", "5", "-u", "64", "-o"]).arg(slurm.file("np.out"));
+    let run = finish({
+        command.env("LD_LIBRARY_PATH", slurm.folder.path());
+        command
+    });
+    assert!(run.status == 0 && (run.out + &run.err).contains("Mbps"));
 }

@@ -101,8 +101,14 @@ impl Mpi {
             }
         };
         command.arg(ranks.to_string()).arg(program);
-        command.env("LD_LIBRARY_PATH", self.lib()).env("VIADUCT_RUNTIME_DIR", self.runtime.path());
+        self.dress(&mut command);
         Some(command)
+    }
+
+    /// Has a command find the library, as `viaduct mpi env` would, and a run-time folder of its own.
+    pub fn dress(&self, command: &mut Command) {
+        command.env("LD_LIBRARY_PATH", self.lib()).env("VIADUCT_RUNTIME_DIR", self.runtime.path());
+        command.env("MPI4PY_LIBMPI", self.lib().join("libmpi.so.12"));
     }
 }
 
@@ -113,7 +119,10 @@ impl Default for Mpi {
 }
 
 /// A file beside the tests' own program.
-fn beside(name: &str) -> PathBuf {
+///
+/// # Panics
+/// If the program was removed while it runs.
+pub fn beside(name: &str) -> PathBuf {
     env::current_exe().expect("a running program has a path").with_file_name(name)
 }
 

@@ -1,6 +1,8 @@
 //! Programs of MPI on Viaduct's library.
 
 mod faults;
+mod hosts;
+mod installed;
 mod library;
 mod others;
 mod python;

@@ -40,6 +40,8 @@ fn environment() -> Result<()> {
     for (name, part) in [("PATH", "bin"), ("LD_LIBRARY_PATH", "lib"), ("PKG_CONFIG_PATH", "lib/pkgconfig")] {
         writeln!(out, "export {name}={quoted}/{part}\"${{{name}:+:${name}}}\"")?;
     }
+    // mpi4py prefers an MPI that lies in its own environment to the loader path.
+    writeln!(out, "export MPI4PY_LIBMPI={quoted}/lib/libmpi.so.12")?;
     Ok(())
 }
 

@@ -1,0 +1,90 @@
+//! The C set with each rank on a host of its own, over libfabric: one machine plays the hosts, or network namespaces do.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::effort::{full, scaled};
+use viaduct_kit::hosts::Hosts;
+use viaduct_kit::packages::skip;
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_mpi_tests::{Mpi, text};
+use viaduct_providers::Config;
+
+/// Whether libfabric is here; if not, the test says that it is skipped.
+fn has_network() -> bool {
+    let found =
+        viaduct_providers::ofi::find(&Config::default().ofi).is_ok_and(|found| !found.offers.is_empty());
+    if !found {
+        skip("libfabric is not here (Debian: libfabric1)");
+    }
+    found
+}
+
+/// Runs a program of the set to its good end. `place` puts the command of a rank on its host, and says that host's address.
+fn run_set(name: &str, ranks: usize, place: &dyn Fn(usize, &mut Command) -> String) {
+    let _watch = Watchdog::arm(scaled(Duration::from_secs(120)), "ranks on different hosts");
+    let mpi = Mpi::new();
+    let Some(program) = mpi.compile(name) else { return };
+    // A port that was free a moment ago; the first rank listens there.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let first = place(0, &mut Command::new("true"));
+    let start = |rank: usize| {
+        let mut command = program.command();
+        mpi.dress(&mut command);
+        let address = place(rank, &mut command);
+        command.env("VIADUCT_NODE_NAME", address).env("VIADUCT_HOST", format!("host{rank}"));
+        command.env("VIADUCT_MEET", format!("{first}:{port}")).env("VIADUCT_TOKEN", "5a".repeat(32));
+        command.env("VIADUCT_RANK", rank.to_string()).env("VIADUCT_SIZE", ranks.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("the program can be started")
+    };
+    let children: Vec<_> = (0..ranks).map(start).collect();
+    let outputs: Vec<_> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let said: String = outputs.iter().map(text).collect();
+    assert!(outputs.iter().all(|output| output.status.success()), "{name}, {ranks} ranks: {said}");
+    assert!(said.contains(&format!("{name}: good with {ranks}")), "{said}");
+}
+
+#[test]
+fn the_c_set_runs_between_hosts() {
+    if !has_network() {
+        return;
+    }
+    let all: &[(&str, usize)] = if full() {
+        &[
+            ("p2p", 2),
+            ("p2p", 3),
+            ("collectives", 3),
+            ("collectives", 4),
+            ("types", 2),
+            ("comms", 3),
+            ("objects", 2),
+        ]
+    } else {
+        &[("p2p", 2)]
+    };
+    for (name, ranks) in all {
+        run_set(name, *ranks, &|_, _| "127.0.0.1".to_owned());
+    }
+}
+
+#[test]
+fn the_c_set_runs_between_network_namespaces() {
+    if !has_network() {
+        return;
+    }
+    let Some(hosts) = Hosts::new(3) else { return };
+    let place = |rank: usize, command: &mut Command| {
+        hosts.enter(rank as u8, command);
+        hosts.address(rank as u8).to_string()
+    };
+    let all: &[(&str, usize)] = if full() {
+        &[("p2p", 3), ("collectives", 3), ("types", 2), ("comms", 3), ("objects", 3)]
+    } else {
+        &[("collectives", 3)]
+    };
+    for (name, ranks) in all {
+        run_set(name, *ranks, &place);
+    }
+}
