@@ -3,7 +3,7 @@
 
 use viaduct_results::report::{CaseInfo, Catalogue, TableInfo};
 
-use crate::cases;
+use crate::{cases, mpi};
 
 /// What makes the tables of the sort.
 const DATAMATION: &str = "viaduct bench datamation -o results.jsonl";
@@ -16,6 +16,13 @@ const TABLES: &[TableInfo] = &[
         words: "From the call of a launcher until it has ended, for so many ranks of a program that ends at once; all \
             launchers take turns. The paper (Millennium Sort, section 4.3) gives 400 us for a request to an agent.",
         command: "viaduct bench launch --compare hydra,openmpi,parallel,ssh -o results.jsonl",
+    },
+    TableInfo {
+        name: "mpi-bars",
+        title: "Our MPI library against others",
+        words: "Ratios of medians that were taken round by round in one run, on the same two cores, each beside what is wanted of it: \
+            speeds of messages, two ranks that share a core, and the start of 16 ranks.",
+        command: "viaduct bench mpi -o results.jsonl",
     },
     TableInfo {
         name: "ftp",
@@ -94,5 +101,12 @@ pub fn catalogue() -> Catalogue {
         timed: case.timed,
         lower_is_better: case.lower_is_better,
     };
-    Catalogue { cases: cases::ALL.iter().map(case).collect(), tables: TABLES.to_vec() }
+    let of_mpi = |case: &mpi::Case| CaseInfo {
+        name: case.name,
+        about: case.about,
+        timed: case.timed,
+        lower_is_better: case.lower_is_better(),
+    };
+    let cases = cases::ALL.iter().map(case).chain(mpi::CASES.iter().map(of_mpi));
+    Catalogue { cases: cases.collect(), tables: TABLES.to_vec() }
 }

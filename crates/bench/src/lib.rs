@@ -37,6 +37,7 @@ mod logp;
 mod loops;
 mod measure;
 mod motion;
+pub mod mpi;
 mod orders;
 pub mod outside;
 mod pairing;

@@ -34,7 +34,24 @@ impl Launcher {
 
     /// Starts `tool`, pinned to `cpu` if it does not pin itself.
     pub(crate) fn start(&self, cpu: Option<usize>, tool: &Path, args: &[String]) -> Result<Running> {
+        self.start_in(cpu, tool, args, &[])
+    }
+
+    /// Starts `tool` with variables changed: set, or taken away.
+    fn start_in(
+        &self,
+        cpu: Option<usize>,
+        tool: &Path,
+        args: &[String],
+        variables: &[(&str, Option<OsString>)],
+    ) -> Result<Running> {
         let mut command = Command::new(&self.program);
+        for (name, value) in variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command.args(&self.args).arg("--parent").arg(std::process::id().to_string());
         if let Some(cpu) = cpu {
             command.arg("--cpu").arg(cpu.to_string());
@@ -54,6 +71,17 @@ impl Launcher {
         limit: Duration,
     ) -> Result<String> {
         self.start(cpu, tool, args)?.finish(limit)
+    }
+
+    /// Runs `tool` to its end with variables changed, and gives what it printed.
+    pub(crate) fn whole_in(
+        &self,
+        tool: &Path,
+        args: &[String],
+        variables: &[(&str, Option<OsString>)],
+        limit: Duration,
+    ) -> Result<String> {
+        self.start_in(None, tool, args, variables)?.finish(limit)
     }
 
     /// Runs a server on one core and a client on the other; the client's words count. A client that comes before its

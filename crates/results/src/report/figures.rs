@@ -1,11 +1,11 @@
-//! The figures of the report in their order: chapter 3 of the thesis, figure 7 of Millennium Sort, figure 9 of SOVIA, then
+//! The figures of the report in their order: chapters 3 and 4 of the thesis, figure 7 of Millennium Sort, figure 9 of SOVIA, then
 //! every further case.
 
 use super::chart::{Axis, Chart, Figure, Past, Picture};
 use super::difference::difference;
 use super::read::Results;
 use super::select::{Along, curves};
-use super::{Catalogue, generic, grid, logp, sovia, tables, thesis, words};
+use super::{Catalogue, generic, grid, logp, mpi, sovia, tables, thesis, words};
 use crate::schema::Measurement;
 
 /// Messages that the thesis calls small.
@@ -44,17 +44,23 @@ pub(crate) fn all(results: &Results, known: &Catalogue) -> Vec<Figure> {
         sovia::figure_9a(results),
         sovia::figure_9b(results),
     ];
+    figures.extend(mpi::all(results));
+    let drawn = |name: &str| DRAWN.contains(&name) || mpi::DRAWN.contains(&name);
     let cases = known.cases.iter().map(|case| case.name);
-    let mut names: Vec<&str> = cases.filter(|name| !DRAWN.contains(name)).collect();
+    let mut names: Vec<&str> = cases.filter(|name| !drawn(name)).collect();
     for name in results.cases() {
-        if !names.contains(&name) && !DRAWN.contains(&name) {
+        if !names.contains(&name) && !drawn(name) {
             names.push(name);
         }
     }
     figures.extend(names.into_iter().map(|name| generic::figure(name, &results.case(name), known)));
     for case in results.cases() {
         // Where the case has a figure that shows everything, else where the thesis has one, else its own.
-        let id = OF_CASE.iter().find(|(name, _)| *name == case).map(|(_, id)| (*id).to_owned());
+        let id = OF_CASE
+            .iter()
+            .chain(&mpi::OF_CASE)
+            .find(|(name, _)| *name == case)
+            .map(|(_, id)| (*id).to_owned());
         let id = id.unwrap_or_else(|| format!("case-{}", generic::id(case)));
         if let Some(figure) = figures.iter_mut().find(|figure| figure.id == id) {
             generic::missing(figure, &results.missing(case));
@@ -116,7 +122,7 @@ fn sized(results: &Results, id: &str, number: &str, title: &str, case: &str, mos
 }
 
 /// One chart of all `lines` with its words and its table.
-fn sheet(
+pub(crate) fn sheet(
     figure: &mut Figure,
     lines: &[&Measurement],
     along: Along,
@@ -133,7 +139,7 @@ fn sheet(
     figure.pictures.push(Picture::Chart(chart));
 }
 
-fn new(id: &str, number: &str, title: &str, command: &str, about: &str) -> Figure {
+pub(crate) fn new(id: &str, number: &str, title: &str, command: &str, about: &str) -> Figure {
     Figure {
         id: id.into(),
         number: number.into(),

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The page needs no network, no script and no font of its own; colours follow the reader's light or dark scheme. It has
-//! every figure of chapter 3 of the thesis, figure 7 of Millennium Sort, figure 9 of SOVIA, and a figure for each further case
+//! every figure of chapters 3 and 4 of the thesis, figure 7 of Millennium Sort, figure 9 of SOVIA, and a figure for each further case
 //! and each table, known to this program or not. A figure without data says which command makes them.
 
 mod bars;
@@ -20,6 +20,7 @@ mod figures;
 mod generic;
 mod grid;
 mod logp;
+mod mpi;
 mod page;
 mod read;
 mod scale;

@@ -102,7 +102,7 @@ pub(crate) struct StatArgs {
     pub(crate) job: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct BenchArgs {
     /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
     /// `launch` how long programs take to start, `ftp`, `rpc` and `apps` unmodified programs over TCP and under `viaduct run`
@@ -326,7 +326,8 @@ fn case_names() -> PossibleValuesParser {
             .iter()
             .map(|case| case.name)
             .chain(["sockets", "all", "rivals", "launch", "ftp", "rpc", "apps", "list"])
-            .chain(crate::cmd::bench_sort::NAMES),
+            .chain(crate::cmd::bench_sort::NAMES)
+            .chain(crate::cmd::bench_mpi::names()),
     )
 }
 
@@ -344,6 +345,7 @@ Examples:
   viaduct bench latency --cpus 0,0 --wait block --compare tcp
   viaduct bench all --quick -o results.jsonl
   viaduct bench rivals
+  viaduct bench mpi --compare openmpi,mpich -o results.jsonl
   viaduct bench launch --compare hydra,openmpi,parallel,ssh
   viaduct bench apps -o results.jsonl
   viaduct bench list

@@ -10,7 +10,7 @@ use viaduct_results::schema::Line;
 use viaduct_results::size;
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
-use crate::cmd::{all, bench_launch, bench_programs, bench_sort, rivals};
+use crate::cmd::{all, bench_launch, bench_mpi, bench_programs, bench_sort, rivals};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::sink::Sink;
@@ -35,6 +35,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         "all" => return all::run(args),
         "rivals" => return rivals::run(args),
         "launch" => return bench_launch::run(args),
+        name if bench_mpi::has(name) => return bench_mpi::run(name, args),
         name if bench_sort::NAMES.contains(&name) => return bench_sort::run(name, args),
         _ => {}
     }
@@ -171,6 +172,9 @@ pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
 fn list(format: Format) -> Result<ExitCode> {
     let mut rows = Vec::new();
     for case in cases::ALL {
+        rows.push(["case".into(), case.name.into(), case.unit.into(), case.about.into()]);
+    }
+    for case in viaduct_bench::mpi::CASES {
         rows.push(["case".into(), case.name.into(), case.unit.into(), case.about.into()]);
     }
     rows.push(["layer".into(), VIA.into(), String::new(), "Viaduct, by the provider of --provider".into()]);

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod all;
 pub(crate) mod bench;
 pub(crate) mod bench_launch;
+pub(crate) mod bench_mpi;
 pub(crate) mod bench_programs;
 pub(crate) mod bench_sort;
 pub(crate) mod completions;

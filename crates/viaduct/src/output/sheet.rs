@@ -72,7 +72,7 @@ fn flat(cell: &Cell) -> [String; 8] {
 /// More columns than this do not fit beside each other; such a table is turned around.
 const WIDE: usize = 6;
 
-fn draw(name: &str, cells: &[&Cell]) -> String {
+pub(crate) fn draw(name: &str, cells: &[&Cell]) -> String {
     let pivot = Pivot::of(cells);
     if pivot.columns.len() > WIDE {
         return draw_turned(name, &pivot);
