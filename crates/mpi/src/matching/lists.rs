@@ -93,11 +93,34 @@ pub(super) struct Lists<T, const N: usize> {
     free: Vec<u32>,
     /// Grows with every entry: the order in which they came.
     orders: u64,
+    /// Queues and entries that were looked at: what matching costs.
+    #[cfg(test)]
+    looks: std::cell::Cell<u64>,
 }
 
 impl<T, const N: usize> Lists<T, N> {
     pub(super) fn new() -> Lists<T, N> {
-        Lists { queues: HashMap::default(), nodes: Vec::new(), free: Vec::new(), orders: 0 }
+        Lists {
+            queues: HashMap::default(),
+            nodes: Vec::new(),
+            free: Vec::new(),
+            orders: 0,
+            #[cfg(test)]
+            looks: std::cell::Cell::new(0),
+        }
+    }
+
+    /// Queues and entries that were looked at so far.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.get()
+    }
+
+    /// Queues or entries are looked at.
+    #[inline]
+    fn looking(&self, _count: u64) {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + _count);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -110,6 +133,7 @@ impl<T, const N: usize> Lists<T, N> {
         let index = self.free.pop().unwrap_or(self.nodes.len() as u32);
         let mut links = [Link { before: NONE, after: NONE }; N];
         for (list, link) in links.iter_mut().enumerate() {
+            self.looking(2);
             let ends = self.queues.entry(keys[list]).or_insert(Ends { first: index, last: NONE });
             link.before = ends.last;
             ends.last = index;
@@ -131,7 +155,9 @@ impl<T, const N: usize> Lists<T, N> {
 
     /// The entry that came first of those in a queue, which is the `list`th of each of its entries.
     pub(super) fn front(&self, key: Key, list: usize) -> Option<Place> {
+        self.looking(1);
         let first = self.queues.get(&key)?.first;
+        self.looking(1);
         let node = self.nodes.get(first as usize)?;
         debug_assert_eq!(node.keys[list], key);
         Some(Place { index: first, generation: node.generation })
@@ -161,6 +187,7 @@ impl<T, const N: usize> Lists<T, N> {
         node.generation = node.generation.wrapping_add(1);
         let (keys, links) = (node.keys, node.links);
         for (list, link) in links.into_iter().enumerate() {
+            self.looking(3);
             if let Some(before) = self.nodes.get_mut(link.before as usize) {
                 before.links[list].after = link.after;
             }
@@ -179,6 +206,7 @@ impl<T, const N: usize> Lists<T, N> {
     /// Empty queues are kept, as programs use few keys again and again; when most of many are empty they go.
     fn tidy(&mut self) {
         if self.queues.len() > 256 + 2 * N * self.len() {
+            self.looking(self.queues.len() as u64);
             self.queues.retain(|_, ends| ends.first != NONE);
         }
     }

@@ -115,3 +115,39 @@ fn queues_of_tags_that_were_used_once_are_given_back() {
     }
     assert!(format!("{posted:?}").len() < 100_000, "a few hundred queues at the most");
 }
+
+/// What a message costs, in queues and entries looked at, with so many receives that are matched in reverse order.
+fn looks_with(count: i32, open: Option<i32>) -> f64 {
+    let mut posted = Posted::new();
+    for tag in 0..count {
+        posted.post(pattern(open.map_or(Some(0), |_| None), Some(tag)), tag);
+    }
+    for tag in (0..count).rev() {
+        assert_eq!(posted.take(&envelope(0, tag)), Some(tag));
+    }
+    posted.lists.looks() as f64 / f64::from(count)
+}
+
+#[test]
+fn ten_thousand_receives_in_reverse_order_cost_no_more_for_each_message_than_ten() {
+    for open in [None, Some(0)] {
+        let (few, many) = (looks_with(10, open), looks_with(10_000, open));
+        assert!(many <= few * 1.5, "{many} for each of 10,000, {few} for each of 10");
+    }
+}
+
+#[test]
+fn ten_thousand_early_messages_in_reverse_order_cost_no_more_for_each_receive_than_ten() {
+    let looks = |count: i32| {
+        let mut early = Unexpected::new();
+        for tag in 0..count {
+            early.push(envelope(0, tag), tag);
+        }
+        for tag in (0..count).rev() {
+            assert_eq!(early.take(&pattern(Some(0), Some(tag))).map(|(_, value)| value), Some(tag));
+        }
+        early.lists.looks() as f64 / f64::from(count)
+    };
+    let (few, many) = (looks(10), looks(10_000));
+    assert!(many <= few * 1.5, "{many} for each of 10,000, {few} for each of 10");
+}
