@@ -32,7 +32,11 @@ pub fn open_direct(path: &Path, write: bool) -> Option<File> {
 /// Opens what an open descriptor refers to a second time for direct I/O, also if it has no name.
 pub fn reopen_direct(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).ok()
+    // SAFETY: a plain call that reads the flags of an open descriptor.
+    let mode = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } & libc::O_ACCMODE;
+    let mut options = OpenOptions::new();
+    options.read(mode != libc::O_WRONLY).write(mode != libc::O_RDONLY);
+    options.custom_flags(libc::O_DIRECT).open(path).ok()
 }
 
 /// A file without a name in `folder`, which vanishes with its last descriptor.
@@ -94,8 +98,17 @@ pub fn resident(file: &File) -> Option<f64> {
 
 /// Bytes of memory that programs can still have: of the machine and of the control group, the lesser.
 pub fn available_memory() -> u64 {
+    memory_of("MemAvailable:")
+}
+
+/// Bytes of memory that there are: of the machine and of the control group, the lesser.
+pub fn total_memory() -> u64 {
+    memory_of("MemTotal:")
+}
+
+fn memory_of(name: &str) -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     let machine = kib.map_or(1 << 30, |kib| kib << 10);
     crate::cgroup::memory_limit().map_or(machine, |limit| limit.min(machine))

@@ -24,6 +24,11 @@ impl Watched {
     pub fn read(fd: RawFd) -> Watched {
         Watched { fd, events: libc::POLLIN, found: 0 }
     }
+
+    /// Waits until something can be written.
+    pub fn write(fd: RawFd) -> Watched {
+        Watched { fd, events: libc::POLLOUT, found: 0 }
+    }
 }
 
 /// Waits until one of them is ready, at most `timeout` (`None`: for ever). How many are; 0 also after a signal.

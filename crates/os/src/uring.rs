@@ -1,14 +1,14 @@
-//! Reads of a file, many under way at once, through io_uring.
+//! Reads and writes of a file, many under way at once, through io_uring.
 //!
-//! A [`Ring`] owns every buffer that the kernel writes to, from [`Ring::read`] until [`Ring::wait`] hands it back, and waits
-//! for the rest when it is dropped. Where the kernel or a container refuses io_uring, [`Ring::new`] fails and callers read
-//! with threads. It never opens files and does not retry short reads.
+//! A [`Ring`] owns every buffer that the kernel uses, from [`Ring::read`] or [`Ring::write`] until [`Ring::wait`] hands it back,
+//! and waits for the rest when it is dropped. Where the kernel or a container refuses io_uring, [`Ring::new`] fails and callers
+//! use threads. It never opens files and does not retry what was cut short.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
 /// Memory that stays at its address while its owner is moved.
 ///
@@ -27,11 +27,11 @@ pub struct Done<B> {
     pub buffer: B,
     /// The offset that was asked for.
     pub offset: u64,
-    /// Bytes that were read, or the failure.
+    /// Bytes that were read or written, or the failure.
     pub result: io::Result<usize>,
 }
 
-/// Reads under way.
+/// Transfers under way.
 #[derive(Debug)]
 pub struct Ring<B: Pinned> {
     ring: IoUringBox,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for IoUringBox {
 }
 
 impl<B: Pinned> Ring<B> {
-    /// A ring for at most `depth` reads at once.
+    /// A ring for at most `depth` transfers at once.
     pub fn new(depth: usize) -> io::Result<Ring<B>> {
         let entries = u32::try_from(depth.clamp(1, 1024)).unwrap_or(1024).next_power_of_two();
         let ring = IoUring::new(entries)?;
@@ -59,12 +59,12 @@ impl<B: Pinned> Ring<B> {
         })
     }
 
-    /// Reads under way.
+    /// Transfers under way.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Whether another read can be started.
+    /// Whether another transfer can be started.
     pub fn has_room(&self) -> bool {
         self.under_way < self.slots.len()
     }
@@ -74,11 +74,38 @@ impl<B: Pinned> Ring<B> {
     /// # Panics
     /// If there is no room or the buffer is shorter than `len`.
     pub fn read(&mut self, file: &File, mut buffer: B, offset: u64, len: usize) -> io::Result<()> {
-        let slot = self.slots.iter().position(Option::is_none).expect("the caller asked for room");
         let (at, room) = buffer.place();
         assert!(len <= room, "a read longer than its buffer");
         let len = u32::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), at, len).offset(offset).build();
+        self.start(entry, buffer, offset)
+    }
+
+    /// Starts to write `len` bytes of `buffer`, those from `from` on, at `offset`. The file must stay open until the ring is
+    /// idle.
+    ///
+    /// # Panics
+    /// If there is no room or the bytes do not lie in the buffer.
+    pub fn write(
+        &mut self,
+        file: &File,
+        mut buffer: B,
+        from: usize,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<()> {
+        let (at, room) = buffer.place();
+        assert!(from <= room && len <= room - from, "a write of more than its buffer");
+        let len = u32::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: `from` is at most the length of the memory that begins at `at` (checked above).
+        let at = unsafe { at.add(from) };
+        let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), at, len).offset(offset).build();
+        self.start(entry, buffer, offset)
+    }
+
+    /// Hands an entry on the memory of `buffer` to the kernel.
+    fn start(&mut self, entry: squeue::Entry, buffer: B, offset: u64) -> io::Result<()> {
+        let slot = self.slots.iter().position(Option::is_none).expect("the caller asked for room");
         let entry = entry.user_data(slot as u64);
         self.slots[slot] = Some((buffer, offset));
         // SAFETY: the memory belongs to the buffer, which the ring keeps until the completion was taken (Pinned).
@@ -96,7 +123,7 @@ impl<B: Pinned> Ring<B> {
         }
     }
 
-    /// Waits for one read to end; `None` if none is under way.
+    /// Waits for one transfer to end; `None` if none is under way.
     pub fn wait(&mut self) -> io::Result<Option<Done<B>>> {
         if self.under_way == 0 {
             return Ok(None);
@@ -105,7 +132,7 @@ impl<B: Pinned> Ring<B> {
             if let Some(entry) = self.ring.0.completion().next() {
                 self.under_way -= 1;
                 let slot = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
-                let (buffer, offset) = self.slots[slot].take().expect("the kernel answers each read once");
+                let (buffer, offset) = self.slots[slot].take().expect("the kernel answers each entry once");
                 let result = match usize::try_from(entry.result()) {
                     Ok(bytes) => Ok(bytes),
                     Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
@@ -129,7 +156,7 @@ impl<B: Pinned> Drop for Ring<B> {
     fn drop(&mut self) {
         while self.under_way > 0 {
             if self.wait().is_err() {
-                // The kernel may still write to these buffers: memory that is never reused is the lesser harm.
+                // The kernel may still use these buffers: memory that is never reused is the lesser harm.
                 self.slots.drain(..).for_each(std::mem::forget);
                 return;
             }
@@ -150,6 +177,22 @@ mod tests {
         fn place(&mut self) -> (*mut u8, usize) {
             (self.0.as_mut_ptr(), self.0.len())
         }
+    }
+
+    #[test]
+    fn writes_leave_from_inside_their_buffers() {
+        let Ok(mut ring) = Ring::new(2) else { return };
+        let file = crate::files::temporary(&std::env::temp_dir()).unwrap();
+        for n in 0..2u8 {
+            let bytes: Vec<u8> = (0..100).map(|k| 100 * n + k).collect();
+            ring.write(&file, Bytes(bytes.into()), 10, u64::from(n) * 50, 50).unwrap();
+        }
+        while let Some(done) = ring.wait().unwrap() {
+            assert_eq!((done.result.unwrap(), done.buffer.0.len()), (50, 100));
+        }
+        let mut back = [0; 100];
+        file.read_exact_at(&mut back, 0).unwrap();
+        assert!(back.iter().copied().eq((10..60).chain(110..160)));
     }
 
     #[test]

@@ -111,6 +111,11 @@ impl Buffer {
         &mut self.room_mut()[start..end]
     }
 
+    /// Where in the memory the payload begins.
+    pub(crate) fn start(&self) -> usize {
+        self.start
+    }
+
     /// Bytes of payload.
     #[inline]
     pub fn len(&self) -> usize {

@@ -1,6 +1,9 @@
 //! How records lie in a stream of bytes.
 
+use std::cmp::Ordering;
 use std::fmt;
+
+use crate::error::Error;
 
 /// How the records of a stream can be told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,11 @@ pub trait RecordFormat: Send + Sync + fmt::Debug {
 
     /// Length of the record at the start of `bytes`, with its delimiter; `None` if its end is not among them.
     fn record_len(&self, bytes: &[u8]) -> Option<usize>;
+
+    /// Which of two records comes first: by their keys, or as a whole where the format has none.
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
 
     /// Records in `bytes`, which hold whole ones.
     fn count(&self, bytes: &[u8]) -> u64 {
@@ -56,6 +64,78 @@ impl RecordFormat for Fixed {
 
     fn count(&self, bytes: &[u8]) -> u64 {
         (bytes.len() / self.0) as u64
+    }
+}
+
+/// Bytes of a record that are its key, or a part of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// First byte.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+    /// Greater values first.
+    pub descending: bool,
+}
+
+impl KeyRange {
+    /// Whether it lies in records of `size` bytes and has any.
+    pub fn is_in(&self, size: usize) -> bool {
+        self.len > 0 && self.offset.checked_add(self.len).is_some_and(|end| end <= size)
+    }
+
+    /// Which of two records comes first by this range.
+    #[inline]
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let range = self.offset..self.offset + self.len;
+        let order = a[range.clone()].cmp(&b[range]);
+        if self.descending { order.reverse() } else { order }
+    }
+}
+
+/// Records of one size that have keys: ranges, the most important first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyed {
+    size: usize,
+    keys: Vec<KeyRange>,
+}
+
+impl Keyed {
+    /// Records of `size` bytes with these keys.
+    ///
+    /// # Errors
+    /// If a key does not lie in them.
+    pub fn new(size: usize, keys: Vec<KeyRange>) -> Result<Keyed, Error> {
+        match keys.iter().find(|key| !key.is_in(size)) {
+            None => Ok(Keyed { size, keys }),
+            Some(KeyRange { offset, len, .. }) => {
+                Err(Error::Format(format!("the key {offset}:{len} does not lie in records of {size} bytes")))
+            }
+        }
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> &[KeyRange] {
+        &self.keys
+    }
+}
+
+impl RecordFormat for Keyed {
+    fn framing(&self) -> Framing {
+        Fixed(self.size).framing()
+    }
+
+    fn record_len(&self, bytes: &[u8]) -> Option<usize> {
+        Fixed(self.size).record_len(bytes)
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let orders = self.keys.iter().map(|key| key.compare(a, b));
+        orders.reduce(Ordering::then).unwrap_or(Ordering::Equal)
+    }
+
+    fn count(&self, bytes: &[u8]) -> u64 {
+        Fixed(self.size).count(bytes)
     }
 }
 
@@ -107,6 +187,14 @@ mod tests {
         assert_eq!(split(&Delimited(b'\n'), b"a\n\nbc\nd"), [&b"a\n"[..], b"\n", b"bc\n"]);
         assert_eq!(split(&Delimited(0), b"a\0"), [b"a\0"]);
         assert_eq!(split(&Prefixed, b"\x01\0\0\0x\0\0\0\0\x02\0\0\0y"), [&b"\x01\0\0\0x"[..], b"\0\0\0\0"]);
+        let key = |offset, len, descending| KeyRange { offset, len, descending };
+        let keyed = Keyed::new(3, vec![key(2, 1, true), key(0, 1, false)]).unwrap();
+        assert_eq!(split(&keyed, b"abcdefgh"), [b"abc", b"def"]);
+        assert!(keyed.compare(b"a.z", b"a.y").is_lt() && keyed.compare(b"a.z", b"b.z").is_lt());
+        assert!(keyed.compare(b"a1z", b"a2z").is_eq() && Fixed(3).compare(b"a1z", b"a2z").is_lt());
+        assert!(
+            Keyed::new(3, vec![key(2, 2, false)]).is_err() && Keyed::new(3, vec![key(0, 0, false)]).is_err()
+        );
         assert_eq!(Delimited(b'\n').count(b"a\nb\n"), 2);
         assert_eq!((Fixed(3).count(b"abcdef"), Prefixed.count(b"\0\0\0\0")), (2, 1));
     }

@@ -61,7 +61,7 @@ pub use edge::{Edge, EdgeCounts};
 pub use error::Error;
 pub use filter::Filter;
 pub use flow::{Sink, Source, pump, pump_with};
-pub use format::{Delimited, Fixed, Framing, Prefixed, RecordFormat, records};
+pub use format::{Delimited, Fixed, Framing, KeyRange, Keyed, Prefixed, RecordFormat, records};
 pub use merge::MergeSource;
 pub use partition::{PartitionSink, PartitionWriter};
 pub use pool::MemPool;

@@ -88,8 +88,14 @@ fn records_of_one_size_are_read_by_threads_and_written_back() {
     for size in [1, 7, 100, 4096, 5000] {
         let bytes: Vec<u8> = (0..size * 777).map(|n| (n * 31 / 8) as u8).collect();
         std::fs::write(&from, &bytes).unwrap();
-        for (direct, buffers) in [(Direct::Off, 1), (Direct::On, 1), (Direct::On, 12)] {
-            let source = source(&from, Arc::new(Fixed(size)), (buffers, 40_000), direct);
+        let ways =
+            [(Direct::Off, 1, true), (Direct::On, 1, true), (Direct::On, 12, true), (Direct::On, 2, false)];
+        for (direct, buffers, rings) in ways {
+            let mut source = source(&from, Arc::new(Fixed(size)), (buffers, 40_000), direct);
+            if !rings {
+                source = source.by_threads();
+                assert!(!source.is_ahead());
+            }
             assert_eq!(source.len(), bytes.len() as u64);
             let output = Output::create(&to).unwrap();
             output.reserve(bytes.len() as u64).unwrap();
@@ -97,10 +103,11 @@ fn records_of_one_size_are_read_by_threads_and_written_back() {
             if direct == Direct::On {
                 volume.use_direct();
             }
-            let sink = DiskSink::new("output", volume);
+            let sink =
+                if rings { DiskSink::new("output", volume) } else { DiskSink::by_threads("output", volume) };
             pump_with(3, &source, &sink).unwrap();
             output.commit(bytes.len() as u64).unwrap();
-            assert!(std::fs::read(&to).unwrap() == bytes, "{size} bytes a record, {direct:?}");
+            assert!(std::fs::read(&to).unwrap() == bytes, "{size} bytes a record, {direct:?}, rings {rings}");
             assert_eq!(sink.edge().counts().records, 777);
         }
     }
@@ -168,4 +175,49 @@ fn streams_are_read_whole_and_written_in_order() {
     let source =
         StreamSource::new("c", vec![input("c", &chained)], Arc::new(Prefixed), pool, Partial::Refuse);
     assert!(read_all(&source, &Prefixed).unwrap() == chained);
+}
+
+#[test]
+fn stripes_in_several_folders_are_written_and_read_past_the_cache() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");
+    let folder = TempDir::new("river-stripes");
+    let bytes: Vec<u8> = (0..3_000_100u32).map(|n| (n / 3) as u8).collect();
+    let from = folder.path().join("from");
+    std::fs::write(&from, &bytes).unwrap();
+    let paths: Vec<_> = (0..3).map(|n| folder.path().join(format!("disk{n}/stripe"))).collect();
+    for rings in [true, false] {
+        let create = |path: &std::path::PathBuf| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            (path.clone(), std::fs::File::options().read(true).write(true).create(true).open(path).unwrap())
+        };
+        let mut volume = Volume::of_files(paths.iter().map(create).collect(), 64 << 10);
+        volume.use_direct();
+        let sink = if rings { DiskSink::new("out", volume) } else { DiskSink::by_threads("out", volume) };
+        // Buffers that are no multiple of a stripe lie over its seams.
+        pump_with(2, &source(&from, Arc::new(Fixed(100)), (1, 110_000), Direct::On), &sink).unwrap();
+        drop(sink);
+        let striped = Volume::open_striped(&paths, 64 << 10).unwrap();
+        let pool = MemPool::new(4, 100_000).unwrap();
+        let format = Arc::new(Fixed(100));
+        let source = DiskSource::new("in", vec![striped], format, pool, Direct::On, Partial::Refuse).unwrap();
+        assert!(read_all(&source, &Fixed(100)).unwrap() == bytes, "rings {rings}");
+        paths.iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+}
+
+#[test]
+fn a_write_that_fails_under_way_is_told_by_name() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");
+    let folder = TempDir::new("river-readonly");
+    let path = folder.path().join("read-only");
+    std::fs::write(&path, [0; 8192]).unwrap();
+    let mut volume = Volume::of_files(vec![(path.clone(), std::fs::File::open(&path).unwrap())], u64::MAX);
+    volume.use_direct();
+    let sink = DiskSink::new("output", volume);
+    let pool = MemPool::new(1, 8192).unwrap();
+    let mut buffer = pool.take();
+    buffer.set_window(0, 8192);
+    let told = sink.put(buffer).and_then(|()| sink.finish()).unwrap_err().to_string();
+    assert!(told.contains("read-only"), "{told}");
+    assert_eq!(pool.take().capacity(), 8192, "the buffer is back in its pool");
 }

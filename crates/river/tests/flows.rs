@@ -12,8 +12,8 @@ use viaduct_providers::shm;
 use viaduct_river::disk::{Direct, DiskSource, MirrorSource, Partial, StreamSource, Volume};
 use viaduct_river::net::{Port, TcpSink, TcpSource, ViaSink, ViaSource};
 use viaduct_river::{
-    BalanceSink, Buffer, Edge, Error, Filter, Fixed, MemPool, MergeSource, PartitionSink, RiverSink, Sink,
-    Source, pump, records,
+    BalanceSink, Buffer, Delimited, Edge, Error, Filter, Fixed, KeyRange, Keyed, MemPool, MergeSource,
+    PartitionSink, Prefixed, RecordFormat, RiverSink, Sink, Source, pump, records,
 };
 use viaduct_via::{NetAddress, Nic, SharedNic};
 
@@ -97,6 +97,100 @@ fn sorted_sources_merge_and_filters_drop() {
     let all = numbers_of(&even).unwrap();
     assert_eq!(all, (0..10_000).step_by(2).collect::<Vec<u64>>());
     assert_eq!((even.edge().counts().records, even.source().edge().counts().records), (5000, 10_000));
+}
+
+/// A stream of bytes as a source.
+fn stream(bytes: Vec<u8>, format: Arc<dyn RecordFormat>) -> StreamSource {
+    let inputs =
+        vec![("input".into(), Box::new(std::io::Cursor::new(bytes)) as Box<dyn std::io::Read + Send>)];
+    StreamSource::new("input", inputs, format, MemPool::new(1, 4096).unwrap(), Partial::Refuse)
+}
+
+#[test]
+fn records_of_every_format_flow_through_partitions_and_over_an_edge() {
+    let _watchdog = watch();
+    // Words of 0 to 299 bytes: some are longer than what is left of a buffer.
+    let words: Vec<Vec<u8>> = (0..2000usize).map(|n| vec![b'a' + (n % 26) as u8; n * 7 % 300]).collect();
+    let ended = |mark: u8| words.iter().flat_map(|word| [&word[..], &[mark]].concat()).collect::<Vec<u8>>();
+    let prefixed = words.iter().flat_map(|word| [&(word.len() as u32).to_le_bytes()[..], word].concat());
+    let formats: [(Arc<dyn RecordFormat>, Vec<u8>); 3] = [
+        (Arc::new(Delimited(b'\n')), ended(b'\n')),
+        (Arc::new(Delimited(0)), ended(0)),
+        (Arc::new(Prefixed), prefixed.collect()),
+    ];
+    for (format, bytes) in formats {
+        let all = records(&*format, &bytes).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(all.len(), words.len(), "{format:?}");
+        let (_, sink, source) = via_pair("river-formats", 1);
+        let far: Arc<dyn Sink> = Arc::new(sink);
+        let near = Arc::new(RiverSink::new("near", 1, 1));
+        let rule = |record: &[u8]| record.len() % 2;
+        let pool = MemPool::new(1, 4096).unwrap();
+        let sinks = vec![near.clone() as Arc<dyn Sink>, far];
+        let parts = PartitionSink::new("parts", format.clone(), rule, pool, sinks);
+        let input = stream(bytes, format.clone());
+        let parts_of = |source: &dyn Source| {
+            let mut got = Vec::new();
+            while let Some(buffer) = source.pull().unwrap() {
+                got.extend(records(&*format, buffer.data()).map(<[u8]>::to_vec));
+            }
+            got
+        };
+        let (even, odd) = std::thread::scope(|scope| {
+            scope.spawn(|| pump(&input, &parts).unwrap());
+            let near = scope.spawn(|| parts_of(&*near));
+            (parts_of(&source), near.join().unwrap())
+        });
+        let expected =
+            |odd: usize| all.iter().filter(|record| record.len() % 2 == odd).cloned().collect::<Vec<_>>();
+        assert!(even == expected(1) && odd == expected(0), "{format:?}");
+        assert_eq!(input.edge().counts().records, 2000);
+    }
+}
+
+#[test]
+fn records_are_merged_by_the_keys_of_their_format() {
+    let key = |offset, len, descending| KeyRange { offset, len, descending };
+    let format = Arc::new(Keyed::new(4, vec![key(3, 1, true), key(0, 1, false)]).unwrap());
+    let input = |bytes: &[u8]| Arc::new(stream(bytes.to_vec(), format.clone())) as Arc<dyn Source>;
+    let by = format.clone();
+    let merged = MergeSource::new(
+        "merged",
+        vec![input(b"a..9c..9b..1"), input(b"b..9b..2")],
+        format.clone(),
+        move |a: &[u8], b: &[u8]| by.compare(a, b),
+        MemPool::new(1, 4096).unwrap(),
+    );
+    assert_eq!(merged.pull().unwrap().unwrap().data(), b"a..9b..9c..9b..2b..1");
+}
+
+#[test]
+fn a_consumer_over_tcp_that_does_not_read_gets_no_more_than_the_kernel_holds() {
+    let _watchdog = watch();
+    let ((lazy, _unread), (quick, server)) = (tcp_pair(), tcp_pair());
+    let lazy: Arc<dyn Sink> = Arc::new(TcpSink::new("lazy", 1, lazy));
+    let quick: Arc<dyn Sink> = Arc::new(TcpSink::new("quick", 2, quick));
+    let balance = BalanceSink::new("balance", vec![lazy.clone(), quick.clone()]);
+    let source = TcpSource::new("in", 0, server, MemPool::new(2, 64 << 10).unwrap());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut bytes = 0;
+            while let Some(buffer) = source.pull().unwrap() {
+                bytes += buffer.len();
+            }
+            bytes
+        });
+        // Far more than the buffers of two sockets: all that the lazy one does not take goes to the other.
+        for _ in 0..2000 {
+            let mut buffer = Buffer::heap(64 << 10);
+            buffer.set_window(0, 64 << 10);
+            balance.put(buffer).unwrap();
+        }
+        quick.finish().unwrap();
+        let (lazy, quick) = (lazy.edge().counts().bytes as usize, reader.join().unwrap());
+        assert_eq!(lazy + quick, 2000 << 16);
+        assert!(quick > lazy, "{quick} and {lazy}");
+    });
 }
 
 #[test]

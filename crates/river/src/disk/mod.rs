@@ -1,7 +1,8 @@
 //! The ends of a flow on disks (Millennium Sort, section 3.2, Disk Source and Disk Sink).
 //!
 //! A [`Volume`] is one file or several that are striped. Readers choose between the page cache and direct I/O per file:
-//! what is in memory already is copied, what is not is read past the cache with many transfers under way.
+//! what is in memory already is copied, what is not is read past the cache with many transfers under way. Those go through
+//! io_uring; where that is refused, the threads that pull and put do them.
 
 mod mirror;
 mod output;
@@ -9,6 +10,7 @@ mod sink;
 mod source;
 mod stream;
 mod volume;
+mod writes;
 
 pub use mirror::MirrorSource;
 pub use output::{Output, abandon_outputs};

@@ -152,8 +152,18 @@ impl DiskSource {
         self.chunks
     }
 
+    /// Lets the threads that pull read by themselves, as where io_uring is refused.
+    pub fn by_threads(self) -> DiskSource {
+        DiskSource { ring: None, ..self }
+    }
+
     /// Whether it reads past the page cache.
     pub fn is_direct(&self) -> bool {
+        !self.volumes.is_empty() && self.volumes.iter().all(|piece| piece.volume.has_direct())
+    }
+
+    /// Whether several reads are under way at a time, ahead of the threads that pull.
+    pub fn is_ahead(&self) -> bool {
         self.ring.is_some()
     }
 
@@ -184,8 +194,8 @@ impl DiskSource {
         self.pool.try_take().unwrap_or_else(|| self.edge.stalled_for_credit(|| self.pool.take()))
     }
 
-    /// The next chunk through the page cache, read by the calling thread.
-    fn pull_cached(&self) -> Result<Option<Buffer>, Error> {
+    /// The next chunk, read by the calling thread.
+    fn pull_alone(&self) -> Result<Option<Buffer>, Error> {
         // The buffer comes first: a thread that has a number then never waits for those that are behind it. Another thread
         // may take the last chunk meanwhile, and a consumer may keep all buffers, so the end is looked for again.
         let mut buffer = loop {
@@ -204,8 +214,12 @@ impl DiskSource {
         let piece = self.piece(number);
         let offset = (number - piece.first_chunk) * self.chunk;
         let len = self.chunk.min(piece.len - offset) as usize;
-        let got =
-            self.edge.stalled_for_data(|| piece.volume.read_at(&mut buffer.room_mut()[..len], offset))?;
+        // Without io_uring the threads that pull read past the page cache themselves, in whole blocks.
+        let direct = piece.volume.has_direct();
+        let whole = if direct { len.next_multiple_of(BLOCK).min(buffer.capacity()) } else { len };
+        let got = self
+            .edge
+            .stalled_for_data(|| piece.volume.read_block(&mut buffer.room_mut()[..whole], offset))?;
         self.complete(buffer, number, got).map(Some)
     }
 
@@ -293,7 +307,7 @@ impl Source for DiskSource {
     fn pull(&self) -> Result<Option<Buffer>, Error> {
         let buffer = match &self.ring {
             Some(flight) => self.pull_direct(flight)?,
-            None => self.pull_cached()?,
+            None => self.pull_alone()?,
         };
         if let Some(buffer) = &buffer {
             self.edge.carried(buffer.len(), buffer.records());

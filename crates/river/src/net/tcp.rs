@@ -2,7 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use viaduct_os::poll;
 
 use super::frame::{HEAD, Head, Kind, words_of};
 use crate::buffer::Buffer;
@@ -39,6 +43,16 @@ impl Sink for TcpSink {
         self.edge.stalled_for_credit(|| self.send(Head::of(&buffer), buffer.data()))?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(())
+    }
+
+    /// The kernel says that there is credit once a good part of its buffer is free; what does not fit then still waits.
+    fn try_put(&self, buffer: Buffer) -> Result<Option<Buffer>, Error> {
+        let fd = self.stream.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd();
+        let ready = poll::wait(&mut [poll::Watched::write(fd)], Some(Duration::ZERO));
+        if ready.is_ok_and(|count| count == 0) {
+            return Ok(Some(buffer));
+        }
+        self.put(buffer).map(|()| None)
     }
 
     fn finish(&self) -> Result<(), Error> {

@@ -1,0 +1,155 @@
+//! Writes under way past the page cache: a thread of the sink hands them to io_uring and gives buffers back to their pools.
+//!
+//! The thread is there because a producer may wait for a buffer that is being written: only a thread that does nothing else
+//! returns it whatever the producers do, so that a pool of one buffer suffices.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use viaduct_os::files::BLOCK;
+use viaduct_os::uring::Ring;
+
+use super::Volume;
+use crate::buffer::Buffer;
+use crate::error::Error;
+
+/// Writes under way at once.
+const DEPTH: usize = 8;
+
+/// The way to the thread that writes.
+#[derive(Debug)]
+pub(super) struct Writes {
+    queue: Option<SyncSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Write(Buffer),
+    /// To be answered when all that came before is written.
+    Flush(SyncSender<()>),
+}
+
+/// Where the first failure of a sink is kept.
+pub(super) type Failed = Arc<Mutex<Option<Error>>>;
+
+impl Writes {
+    /// A thread that writes to `volume`. `None` where io_uring is refused: then the callers write.
+    pub(super) fn start(volume: &Arc<Volume>, failed: &Failed) -> Option<Writes> {
+        let ring = Ring::new(DEPTH).ok()?;
+        let (queue, orders) = sync_channel(DEPTH);
+        let (volume, failed) = (volume.clone(), failed.clone());
+        let serve = move || Writer { volume, ring, failed }.serve(&orders);
+        let thread = std::thread::Builder::new().name("river-writes".to_owned()).spawn(serve).ok()?;
+        Some(Writes { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Hands a buffer over; waits while too many are under way.
+    pub(super) fn put(&self, buffer: Buffer) -> Result<(), Error> {
+        self.send(Order::Write(buffer))
+    }
+
+    /// Waits until everything was written, or has failed.
+    pub(super) fn flush(&self) -> Result<(), Error> {
+        let (done, wait) = sync_channel(1);
+        self.send(Order::Flush(done))?;
+        wait.recv().map_err(|_| Error::Stopped)
+    }
+
+    fn send(&self, order: Order) -> Result<(), Error> {
+        let queue = self.queue.as_ref().ok_or(Error::Stopped)?;
+        queue.send(order).map_err(|_| Error::Stopped)
+    }
+}
+
+impl Drop for Writes {
+    /// The thread ends when it has written what was put.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Writer {
+    volume: Arc<Volume>,
+    ring: Ring<Buffer>,
+    failed: Failed,
+}
+
+impl Writer {
+    fn serve(mut self, orders: &Receiver<Order>) {
+        loop {
+            let order = match self.ring.under_way() {
+                0 => match orders.recv() {
+                    Ok(order) => Some(order),
+                    Err(_) => return,
+                },
+                _ if self.ring.has_room() => orders.try_recv().ok(),
+                _ => None,
+            };
+            let done = match order {
+                Some(Order::Write(buffer)) => self.write(buffer),
+                Some(Order::Flush(done)) => {
+                    let drained = self.drain();
+                    let _ = done.send(());
+                    drained
+                }
+                None => self.take(),
+            };
+            if let Err(error) = done {
+                self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            }
+        }
+    }
+
+    /// Starts to write whole blocks; what is at their edges goes through the page cache at once.
+    fn write(&mut self, buffer: Buffer) -> Result<(), Error> {
+        let (position, blocks) = (buffer.position(), blocks_of(&buffer));
+        let place = position + blocks.start as u64;
+        let Some((file, at)) = self.volume.direct_at(place, blocks.len()).filter(|_| !blocks.is_empty())
+        else {
+            return self.volume.write_at(buffer.data(), position);
+        };
+        let data = buffer.data();
+        self.volume.write_at(&data[..blocks.start], position)?;
+        self.volume.write_at(&data[blocks.end..], position + blocks.end as u64)?;
+        let from = buffer.start() + blocks.start;
+        let started = self.ring.write(file, buffer, from, at, blocks.len());
+        started.map_err(|error| Error::file("writing", self.volume.path_at(place), error))
+    }
+
+    /// Waits for one write to end.
+    fn take(&mut self) -> Result<(), Error> {
+        let done = self.ring.wait();
+        let done = done.map_err(|error| Error::file("writing", self.volume.path_at(0), error))?;
+        let Some(done) = done else { return Ok(()) };
+        let (position, blocks) = (done.buffer.position(), blocks_of(&done.buffer));
+        let written = done.result.unwrap_or(0);
+        // What was refused or cut short is written the ordinary way, which also tells the cause.
+        let rest = blocks.start + written.min(blocks.len())..blocks.end;
+        self.volume.write_at(&done.buffer.data()[rest.clone()], position + rest.start as u64)
+    }
+
+    fn drain(&mut self) -> Result<(), Error> {
+        let mut first = Ok(());
+        while self.ring.under_way() > 0 {
+            first = first.and(self.take());
+        }
+        first
+    }
+}
+
+/// The part of the payload that can be written past the page cache: whole blocks of the file that lie aligned in memory.
+fn blocks_of(buffer: &Buffer) -> Range<usize> {
+    let head = (buffer.position().next_multiple_of(BLOCK as u64) - buffer.position()) as usize;
+    let data = buffer.data();
+    if head >= data.len() || !(data.as_ptr() as usize + head).is_multiple_of(512) {
+        return 0..0;
+    }
+    head..head + (data.len() - head) / BLOCK * BLOCK
+}
