@@ -11,6 +11,7 @@ use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Sink, Source, 
 use crate::Error;
 use crate::external::External;
 use crate::kernel::{Kernel, Outcome};
+use crate::lookout::{looked_at, refuse_text};
 use crate::merging::{Open, merge};
 use crate::order::{AnyOrder, Order};
 use crate::report::Report;
@@ -62,6 +63,7 @@ impl<O: Order> Engine<'_, O> {
         let seekable = inputs.iter().all(|input| matches!(input, Input::Path(path) if is_file(path)));
         if seekable {
             let paths: Vec<PathBuf> = inputs.into_iter().filter_map(path_of).collect();
+            paths.iter().try_for_each(|path| refuse_text(path, self.settings))?;
             self.files(&paths, target, &format, room)
         } else {
             self.streams(inputs, target, &format, room)
@@ -116,7 +118,11 @@ impl<O: Order> Engine<'_, O> {
         format: &Arc<dyn RecordFormat>,
         room: usize,
     ) -> Result<Report, Error> {
-        let open = opened(inputs)?;
+        let mut open = opened(inputs)?;
+        if self.settings.refuse_text && matches!(self.settings.records, Records::Fixed { .. }) {
+            let looked = open.into_iter().map(|input| looked_at(input, self.settings));
+            open = looked.collect::<Result<_, _>>()?;
+        }
         // The length is not known: read until the end or until memory is used up.
         let most = (self.settings.budget() / 2 / room as u64).max(4) as usize;
         let pool = MemPool::new(most + 2, room)?;
@@ -375,28 +381,4 @@ fn sample_buffers(held: &VecDeque<Buffer>, format: &dyn RecordFormat) -> Vec<Vec
         records(format, buffer.data()).step_by(step).map(<[u8]>::to_vec).collect::<Vec<_>>()
     };
     held.iter().flat_map(some).collect()
-}
-
-/// Whether bytes at the start of a file look like lines of text that are no records of `size` bytes.
-pub fn looks_like_lines(bytes: &[u8], size: usize) -> bool {
-    let printable = |byte: &u8| !matches!(byte, 0..=8 | 14..=31 | 127) || *byte == 27;
-    let marks: Vec<usize> = memchr::memchr_iter(b'\n', bytes).collect();
-    !marks.is_empty() && bytes.iter().all(printable) && marks.iter().any(|mark| mark % size != size - 1)
-}
-
-/// Refuses text where records of one size are expected.
-pub fn refuse_text(path: &Path, records: &Records) -> Result<(), Error> {
-    let Records::Fixed { size, .. } = records else { return Ok(()) };
-    let mut start = vec![0; 16 << 10];
-    let got = match Volume::open(path) {
-        Ok(volume) if volume.is_regular() => volume.read_at(&mut start, 0)?,
-        _ => return Ok(()),
-    };
-    if looks_like_lines(&start[..got], *size) {
-        let name = path.display();
-        return Err(Error::Usage(format!(
-            "{name} looks like text, not like records of {size} bytes; hint: --lines sorts lines, --record-size {size} insists"
-        )));
-    }
-    Ok(())
 }

@@ -294,6 +294,23 @@ mod tests {
     }
 
     #[test]
+    fn the_known_checksums_of_large_inputs_come_out() {
+        // Minutes without optimisation: the long form has them all.
+        let plain = Generator::new(Style::Binary);
+        if !viaduct_kit::effort::full() {
+            assert_eq!(sum(&plain, 0, 1_000_000), "7a0e0d4868cd4");
+            return;
+        }
+        let (text, skewed) = (Generator::new(Style::Ascii), Generator::skewed(Style::Binary));
+        assert_eq!(sum(&plain, 0, 10_000_000), "4c4e32cca7d315");
+        assert_eq!(sum(&text, 0, 10_000_000), "4c48a881c779d5");
+        assert_eq!(sum(&skewed, 0, 10_000_000), "4c478a4199c9fe");
+        assert_eq!(sum(&plain, 0, 30_000_000), "e4e3e6d2a7614d");
+        assert_eq!(sum(&plain, 0, 100_000_000), "2faf4162801872c");
+        assert_eq!(sum(&plain, 0, 200_000_000), "5f5f60b23024285");
+    }
+
+    #[test]
     fn the_first_key_is_a_name_and_lines_are_lines() {
         let mut record = [0; RECORD];
         Generator::new(Style::Binary).fill(0, &mut record);

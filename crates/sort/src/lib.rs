@@ -35,6 +35,7 @@ mod error;
 mod external;
 pub mod generate;
 mod kernel;
+mod lookout;
 mod merging;
 mod order;
 mod ordered;
@@ -46,13 +47,14 @@ pub mod summary;
 mod text;
 mod writer;
 
-pub use engine::{looks_like_lines, refuse_text, sort};
+pub use engine::sort;
 pub use error::Error;
-pub use order::KeyField;
+pub use lookout::{looks_like_lines, refuse_text};
 pub use ordered::{Disorder, find_disorder};
 pub use report::{EdgeReport, NodeReport, Overhead, Phases, Report};
 pub use sort::{Input, MOST_MODEST, Progress, Records, Settings, Target};
 pub use text::TextKey;
+pub use viaduct_river::KeyRange;
 pub use viaduct_river::disk::{Direct, Partial, abandon_outputs};
 pub use viaduct_river::net::Port;
 

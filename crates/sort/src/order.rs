@@ -6,6 +6,8 @@
 
 use std::cmp::Ordering;
 
+use viaduct_river::KeyRange;
+
 use crate::text::TextOrder;
 
 /// Bits of a prefix.
@@ -29,21 +31,10 @@ pub(crate) trait Order: Send + Sync {
     fn same_key(&self, a: &[u8], b: &[u8]) -> bool;
 }
 
-/// One field of a key in records of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyField {
-    /// First byte.
-    pub offset: usize,
-    /// Bytes.
-    pub len: usize,
-    /// Greater values first.
-    pub descending: bool,
-}
-
 /// The order of records of one size: fields one after the other, then the whole record unless the sort is stable.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldsOrder {
-    fields: Vec<KeyField>,
+    fields: Vec<KeyRange>,
     key_len: usize,
     /// One ascending field of ten bytes: the benchmark's own.
     plain: Option<usize>,
@@ -51,10 +42,10 @@ pub(crate) struct FieldsOrder {
 }
 
 impl FieldsOrder {
-    pub(crate) fn new(fields: Vec<KeyField>, stable: bool) -> FieldsOrder {
+    pub(crate) fn new(fields: Vec<KeyRange>, stable: bool) -> FieldsOrder {
         let key_len = fields.iter().map(|field| field.len).sum();
         let plain = match fields[..] {
-            [KeyField { offset, len, descending: false }] if len >= PIECE => Some(offset),
+            [KeyRange { offset, len, descending: false }] if len >= PIECE => Some(offset),
             _ => None,
         };
         FieldsOrder { fields, key_len, plain, stable }
@@ -106,20 +97,16 @@ impl Order for FieldsOrder {
 
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         for field in &self.fields {
-            let range = field.offset..field.offset + field.len;
-            let order = a[range.clone()].cmp(&b[range]);
+            let order = field.compare(a, b);
             if order != Ordering::Equal {
-                return if field.descending { order.reverse() } else { order };
+                return order;
             }
         }
         if self.stable { Ordering::Equal } else { a.cmp(b) }
     }
 
     fn same_key(&self, a: &[u8], b: &[u8]) -> bool {
-        self.fields.iter().all(|field| {
-            let range = field.offset..field.offset + field.len;
-            a[range.clone()] == b[range]
-        })
+        self.fields.iter().all(|field| field.compare(a, b).is_eq())
     }
 }
 
@@ -145,7 +132,7 @@ mod tests {
 
     #[test]
     fn prefixes_agree_with_comparisons() {
-        let field = |offset, len, descending| KeyField { offset, len, descending };
+        let field = |offset, len, descending| KeyRange { offset, len, descending };
         let orders = [
             FieldsOrder::new(vec![field(0, 10, false)], false),
             FieldsOrder::new(vec![field(3, 4, true), field(0, 2, false)], false),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use viaduct_river::disk::{Direct, Partial};
-use viaduct_river::{Delimited, Fixed, RecordFormat};
+use viaduct_river::{Delimited, Fixed, KeyRange, RecordFormat};
 
 use crate::Error;
-use crate::order::{AnyOrder, FieldsOrder, KeyField};
+use crate::order::{AnyOrder, FieldsOrder};
 use crate::text::{TextKey, TextOrder};
 
 /// Where records come from.
@@ -36,7 +36,7 @@ pub enum Records {
         /// Bytes of each.
         size: usize,
         /// Fields of the key, the most important first.
-        keys: Vec<KeyField>,
+        keys: Vec<KeyRange>,
     },
     /// Text, in the order of GNU sort in the C locale.
     Text {
@@ -53,7 +53,7 @@ pub enum Records {
 
 impl Default for Records {
     fn default() -> Records {
-        let key = KeyField { offset: 0, len: crate::KEY, descending: false };
+        let key = KeyRange { offset: 0, len: crate::KEY, descending: false };
         Records::Fixed { size: crate::RECORD, keys: vec![key] }
     }
 }
@@ -81,6 +81,8 @@ pub struct Settings {
     pub checksum: bool,
     /// What is done with a piece of a record at the end of a file.
     pub partial: Partial,
+    /// Whether text where records of one size are expected is an error.
+    pub refuse_text: bool,
 }
 
 impl Default for Settings {
@@ -96,6 +98,7 @@ impl Default for Settings {
             direct: Direct::Auto,
             checksum: true,
             partial: Partial::Refuse,
+            refuse_text: false,
         }
     }
 }
@@ -113,10 +116,10 @@ impl Settings {
         let stable = self.stable || self.unique;
         match &self.records {
             Records::Fixed { size, keys } => {
-                let whole = [KeyField { offset: 0, len: *size, descending: false }];
+                let whole = [KeyRange { offset: 0, len: *size, descending: false }];
                 let keys = if keys.is_empty() { &whole[..] } else { keys };
                 for key in keys {
-                    if key.len == 0 || key.offset.checked_add(key.len).is_none_or(|end| end > *size) {
+                    if !key.is_in(*size) {
                         let (at, len) = (key.offset, key.len);
                         let what = format!("the key {at}:{len} does not lie in records of {size} bytes");
                         return Err(Error::Usage(what));

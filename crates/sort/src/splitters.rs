@@ -124,11 +124,12 @@ impl Ranges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{FieldsOrder, KeyField};
+    use crate::order::FieldsOrder;
+    use viaduct_river::KeyRange;
 
     #[test]
     fn partitions_follow_the_order_and_heavy_values_stand_alone() {
-        let order = FieldsOrder::new(vec![KeyField { offset: 0, len: 12, descending: false }], false);
+        let order = FieldsOrder::new(vec![KeyRange { offset: 0, len: 12, descending: false }], false);
         let record = |n: u8| [&[b'k'; 10][..], &[n, 0]].concat();
         let sample = (0..100).map(|n| record(if (30..70).contains(&n) { 50 } else { n })).collect();
         let splitters = Splitters::new(sample, 10, &order);
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn nodes_get_ranges_in_order_and_about_equal_parts() {
-        let order = FieldsOrder::new(vec![KeyField { offset: 0, len: 2, descending: false }], true);
+        let order = FieldsOrder::new(vec![KeyRange { offset: 0, len: 2, descending: false }], true);
         let record = |n: u16| n.to_be_bytes().to_vec();
         let ranges = Ranges::new(&(0..1000).map(record).collect::<Vec<_>>(), 4, &order);
         let nodes: Vec<usize> = (0..1000).map(|n| ranges.of(&record(n), &order)).collect();

@@ -10,7 +10,7 @@ use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_sort::check::{Check, Checked};
 use viaduct_sort::generate::{Generator, Style};
-use viaduct_sort::{Direct, Input, KeyField, Progress, Records, Report, Settings, Target, TextKey};
+use viaduct_sort::{Direct, Input, KeyRange, Progress, Records, Report, Settings, Target, TextKey};
 
 struct Random(u64);
 
@@ -71,13 +71,13 @@ fn any_records_and_keys_come_out_like_from_a_plain_sort() {
         let mut field = || {
             let offset = random.below(size as u64) as usize;
             let len = 1 + random.below((size - offset) as u64) as usize;
-            KeyField { offset, len, descending: random.below(2) == 0 }
+            KeyRange { offset, len, descending: random.below(2) == 0 }
         };
         let keys = vec![field(), field()];
         let stable = round % 2 == 0;
         let mut expected: Vec<&[u8]> = bytes.chunks(size).collect();
         expected.sort_by(|a, b| {
-            let key = |key: &KeyField| {
+            let key = |key: &KeyRange| {
                 let range = key.offset..key.offset + key.len;
                 let order = a[range.clone()].cmp(&b[range]);
                 if key.descending { order.reverse() } else { order }
