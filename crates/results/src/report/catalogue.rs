@@ -35,6 +35,8 @@ pub struct Catalogue {
     pub cases: Vec<CaseInfo>,
     /// Tables in the order of the report.
     pub tables: Vec<TableInfo>,
+    /// Tables whose rows are made up of parts, with the columns of these: drawn as stacked bars.
+    pub stacks: Vec<(&'static str, &'static [&'static str])>,
 }
 
 impl Catalogue {

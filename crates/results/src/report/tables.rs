@@ -1,6 +1,6 @@
 //! Tables of the report: a grid for each, and a picture for each column that has several values.
 
-use super::chart::{Axis, Dots, Figure, Grid, Picture, Spot};
+use super::chart::{Axis, Bar, Bars, Dots, Figure, Grid, Picture, Spot};
 use super::read::Results;
 use super::text::digits;
 use super::{Catalogue, generic, words};
@@ -17,6 +17,9 @@ pub(crate) fn all(results: &Results, known: &Catalogue) -> Vec<Figure> {
         let mut figure = new(info.name, info.title);
         figure.words.push(info.words.into());
         figure.command = info.command.into();
+        if let Some((_, parts)) = known.stacks.iter().find(|(table, _)| *table == info.name) {
+            stack(&mut figure, &results.table(info.name), parts);
+        }
         fill(&mut figure, &results.table(info.name));
         figures.push(figure);
     }
@@ -57,6 +60,26 @@ fn fill(figure: &mut Figure, cells: &[&Cell]) {
         figure.pictures.push(Picture::Dots(dots));
     }
     figure.grids.push(grid(&pivot));
+}
+
+/// Draws the rows that have all of the parts as bars of these.
+fn stack(figure: &mut Figure, cells: &[&Cell], parts: &[&str]) {
+    let value = |row: &str, part: &str| {
+        let cell = cells.iter().find(|cell| cell.row == row && cell.column == part)?;
+        cell.value.filter(|_| cell.valid)
+    };
+    let pivot = Pivot::of(cells);
+    let bar = |row: &&str| {
+        let values = parts.iter().map(|part| value(row, part)).collect::<Option<Vec<f64>>>()?;
+        Some(Bar { label: (*row).to_owned(), values, past: false })
+    };
+    let rows: Vec<Bar> = pivot.rows.iter().filter_map(bar).collect();
+    let unit = cells.iter().find(|cell| parts.contains(&&*cell.column)).map(|cell| cell.unit.clone());
+    if let Some(unit) = unit.filter(|_| rows.len() > 1) {
+        let parts: Vec<String> = parts.iter().map(|part| (*part).to_owned()).collect();
+        figure.words.push(format!("The bars are, from left to right: {}.", parts.join(", ")));
+        figure.pictures.push(Picture::Bars(Bars { unit, parts, rows }));
+    }
 }
 
 /// A measured value or a paper's, with its name.

@@ -285,6 +285,32 @@ fn many_single_values_stand_in_one_picture() {
 }
 
 #[test]
+fn rows_that_are_made_up_of_parts_are_stacked() {
+    let table = Table::new("sort", BTreeMap::new());
+    let cell = |row: &str, part: &str, value: f64| table.cell(row, part, "s", Better::Less).one(value);
+    let lines = [
+        cell("1 node", "read", 1.0),
+        cell("1 node", "write", 2.0),
+        cell("2 nodes", "read", 0.5),
+        cell("2 nodes", "write", 1.5),
+        // Without all of its parts a row is no bar.
+        cell("paper", "read", 3.0),
+    ];
+    let file: Vec<String> = lines.iter().map(Line::to_json).collect();
+    let results = super::read("results.jsonl", &file.join("\n")).unwrap();
+    let info = TableInfo { name: "sort", title: "Sorting", words: "Phases.", command: "viaduct bench sort" };
+    let known =
+        Catalogue { tables: vec![info], stacks: vec![("sort", &["read", "write"])], ..Catalogue::default() };
+    let html = super::page(&results, None, &known);
+    well_formed(&html);
+    let shown = section(&html, "table-sort");
+    assert_eq!(shown.matches("shares of each value").count(), 1, "{shown}");
+    assert!(shown.contains("<title>2 nodes write: 1.50 s</title>"), "{shown}");
+    assert!(!shown.contains("<title>paper read"), "{shown}");
+    assert!(shown.contains("from left to right: read, write"), "{shown}");
+}
+
+#[test]
 fn a_table_has_its_grid_and_its_pictures() {
     let table = Table::new("launch", BTreeMap::new());
     let lines = [
@@ -299,7 +325,7 @@ fn a_table_has_its_grid_and_its_pictures() {
     let info =
         TableInfo { name: "launch", title: "Starting", words: "How long.", command: "viaduct bench launch" };
     let other = TableInfo { name: "empty", command: "viaduct bench empty", ..info };
-    let known = Catalogue { cases: Vec::new(), tables: vec![info, other] };
+    let known = Catalogue { tables: vec![info, other], ..Catalogue::default() };
     let html = super::page(&results, None, &known);
     well_formed(&html);
     let shown = section(&html, "table-launch");
