@@ -8,7 +8,7 @@
 //!  suites         the table of suites, one line each          /
 //!  rotation       what takes turns: worlds, loom, Miri, instructions, sweeps
 //!  ordinary       tests as an ordinary user, and as root what needs root
-//!  packages       Debian packages and, in wheels, Python packages that tests need
+//!  packages       Debian packages and, in wheels, Python packages that tests need; programs that benchmarks compare with
 //!  instructions/  what the operations of the data path cost in instructions, against baselines
 //!  install        the C libraries with their headers, pkg-config files and manual pages
 //!  cluster        hosts with sshds on this machine, for a command
@@ -28,6 +28,7 @@ mod instructions;
 mod lint;
 mod ordinary;
 mod packages;
+mod programs;
 mod progress;
 mod rotation;
 mod step;

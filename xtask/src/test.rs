@@ -16,6 +16,7 @@ use viaduct_kit::packages::SKIP_LOG;
 use viaduct_kit::tempdir::TempDir;
 
 use crate::packages;
+use crate::programs;
 use crate::progress::{self, say};
 use crate::rotation::Rotation;
 use crate::step::{End, Step};
@@ -56,6 +57,7 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<Outcome> {
     if wanted.only.is_none() {
         packages::provide(wanted.install, wanted.full);
         wheels::provide(wanted.install, wanted.full, &workspace.target_directory);
+        programs::provide(wanted.install, wanted.full, &workspace.target_directory);
         let everything = Step::cargo(["build", "--workspace", "--all-targets"]);
         let build = run_steps("build", BUILD, vec![everything], wanted)?;
         let good = build.is_good();

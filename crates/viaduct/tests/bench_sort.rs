@@ -21,6 +21,7 @@ fn cells(name: &str, title: &str) -> BTreeMap<String, Vec<Value>> {
     run(&["report", "results.jsonl", "-o", "report.html"]);
     let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
     assert!(page.contains(title), "the report has it");
+    assert_eq!(page.contains("shares of each value"), name == "datamation", "phases are drawn as bars");
     let names = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(names, 2, "files of the measurement are gone");
     let mut tables: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -52,10 +53,26 @@ fn datamation_has_phases_overheads_kernels_and_rivals() {
         assert!(value(overheads, row, "launch") > 0.0 && value(overheads, row, "connect") > 0.0, "{row}");
     }
     assert!(value(&tables["sort-kernels"], "buckets, then pairs", "time") > 0.0);
-    let rivals: BTreeSet<&str> =
-        tables["sort-rivals"].iter().map(|cell| cell["row"].as_str().unwrap()).collect();
-    assert_eq!(rivals.len(), 7, "{rivals:?}");
-    assert!(value(&tables["sort-rivals"], "cp", "times ours") > 0.0);
+    assert!(tables["sort-1m"].iter().any(|cell| cell["row"] == "GNU sort"));
+}
+
+#[test]
+fn the_sort_is_compared_with_a_copy_and_with_rivals() {
+    let tables = cells("sort", "Ten million records in little memory");
+    for table in ["sort-1m", "sort-10m"] {
+        let rows: BTreeSet<&str> = tables[table].iter().map(|cell| cell["row"].as_str().unwrap()).collect();
+        assert_eq!(rows.len(), 9, "{rows:?}");
+        assert!(value(&tables[table], "cp", "times --checksum off") > 0.0);
+        assert!(value(&tables[table], "viaduct sort, skewed keys", "times ours") > 0.0);
+    }
+    let memory = &tables["sort-memory"];
+    assert!(value(memory, "viaduct sort", "peak memory") > 1.0);
+    assert!(value(&tables["sort-lines"], "viaduct sort --checksum off", "times ours") > 0.0);
+    for row in ["4 nodes over shm", "4 nodes over TCP"] {
+        assert!(value(&tables["sort-nodes"], row, "times ours") > 0.0, "{row}");
+    }
+    assert!(value(&tables["sort-windows"], "shm, windows of 1 MB", "made") > 0.0);
+    assert_eq!(value(&tables["sort-windows"], "shm, windows of 1 MB", "regions"), 8.0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use viaduct_results::stats::median;
 use viaduct_results::table::{Better, Table};
 
-use super::{Bench, Emit, Run, kernels, rivals};
+use super::{Bench, Emit, Run, bars, kernels};
 
 /// The paper's phases, as the summary of a sort calls them.
 const PHASES: [&str; 4] = ["overhead", "read", "sort", "write"];
@@ -22,20 +22,18 @@ struct Way {
     runs: Vec<Run>,
 }
 
-/// Sorts a million records on 1 to 16 nodes, over shared memory and over TCP, beside rivals.
+/// Sorts a million records on 1 to 16 nodes, over shared memory and over TCP, then beside rivals.
 ///
 /// # Errors
 /// If the input cannot be written, or a line cannot be put.
 pub fn datamation(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit<'_>) -> io::Result<()> {
-    let (records, rounds) = if bench.quick { (20_000, 1) } else { (1_000_000, 9) };
+    let (records, rounds) = if bench.quick { (20_000, 1) } else { (1_000_000, bench.rounds) };
     let nodes: &[usize] = if bench.quick { &[1, 2] } else { &[1, 2, 4, 8, 16] };
-    bench.generate(records, "in", false)?;
-    bench.generate(records, "lines", true)?;
+    bench.generate(records, "in", &[])?;
     let mut ways = vec![Way { transport: "", nodes: 0, runs: Vec::new() }];
     for transport in ["shm", "tcp"] {
         ways.extend(nodes.iter().map(|&nodes| Way { transport, nodes, runs: Vec::new() }));
     }
-    let mut others = rivals::installed();
     for round in 0..=rounds {
         for (n, way) in ways.iter_mut().enumerate() {
             progress(
@@ -50,15 +48,13 @@ pub fn datamation(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit
                 way.runs.extend(run);
             }
         }
-        others.iter_mut().for_each(|rival| rival.run(bench, records, round > 0 || rounds == 1));
     }
     let config =
         BTreeMap::from([("records".into(), records.to_string()), ("rounds".into(), rounds.to_string())]);
     phases(&ways, &Table::new("datamation", config.clone()), emit)?;
     overheads(&ways, &Table::new("datamation-overhead", config.clone()), emit)?;
-    let ours = ways[0].runs.iter().map(|run| run.seconds).collect::<Vec<_>>();
-    rivals::lines(&others, &ours, &Table::new("sort-rivals", config.clone()), emit)?;
-    kernels::lines(records as usize, &Table::new("sort-kernels", config), emit)
+    kernels::lines(records as usize, &Table::new("sort-kernels", config), emit)?;
+    bars::records(bench, 1, progress, emit)
 }
 
 fn ways_len(nodes: &[usize]) -> usize {

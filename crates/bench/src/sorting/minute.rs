@@ -22,7 +22,7 @@ pub fn minute(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit<'_>
     for step in 0..12 {
         records = records.min(most);
         progress(&format!("{} M", records / 1_000_000), f64::from(step) / 12.0);
-        bench.generate(records, "in", false)?;
+        bench.generate(records, "in", &[])?;
         let Some(run) = bench.sort("in", &[]) else { break };
         if run.seconds > limit {
             break;

@@ -3,17 +3,25 @@
 //!
 //! ```text
 //!   datamation   1 M records, by nodes and transport: phases, speed-up, overhead by cause; kernels; rivals
+//!   records      1 M and 10 M records against a copy, rivals and skewed keys
+//!   memory       more than memory holds, against those that can be told how much to use
+//!   text         lines
+//!   nodes        nodes of this host against one process
+//!   windows      registering memory as a whole and in windows
 //!   minute       as many records as are sorted in a minute
 //!   components   memory, disk and network alone, and which of them bounds the sort
 //! ```
 //!
 //! Every output is validated, ours and those of rivals, before its time counts. All take turns.
 
+mod bars;
 mod components;
+mod contest;
 mod datamation;
 mod kernels;
 mod minute;
 mod rivals;
+mod windows;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,15 +31,17 @@ use std::time::Instant;
 use serde_json::Value;
 use viaduct_results::schema::Line;
 
+pub use bars::{memory, nodes, records, text};
 pub use components::components;
 pub use datamation::datamation;
 pub use minute::minute;
+pub use windows::windows;
 
 /// Takes a line of the result.
 pub type Emit<'a> = &'a mut dyn FnMut(Line) -> io::Result<()>;
 
 /// What the experiments need.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bench {
     /// The program `viaduct`.
     pub program: PathBuf,
@@ -39,6 +49,8 @@ pub struct Bench {
     pub folder: PathBuf,
     /// Small sizes and few rounds, to see that it works.
     pub quick: bool,
+    /// How often each measurement is made.
+    pub rounds: usize,
 }
 
 /// A run of the sort.
@@ -60,13 +72,13 @@ impl Bench {
         command
     }
 
-    /// Writes an input.
-    fn generate(&self, records: u64, name: &str, ascii: bool) -> io::Result<()> {
+    /// Writes an input; `style` has letters of the generator.
+    fn generate(&self, records: u64, name: &str, style: &[&str]) -> io::Result<()> {
         viaduct_os::runtime_dir::runtime_dir(Some(&self.folder.join("run")))
             .map_err(|error| io::Error::other(error.to_string()))?;
         let records = records.to_string();
         let mut words = vec!["gen", &records, "-o", name];
-        words.extend(ascii.then_some("-a"));
+        words.extend(style);
         match self.command(&words).status()?.success() {
             true => Ok(()),
             false => Err(io::Error::other("the generator failed")),
@@ -94,8 +106,8 @@ impl Bench {
     }
 }
 
-/// Whether lines of 100 bytes (or 99, where a tool drops a byte of their ends) are in order, and how many there are.
-fn lines_in_order(path: &Path) -> Option<u64> {
+/// How many lines there are, each of at least `least` bytes; `None` if they are not in order.
+fn lines_in_order(path: &Path, least: usize) -> Option<u64> {
     use std::io::{BufRead, BufReader};
     let mut lines = BufReader::with_capacity(1 << 20, std::fs::File::open(path).ok()?);
     let (mut before, mut line, mut count) = (Vec::new(), Vec::new(), 0);
@@ -104,7 +116,9 @@ fn lines_in_order(path: &Path) -> Option<u64> {
         if lines.read_until(b'\n', &mut line).ok()? == 0 {
             return Some(count);
         }
-        if line.len() < 98 || before > line {
+        // The order is that of the lines without their ends.
+        line.pop_if(|last| *last == b'\n');
+        if line.len() + 1 < least || before > line {
             return None;
         }
         std::mem::swap(&mut before, &mut line);

@@ -1,29 +1,23 @@
 //! What a user would take instead of `viaduct sort`, where it is installed: on the printable records, since none but numpy reads
-//! records without line ends. Outputs are validated by count and order.
+//! records without line ends.
 
-use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use viaduct_results::stats::median;
-use viaduct_results::table::{Better, Table};
+use super::contest::{Contender, OUTPUT, Put};
 
-use super::{Bench, Emit, lines_in_order};
+/// The name of the floor: a copy through the page cache.
+pub(super) const FLOOR: &str = "cp";
 
-/// A tool that sorts `lines` into `theirs`.
-pub(super) struct Rival {
-    name: &'static str,
-    /// How it is called; why it is not, if it is not installed.
-    command: Result<Vec<String>, String>,
-    /// Its output is of records without line ends.
-    binary: bool,
-    seconds: Vec<f64>,
-    failed: Option<String>,
-}
+/// Bytes of the shortest line of printable records: some tools drop a byte of their ends.
+const PRINTABLE: Put = Put::Lines(98);
+
+/// Where Debian's package rust-coreutils has its programs, and what they are called elsewhere.
+const UUTILS: [&str; 4] = ["uu-sort", "uu_sort", "rust-sort", "/usr/lib/cargo/bin/coreutils/sort"];
 
 const DUCKDB: &str = "import duckdb,sys\n\
     c=duckdb.connect()\n\
+    LIMIT\
     c.execute(\"COPY (SELECT column0 FROM read_csv('lines', header=false, delim='\\x01', quote='', escape='', \
     columns={'column0':'VARCHAR'}) ORDER BY column0) TO 'theirs' (HEADER false, QUOTE '', DELIMITER '\\x01', ESCAPE '')\")";
 
@@ -36,103 +30,71 @@ const NUMPY: &str = "import numpy as n\n\
     k=n.ascontiguousarray(n.ndarray(len(r), '>u8', r, 0, (100,)))\n\
     r[n.argsort(k, kind='stable')].tofile('theirs')";
 
-/// All that are known, installed or not.
-pub(super) fn installed() -> Vec<Rival> {
-    let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let program = |names: &[&[&str]]| {
-        let found = names.iter().find(|name| find(name[0]).is_some());
-        found.map(|name| words(name)).ok_or_else(|| "not installed".to_owned())
-    };
+/// All that are known, installed or not: on the records `in` and `lines`.
+pub(super) fn all() -> Vec<Contender> {
+    let mut all = of_lines(PRINTABLE, &[]);
+    all.push(Contender::new("DuckDB", python("duckdb", &DUCKDB.replace("LIMIT", "")), PRINTABLE).slow());
+    all.push(Contender::new("Polars", python("polars", POLARS), PRINTABLE).slow());
+    all.push(Contender::new("numpy", python("numpy", NUMPY), Put::Records).slow());
+    let copy = ["cp", "in", OUTPUT].map(str::to_owned).to_vec();
+    all.push(Contender::new(FLOOR, Ok(copy), Put::Copy));
+    all
+}
+
+/// Those that can be told how much memory to use: so many MB for the sorts, and a little more for the database.
+pub(super) fn with_memory(sort: u32, database: u32) -> Vec<Contender> {
+    let limit = format!(
+        "c.execute(\"SET memory_limit='{database}MB'\")\nc.execute(\"SET temp_directory='duckdb.tmp'\")\n"
+    );
+    let mut all = of_lines(PRINTABLE, &["-T", ".", "-S", &format!("{sort}M")]);
+    all.push(Contender::new("DuckDB", python("duckdb", &DUCKDB.replace("LIMIT", &limit)), PRINTABLE).slow());
+    all
+}
+
+/// Programs with the words of GNU sort, on `lines`.
+pub(super) fn of_lines(put: Put, words: &[&str]) -> Vec<Contender> {
     let threads = format!("--parallel={}", viaduct_os::cpu::count());
-    let lines = |command: Result<Vec<String>, String>| {
-        command.map(|words| {
-            [words, vec![threads.clone(), "lines".into(), "-o".into(), "theirs".into()]].concat()
-        })
+    let call = |program: Option<PathBuf>| {
+        let program = program.ok_or_else(|| "not installed".to_owned())?.to_string_lossy().into_owned();
+        let words = words.iter().copied().chain([&*threads, "lines", "-o", OUTPUT]).map(str::to_owned);
+        Ok(std::iter::once(program).chain(words).collect())
     };
-    let python = |module: &str, script: &str| {
-        let python = python(module).ok_or_else(|| format!("no python3 with {module}"))?;
-        Ok(vec![python.to_string_lossy().into_owned(), "-c".into(), script.into()])
-    };
-    let rival = |name, command, binary| Rival { name, command, binary, seconds: Vec::new(), failed: None };
+    let gnu = ["gsort", "sort"].iter().find_map(|name| find(name));
     vec![
-        rival("GNU sort", lines(program(&[&["gsort"], &["sort"]])), false),
-        rival(
-            "uutils sort",
-            lines(program(&[&["uu-sort"], &["rust-sort"], &["/usr/lib/cargo/bin/sort"]])),
-            false,
-        ),
-        rival("DuckDB", python("duckdb", DUCKDB), false),
-        rival("Polars", python("polars", POLARS), false),
-        rival("numpy", python("numpy", NUMPY), true),
-        rival("cp", Ok(words(&["cp", "in", "theirs"])), true),
+        Contender::new("GNU sort", call(gnu), put).slow(),
+        Contender::new("uutils sort", call(uutils()), put).slow(),
     ]
 }
 
-impl Rival {
-    /// Sorts once; whether it `counts` or warms.
-    pub(super) fn run(&mut self, bench: &Bench, records: u64, counts: bool) {
-        let Ok(words) = &self.command else { return };
-        if self.failed.is_some() {
-            return;
-        }
-        let output = bench.path("theirs");
-        let _ = std::fs::remove_file(&output);
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&bench.folder).env("LC_ALL", "C");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let begun = Instant::now();
-        let good = command.status().is_ok_and(|status| status.success());
-        let seconds = begun.elapsed().as_secs_f64();
-        let count = match (self.name, self.binary) {
-            // It only copies: the floor, not a rival.
-            ("cp", _) => std::fs::metadata(&output).ok().map(|kind| kind.len() / 100),
-            (_, true) => bench
-                .is_sorted("theirs")
-                .then(|| std::fs::metadata(&output).map_or(0, |kind| kind.len() / 100)),
-            (_, false) => lines_in_order(&output),
-        };
-        if !good || count != Some(records) {
-            self.failed =
-                Some(if good { "its output is not sorted, or not all there" } else { "it failed" }.into());
-        } else if counts {
-            self.seconds.push(seconds);
-        }
-    }
-}
-
-/// Times, and how many times ours.
-pub(super) fn lines(rivals: &[Rival], ours: &[f64], table: &Table, emit: Emit<'_>) -> io::Result<()> {
-    emit(table.cell("viaduct sort", "time", "s", Better::Less).of(ours))?;
-    for rival in rivals {
-        let cell = table.cell(rival.name, "time", "s", Better::Less);
-        match (&rival.command, &rival.failed) {
-            (Err(why), _) => emit(cell.missing(why.clone()))?,
-            (_, Some(why)) => emit(cell.wrong(why.clone()))?,
-            _ => {
-                emit(cell.of(&rival.seconds))?;
-                if let (Some(theirs), Some(ours)) = (median(&rival.seconds), median(ours)) {
-                    emit(table.cell(rival.name, "times ours", "", Better::More).one(theirs / ours))?;
-                }
-            }
-        }
-    }
-    Ok(())
+/// The sort of uutils: the one that was built beside this program, or the system's.
+fn uutils() -> Option<PathBuf> {
+    let built = beside("xtask/cargo/bin/uu_sort");
+    built.into_iter().chain(UUTILS.iter().filter_map(|name| find(name))).next()
 }
 
 fn find(name: &str) -> Option<PathBuf> {
+    if name.starts_with('/') {
+        return Some(PathBuf::from(name)).filter(|file| file.is_file());
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// A Python that has the module: the one of this build's environment, or the system's.
-fn python(module: &str) -> Option<PathBuf> {
+/// A file below the folder that this program was built into.
+fn beside(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().ok()?;
-    let built = own.ancestors().map(|folder| folder.join("xtask/venv/bin/python"));
-    let script = format!("import {module}");
+    own.ancestors().map(|folder: &Path| folder.join(name)).find(|file| file.is_file())
+}
+
+/// How a script that needs this module is called: by the Python of this build's environment, or by the system's.
+fn python(module: &str, script: &str) -> Result<Vec<String>, String> {
+    let import = format!("import {module}");
     let has = |python: &PathBuf| {
         let mut command = Command::new(python);
-        command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(["-c", &import]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
-    built.filter(|python| python.is_file()).chain(find("python3")).find(has)
+    let found = beside("xtask/venv/bin/python").into_iter().chain(find("python3")).find(has);
+    let python = found.ok_or_else(|| format!("no python3 with {module}"))?;
+    Ok(vec![python.to_string_lossy().into_owned(), "-c".into(), script.into()])
 }
