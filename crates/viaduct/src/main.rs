@@ -68,13 +68,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// As typed, but for the words of `mpiexec` after `launch`.
+/// As typed, but for the words of `mpiexec` after `launch` and for `-h` of GNU sort.
 fn arguments() -> Result<Vec<OsString>, Error> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
     if words.get(1).is_some_and(|verb| verb == "launch") {
         let rest = words.split_off(2);
         words.extend(translate(&rest, &cli::launch::options(), None)?);
     }
+    cli::gnu::human_numbers(&mut words, cmd::sort::reads_a_pipe());
     Ok(words)
 }
 

@@ -155,6 +155,70 @@ fn failures_have_a_cause_and_leave_no_output() {
 }
 
 #[test]
+fn options_of_gnu_sort_that_are_not_there_are_refused_by_name() {
+    let folder = TempDir::new("sort-gnu");
+    let root = folder.path();
+    std::fs::write(root.join("text"), "b\na\n").unwrap();
+    let cases: [(&[&str], &str); 16] = [
+        (&["-d"], "--dictionary-order"),
+        (&["-f"], "--ignore-case"),
+        (&["-g"], "--general-numeric-sort"),
+        (&["-i"], "--ignore-nonprinting"),
+        (&["-M"], "--month-sort"),
+        (&["-h"], "--human-numeric-sort"),
+        (&["-rh"], "--human-numeric-sort"),
+        (&["-R"], "--random-sort"),
+        (&["-V"], "--version-sort"),
+        (&["--sort=month"], "--sort"),
+        (&["--debug"], "--debug"),
+        (&["--batch-size=3"], "--batch-size"),
+        (&["--compress-program", "gzip"], "--compress-program"),
+        (&["--files0-from=x"], "--files0-from"),
+        (&["--random-source=x"], "--random-source"),
+        (&["-k1,1M"], "letter M"),
+    ];
+    for (words, name) in cases {
+        let answer = sort(root, &[words, &["text", "-o", "out"]].concat());
+        assert_eq!((answer.status.code(), &answer.stdout[..]), (Some(2), &b""[..]), "{words:?}");
+        assert!(said(&answer).contains(name), "{words:?}: {}", said(&answer));
+        assert_eq!(names(root), ["text"]);
+    }
+    let help = sort(root, &["-h"]);
+    assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("--lines"));
+    // Those that are there, in GNU's spelling.
+    let done = sort(root, &["-S", "10%", "--parallel=2", "-T", ".", "--lines", "text"]);
+    assert_eq!(done.stdout, b"a\nb\n", "{}", said(&done));
+    assert_eq!(sort(root, &["-C", "--lines", "text"]).status.code(), Some(1));
+    assert!(sort(root, &["-C", "--lines", "text"]).stderr.is_empty());
+}
+
+#[test]
+fn text_from_a_pipe_is_refused_as_records() {
+    let folder = TempDir::new("sort-text");
+    let program = env!("CARGO_BIN_EXE_viaduct");
+    let run = |words: &str| {
+        let script = format!("seq 1 100000 | {program} sort {words}");
+        Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output().unwrap()
+    };
+    let refused = run("-o out");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("standard input looks like text"), "{}", said(&refused));
+    assert!(said(&refused).contains("--lines") && names(folder.path()).is_empty());
+    assert!(run("--lines").status.success());
+}
+
+#[test]
+fn progress_is_told_in_lines() {
+    let folder = TempDir::new("sort-progress");
+    sort(folder.path(), &["gen", "20K", "-o", "x"]);
+    let done = sort(folder.path(), &["x", "-o", "y", "--progress", "lines"]);
+    assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    assert!(said(&done).contains("sort: ended after") && said(&done).contains("sort and write"));
+    let done = sort(folder.path(), &["x", "-o", "y"]);
+    assert_eq!((done.status.code(), said(&done)), (Some(0), String::new()), "no terminal, no words");
+}
+
+#[test]
 fn a_killed_sort_leaves_nothing() {
     let folder = TempDir::new("sort-kill");
     let root = folder.path();

@@ -56,6 +56,11 @@ fn a_full_disk_is_found_before_and_while_it_is_written() {
     let cases = [
         (format!("{VIADUCT} sort in -o small/out"), "reserving space for", "small/out"),
         (format!("cat in | {VIADUCT} sort --memory 16M --tmp . -o small/out"), "writing", "small/out"),
+        (
+            format!("cat in | {VIADUCT} sort --memory 16M --direct on --tmp . -o small/out"),
+            "writing",
+            "small/out",
+        ),
         (format!("cat in | {VIADUCT} sort --memory 1G -o small/out"), "reserving space for", "small/out"),
         (format!("{VIADUCT} sort in -o out --memory 16M --tmp small"), "temporary space wanted", "--tmp"),
         (format!("{VIADUCT} sort --nodes 2 in -o small/out"), "reserving space for", "small/out"),

@@ -15,7 +15,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_providers::config::OfiConfig;
 
 use crate::launching::cluster::Cluster;
-use crate::launching::{Folder, finish, verb_command};
+use crate::launching::{Folder, finish, signal, verb_command};
 
 fn watch() -> Watchdog {
     Watchdog::arm(scaled(Duration::from_secs(180)), "a sort on nodes")
@@ -239,6 +239,48 @@ fn a_node_that_is_killed_ends_the_sort_and_leaves_nothing() {
             break;
         }
     }
+}
+
+#[test]
+fn an_interrupt_ends_all_nodes_and_leaves_nothing() {
+    let _watchdog = watch();
+    let scene = Scene::new();
+    scene.good(&["gen", "300K", "-o", "in"]);
+    for round in 0..effort::rounds(2, 8) {
+        let child = scene
+            .command(&["--nodes", "3", "--memory", "16M", "in", "-o", "out"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        while descendants(child.id()).is_empty() && !has_ended(child.id()) {
+            std::thread::yield_now();
+        }
+        // Later in every round: while nodes start, and while they work.
+        std::thread::sleep(Duration::from_millis(40 * round));
+        let nodes: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
+        signal(child.id(), libc::SIGINT);
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            break;
+        }
+        assert_eq!(scene.names(), ["in"], "{}", said(&output));
+        for pid in nodes {
+            while !has_ended(pid) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_node_tells_of_progress() {
+    let _watchdog = watch();
+    let scene = Scene::new();
+    scene.good(&["gen", "2K", "-o", "in"]);
+    let done = scene.sort(&["--nodes", "2", "--progress", "lines", "in", "-o", "out"]);
+    assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    assert_eq!(said(&done).matches("node 0: ended after").count(), 1, "{}", said(&done));
+    assert!(!said(&done).contains("node 1: "), "{}", said(&done));
 }
 
 #[test]

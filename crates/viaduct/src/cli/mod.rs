@@ -1,6 +1,7 @@
 //! Arguments of every verb, as typed.
 
 pub(crate) mod dsm;
+pub(crate) mod gnu;
 pub(crate) mod launch;
 pub(crate) mod mpi;
 pub(crate) mod run;

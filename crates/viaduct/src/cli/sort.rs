@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::gnu::GnuArgs;
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SortArgs {
@@ -32,6 +34,9 @@ pub(crate) struct SortArgs {
     /// Say whether the input is in order, and write nothing
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) check: bool,
+    /// As -c, and do not say where
+    #[arg(short = 'C', conflicts_with_all = ["output", "check"])]
+    pub(crate) check_silently: bool,
     /// A key of lines: `FIELD[.CHAR][nrb][,FIELD[.CHAR][nrb]]`, the most important first
     #[arg(short, long, value_name = "KEYDEF", help_heading = "Lines")]
     pub(crate) key: Vec<String>,
@@ -56,7 +61,7 @@ pub(crate) struct SortArgs {
     /// Memory to use: bytes, with K, M, G for powers of 1,024 [default: 80 % of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Machine")]
     pub(crate) memory: Option<u64>,
-    /// As --memory, in GNU's units: KiB without a letter
+    /// As --memory, in GNU's units: KiB without a letter, % of the machine's memory
     #[arg(short = 'S', long, value_name = "SIZE", value_parser = gnu_size, conflicts_with = "memory", help_heading = "Machine")]
     pub(crate) buffer_size: Option<u64>,
     /// A folder for temporary files; several share the work [default: that of the output]
@@ -101,6 +106,23 @@ pub(crate) struct SortArgs {
     /// Write what was done to this file in JSON: phases, edges, checksum; `-` for standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
+    /// How progress is shown on standard error
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) progress: ProgressArg,
+    #[command(flatten)]
+    pub(crate) gnu: GnuArgs,
+}
+
+/// How progress is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressArg {
+    /// On a terminal: a bar, or lines where there are several nodes
+    #[default]
+    Auto,
+    /// A line a second and one at the end, with phase, rate and the time that is left
+    Lines,
+    /// Not at all
+    Off,
 }
 
 /// Whether files are used past the page cache.
@@ -235,9 +257,12 @@ fn size(text: &str) -> Result<u64, String> {
     with_unit(text, 0)
 }
 
-/// As GNU sort has it: KiB without a letter, b for bytes.
+/// As GNU sort has it: KiB without a letter, b for bytes, % of the memory.
 fn gnu_size(text: &str) -> Result<u64, String> {
-    with_unit(text, 10)
+    let Some(percent) = text.strip_suffix('%') else { return with_unit(text, 10) };
+    let percent: u64 = percent.parse().map_err(|_| "not a size such as 256M or 50%".to_owned())?;
+    let all = viaduct_os::files::total_memory();
+    all.checked_mul(percent).map(|bytes| bytes / 100).ok_or_else(|| "too large".to_owned())
 }
 
 fn with_unit(text: &str, plain: u32) -> Result<u64, String> {

@@ -2,28 +2,29 @@
 
 mod interrupt;
 mod nodes;
+mod shown;
 mod words;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use viaduct_sort::check::{Check, Checked, KeyRule, Summary};
 use viaduct_sort::generate::{Generator, Style};
-use viaduct_sort::{Direct, Input, KeyField, Partial, Progress, Records, Report, Settings, Target};
+use viaduct_sort::{Direct, Input, KeyRange, Partial, Progress, Records, Report, Settings, Target};
 
 use crate::cli::sort::{CheckArgs, DirectArg, GenArgs, PartialArg, SortArgs, SortVerb, Switch};
-use crate::output::progress::Progress as Bar;
 
 pub(crate) fn run(args: &SortArgs) -> Result<ExitCode> {
+    if let Some(option) = args.gnu.given() {
+        bail!("{option} of GNU sort is not there; hint: `viaduct sort --help` has what there is");
+    }
     match &args.verb {
         Some(SortVerb::Gen(args)) => generate(args),
         Some(SortVerb::Check(args)) => check(args),
-        None if args.check => ordered(args),
+        None if args.check || args.check_silently => ordered(args),
         None if args.as_node.is_some() => nodes::run(args),
         None if args.nodes.is_some() || args.hosts.is_some() => nodes::launch(args),
         None => sort(args),
@@ -32,9 +33,6 @@ pub(crate) fn run(args: &SortArgs) -> Result<ExitCode> {
 
 fn sort(args: &SortArgs) -> Result<ExitCode> {
     let settings = settings(args)?;
-    if args.record_size.is_none() && args.at.is_empty() {
-        args.files.iter().try_for_each(|path| viaduct_sort::refuse_text(path, &settings.records))?;
-    }
     let target = match &args.output {
         Some(path) if is_special(path) => {
             let file = std::fs::OpenOptions::new().write(true).open(path);
@@ -46,14 +44,8 @@ fn sort(args: &SortArgs) -> Result<ExitCode> {
     };
     let progress = Arc::new(Progress::default());
     let interrupt = interrupt::watch(&progress)?;
-    let done = AtomicBool::new(false);
-    let report = std::thread::scope(|scope| {
-        if io::stderr().is_terminal() {
-            scope.spawn(|| show(&progress, &done));
-        }
-        let report = viaduct_sort::sort(inputs(args), target, &settings, &progress);
-        done.store(true, Ordering::Relaxed);
-        report
+    let report = shown::during(args.progress, "sort", &progress, || {
+        viaduct_sort::sort(inputs(args), target, &settings, &progress)
     });
     match report {
         Err(error) if error.is_stopped() && interrupt.has_come() => Ok(interrupt.code()),
@@ -76,27 +68,11 @@ fn summarise(args: &SortArgs, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// Shows phase, rate and how long it will take, until `done`.
-fn show(progress: &Progress, done: &AtomicBool) {
-    let mut bar = Bar::new("sort");
-    let mut begun = ("", Instant::now());
-    while !done.load(Ordering::Relaxed) {
-        let (phase, bytes, total) = progress.look();
-        if begun.0 != phase {
-            begun = (phase, Instant::now());
-        }
-        let rate = bytes as f64 / 1e6 / begun.1.elapsed().as_secs_f64().max(1e-3);
-        let part = if total == 0 { 0.0 } else { (bytes as f64 / total as f64).min(1.0) };
-        bar.show(&format!("{phase}, {rate:.0} MB/s"), part);
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    bar.clear();
-}
-
 /// `-c`: whether the input is in order.
 fn ordered(args: &SortArgs) -> Result<ExitCode> {
     match viaduct_sort::find_disorder(inputs(args), &settings(args)?)? {
         None => Ok(ExitCode::SUCCESS),
+        Some(_) if args.check_silently => Ok(ExitCode::from(1)),
         Some(found) => {
             let mut out = io::stderr().lock();
             let name = found.path.display();
@@ -134,7 +110,7 @@ fn settings(args: &SortArgs) -> Result<Settings> {
         let size = args.record_size.unwrap_or(viaduct_sort::RECORD);
         let first = [(0, viaduct_sort::KEY.min(size), false)];
         let fields = if args.at.is_empty() { &first[..] } else { &args.at };
-        let field = |&(offset, len, down): &(usize, usize, bool)| KeyField {
+        let field = |&(offset, len, down): &(usize, usize, bool)| KeyRange {
             offset,
             len,
             descending: down != args.reverse,
@@ -161,6 +137,7 @@ fn settings(args: &SortArgs) -> Result<Settings> {
         direct,
         checksum: args.checksum == Switch::On,
         partial,
+        refuse_text: args.record_size.is_none() && args.at.is_empty(),
     })
 }
 
@@ -242,6 +219,12 @@ fn say(summary: &Summary, quiet: bool) -> Result<ExitCode> {
             Ok(ExitCode::from(1))
         }
     }
+}
+
+/// Whether standard input is a pipe.
+pub(crate) fn reads_a_pipe() -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata("/dev/stdin").is_ok_and(|kind| kind.file_type().is_fifo())
 }
 
 /// Whether it is there and no ordinary file: a pipe or a device, which is written in place.

@@ -1,6 +1,7 @@
 //! `viaduct sort --nodes` and `--hosts`: starts the nodes as a job, and is one of them.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use viaduct_sort::cluster::{self, Links, Node, names};
 use viaduct_sort::{Port, Progress, Report};
 use viaduct_via::{Nic, SharedNic};
 
-use super::interrupt;
-use crate::cli::sort::SortArgs;
+use super::{interrupt, shown};
+use crate::cli::sort::{ProgressArg, SortArgs};
 use crate::cli::{Cli, Verb};
 use crate::knobs;
 
@@ -36,6 +37,11 @@ pub(super) fn launch(args: &SortArgs) -> Result<ExitCode> {
     // What starts a node is this program, here and on every host.
     words.extend(["--hosts".into(), hosts.into(), "/proc/self/exe".into()]);
     words.extend(["sort".into(), "--as-node".into(), since.as_nanos().to_string().into()]);
+    if args.progress == ProgressArg::Auto {
+        // Nodes have no terminal: the first one tells of its part, in lines that pass the launcher.
+        let how = if std::io::stderr().is_terminal() { "lines" } else { "off" };
+        words.extend(["--progress".into(), how.into()]);
+    }
     words.extend(std::env::args_os().skip(2));
     match Cli::try_parse_from(words)?.verb {
         Verb::Launch(args) => crate::cmd::launch::run(&args),
@@ -70,9 +76,9 @@ fn check(args: &SortArgs) -> Result<()> {
     if output.is_dir() {
         bail!("{} is a folder; hint: -o {}/out.%r", output.display(), output.display());
     }
-    if args.record_size.is_none() && args.at.is_empty() && !args.files.iter().any(own) {
-        let records = super::settings(args)?.records;
-        args.files.iter().try_for_each(|path| viaduct_sort::refuse_text(path, &records))?;
+    if !args.files.iter().any(own) {
+        let settings = super::settings(args)?;
+        args.files.iter().try_for_each(|path| viaduct_sort::refuse_text(path, &settings))?;
     }
     Ok(())
 }
@@ -82,7 +88,8 @@ pub(super) fn run(args: &SortArgs) -> Result<ExitCode> {
     let progress = Arc::new(Progress::default());
     let interrupt = interrupt::watch(&progress)?;
     let mut job = Job::join(&knobs::variable)?;
-    match sort(args, &mut job, &progress) {
+    let how = if job.rank() == 0 { args.progress } else { ProgressArg::Off };
+    match shown::during(how, "node 0", &progress, || sort(args, &mut job, &progress)) {
         Ok(report) => {
             let summarised = report.map_or(Ok(()), |report| super::summarise(args, &report));
             job.finish()?;
