@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{FILE, c_char, c_int, pid_t};
-use viaduct_intercept::{back, carry, descriptors, settings};
-use viaduct_os::bare::{files, syscall};
+use viaduct_intercept::{back, carry, descriptors, epoll, settings};
+use viaduct_os::bare::{Errno, files, syscall};
 
 use crate::give_int;
 
@@ -23,7 +23,7 @@ unsafe extern "C" {
 const OURS: &[u8] = b"sovia_preload";
 
 /// Functions of libc and liburing that ours end in.
-const NAMES: [&CStr; 9] = [
+const NAMES: [&CStr; 11] = [
     c"execvpe",
     c"posix_spawn",
     c"posix_spawnp",
@@ -33,6 +33,8 @@ const NAMES: [&CStr; 9] = [
     c"io_uring_queue_init",
     c"io_uring_queue_init_params",
     c"io_uring_setup",
+    c"fork",
+    c"daemon",
 ];
 static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 /// Whether the library is loaded by another way than the variable.
@@ -80,6 +82,7 @@ unsafe fn names_us(variables: Words) -> bool {
 /// # Safety
 /// As [`names_us`].
 unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
+    epoll::settle_all();
     // SAFETY: the caller's promise.
     let named = EVERYWHERE.load(Ordering::Acquire) || unsafe { names_us(variables) };
     if !named || !preloads() {
@@ -348,6 +351,29 @@ pub unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_cha
     unsafe {
         before(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
         original::<Popen>(4).map_or(std::ptr::null_mut(), |popen| popen(command, mode))
+    }
+}
+
+/// A child has the sets of epoll of its parent: the kernel's part of them is made right before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fork() -> pid_t {
+    type Fork = unsafe extern "C-unwind" fn() -> pid_t;
+    epoll::settle_all();
+    if ORIGINALS[9].load(Ordering::Acquire) == 0 {
+        find(); // a library that was loaded before this one forks
+    }
+    // SAFETY: the type is that of the function.
+    unsafe { original::<Fork>(9).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |fork| fork()) }
+}
+
+/// As [`fork`], which libc's function does in its own way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
+    type Daemon = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
+    epoll::settle_all();
+    // SAFETY: the type is that of the function.
+    unsafe {
+        original::<Daemon>(10).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |daemon| daemon(stay, keep))
     }
 }
 

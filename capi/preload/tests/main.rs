@@ -25,7 +25,7 @@ fn every_name_that_moves_bytes_or_descriptors_is_exported() {
                  closefrom dup dup2 dup3 fcntl fcntl64 ioctl poll ppoll select pselect epoll_create epoll_create1 \
                  epoll_ctl epoll_wait epoll_pwait epoll_pwait2 accept accept4 socket listen shutdown setsockopt syscall \
                  prctl execve execv execvp execvpe execl execlp execle execveat fexecve posix_spawn posix_spawnp system popen \
-                 posix_spawn_file_actions_adddup2 io_uring_setup io_uring_queue_init sockatmark _exit _Exit"
+                 posix_spawn_file_actions_adddup2 io_uring_setup io_uring_queue_init sockatmark fork daemon _exit _Exit"
         .split_whitespace()
     {
         assert!(exported.contains(name), "{name}");

@@ -44,7 +44,9 @@ const TABLES: &[TableInfo] = &[
         name: "apps",
         title: "Servers of today under viaduct run",
         words: "Unmodified servers with the load that their own tools make, both ends on one host: redis-benchmark without \
-            pipelining, memcaslap, wrk with connections that stay open, pgbench. All ways take turns; `times TCP` is taken round by \
+            pipelining (also with both ends on one core), memcaslap, wrk with connections that stay open, pgbench; then a C program \
+            with plain send and recv: messages over one connection, and a connection for each message, also to a peer that is not \
+            under Viaduct. All ways take turns; `times TCP`, and times TCP with the library's way of waiting, are taken round by \
             round.",
         command: "viaduct bench apps -o results.jsonl",
     },

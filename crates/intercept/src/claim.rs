@@ -21,6 +21,9 @@ use crate::{companion, epoll, learn, rules};
 /// Calls that move bytes before a pending connection is given up, and nanoseconds: the other side may be slow to start.
 const PATIENCE: u32 = 16;
 const PATIENCE_NS: u64 = 2_000_000_000;
+/// A peer that has sent bytes by TCP, over so many calls and nanoseconds, has used its socket and claims nothing.
+const CALLS_HEARD: u32 = 64;
+const HEARD_NS: u64 = 50_000_000;
 /// How long an agent may take to answer, in nanoseconds: it has a process of its own, and the machine may be busy.
 const ANSWER_LIMIT: u64 = 5_000_000_000;
 /// How long an agent that is not there is not looked for again.
@@ -201,10 +204,11 @@ fn close_all(fds: &[i32]) {
     }
 }
 
-/// Moves one of our descriptors to a high number; -1 if there is none.
+/// Moves one of our descriptors to a high number; -1 if there is none. A connection has two of ours for one of the
+/// application's, so the upper two thirds are for ours.
 fn lift(fd: i32) -> i32 {
     let limit = calls::descriptor_limit().unwrap_or(1024).min(table::MOST as u64) as i32;
-    let high = calls::duplicate_from(fd, limit / 2).unwrap_or(-1);
+    let high = calls::duplicate_from(fd, limit / 3).unwrap_or(-1);
     let _ = calls::close(fd);
     if high >= table::MOST as i32 {
         let _ = calls::close(high);
@@ -249,8 +253,11 @@ pub(crate) fn look(fd: i32, index: u32) -> Progress {
         open(slot, header);
         return Progress::Stays;
     }
-    let young = || calls::now() - slot.since.load(Ordering::Relaxed) < PATIENCE_NS;
-    if slot.count.fetch_add(1, Ordering::Relaxed) < PATIENCE || young() {
+    let count = slot.count.fetch_add(1, Ordering::Relaxed);
+    let age = || calls::now().saturating_sub(slot.since.load(Ordering::Relaxed));
+    let heard = || companion::Info::of(fd).is_some_and(|info| info.has_heard());
+    let hopeless = || count > 0 && count.is_multiple_of(CALLS_HEARD) && age() > HEARD_NS && heard();
+    if count < PATIENCE || age() < PATIENCE_NS && !hopeless() {
         return Progress::Stays;
     }
     let given_up =

@@ -43,6 +43,11 @@ impl Info {
         self.state == ESTABLISHED
     }
 
+    /// Whether the peer has sent something.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.arrived > 0
+    }
+
     /// Whether this end may still send.
     pub(crate) fn can_send(&self) -> bool {
         [ESTABLISHED, CLOSE_WAIT].contains(&self.state)

@@ -219,9 +219,11 @@ impl Slot {
         self.flags.fetch_and(!flag, Ordering::AcqRel);
     }
 
-    /// Learns from how long it lived and what it moved, if it was ever more than pending.
+    /// Learns from how long it lived and what it moved. One whose other side never came was not worth its claim either.
     fn learn(&self) {
-        if let (Ok(view), false) = (self.view(), self.has(PENDING)) {
+        if self.has(PENDING) {
+            learn::ended(self.port.load(Ordering::Relaxed) as u16, 0, 0);
+        } else if let Ok(view) = self.view() {
             let moved = view.header().directions.iter();
             let bytes =
                 moved.fold(0u64, |sum, way| sum.saturating_add(way.producer.head.load(Ordering::Relaxed)));

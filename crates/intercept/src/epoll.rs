@@ -6,7 +6,9 @@
 //! of its end, so that the peer rings; it is *hot* while calls of epoll_wait look at its ring themselves. At most
 //! `HOT` are. Going to sleep arms those that are hot; a bell makes its registration hot again. Because the bell is in
 //! the kernel's set, nested sets, sets shared with children and several waiting threads keep the kernel's rules.
+//! Changes of what is registered reach the kernel when it is next asked (`late`).
 
+mod late;
 mod node;
 mod watch;
 
@@ -18,11 +20,14 @@ use viaduct_os::bare::{Errno, calls};
 use crate::endpoint::slot;
 use crate::table::{self, Kind};
 use crate::{claim, descriptors, send, settings};
-use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, IS_HOT, NONE, Node, node};
+pub use late::settle_all;
+use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, GONE, IS_HOT, LISTED, NONE, Node, node};
 pub use watch::wait;
 
 /// Registrations that a call of epoll_wait looks at in memory.
 const HOT: usize = 64;
+/// Registrations of a set of which the kernel may have to hear yet.
+const LATE: usize = 128;
 /// Sets of one process that are looked after.
 const MOST_SETS: usize = 1024;
 
@@ -44,6 +49,8 @@ struct Set {
     inherited: AtomicU32,
     hot_len: AtomicU32,
     hot: [AtomicU32; HOT],
+    late_len: AtomicU32,
+    late: [AtomicU32; LATE],
 }
 
 #[expect(clippy::declare_interior_mutable_const, reason = "the first value of each place of the table")]
@@ -58,6 +65,8 @@ const FREE: Set = Set {
     inherited: AtomicU32::new(0),
     hot_len: AtomicU32::new(0),
     hot: [const { AtomicU32::new(0) }; HOT],
+    late_len: AtomicU32::new(0),
+    late: [const { AtomicU32::new(0) }; LATE],
 };
 
 static SETS: [Set; MOST_SETS] = [FREE; MOST_SETS];
@@ -76,8 +85,9 @@ pub fn note_set(fd: i32) {
         Some(index) => {
             let set = &SETS[index];
             set.fd.store(fd, Ordering::Relaxed);
-            let zeroed = [&set.rings, &set.sleepers, &set.nested, &set.stale, &set.inherited, &set.hot_len];
-            zeroed.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            let flags = [&set.nested, &set.stale, &set.inherited];
+            let counts = [&set.rings, &set.sleepers, &set.hot_len, &set.late_len];
+            flags.iter().chain(&counts).for_each(|word| word.store(0, Ordering::Relaxed));
             Kind::Epoll(index as u32)
         }
         None => Kind::Plain,
@@ -92,6 +102,7 @@ pub(crate) fn hold_set(index: u32) {
 pub(crate) fn release_set(index: u32) {
     let Some(_held) = LOCK.lock() else { return };
     if set(index).refs.load(Ordering::Acquire) == 1 {
+        late::settle(index);
         node::all()
             .filter(|(_, node)| node.set() == index)
             .for_each(|(number, node)| drop_node(number, node));
@@ -149,11 +160,20 @@ fn register(
     event: Option<libc::epoll_event>,
 ) -> Result<(), Errno> {
     let Some(_held) = LOCK.lock() else { return calls::epoll_ctl(epoll, operation, fd, event) };
-    let found = node::of_fd(fd).find(|(_, node)| node.set() == index);
+    let mut found = node::of_fd(fd).find(|(_, node)| node.set() == index);
     let endpoint = match table::kind(fd) {
         Kind::Ring(endpoint) => Some(endpoint),
         _ => None,
     };
+    if let Some((number, node)) = found {
+        if let Some(done) = late::control(index, number, node, operation, event) {
+            return done;
+        }
+        if node.has(GONE) {
+            late::part(number, node);
+            found = None;
+        }
+    }
     let masked = event.map(|event| match endpoint {
         Some(endpoint) => libc::epoll_event { events: kernel_mask(endpoint, event.events), ..event },
         None => event,
@@ -253,8 +273,9 @@ fn tie(number: u32, node: &Node, endpoint: u32) {
 /// Renews what the kernel watches the companion for, if that has changed.
 fn renew(node: &Node, endpoint: u32) {
     let mask = kernel_mask(endpoint, node.events());
-    if mask != node.kernel_mask() && !node.has(FIRED) {
+    if (mask != node.kernel_mask() || node.data() != node.kernel_data()) && !node.has(FIRED | GONE) {
         node.set_kernel_mask(mask);
+        node.set_kernel_data(node.data());
         let event = libc::epoll_event { events: mask, u64: node.data() };
         change(set(node.set()), libc::EPOLL_CTL_MOD, node.fd(), Some(event));
     }
@@ -337,7 +358,7 @@ pub(crate) fn is_registered(fd: i32) -> bool {
 pub(crate) fn forget(fd: i32) {
     let Some(_held) = LOCK.lock() else { return };
     while let Some((number, node)) = node::of_fd(fd).next() {
-        drop_node(number, node);
+        late::part(number, node);
     }
 }
 
@@ -362,18 +383,19 @@ pub(crate) fn adopt(fd: i32, endpoint: u32) {
 pub(crate) fn restore(fd: i32) {
     let Some(_held) = LOCK.lock() else { return };
     while let Some((number, node)) = node::of_fd(fd).next() {
-        if node.events() != node.kernel_mask() && !node.has(FIRED) {
+        let known = (node.kernel_mask(), node.kernel_data());
+        if (node.events(), node.data()) != known && !node.has(FIRED | GONE) {
             let event = libc::epoll_event { events: node.events(), u64: node.data() };
             change(set(node.set()), libc::EPOLL_CTL_MOD, fd, Some(event));
         }
-        drop_node(number, node);
+        late::part(number, node);
     }
 }
 
 /// The way in which an endpoint sends has changed.
 pub(crate) fn refresh(endpoint: u32) {
     let Some(_held) = LOCK.lock() else { return };
-    for (number, node) in node::of_endpoint(endpoint) {
+    for (number, node) in node::of_endpoint(endpoint).filter(|(_, node)| !node.has(GONE)) {
         renew(node, endpoint);
         node.raise(EDGE);
         warm(number, node);
@@ -383,7 +405,7 @@ pub(crate) fn refresh(endpoint: u32) {
 /// A send found no room: a waiter for edges gets an event when there is some.
 pub(crate) fn wants_room(endpoint: u32) {
     let Some(_held) = LOCK.lock() else { return };
-    for (number, node) in node::of_endpoint(endpoint) {
+    for (number, node) in node::of_endpoint(endpoint).filter(|(_, node)| !node.has(GONE)) {
         node.raise(EDGE);
         warm(number, node);
     }
@@ -392,6 +414,7 @@ pub(crate) fn wants_room(endpoint: u32) {
 fn nest(index: u32) {
     let Some(_held) = LOCK.lock() else { return };
     set(index).nested.store(1, Ordering::Relaxed);
+    late::settle(index);
     arm_hot(index);
 }
 
@@ -418,19 +441,19 @@ fn arm_hot(index: u32) -> bool {
 pub(crate) fn after_fork() {
     LOCK.reset();
     for (_, node) in node::all() {
-        node.lower(ARMED_BYTES | ARMED_ROOM);
+        node.lower(ARMED_BYTES | ARMED_ROOM | LISTED);
     }
     for set in SETS.iter().filter(|set| set.refs.load(Ordering::Relaxed) > 0) {
         set.sleepers.store(0, Ordering::Relaxed);
+        set.late_len.store(0, Ordering::Relaxed); // what was put off is its parent's to do
         set.stale.store(1, Ordering::Relaxed);
         set.inherited.store(1, Ordering::Relaxed);
     }
 }
 
 fn arm_everything(index: u32) {
-    for (_, node) in node::all().filter(|(_, node)| node.set() == index && node.endpoint().is_some()) {
-        node.arm();
-    }
+    let there = |node: &Node| node.set() == index && node.endpoint().is_some() && !node.has(GONE);
+    node::all().filter(|(_, node)| there(node)).for_each(|(_, node)| node.arm());
     set(index).stale.store(0, Ordering::Relaxed);
 }
 

@@ -1,4 +1,7 @@
 //! `poll` over descriptors of both kinds: the kernel's answer for its own and for companions, ours for rings.
+//!
+//! Where all are rings and one of them is ready the kernel is not asked: it could add no more than the end of a stream
+//! whose bytes were not read yet.
 
 use std::sync::atomic::Ordering;
 
@@ -32,9 +35,16 @@ pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) 
     let deadline = Deadline::after(limit_ns);
     let mut spun = false;
     loop {
-        let count = look(fds, kernel, Some(0), None)?;
-        if count > 0 || deadline.left() == Some(0) {
+        let of_rings = in_memory(fds);
+        if let Some(count @ 1..) = of_rings {
             return Ok(count);
+        }
+        // Rings are worth a spin before the kernel is asked, unless the call is not to wait at all.
+        if of_rings.is_none() || spun || limit_ns == Some(0) || mask.is_some() {
+            let count = look(fds, kernel, Some(0), None)?;
+            if count > 0 || deadline.left() == Some(0) {
+                return Ok(count);
+            }
         }
         if !spun && mask.is_none() {
             spun = true;
@@ -58,6 +68,30 @@ pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) 
             return Ok(count);
         }
     }
+}
+
+/// Answers from memory how many are ready; `None` if the kernel has a say, because one of them is no ring.
+fn in_memory(fds: &mut [libc::pollfd]) -> Option<usize> {
+    let mut count = 0;
+    for entry in fds.iter_mut() {
+        entry.revents = 0;
+        if entry.fd < 0 {
+            continue;
+        }
+        let Kind::Ring(index) = table::kind(entry.fd) else { return None };
+        let slot = slot(index);
+        if entry.events & !(READ | WRITE | libc::POLLRDHUP) != 0 {
+            return None;
+        }
+        if entry.events & READ != 0 && receive::ring_is_readable(slot, entry.fd)? {
+            entry.revents |= entry.events & READ;
+        }
+        if entry.events & WRITE != 0 && send::ring_is_writable(slot)? {
+            entry.revents |= entry.events & WRITE;
+        }
+        count += usize::from(entry.revents != 0);
+    }
+    Some(count)
 }
 
 /// Asks the kernel, with the bells if it may wait, and adds what is ours.

@@ -207,6 +207,43 @@ static void epoll_server(int fd, uint32_t mode) {
     close(set);
 }
 
+/* As event loops do that register for what they want next: deleted and added again at every turn. */
+static void turns_server(int fd) {
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    int set = epoll_create1(0), status;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 1}, events[4];
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    for (int done = 0; !done;) {
+        CHECK(epoll_wait(set, events, 4, 60000) == 1 && events[0].data.u64 == event.data.u64);
+        CHECK(!(events[0].events & EPOLLIN) || event.events & EPOLLIN);
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == -1 && errno == EEXIST);
+        CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+        CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == -1 && errno == ENOENT);
+        CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == -1 && errno == ENOENT);
+        if (event.data.u64 % 50 == 0) CHECK(epoll_wait(set, events, 4, 0) == 0);
+        done = echo(fd);
+        event.data.u64++;
+        event.events = EPOLLIN | (held_len ? EPOLLOUT : 0);
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+        event.events = held_len ? EPOLLOUT : EPOLLIN;
+        CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+    }
+    /* The end of the stream is there from now on, for those that ask for it. */
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+    pid_t child = fork();
+    if (child == 0) _exit(epoll_wait(set, events, 4, 20) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    CHECK(epoll_wait(set, events, 4, 60000) == 1);
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+    int copy = dup(fd);
+    close(fd);
+    CHECK(epoll_wait(set, events, 4, 20) == 0);
+    puts("echoed");
+    close(copy);
+    close(set);
+}
+
 static void level_server(int fd) { epoll_server(fd, 0); }
 static void edge_server(int fd) { epoll_server(fd, EPOLLET); }
 static void once_server(int fd) { epoll_server(fd, EPOLLONESHOT); }
@@ -470,6 +507,7 @@ static const struct {
 } SCENARIOS[] = {
     {"bulk", AF_INET, bulk_server, bulk_client},       {"mapped", AF_INET6, bulk_server, bulk_client},
     {"vectors", AF_INET, vectors_server, vectors_client}, {"flags", AF_INET, flags_server, flags_client},
+    {"turns", AF_INET, turns_server, echo_client},
     {"level", AF_INET, level_server, echo_client},     {"edge", AF_INET, edge_server, echo_client},
     {"once", AF_INET, once_server, echo_client},       {"select", AF_INET, select_server, echo_client},
     {"nested", AF_INET, nested_server, echo_client},   {"shared", AF_INET, shared_server, shared_client},

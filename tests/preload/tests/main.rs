@@ -4,6 +4,7 @@ mod apps;
 mod corners;
 mod ftp;
 mod moves;
+mod plain;
 mod programs;
 mod rpc;
 mod running;

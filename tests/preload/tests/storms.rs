@@ -14,10 +14,11 @@ use std::time::Duration;
 use viaduct_intercept::layout::{Consumer, Header, Producer, SEGMENT};
 use viaduct_intercept::wire;
 use viaduct_kit::cc::{Compiled, compile_c_file};
-use viaduct_kit::effort::{rounds, scaled};
+use viaduct_kit::effort::{full, rounds, scaled};
 use viaduct_kit::packages::need_program;
 use viaduct_kit::skip;
 use viaduct_kit::watchdog::Watchdog;
+use viaduct_os::children;
 use viaduct_os::fdpass::{Channel, Recv};
 use viaduct_os::segment::{Access, Segment};
 use viaduct_preload_tests::{Stage, same_in};
@@ -67,6 +68,21 @@ fn many_idle_connections_use_no_cpu() {
 fn many_processes_at_once_are_served() {
     let count = rounds(24, 1100);
     storm("crowd", 17, count, 4 * count as usize);
+}
+
+#[test]
+fn ten_thousand_idle_connections_use_no_cpu() {
+    if !full() {
+        skip!("in the long form only");
+    }
+    let Some(program) = program() else { return };
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(600)), "idle connections");
+    // Three descriptors for each end, and for both together in the agent: fewer connections where that is too many.
+    let count = (children::raise_open_files().saturating_sub(500) / 3).min(10_000);
+    let stage = Stage::new(&AGENT);
+    let output = stage.under(program.path()).args(["idle", "17", &count.to_string()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "idle\n", "{count}: {}", stage.notes());
+    assert!(stage.upgrades() as u64 >= 4 * count * 9 / 10, "{count}: {}", stage.upgrades());
 }
 
 /// The other side of a connection, which claims as the library does and then writes into the segment at random.

@@ -46,6 +46,11 @@ fn epoll_reports_levels() {
 }
 
 #[test]
+fn what_is_registered_anew_at_every_turn_is_reported_and_what_is_deleted_is_not() {
+    same(&["turns"], 4);
+}
+
+#[test]
 fn epoll_reports_edges() {
     same(&["edge"], 4);
 }

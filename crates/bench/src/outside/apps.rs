@@ -1,4 +1,5 @@
-//! Servers of today with the load that their own tools make: redis, memcached, nginx, postgresql. Requests a second.
+//! Servers of today with the load that their own tools make: redis (also with both ends on one core), memcached, nginx,
+//! postgresql; requests a second. Then a C program of ours (`plain`).
 //!
 //! A program that is not installed leaves its cells empty with the reason; the others are measured.
 
@@ -8,30 +9,32 @@ use std::path::PathBuf;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, Subject, Way, free_port, table, turns};
+use super::{Ground, Programs, Subject, Way, free_port, plain, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::{Running, failed};
 
 /// A server that runs, and what is asked of it.
-struct Load {
-    column: String,
-    tool: PathBuf,
+pub(super) struct Load {
+    pub(super) column: String,
+    pub(super) unit: &'static str,
+    pub(super) tool: PathBuf,
     /// Words of the client for a port.
-    words: Vec<String>,
+    pub(super) words: Vec<String>,
     /// What it said, as a number.
-    parse: fn(&str) -> Option<f64>,
+    pub(super) parse: fn(&str) -> Option<f64>,
 }
 
 /// One kind of server.
-struct App {
+pub(super) struct App {
     /// For a cell that stays empty.
-    name: &'static str,
-    start: fn(&Ground, Way, u16) -> Result<Running>,
-    loads: fn(&Ground, u16) -> Result<Vec<Load>>,
+    pub(super) name: &'static str,
+    pub(super) start: fn(&Ground, Way, u16) -> Result<Running>,
+    pub(super) loads: fn(&Ground, u16) -> Result<Vec<Load>>,
 }
 
-const APPS: [App; 4] = [
+const APPS: [App; 5] = [
     App { name: "redis GET, 1 client", start: start_redis, loads: redis_loads },
+    App { name: "redis GET, 1 client, one core", start: start_redis_on_one_core, loads: one_core_loads },
     App { name: "memcached, 8 clients", start: start_memcached, loads: memcached_loads },
     App { name: "nginx, 16 connections", start: start_nginx, loads: nginx_loads },
     App { name: "postgresql, select only", start: start_postgresql, loads: postgresql_loads },
@@ -40,7 +43,7 @@ const APPS: [App; 4] = [
 pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Result<Vec<Line>> {
     let table = table(Programs::Apps, ground);
     let (mut lines, mut servers, mut subjects) = (Vec::new(), Vec::new(), Vec::new());
-    for app in &APPS {
+    for app in APPS.iter().chain(&plain::APPS) {
         let mut started = Vec::new();
         let mut missing = None;
         for way in Way::ALL {
@@ -63,7 +66,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
         }
         for (way, loads) in started {
             for load in loads {
-                let column = load.column.clone();
+                let (column, unit) = (load.column.clone(), load.unit);
                 let run = move || {
                     let said = ground.client(way, &load.tool, &load.words)?;
                     (load.parse)(&said)
@@ -72,9 +75,9 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
                 subjects.push(Subject {
                     row: way.row().to_owned(),
                     column,
-                    unit: "requests/s",
+                    unit,
                     better: Better::More,
-                    against: (way != Way::Tcp).then_some(Way::Tcp.row()),
+                    against: way.against(),
                     run: Box::new(run),
                 });
             }
@@ -90,22 +93,32 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
 }
 
+const REQUESTS: &str = "requests/s";
+const REDIS: [&str; 8] = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"];
+
 fn start_redis(ground: &Ground, way: Way, port: u16) -> Result<Running> {
     let tool = ground.need("redis-server", "redis-server")?;
-    let port_word = port.to_string();
-    let list = [
-        "--port",
-        &port_word,
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--loglevel",
-        "warning",
-    ];
-    ground.server(way, &tool, &words(&list), port)
+    let list = [&words(&["--port", &port.to_string()])[..], &words(&REDIS)].concat();
+    ground.server(way, &tool, &list, port)
+}
+
+/// Both ends on the first core.
+fn start_redis_on_one_core(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+    let tool = ground.need("redis-server", "redis-server")?.display().to_string();
+    let list = [&words(&["-c", "0", &tool, "--port", &port.to_string()])[..], &words(&REDIS)].concat();
+    ground.server(way, &ground.need("taskset", "util-linux")?, &list, port)
+}
+
+fn one_core_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
+    let taskset = ground.need("taskset", "util-linux")?;
+    let first = redis_loads(ground, port)?.into_iter().take(1);
+    let pin = |load: Load| Load {
+        column: format!("{}, one core", load.column),
+        words: [&words(&["-c", "0", &load.tool.display().to_string()])[..], &load.words].concat(),
+        tool: taskset.clone(),
+        ..load
+    };
+    Ok(first.map(pin).collect())
 }
 
 fn redis_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
@@ -116,6 +129,7 @@ fn redis_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
             test.to_uppercase(),
             if clients == "1" { "" } else { "s" }
         ),
+        unit: REQUESTS,
         tool: tool.clone(),
         words: words(&["-p", &port.to_string(), "-c", clients, "-n", count, "-t", test, "--csv"]),
         parse: redis_rate,
@@ -150,6 +164,7 @@ fn memcached_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
     let list = ["-F", &file, "-s", &format!("127.0.0.1:{port}"), "-T", "1", "-c", "8", "-t", time];
     let load = Load {
         column: "memcached, 8 clients".to_owned(),
+        unit: REQUESTS,
         tool,
         words: words(&list),
         parse: |said| after(said, "TPS:"),
@@ -183,6 +198,7 @@ fn nginx_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
     let list = ["-t", "1", "-c", "16", "-d", time, &format!("http://127.0.0.1:{port}/")];
     let load = Load {
         column: "nginx, 16 connections".to_owned(),
+        unit: REQUESTS,
         tool,
         words: words(&list),
         parse: |said| after(said, "Requests/sec:"),
@@ -251,6 +267,7 @@ fn postgresql_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
         ["-S", "-c", "4", "-T", time, "-h", "127.0.0.1", "-p", &port.to_string(), "-U", "bench", "postgres"];
     let load = Load {
         column: "postgresql, select only".to_owned(),
+        unit: REQUESTS,
         tool: postgresql("pgbench")?,
         words: words(&list),
         parse: |said| after(said, "tps ="),

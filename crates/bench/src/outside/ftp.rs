@@ -59,7 +59,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
                 column: column.to_owned(),
                 unit: "MB/s",
                 better: Better::More,
-                against: (way != Way::Tcp).then_some(row(Way::Tcp, *sendfile)),
+                against: against(way, *sendfile),
                 run: Box::new(run),
             });
         }
@@ -68,7 +68,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
             column: column.to_owned(),
             unit: "MB/s",
             better: Better::More,
-            against: None,
+            against: &[],
             run: Box::new(move || copy(&ground.folder, size)),
         });
     }
@@ -89,6 +89,14 @@ fn row(way: Way, sendfile: bool) -> &'static str {
         (Way::Viaduct, true) => "Viaduct, sendfile",
         (_, false) => "TCP",
         (_, true) => "TCP, sendfile",
+    }
+}
+
+fn against(way: Way, sendfile: bool) -> &'static [&'static str] {
+    match (way, sendfile) {
+        (Way::Viaduct, false) => &["TCP"],
+        (Way::Viaduct, true) => &["TCP, sendfile"],
+        _ => &[],
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!  mod.rs     the ways to run a program, and how they take turns
 //!  ftp.rs     vsftpd and curl       rpc.rs   rpcgen on libtirpc       apps.rs   redis, memcached, nginx, postgresql
+//!  plain.rs   a C program with send and recv: small messages, a stream, short connections
 //! ```
 //!
 //! Each way has a server of its own for the whole run; clients take turns, so that a busy moment hits all alike. A ratio is
@@ -11,6 +12,7 @@
 
 mod apps;
 mod ftp;
+mod plain;
 mod rpc;
 
 use std::collections::BTreeMap;
@@ -71,6 +73,15 @@ impl Way {
             Way::Tcp => "TCP",
             Way::Spinning => "TCP, spinning",
             Way::Viaduct => "Viaduct",
+        }
+    }
+
+    /// The rows that its ratios are taken against.
+    pub(crate) fn against(self) -> &'static [&'static str] {
+        match self {
+            Way::Tcp => &[],
+            Way::Spinning => &["TCP"],
+            Way::Viaduct => &["TCP", "TCP, spinning"],
         }
     }
 }
@@ -147,8 +158,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) column: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
-    /// The row that a ratio is taken against, if any.
-    pub(crate) against: Option<&'static str>,
+    /// The rows that ratios are taken against.
+    pub(crate) against: &'static [&'static str],
     pub(crate) run: Box<dyn FnMut() -> Result<f64> + 'a>,
 }
 
@@ -197,17 +208,14 @@ pub(crate) fn turns(
             Ok(values) => place.of(values),
             Err(error) => place.missing(error.to_string()),
         });
-        let base = subject.against.and_then(|row| {
-            let like = |other: &Subject<'_>| other.row == row && other.column == subject.column;
-            taken[subjects.iter().position(like)?].as_ref().ok()
-        });
-        if let (Ok(values), Some(base)) = (values, base) {
-            let column = format!("{}, times {}", subject.column, subject.against.unwrap_or_default());
-            lines.push(table.cell(&subject.row, column, "", Better::More).of(&ratios(
-                subject.better,
-                values,
-                base,
-            )));
+        for row in subject.against {
+            let like = |other: &Subject<'_>| other.row == *row && other.column == subject.column;
+            let base = subjects.iter().position(like).and_then(|place| taken[place].as_ref().ok());
+            if let (Ok(values), Some(base)) = (values, base) {
+                let column = format!("{}, times {row}", subject.column);
+                let place = table.cell(&subject.row, column, "", Better::More);
+                lines.push(place.of(&ratios(subject.better, values, base)));
+            }
         }
     }
     lines
@@ -235,7 +243,7 @@ mod tests {
     use super::*;
 
     fn subject<'a>(row: &str, value: impl FnMut() -> Result<f64> + 'a) -> Subject<'a> {
-        let against = (row != "TCP").then_some("TCP");
+        let against: &[_] = if row == "TCP" { &[] } else { &["TCP"] };
         let (row, column) = (row.to_owned(), "time".to_owned());
         Subject { row, column, unit: "us", better: Better::Less, against, run: Box::new(value) }
     }

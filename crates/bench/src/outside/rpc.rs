@@ -40,7 +40,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
                 column: if size == "void" { size.to_owned() } else { format!("{size} bytes") },
                 unit: "us",
                 better: Better::Less,
-                against: (way != Way::Tcp).then_some(Way::Tcp.row()),
+                against: way.against(),
                 run: Box::new(run),
             });
         }

@@ -24,6 +24,10 @@ pub(super) const FIRED: u32 = 8;
 pub(super) const EDGE: u32 = 16;
 /// Bytes are to be reported even if no new ones came.
 pub(super) const FRESH: u32 = 32;
+/// Deleted by the application; the kernel has not heard of that yet.
+pub(super) const GONE: u32 = 64;
+/// In its set's list of those of which the kernel may have to hear.
+pub(super) const LISTED: u32 = 128;
 
 /// One registration.
 #[derive(Debug)]
@@ -35,6 +39,7 @@ pub(super) struct Node {
     events: AtomicU32,
     kernel_mask: AtomicU32,
     data: AtomicU64,
+    kernel_data: AtomicU64,
     flags: AtomicU32,
     /// Up to where bytes were reported to a waiter for edges.
     seen: AtomicU64,
@@ -53,6 +58,7 @@ const FREE: Node = Node {
     events: AtomicU32::new(0),
     kernel_mask: AtomicU32::new(0),
     data: AtomicU64::new(0),
+    kernel_data: AtomicU64::new(0),
     flags: AtomicU32::new(0),
     seen: AtomicU64::new(0),
     next_of_fd: AtomicU32::new(0),
@@ -165,6 +171,14 @@ impl Node {
         self.kernel_mask.store(mask, Ordering::Relaxed);
     }
 
+    pub(super) fn kernel_data(&self) -> u64 {
+        self.kernel_data.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_kernel_data(&self, data: u64) {
+        self.kernel_data.store(data, Ordering::Relaxed);
+    }
+
     pub(super) fn endpoint(&self) -> Option<u32> {
         Some(self.endpoint.load(Ordering::Relaxed)).filter(|&endpoint| endpoint != NONE)
     }
@@ -189,11 +203,17 @@ impl Node {
         self.seen.store(head, Ordering::Relaxed);
     }
 
-    /// What the application asked for, anew.
+    /// What the application asked for, anew, with what the kernel was asked for.
     pub(super) fn note(&self, event: libc::epoll_event, kernel_mask: u32) {
+        self.set_kernel_mask(kernel_mask);
+        self.set_kernel_data(event.u64);
+        self.ask(event);
+    }
+
+    /// What the application asked for, anew; the kernel has not heard of it.
+    pub(super) fn ask(&self, event: libc::epoll_event) {
         self.events.store(event.events, Ordering::Relaxed);
         self.data.store(event.u64, Ordering::Relaxed);
-        self.kernel_mask.store(kernel_mask, Ordering::Relaxed);
         self.lower(FIRED);
         self.raise(EDGE | FRESH);
     }

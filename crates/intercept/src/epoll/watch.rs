@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::{Errno, calls, cancel};
 
-use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, Node, node};
-use super::{LOCK, Report, arm_everything, arm_hot, cool, set, tagged, warm};
+use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, GONE, Node, node};
+use super::{LOCK, Report, arm_everything, arm_hot, cool, late, set, tagged, warm};
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
 use crate::{back, receive, send};
@@ -15,7 +15,9 @@ const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
 const EDGES: u32 = libc::EPOLLET as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// One of so many calls that found something in memory asks the kernel, too.
-const ASK_EVERY: u32 = 16;
+const ASK_EVERY: u32 = 32;
+/// One of so many looks while spinning asks the kernel, too.
+const LOOKS: u32 = 512;
 
 /// Waits as `epoll_pwait` does.
 ///
@@ -40,8 +42,7 @@ pub fn wait(
         let hot = set.hot_len.load(Ordering::Relaxed) > 0;
         // Now and then the kernel is asked first, so that a busy ring never keeps other descriptors out.
         let found = if hot && set.turns.fetch_add(1, Ordering::Relaxed).is_multiple_of(ASK_EVERY) {
-            let count = calls::epoll_wait(epoll, events, Some(0), mask)?;
-            fold(index, events, count)
+            ask(index, epoll, events, mask)?
         } else {
             scan(index, events, 0)
         };
@@ -49,8 +50,7 @@ pub fn wait(
             return Ok(found);
         }
         if limit_ns == Some(0) {
-            let count = calls::epoll_wait(epoll, events, Some(0), mask)?;
-            return Ok(fold(index, events, count));
+            return ask(index, epoll, events, mask);
         }
         if !spun && hot {
             spun = true;
@@ -58,9 +58,8 @@ pub fn wait(
             let mut from_kernel = 0;
             let ready = wait::spin(peer_cpu(index), || {
                 looks += 1;
-                if looks.is_multiple_of(64) {
-                    let count = calls::epoll_wait(epoll, events, Some(0), mask).unwrap_or(0);
-                    from_kernel = fold(index, events, count);
+                if looks.is_multiple_of(LOOKS) {
+                    from_kernel = ask(index, epoll, events, mask).unwrap_or(0);
                 }
                 from_kernel > 0 || peek_hot(index)
             });
@@ -72,7 +71,10 @@ pub fn wait(
             }
         }
         set.sleepers.fetch_add(1, Ordering::AcqRel);
-        let ready = LOCK.lock().is_some_and(|_held| arm_hot(index));
+        let ready = LOCK.lock().is_some_and(|_held| {
+            late::settle(index);
+            arm_hot(index)
+        });
         let limit = if ready { Some(0) } else { deadline.left() };
         let slept = cancel::point(|| calls::epoll_wait(epoll, events, limit, mask));
         set.sleepers.fetch_sub(1, Ordering::AcqRel);
@@ -81,6 +83,17 @@ pub fn wait(
             return Ok(count);
         }
     }
+}
+
+/// Asks the kernel and the rings, without waiting.
+fn ask(index: u32, epoll: i32, events: &mut [libc::epoll_event], mask: Option<u64>) -> Result<usize, Errno> {
+    if set(index).late_len.load(Ordering::Acquire) != 0
+        && let Some(_held) = LOCK.lock()
+    {
+        late::settle(index);
+    }
+    let count = calls::epoll_wait(epoll, events, Some(0), mask)?;
+    Ok(fold(index, events, count))
 }
 
 /// What a registration would report, without reporting it.
@@ -221,7 +234,8 @@ fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usiz
         let slot = slot(endpoint);
         let mut reports = false;
         let mut counted = [0; 2];
-        for (number, node) in super::node::of_endpoint(endpoint).filter(|(_, node)| node.set() == index) {
+        let here = |node: &Node| node.set() == index && !node.has(GONE);
+        for (number, node) in super::node::of_endpoint(endpoint).filter(|(_, node)| here(node)) {
             warm(number, node);
             reports |= peek(node, endpoint) != 0;
             counted[0] += u32::from(node.has(ARMED_BYTES));
