@@ -1,8 +1,10 @@
-//! Waiting without burning: spin while that has paid lately and the peer runs on another CPU, yield, then sleep on the
-//! bell and the companion together.
+//! Waiting without burning: spin while that has paid lately, the peer runs on another CPU and no other task wants this one,
+//! yield, then sleep on the bell and the companion together.
 //!
 //! No lock is held in here, and nothing is left behind if the thread leaves by a signal handler's longjmp or is
 //! cancelled: a count of sleepers that stays too high costs the peer a system call now and then.
+
+mod crowd;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,12 +13,11 @@ use viaduct_os::bare::{Errno, calls, cancel};
 use crate::endpoint::Slot;
 use crate::layout::{self, Header};
 use crate::{settings, table};
+use crowd::Crowd;
 
 /// The longest spin, in nanoseconds.
 const LONGEST: u32 = 50_000;
 const SHORTEST: u32 = 2_000;
-/// A yield that took longer let another task run: this machine is busy, and spinning is at the expense of others.
-const CROWD: u64 = 25_000;
 /// What a sleeper that was woken for others leaves them, in nanoseconds.
 const PAUSE: u64 = 200_000;
 /// One of so many waits tries the longest spin again.
@@ -24,6 +25,7 @@ const PROBE: u32 = 64;
 
 static BUDGET: AtomicU32 = AtomicU32::new(LONGEST);
 static WAITS: AtomicU32 = AtomicU32::new(0);
+static CROWD: Crowd = Crowd::new();
 
 /// What a sleeper waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,45 +38,58 @@ pub(crate) enum Want {
 
 /// Looks again and again for a while. Whether it became ready.
 pub(crate) fn spin(peer_cpu: u32, mut ready: impl FnMut() -> bool) -> bool {
+    if CROWD.is_here() {
+        return ready();
+    }
     if settings::cpus() < 2 || peer_cpu == calls::current_cpu() {
         // The peer cannot run while we do.
-        return (0..2).any(|_| {
-            calls::yield_now();
-            ready()
-        });
+        return (0..2).any(|_| yield_to_others(&mut ready) == Yielded::Ready);
     }
     let probe = WAITS.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE);
     let budget = if probe { LONGEST } else { BUDGET.load(Ordering::Relaxed) };
     let start = calls::now();
-    let mut now = start;
     let mut turn = 0u32;
-    while now - start < u64::from(budget) {
+    while calls::now() - start < u64::from(budget) {
         for _ in 0..32 {
             if ready() {
                 BUDGET.store(LONGEST, Ordering::Relaxed);
+                CROWD.note_success();
                 return true;
             }
             std::hint::spin_loop();
         }
         turn += 1;
         if turn.is_multiple_of(4) {
-            let before = calls::now();
-            calls::yield_now();
-            now = calls::now();
-            if now - before > CROWD {
-                break;
+            match yield_to_others(&mut ready) {
+                Yielded::Ready => return true,
+                Yielded::Crowd => break,
+                Yielded::Nothing => {}
             }
-        } else {
-            now = calls::now();
         }
-    }
-    if ready() {
-        return true;
     }
     if !probe {
         BUDGET.store((budget - budget / 4).max(SHORTEST), Ordering::Relaxed);
     }
     false
+}
+
+/// What a yield has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Yielded {
+    /// What was waited for.
+    Ready,
+    /// Other tasks want this CPU.
+    Crowd,
+    Nothing,
+}
+
+fn yield_to_others(ready: &mut impl FnMut() -> bool) -> Yielded {
+    let before = calls::now();
+    calls::yield_now();
+    if ready() {
+        return Yielded::Ready;
+    }
+    if CROWD.note_yield(calls::now() - before) { Yielded::Crowd } else { Yielded::Nothing }
 }
 
 /// Waits for TCP as upgraded connections are waited for: asks the kernel again and again for a while. Only where
