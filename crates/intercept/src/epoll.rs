@@ -437,6 +437,17 @@ fn arm_hot(index: u32) -> bool {
     ready
 }
 
+/// No thread sleeps any more: peers need not ring for what the next calls look at by themselves. What came before is found by
+/// the look that follows.
+fn disarm_hot(index: u32) {
+    let set = set(index);
+    if set.sleepers.load(Ordering::Acquire) == 0 && set.nested.load(Ordering::Relaxed) == 0 {
+        for place in 0..set.hot_len.load(Ordering::Relaxed) as usize {
+            node(set.hot[place].load(Ordering::Relaxed)).disarm();
+        }
+    }
+}
+
 /// In a child nothing is armed: what is noted was armed by its parent, and counts for that.
 pub(crate) fn after_fork() {
     LOCK.reset();

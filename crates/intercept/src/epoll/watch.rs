@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::{Errno, calls, cancel};
 
 use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, GONE, Node, node};
-use super::{LOCK, Report, arm_everything, arm_hot, cool, late, set, tagged, warm};
+use super::{LOCK, Report, arm_everything, arm_hot, cool, disarm_hot, late, set, tagged, warm};
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
 use crate::{back, receive, send};
@@ -77,7 +77,11 @@ pub fn wait(
         });
         let limit = if ready { Some(0) } else { deadline.left() };
         let slept = cancel::point(|| calls::epoll_wait(epoll, events, limit, mask));
-        set.sleepers.fetch_sub(1, Ordering::AcqRel);
+        if set.sleepers.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(_held) = LOCK.lock()
+        {
+            disarm_hot(index);
+        }
         let count = fold(index, events, slept?);
         if count > 0 || (!ready && deadline.left() == Some(0)) {
             return Ok(count);
