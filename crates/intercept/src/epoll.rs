@@ -70,11 +70,17 @@ const FREE: Set = Set {
 };
 
 static SETS: [Set; MOST_SETS] = [FREE; MOST_SETS];
+/// Sets that were ever used: those beyond need not be looked at.
+static USED: AtomicU32 = AtomicU32::new(0);
 /// Guards sets and registrations. Held for memory accesses and calls that do not block, never while sleeping.
 static LOCK: LocalLock = LocalLock::new();
 
 fn set(index: u32) -> &'static Set {
     &SETS[index as usize % MOST_SETS]
+}
+
+fn used_sets() -> impl Iterator<Item = &'static Set> {
+    SETS.iter().take(USED.load(Ordering::Acquire) as usize)
 }
 
 /// A new set of the application.
@@ -83,6 +89,7 @@ pub fn note_set(fd: i32) {
     let free = |set: &Set| set.refs.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
     let kind = match SETS.iter().position(free) {
         Some(index) => {
+            USED.fetch_max(index as u32 + 1, Ordering::AcqRel);
             let set = &SETS[index];
             set.fd.store(fd, Ordering::Relaxed);
             let flags = [&set.nested, &set.stale, &set.inherited];
@@ -454,7 +461,7 @@ pub(crate) fn after_fork() {
     for (_, node) in node::all() {
         node.lower(ARMED_BYTES | ARMED_ROOM | LISTED);
     }
-    for set in SETS.iter().filter(|set| set.refs.load(Ordering::Relaxed) > 0) {
+    for set in used_sets().filter(|set| set.refs.load(Ordering::Relaxed) > 0) {
         set.sleepers.store(0, Ordering::Relaxed);
         set.late_len.store(0, Ordering::Relaxed); // what was put off is its parent's to do
         set.stale.store(1, Ordering::Relaxed);

@@ -91,6 +91,12 @@ pub fn has_ring_bytes(index: u32) -> bool {
         && incoming.producer.head.load(Ordering::Acquire) != incoming.consumer.tail.load(Ordering::Acquire)
 }
 
+/// Whether bytes come through the ring now.
+pub(crate) fn comes_by_ring(slot: &Slot) -> bool {
+    let phase = |view: View| slot.incoming(view.header()).consumer.phase.load(Ordering::Acquire);
+    slot.view().is_ok_and(|view| phase(view) == BY_RING)
+}
+
 /// Whether a receive from the ring would not wait. `None` if the kernel knows: bytes come by TCP.
 pub(crate) fn ring_is_readable(slot: &Slot, fd: i32) -> Option<bool> {
     let header = slot.view().ok()?.header();

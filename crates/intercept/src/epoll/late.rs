@@ -4,16 +4,19 @@
 //! for each message. Of a connection with rings the kernel's part of a registration counts only when the kernel is asked.
 //! Changes are therefore noted here and made just before that; most have been taken back by then.
 //!
-//! Late are changes of registrations that the kernel has already, for levels (a change of one for edges or for one event
-//! makes the kernel report again), while no thread sleeps in the set and no other set or process waits for it. All else is
+//! Late are changes of registrations that the kernel has already, of connections that use their rings both ways, for levels (a
+//! change of one for edges or for one event makes the kernel report again), while no thread sleeps in the set and no other set or process waits for it. All else is
 //! done at once. What was deleted late stays in the table, [`GONE`], with its bell in the set.
 
 use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::{Errno, whoami};
 
+use crate::endpoint::slot;
+use crate::{receive, send};
+
 use super::node::{FIRED, GONE, LISTED, Node, node};
-use super::{LATE, SETS, Set, change, cool, drop_node, renew, set, warm};
+use super::{LATE, Set, change, cool, drop_node, renew, set, warm};
 
 /// Registrations of these kinds are never changed late.
 const SPECIAL: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
@@ -28,10 +31,15 @@ pub(super) fn control(
     event: Option<libc::epoll_event>,
 ) -> Option<Result<(), Errno>> {
     let set = set(index);
-    node.endpoint()?;
+    let slot = slot(node.endpoint()?);
+    let by_rings = send::goes_by_ring(slot) && receive::comes_by_ring(slot);
     let kept_apart = [&set.sleepers, &set.nested, &set.inherited, &set.stale];
     let special = (node.events() | event.map_or(0, |event| event.events)) & SPECIAL != 0;
-    if special || node.has(FIRED) || kept_apart.iter().any(|word| word.load(Ordering::Acquire) != 0) {
+    if !by_rings
+        || special
+        || node.has(FIRED)
+        || kept_apart.iter().any(|word| word.load(Ordering::Acquire) != 0)
+    {
         return None;
     }
     match (operation, event) {
@@ -100,10 +108,10 @@ pub(super) fn part(number: u32, node: &Node) {
 pub fn settle_all() {
     let late = |set: &&Set| set.late_len.load(Ordering::Acquire) != 0;
     // A child that borrows its parent's memory has the parent's sets, and lets the parent go on with them.
-    if SETS.iter().filter(late).count() > 0
+    if super::used_sets().any(|set| late(&set))
         && !whoami::borrows_memory()
         && let Some(_held) = super::LOCK.lock()
     {
-        (0..SETS.len() as u32).filter(|&index| late(&set(index))).for_each(settle);
+        (0..super::used_sets().count() as u32).for_each(settle);
     }
 }
