@@ -58,7 +58,7 @@ fn a_plain_peer_costs_no_system_call_more() {
     let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a plain peer");
     let Some(strace) = need_program("strace", "strace") else { return };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/plain.c");
-    let Some(program) = compile_c_file(source, &["-O1"]) else { return };
+    let Some(program) = compile_c_file(source, &["-O1", "-Wno-unused-function"]) else { return };
     let stage = Stage::new(&AGENT);
     let (without, with) = (counts(&strace, &program, None), counts(&strace, &program, Some(&stage)));
     assert!(without.values().sum::<u64>() > 1800, "{without:?}");
