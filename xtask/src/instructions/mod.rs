@@ -30,7 +30,6 @@ use compare::{compare, table};
 /// Packages, their examples that are counted, and the files beside these.
 const COUNTED: &[(&str, &str, &str)] = &[
     ("viaduct-providers", "count_via", "crates/providers/examples/count_via/baselines.txt"),
-    ("viaduct-intercept", "count_intercept", "crates/intercept/examples/count_intercept/baselines.txt"),
     ("viaduct-sovia", "count_streams", "crates/sovia/examples/count_streams/baselines.txt"),
     ("viaduct-vipl", "count_vipl", "capi/vipl/examples/count_vipl/baselines.txt"),
 ];
