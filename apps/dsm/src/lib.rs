@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod gauss;
+mod litmus;
 mod lu;
 mod sor;
 
@@ -21,10 +22,12 @@ pub enum App {
     Gauss,
     /// Factorisation into triangular matrices by tiles.
     Lu,
+    /// Not of the paper: programs that check what shared memory promises. The size of the problem is a seed.
+    Litmus,
 }
 
 impl App {
-    /// All programs.
+    /// All programs of the paper that are there.
     pub const ALL: [App; 3] = [App::Sor, App::Gauss, App::Lu];
 
     /// The name on the command line.
@@ -33,6 +36,7 @@ impl App {
             App::Sor => "sor",
             App::Gauss => "gauss",
             App::Lu => "lu",
+            App::Litmus => "litmus",
         }
     }
 
@@ -41,12 +45,16 @@ impl App {
         match self {
             App::Sor => 1024,
             App::Gauss | App::Lu => 512,
+            App::Litmus => 1,
         }
     }
 
     /// Bytes of shared memory that a problem of this size takes, at most.
     pub fn memory(self, size: usize) -> usize {
-        size * size * size_of::<f64>() + (1 << 20)
+        match self {
+            App::Litmus => litmus::MEMORY,
+            _ => size * size * size_of::<f64>() + (1 << 20),
+        }
     }
 
     /// Runs the program in this worker, to the end.
@@ -58,6 +66,7 @@ impl App {
             App::Sor => sor::run(dsm, problem),
             App::Gauss => gauss::run(dsm, problem),
             App::Lu => lu::run(dsm, problem),
+            App::Litmus => litmus::run(dsm, problem),
         }
     }
 }
@@ -72,7 +81,7 @@ impl FromStr for App {
     type Err = String;
 
     fn from_str(word: &str) -> Result<App, String> {
-        let found = App::ALL.into_iter().find(|app| app.name() == word);
+        let found = App::ALL.into_iter().chain([App::Litmus]).find(|app| app.name() == word);
         found.ok_or_else(|| format!("no program `{word}`; there are sor, gauss and lu"))
     }
 }

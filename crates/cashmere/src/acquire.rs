@@ -36,7 +36,7 @@ impl Worker {
     ) -> Result<(), NodeDown> {
         for page in pages {
             let mut entry = world.lock(page);
-            let scene = scene(world, page);
+            let scene = scene(world, page, &entry);
             let home = entry.leave(&scene);
             world.unlock(page, entry);
             if let Some(home) = home {

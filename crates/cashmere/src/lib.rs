@@ -13,7 +13,7 @@
 //!   raw          the one place that touches shared memory
 //! ```
 //!
-//! The protocol also runs in a simulator (`sim`, tests only). Variants by remote write run there only.
+//! The protocol also runs in a simulator (`sim`, tests only).
 
 #![deny(unsafe_code)]
 

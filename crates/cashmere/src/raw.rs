@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use viaduct_os::segment::Segment;
@@ -61,8 +61,8 @@ impl<T: Copy + Default + PartialEq> Guarded<T> {
         }
     }
 
-    /// Stores the value and gives the lock back; wakes those that wait for a change. Gives the version.
-    pub(crate) fn unlock(&self, value: T) -> u64 {
+    /// Stores the value and gives the lock back.
+    pub(crate) fn unlock(&self, value: T) -> Unlocked {
         let before = self.version.load(Ordering::Relaxed);
         // SAFETY: under the lock; the old value is only looked at if there is one.
         let changed = before == 0 || unsafe { *self.value.get() != value };
@@ -76,32 +76,34 @@ impl<T: Copy + Default + PartialEq> Guarded<T> {
             futex::wake(&self.lock, 1);
         }
         fence(Ordering::SeqCst);
-        if changed && self.waiters.load(Ordering::Relaxed) != 0 {
-            futex::wake(&self.version, u32::MAX);
-        }
-        u64::from(version)
+        let awaited = changed && self.waiters.load(Ordering::Relaxed) != 0;
+        Unlocked { version: u64::from(version), changed, awaited }
     }
 
-    /// Waits for another version than `seen`, or a nap's time; whether there is one.
-    pub(crate) fn wait(&self, seen: u64) -> bool {
-        wait(&self.version, &self.waiters, seen as u32)
+    /// Changes of the value.
+    pub(crate) fn version(&self) -> u64 {
+        u64::from(self.version.load(Ordering::Acquire))
+    }
+
+    /// A process begins to wait for a change: [`Unlocked::awaited`] says so from here on.
+    pub(crate) fn await_change(&self) {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The process has waited.
+    pub(crate) fn awaited(&self) {
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Waits until `word` is no longer `seen`, or a nap's time; whether it has changed.
-pub(crate) fn wait(word: &AtomicU32, waiters: &AtomicU32, seen: u32) -> bool {
-    for _ in 0..LOOKS {
-        if word.load(Ordering::Acquire) != seen {
-            return true;
-        }
-        std::hint::spin_loop();
-    }
-    waiters.fetch_add(1, Ordering::SeqCst);
-    if word.load(Ordering::SeqCst) == seen {
-        futex::wait(word, seen, Some(NAP));
-    }
-    waiters.fetch_sub(1, Ordering::SeqCst);
-    word.load(Ordering::Acquire) != seen
+/// What became of a value that was unlocked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unlocked {
+    pub(crate) version: u64,
+    /// Whether it is another than before.
+    pub(crate) changed: bool,
+    /// Whether it has changed and a process waits for that, which the caller wakes.
+    pub(crate) awaited: bool,
 }
 
 /// A part of a segment that holds `count` values, all zero at first.
@@ -122,6 +124,8 @@ pub(crate) fn part<T: Shareable>(segment: &Segment, part: Part) -> &[T] {
 /// # Safety
 /// All zeroes is a valid value, and the type is changed through atomics or under its own lock only.
 pub(crate) unsafe trait Shareable {}
+// SAFETY: atomics.
+unsafe impl Shareable for AtomicU8 {}
 // SAFETY: atomics.
 unsafe impl Shareable for AtomicU32 {}
 // SAFETY: atomics.
@@ -170,7 +174,7 @@ pub(crate) fn differences(
 ) {
     const WORD: usize = size_of::<u64>();
     let (ours, old) = (start(frame, &range), start(twin, &range));
-    let mut bytes = [0; 64];
+    let mut bytes = [0; 512];
     let mut open: Option<(usize, usize)> = None;
     for at in (0..range.len()).step_by(WORD) {
         // SAFETY: whole words of both ranges, which begin at pages.

@@ -16,7 +16,7 @@ impl Worker {
         for page in world.take_list(self.id()) {
             loop {
                 let mut entry = world.lock(page);
-                let scene = scene(world, page);
+                let scene = scene(world, page, &entry);
                 let step = entry.flush(&scene, self.id(), started);
                 if !matches!(step, Flush::Wait | Flush::Nothing) && entry.mapped().contains(self.id()) {
                     world.protect(page, Some(Access::Read));
@@ -92,12 +92,15 @@ impl Worker {
         world: &mut W,
         pages: &[(PageId, Option<NodeId>)],
     ) -> Result<(), NodeDown> {
+        if pages.is_empty() {
+            return Ok(());
+        }
         let me = world.me();
         let mut bins: Vec<Vec<PageId>> = vec![Vec::new(); usize::from(world.nodes())];
         for &(page, home) in pages {
             let entry = world.lock(page);
             world.unlock(page, entry);
-            let scene = scene(world, page);
+            let scene = scene(world, page, &entry);
             let View { sharers, .. } = entry.view(&scene);
             for node in sharers.without(me).iter().filter(|&node| Some(node) != home) {
                 bins[usize::from(node.0)].push(page);

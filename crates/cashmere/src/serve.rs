@@ -35,7 +35,7 @@ pub trait Copies: World {
 /// A node fetches a page of this home.
 pub fn fetch<W: Copies>(world: &mut W, from: NodeId, page: PageId, access: Access) -> Answer {
     let mut entry = world.lock(page);
-    let scene = scene(world, page);
+    let scene = scene(world, page, &entry);
     let answer = match entry.serve_fetch(&scene, from, access) {
         Served::Park => Answer::Park,
         Served::Moved(home) => Answer::Reply(Reply::Moved(home)),
@@ -53,7 +53,7 @@ pub fn fetch<W: Copies>(world: &mut W, from: NodeId, page: PageId, access: Acces
 /// The home wants a page that this node has exclusively.
 pub fn give_up<W: Copies>(world: &mut W, from: NodeId, page: PageId) -> Answer {
     let mut entry = world.lock(page);
-    let scene = scene(world, page);
+    let scene = scene(world, page, &entry);
     let answer = match entry.serve_break(&scene, from) {
         Given::Park => Answer::Park,
         Given::NotHeld => Answer::Reply(Reply::NotHeld),
@@ -83,7 +83,7 @@ pub fn taken_back<W: World>(world: &mut W, page: PageId, reply: Reply) {
 /// A diff came.
 pub fn diff<W: Copies>(world: &mut W, page: PageId) -> Answer {
     let mut entry = world.lock(page);
-    let scene = scene(world, page);
+    let scene = scene(world, page, &entry);
     let taken = entry.serve_diff(&scene);
     if let Taken::Done(_) = taken {
         world.apply(page);
@@ -95,7 +95,7 @@ pub fn diff<W: Copies>(world: &mut W, page: PageId) -> Answer {
 /// A node left the sharing set.
 pub fn leave<W: World>(world: &mut W, from: NodeId, page: PageId) -> Answer {
     let mut entry = world.lock(page);
-    let scene = scene(world, page);
+    let scene = scene(world, page, &entry);
     let taken = entry.serve_leave(&scene, from);
     world.unlock(page, entry);
     answer(taken)

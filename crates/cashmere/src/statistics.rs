@@ -1,4 +1,6 @@
-//! What a node counts in a run (Table IV).
+//! What a node counts in a run (Table IV), and what travels between nodes by the areas of Table I.
+
+use crate::world::Request;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +32,31 @@ pub enum Counter {
     Barriers,
     /// Locks that workers took.
     Locks,
+    /// Messages for data: fetches, breaks, diffs, and their answers.
+    DataMessages,
+    /// Messages for metadata: claims, leaves, notices, and their answers.
+    MetaMessages,
+    /// Messages for locks, barriers and flags, and their answers.
+    SyncMessages,
+    /// Remote writes of data.
+    DataWrites,
+    /// Remote writes of metadata.
+    MetaWrites,
+    /// Remote writes of words of locks, barriers and flags.
+    SyncWrites,
+    /// Bytes of pages and diffs that travelled, by message or remote write.
+    DataBytes,
+    /// Bytes of metadata that travelled beside the heads of messages.
+    MetaBytes,
+    /// Bytes of synchronisation that travelled beside the heads of messages.
+    SyncBytes,
+    /// Messages for diffs, with their answers: a part of those for data.
+    DiffMessages,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 13] = [
+    pub const ALL: [Counter; 23] = [
         Counter::ReadFaults,
         Counter::WriteFaults,
         Counter::ReadFetches,
@@ -48,6 +70,16 @@ impl Counter {
         Counter::Exclusive,
         Counter::Barriers,
         Counter::Locks,
+        Counter::DataMessages,
+        Counter::MetaMessages,
+        Counter::SyncMessages,
+        Counter::DataWrites,
+        Counter::MetaWrites,
+        Counter::SyncWrites,
+        Counter::DataBytes,
+        Counter::MetaBytes,
+        Counter::SyncBytes,
+        Counter::DiffMessages,
     ];
 
     /// The name in tables and JSON.
@@ -66,6 +98,63 @@ impl Counter {
             Counter::Exclusive => "exclusive pages",
             Counter::Barriers => "barriers",
             Counter::Locks => "locks",
+            Counter::DataMessages => "messages of data",
+            Counter::MetaMessages => "messages of metadata",
+            Counter::SyncMessages => "messages of synchronisation",
+            Counter::DataWrites => "remote writes of data",
+            Counter::MetaWrites => "remote writes of metadata",
+            Counter::SyncWrites => "remote writes of synchronisation",
+            Counter::DataBytes => "bytes of data",
+            Counter::MetaBytes => "bytes of metadata",
+            Counter::SyncBytes => "bytes of synchronisation",
+            Counter::DiffMessages => "messages of diffs",
+        }
+    }
+}
+
+/// The areas of communication of Table I.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Data,
+    Metadata,
+    Synchronisation,
+}
+
+impl Kind {
+    /// What a request and its answer are for.
+    pub(crate) fn of(request: Request) -> Kind {
+        match request {
+            Request::Fetch(..) | Request::Break(_) | Request::Diff(_) => Kind::Data,
+            Request::Claim(_) | Request::Leave(_) | Request::Notices => Kind::Metadata,
+            Request::Lock(_)
+            | Request::Forward(..)
+            | Request::Grant(_)
+            | Request::Arrive(_)
+            | Request::Flag(_) => Kind::Synchronisation,
+        }
+    }
+
+    pub(crate) fn messages(self) -> Counter {
+        match self {
+            Kind::Data => Counter::DataMessages,
+            Kind::Metadata => Counter::MetaMessages,
+            Kind::Synchronisation => Counter::SyncMessages,
+        }
+    }
+
+    pub(crate) fn writes(self) -> Counter {
+        match self {
+            Kind::Data => Counter::DataWrites,
+            Kind::Metadata => Counter::MetaWrites,
+            Kind::Synchronisation => Counter::SyncWrites,
+        }
+    }
+
+    pub(crate) fn bytes(self) -> Counter {
+        match self {
+            Kind::Data => Counter::DataBytes,
+            Kind::Metadata => Counter::MetaBytes,
+            Kind::Synchronisation => Counter::SyncBytes,
         }
     }
 }

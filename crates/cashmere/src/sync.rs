@@ -7,7 +7,7 @@ use crate::protocol::barrier::Arrival;
 use crate::protocol::lock::Take;
 use crate::variant::Way;
 use crate::worker::Worker;
-use crate::world::{Name, NodeDown, Place, Request, World};
+use crate::world::{Name, NodeDown, Place, Request, Shared, World};
 
 /// The node at which the nodes meet in a barrier.
 pub const MASTER: NodeId = NodeId(0);
@@ -43,10 +43,10 @@ impl Worker {
 
     async fn lock_queue<W: World>(&self, world: &mut W, name: Name) -> Result<(), NodeDown> {
         loop {
-            let seen = world.version();
+            let seen = world.node().version();
             match world.with_lock(name, |lock| lock.take(self.id())) {
                 Take::Held => return Ok(()),
-                Take::Wait => world.synchronised(seen).await?,
+                Take::Wait => world.until(|node| node.version() != seen).await?,
                 Take::Ask => {
                     let manager = NodeId((name % u32::from(world.nodes())) as u8);
                     let ticket = world.send(manager, Request::Lock(name));
@@ -59,12 +59,12 @@ impl Worker {
     /// The paper's lock: an entry for each node, written to all replicas. A node that has written its own entry
     /// everywhere and then finds all others empty has the lock: of two that try, at least one sees the other.
     async fn lock_array<W: World>(&self, world: &mut W, name: Name) -> Result<(), NodeDown> {
-        wait(world, |world| world.test_and_set(name)).await?;
+        world.until(|node| node.test_and_set(name)).await?;
         let me = world.me();
         for failures in 0.. {
             world.write_word(Place::Lock(name, me), 1).await?;
-            let taken =
-                (0..world.nodes()).map(NodeId).any(|n| n != me && world.word(Place::Lock(name, n)) != 0);
+            let mut others = (0..world.nodes()).map(NodeId).filter(|node| *node != me);
+            let taken = others.any(|other| world.node().word(Place::Lock(name, other)) != 0);
             if !taken {
                 return Ok(());
             }
@@ -80,7 +80,7 @@ impl Worker {
         let workers = world.workers();
         match world.with_barrier(name, |local| local.arrive(workers)) {
             Arrival::Wait { episode } => {
-                wait(world, |world| world.with_barrier(name, |local| local.is_over(episode))).await?;
+                world.until(|node| node.is_over(name, episode)).await?;
             }
             Arrival::Last { episode } => {
                 match world.variant().synchronisation() {
@@ -100,11 +100,12 @@ impl Worker {
     async fn arrive<W: World>(&self, world: &mut W, name: Name, episode: u64) -> Result<(), NodeDown> {
         world.write_word(Place::Arrived(name, world.me()), episode).await?;
         if world.me() == MASTER {
-            let arrived = |world: &mut W, node| world.word(Place::Arrived(name, node)) >= episode;
-            wait(world, |world| (0..world.nodes()).map(NodeId).all(|node| arrived(world, node))).await?;
+            let nodes = world.nodes();
+            let arrived = |node: &W::Node, other| node.word(Place::Arrived(name, other)) >= episode;
+            world.until(|node| (0..nodes).map(NodeId).all(|other| arrived(node, other))).await?;
             return world.write_word(Place::Sense(name), episode).await;
         }
-        wait(world, |world| world.word(Place::Sense(name)) >= episode).await
+        world.until(|node| node.word(Place::Sense(name)) >= episode).await
     }
 
     /// Sets a flag, once.
@@ -123,18 +124,7 @@ impl Worker {
 
     /// Waits until a flag is set.
     pub async fn wait_flag<W: World>(&self, world: &mut W, name: Name) -> Result<(), NodeDown> {
-        wait(world, |world| world.word(Place::Flag(name)) != 0).await?;
+        world.until(|node| node.word(Place::Flag(name)) != 0).await?;
         self.acquire(world).await
-    }
-}
-
-/// Waits until `ready` holds, which only changes of this node's synchronisation can bring about.
-async fn wait<W: World>(world: &mut W, mut ready: impl FnMut(&mut W) -> bool) -> Result<(), NodeDown> {
-    loop {
-        let seen = world.version();
-        if ready(world) {
-            return Ok(());
-        }
-        world.synchronised(seen).await?;
     }
 }

@@ -12,8 +12,9 @@ pub struct Worker {
     id: WorkerId,
 }
 
-pub(crate) fn scene<W: World>(world: &mut W, page: PageId) -> Scene {
-    Scene { me: world.me(), variant: world.variant(), now: world.tick(), replica: world.replica(page) }
+pub(crate) fn scene<W: World>(world: &mut W, page: PageId, entry: &Page) -> Scene {
+    let replica = world.replica(page, entry.home());
+    Scene { me: world.me(), variant: world.variant(), now: world.tick(), replica }
 }
 
 impl Worker {
@@ -32,7 +33,7 @@ impl Worker {
         let mut asked = false;
         loop {
             let mut entry = world.lock(page);
-            let scene = scene(world, page);
+            let scene = scene(world, page, &entry);
             let next = entry.fault(&scene, self.id, access, &mut asked);
             if let Fault::Map { twin, list } = next {
                 if twin {
@@ -87,7 +88,7 @@ impl Worker {
         let mut entry = world.lock(page);
         match reply {
             Reply::Page(fetched) => {
-                let scene = scene(world, page);
+                let scene = scene(world, page, &entry);
                 let merge = entry.fetched(&scene, fetched);
                 world.merge(page, merge);
             }

@@ -76,6 +76,8 @@ pub enum Reply {
 pub trait World {
     /// A request that was sent and not yet answered.
     type Ticket;
+    /// What the processes of a node share of locks, barriers and flags.
+    type Node: Shared;
 
     /// This node.
     fn me(&self) -> NodeId;
@@ -94,8 +96,8 @@ pub trait World {
     fn unlock(&mut self, page: PageId, entry: Page) -> u64;
     /// Waits until the entry of a page has another version than `seen`.
     fn changed(&mut self, page: PageId, seen: u64) -> impl Future<Output = Result<(), NodeDown>>;
-    /// This node's replica of the directory, where there is one.
-    fn replica(&self, page: PageId) -> Option<View>;
+    /// This node's replica of the directory, where there is one; `home` is the home as far as this node knows.
+    fn replica(&self, page: PageId, home: Option<NodeId>) -> Option<View>;
 
     /// Changes this worker's mapping: None takes it away.
     fn protect(&mut self, page: PageId, access: Option<Access>);
@@ -135,20 +137,29 @@ pub trait World {
     fn with_lock<R>(&mut self, name: Name, act: impl FnOnce(&mut Lock) -> R) -> R;
     /// Changes this node's part of a barrier.
     fn with_barrier<R>(&mut self, name: Name, act: impl FnOnce(&mut Local) -> R) -> R;
-    /// The version of this node's locks, barriers, flags and words, to be read before one of them is looked at.
-    fn version(&self) -> u64;
-    /// Waits until a lock, barrier, flag or word of this node has changed since `seen`.
-    fn synchronised(&mut self, seen: u64) -> impl Future<Output = Result<(), NodeDown>>;
-    /// Reads a word of this node's replica of the synchronisation memory.
-    fn word(&self, place: Place) -> u64;
+    /// What the processes of this node share of locks, barriers and flags.
+    fn node(&self) -> &Self::Node;
+    /// Waits until `ready` holds, which changes of [`node`](Self::node) bring about.
+    fn until(&mut self, ready: impl FnMut(&Self::Node) -> bool)
+    -> impl Future<Output = Result<(), NodeDown>>;
     /// Writes a word to all replicas, and waits until it is everywhere.
     fn write_word(&mut self, place: Place, value: u64) -> impl Future<Output = Result<(), NodeDown>>;
     /// Waits a random short time before a lock is tried again; longer with each failure.
     fn back_off(&mut self, failures: u32) -> impl Future<Output = Result<(), NodeDown>>;
-    /// Tries to take this node's test-and-set part of a lock; gives it back.
-    fn test_and_set(&mut self, name: Name) -> bool;
-    /// Gives the test-and-set part back.
+    /// Gives the test-and-set part of a lock back.
     fn clear(&mut self, name: Name);
+}
+
+/// What the processes of a node share of locks, barriers and flags: all that a wait looks at.
+pub trait Shared {
+    /// Changes of this node's locks, to be read before one of them is looked at.
+    fn version(&self) -> u64;
+    /// Reads a word of this node's replica of the synchronisation memory.
+    fn word(&self, place: Place) -> u64;
+    /// Whether an episode of a barrier is over on this node.
+    fn is_over(&self, name: Name, episode: u64) -> bool;
+    /// Tries to take this node's test-and-set part of a lock. True: the caller has it.
+    fn test_and_set(&self, name: Name) -> bool;
 }
 
 /// A word of the replicated synchronisation memory.

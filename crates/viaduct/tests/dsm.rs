@@ -128,7 +128,7 @@ fn what_cannot_be_laid_out_is_refused_with_its_reason() {
         (vec!["sor", "--nodes", "0"], "1 to 64"),
         (vec!["sor", "--nodes", "65"], "1 to 64"),
         (vec!["sor", "--page", "5000"], "a power of two"),
-        (vec!["sor", "--variant", "dms"], "simulator only"),
+        (vec!["sor", "--nodes", "64", "--procs", "64"], "there can be 512"),
         (vec!["sor", "--variant", "ms"], "not there yet"),
         (vec!["sor", "--engine", "uffd"], "mprotect and uffd-sync"),
         (vec!["sor", "--levels", "3"], "3 is not in 1..=2"),

@@ -1,26 +1,35 @@
 //! What lies where in the memory that the processes of a node share.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use viaduct_os::segment::Segment;
 
-use crate::ids::{NodeId, PageId, WorkerId};
+use crate::ids::{NodeId, PageId, WorkerId, WorkerSet};
 use crate::protocol::barrier::Local;
-use crate::protocol::lock::Lock;
+use crate::protocol::lock::{Lock, Manager};
 use crate::protocol::page::Page;
-use crate::raw::{Guarded, Part, part, wait};
+use crate::raw::{Guarded, Part, part};
 
 /// Locks, barriers and flags that a program can have.
 pub(crate) const NAMES: usize = 1024;
 /// Counters of a node.
-pub(crate) const COUNTERS: usize = 32;
+pub(crate) const COUNTERS: usize = 64;
 
 const CLOCK: usize = 0;
 const WORDS: usize = 8;
 const SYNCHRONISED: usize = 0;
-const SLEEPERS: usize = 1;
-const DOWN: usize = 2;
-const PARKED: usize = 3;
+const DOWN: usize = 1;
+const PARKED: usize = 2;
+const RETRY: usize = 3;
+
+/// What a worker waits for that a sibling can bring about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// A lock, a barrier or a flag.
+    Synchronisation,
+    /// The entry of a page.
+    Page,
+}
 
 /// The node's entries, queues and words.
 #[derive(Debug)]
@@ -34,11 +43,15 @@ pub(crate) struct Meta {
 struct Layout {
     words: Part,
     clock: Part,
+    waiting: Part,
     counters: Part,
     entries: Part,
     locks: Part,
+    managers: Part,
     barriers: Part,
-    flags: Part,
+    test_and_set: Part,
+    outgoing: Part,
+    incoming: Part,
     /// The bins, then for each worker its list and its noticed pages.
     queues: Vec<QueueParts>,
 }
@@ -51,10 +64,10 @@ struct QueueParts {
 }
 
 /// Gives out places one after another.
-struct Places(usize);
+pub(super) struct Places(pub(super) usize);
 
 impl Places {
-    fn take<T>(&mut self, count: usize) -> Part {
+    pub(super) fn take<T>(&mut self, count: usize) -> Part {
         let at = self.0.next_multiple_of(64);
         self.0 = at + count * size_of::<T>();
         Part { at, count }
@@ -62,15 +75,19 @@ impl Places {
 }
 
 /// Where everything lies, and how much that is.
-fn lay_out(pages: usize, workers: usize) -> (Layout, usize) {
+fn lay_out(pages: usize, workers: usize, nodes: usize) -> (Layout, usize) {
     let mut places = Places(0);
     let words = places.take::<AtomicU32>(WORDS);
     let clock = places.take::<AtomicU64>(1);
+    let waiting = places.take::<AtomicU64>(2);
     let counters = places.take::<AtomicU64>(COUNTERS);
     let entries = places.take::<Guarded<Page>>(pages);
     let locks = places.take::<Guarded<Lock>>(NAMES);
+    let managers = places.take::<Guarded<Manager>>(NAMES);
     let barriers = places.take::<Guarded<Local>>(NAMES);
-    let flags = places.take::<AtomicU64>(NAMES);
+    let test_and_set = places.take::<AtomicU32>(NAMES);
+    let outgoing = places.take::<Guarded<Outgoing>>(nodes);
+    let incoming = places.take::<Guarded<Incoming>>(nodes);
     let queues = (0..1 + 2 * workers)
         .map(|_| QueueParts {
             head: places.take::<Guarded<u32>>(1),
@@ -78,17 +95,49 @@ fn lay_out(pages: usize, workers: usize) -> (Layout, usize) {
             bits: places.take::<AtomicU64>(pages.div_ceil(64)),
         })
         .collect();
-    (Layout { words, clock, counters, entries, locks, barriers, flags, queues }, places.0)
+    let layout = Layout {
+        words,
+        clock,
+        waiting,
+        counters,
+        entries,
+        locks,
+        managers,
+        barriers,
+        test_and_set,
+        outgoing,
+        incoming,
+        queues,
+    };
+    (layout, places.0)
+}
+
+/// The end of this node's bin at another node: what its processes have written there by remote write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outgoing {
+    /// Notices written.
+    pub(crate) tail: u64,
+    /// Notices that the other node had taken out when this one last looked.
+    pub(crate) taken: u64,
+    /// How many times the bin was full.
+    pub(crate) spilled: u64,
+}
+
+/// The beginning of another node's bin at this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Incoming {
+    pub(crate) head: u64,
+    pub(crate) spilled: u64,
 }
 
 impl Meta {
     /// Bytes that the shared entries of a node take.
-    pub(crate) fn bytes(pages: usize, workers: usize) -> usize {
-        lay_out(pages, workers).1
+    pub(crate) fn bytes(pages: usize, workers: usize, nodes: usize) -> usize {
+        lay_out(pages, workers, nodes).1
     }
 
-    pub(crate) fn new(segment: Segment, pages: usize, workers: usize) -> Meta {
-        Meta { segment, pages, layout: lay_out(pages, workers).0 }
+    pub(crate) fn new(segment: Segment, pages: usize, workers: usize, nodes: usize) -> Meta {
+        Meta { segment, pages, layout: lay_out(pages, workers, nodes).0 }
     }
 
     fn word(&self, index: usize) -> &AtomicU32 {
@@ -122,8 +171,41 @@ impl Meta {
         &part(&self.segment, self.layout.barriers)[name as usize % NAMES]
     }
 
-    pub(crate) fn flag(&self, name: u32) -> &AtomicU64 {
-        &part(&self.segment, self.layout.flags)[name as usize % NAMES]
+    pub(crate) fn manager(&self, name: u32) -> &Guarded<Manager> {
+        &part(&self.segment, self.layout.managers)[name as usize % NAMES]
+    }
+
+    /// This node's part of a lock by remote write: 0 free, 1 taken.
+    pub(crate) fn test_and_set(&self, name: u32) -> &AtomicU32 {
+        &part(&self.segment, self.layout.test_and_set)[name as usize % NAMES]
+    }
+
+    pub(crate) fn outgoing(&self, to: NodeId) -> &Guarded<Outgoing> {
+        &part(&self.segment, self.layout.outgoing)[usize::from(to.0)]
+    }
+
+    pub(crate) fn incoming(&self, from: NodeId) -> &Guarded<Incoming> {
+        &part(&self.segment, self.layout.incoming)[usize::from(from.0)]
+    }
+
+    fn waiting(&self, waits: Waits) -> &AtomicU64 {
+        &part::<AtomicU64>(&self.segment, self.layout.waiting)[usize::from(waits == Waits::Page)]
+    }
+
+    /// Says that a worker waits, or does so no longer.
+    pub(crate) fn set_waiting(&self, waits: Waits, worker: WorkerId, on: bool) {
+        let bit = 1 << worker.0;
+        if on {
+            self.waiting(waits).fetch_or(bit, Ordering::SeqCst);
+        } else {
+            self.waiting(waits).fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Workers that wait: the process that changed what they wait for wakes them.
+    pub(crate) fn waiters(&self, waits: Waits) -> WorkerSet {
+        fence(Ordering::SeqCst);
+        WorkerSet::from_bits(self.waiting(waits).load(Ordering::SeqCst))
     }
 
     pub(crate) fn bins(&self) -> Queue<'_> {
@@ -149,16 +231,9 @@ impl Meta {
         u64::from(self.word(SYNCHRONISED).load(Ordering::Acquire))
     }
 
-    /// A lock, barrier or flag has changed: wakes those that wait for one.
+    /// A lock, barrier or flag has changed.
     pub(crate) fn bump(&self) {
         self.word(SYNCHRONISED).fetch_add(1, Ordering::SeqCst);
-        if self.word(SLEEPERS).load(Ordering::SeqCst) != 0 {
-            viaduct_os::futex::wake(self.word(SYNCHRONISED), u32::MAX);
-        }
-    }
-
-    pub(crate) fn wait_synchronised(&self, seen: u64) -> bool {
-        wait(self.word(SYNCHRONISED), self.word(SLEEPERS), seen as u32)
     }
 
     /// The node that is gone, if one is.
@@ -187,6 +262,15 @@ impl Meta {
 
     pub(crate) fn set_parked(&self, count: usize) {
         self.word(PARKED).store(count as u32, Ordering::SeqCst);
+    }
+
+    /// How many times a page has changed while requests were parked.
+    pub(crate) fn retries(&self) -> u32 {
+        self.word(RETRY).load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn ask_retry(&self) {
+        self.word(RETRY).fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -1,23 +1,26 @@
-//! Connections of a process: to the server of every node, and at a server from every process.
+//! Connections of a process: with the servers of all nodes, with its siblings, and with every process of other nodes where
+//! synchronisation goes by remote write.
 //!
-//! Each request is answered on the VI it came by, and a process has no more requests under way to a node than the server
-//! keeps receives posted, so that no message ever finds none.
+//! A request goes to a server and is answered on the VI it came by. A process has no more requests under way to a node than
+//! half of the receives of a VI, so that no message ever finds none. Siblings only wake each other.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use viaduct_via::{
-    Completion, Cq, Descriptor, Listener, MemAttributes, NetAddress, Nic, ProtectionTag, Queue, Vi,
-    ViAttributes,
+    Buffer, Completion, Cq, Descriptor, Error, Listener, MemAttributes, NetAddress, Nic, Op, ProtectionTag,
+    Queue, RemoteAddress, Vi, ViAttributes,
 };
 
 use super::wire::{Bounds, HEAD, Head};
-use crate::ids::NodeId;
+use crate::ids::{NodeId, WorkerId};
 
 /// Receives of a VI.
 const RECEIVES: usize = 16;
-/// Requests that a process has under way to one node.
-pub(crate) const LIMIT: usize = RECEIVES - 2;
+/// Requests that a process has under way to one node; its answers to that node's requests take the other half.
+pub(crate) const LIMIT: usize = RECEIVES / 2 - 1;
+/// Descriptors of remote writes, where they do not go by value; all of them fit into a send queue.
+const WRITES: usize = 16;
 /// How long setting up a connection may take.
 const SET_UP: Duration = Duration::from_secs(30);
 /// Send buffers made at a time.
@@ -30,106 +33,205 @@ pub(crate) struct Came {
     pub(crate) head: Head,
 }
 
+/// What ended a wait.
+#[derive(Debug)]
+pub(crate) enum Woken {
+    /// What was waited for is there.
+    Ready,
+    /// A message came.
+    Message(Came),
+    /// A remote write has landed, or an answer to an operation on remote memory came.
+    Landed,
+    /// The time is over.
+    Timeout,
+}
+
 /// Why a process cannot go on with its network.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// The connection with a node is broken.
     Down(NodeId),
-    Via(viaduct_via::Error),
+    Via(Error),
 }
 
-impl From<viaduct_via::Error> for Fault {
-    fn from(error: viaduct_via::Error) -> Fault {
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
         Fault::Via(error)
     }
 }
 
+/// A process of the run: the server of a node, or one of its workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) node: NodeId,
+    pub(crate) worker: Option<WorkerId>,
+}
+
 pub(crate) struct Net {
-    nic: Nic,
+    pub(crate) nic: Nic,
     cq: Cq,
     tag: ProtectionTag,
     /// Bytes of the longest message.
     longest: usize,
     bounds: Bounds,
+    /// By rank.
     links: Vec<Option<Vi>>,
     peers: HashMap<Vi, NodeId>,
     free: Vec<Descriptor>,
+    writes: Vec<Descriptor>,
+    /// Remote writes that have not landed.
+    writing: usize,
+    swap: Option<Descriptor>,
+    look: Option<Descriptor>,
+    /// The word that the last operation on remote memory brought.
+    brought: Option<u64>,
+    /// What this process has opened to the others.
+    shares: Vec<Buffer>,
     /// What followed the head of the last message.
     inbox: Vec<u8>,
 }
 
 impl Net {
-    pub(crate) fn new(mut nic: Nic, bounds: Bounds, payload: usize) -> Result<Net, viaduct_via::Error> {
+    pub(crate) fn new(mut nic: Nic, bounds: Bounds, payload: usize) -> Result<Net, Error> {
         let tag = nic.create_ptag()?;
         let cq = nic.create_cq(nic.attributes().max_cq_entries.min(1 << 16))?;
         let longest = (HEAD + payload).next_multiple_of(64);
-        let links = vec![None; usize::from(bounds.nodes)];
-        let (free, inbox) = (Vec::with_capacity(256), vec![0; longest]);
-        Ok(Net { nic, cq, tag, longest, bounds, links, peers: HashMap::new(), free, inbox })
+        let links = vec![None; usize::from(bounds.nodes) * bounds.group()];
+        Ok(Net {
+            nic,
+            cq,
+            tag,
+            longest,
+            bounds,
+            links,
+            peers: HashMap::new(),
+            free: Vec::with_capacity(256),
+            writes: Vec::with_capacity(WRITES),
+            writing: 0,
+            swap: None,
+            look: None,
+            brought: None,
+            shares: Vec::new(),
+            inbox: vec![0; longest],
+        })
     }
 
-    pub(crate) fn listen(&mut self, address: &NetAddress) -> Result<Listener, viaduct_via::Error> {
+    /// Opens a segment to the remote writes of others, and gives its place.
+    pub(crate) fn open(
+        &mut self,
+        segment: &std::sync::Arc<viaduct_os::segment::Segment>,
+    ) -> Result<RemoteAddress, Error> {
+        let attributes = MemAttributes::remote(self.tag);
+        let buffer = self.nic.register_segment(segment, 0..segment.len(), attributes)?;
+        let place = buffer.remote(0);
+        self.shares.push(buffer);
+        Ok(place)
+    }
+
+    pub(crate) fn listen(&mut self, address: &NetAddress) -> Result<Listener, Error> {
         self.nic.listen(address, 256)
     }
 
-    fn vi(&mut self) -> Result<Vi, viaduct_via::Error> {
+    /// A VI; one that carries messages has receives.
+    fn vi(&mut self, messages: bool) -> Result<Vi, Error> {
         let attributes = ViAttributes {
-            send_depth: 2 * RECEIVES,
+            send_depth: 4 * RECEIVES,
             recv_depth: RECEIVES,
             ..ViAttributes::new(self.tag).cq(self.cq)
         };
         let vi = self.nic.create_vi(attributes)?;
-        let region = self.nic.alloc(self.longest * RECEIVES, MemAttributes::local(self.tag))?;
-        for buffer in region.chunks(self.longest) {
-            self.nic.post_recv(vi, Descriptor::recv(buffer)).map_err(|refused| refused.error)?;
+        if messages {
+            let region = self.nic.alloc(self.longest * RECEIVES, MemAttributes::local(self.tag))?;
+            for buffer in region.chunks(self.longest) {
+                self.nic.post_recv(vi, Descriptor::recv(buffer)).map_err(|refused| refused.error)?;
+            }
         }
         Ok(vi)
     }
 
-    /// Asks for a connection with the server of a node; the private data say which node asks.
+    fn adopt(&mut self, rank: usize, vi: Vi) {
+        self.links[rank] = Some(vi);
+        self.peers.insert(vi, NodeId((rank / self.bounds.group()) as u8));
+    }
+
+    /// Asks a process for a connection; the private data say which one asks.
     pub(crate) fn connect(
         &mut self,
-        me: NodeId,
-        node: NodeId,
+        me: usize,
+        rank: usize,
         address: &NetAddress,
-    ) -> Result<Vi, viaduct_via::Error> {
-        let vi = self.vi()?;
-        self.nic.connect_start(vi, None, address, &[me.0], Some(SET_UP))?;
-        self.links[usize::from(node.0)] = Some(vi);
-        self.peers.insert(vi, node);
+        messages: bool,
+    ) -> Result<Vi, Error> {
+        let vi = self.vi(messages)?;
+        self.nic.connect_start(vi, None, address, &(me as u32).to_le_bytes(), Some(SET_UP))?;
+        self.adopt(rank, vi);
         Ok(vi)
     }
 
     /// Whether the connection stands.
-    pub(crate) fn connected(&mut self, vi: Vi) -> Result<bool, viaduct_via::Error> {
+    pub(crate) fn connected(&mut self, vi: Vi) -> Result<bool, Error> {
         Ok(self.nic.connect_poll(vi)?.is_some())
     }
 
-    /// Accepts one request at a listener, if there is one.
-    pub(crate) fn accept(&mut self, listener: Listener) -> Result<bool, viaduct_via::Error> {
+    /// Accepts one request at a listener, if there is one. `messages` says whether the VI with a rank carries any. True: a
+    /// connection more stands.
+    pub(crate) fn accept(
+        &mut self,
+        listener: Listener,
+        messages: impl Fn(usize) -> bool,
+    ) -> Result<bool, Error> {
         let Some(request) = self.nic.poll_listener(listener)? else { return Ok(false) };
-        let from = match request.remote().private_data[..] {
-            [node] if node < self.bounds.nodes => NodeId(node),
+        let told = <[u8; 4]>::try_from(&request.remote().private_data[..]).map(u32::from_le_bytes);
+        let rank = match told {
+            Ok(rank) if self.links.get(rank as usize).is_some_and(Option::is_none) => rank as usize,
             _ => {
                 self.nic.reject(request)?;
                 return Ok(false);
             }
         };
-        let vi = self.vi()?;
+        let vi = self.vi(messages(rank))?;
         self.nic.accept(request, vi).map_err(|(error, _)| error)?;
-        self.peers.insert(vi, from);
+        self.adopt(rank, vi);
         Ok(true)
     }
 
     /// Makes send buffers, so that a page fault finds some.
-    pub(crate) fn prepare(&mut self) -> Result<(), viaduct_via::Error> {
+    pub(crate) fn prepare(&mut self) -> Result<(), Error> {
         let region = self.nic.alloc(self.longest * BATCH, MemAttributes::local(self.tag))?;
         self.free.extend(region.chunks(self.longest).into_iter().map(Descriptor::send));
         Ok(())
     }
 
-    pub(crate) fn link(&self, node: NodeId) -> Vi {
-        self.links[usize::from(node.0)].expect("every process is connected with every server")
+    /// Makes descriptors of remote operations, so that a page fault finds some. `claim` is what a swap puts in.
+    pub(crate) fn prepare_writes(&mut self, claim: u64) -> Result<(), Error> {
+        let local = MemAttributes::local(self.tag);
+        let nowhere = RemoteAddress { addr: 0, handle: viaduct_via::MemHandle::NONE };
+        let region = self.nic.alloc(self.longest * WRITES, local)?;
+        let writes = region.chunks(self.longest).into_iter();
+        self.writes.extend(writes.map(|buffer| Descriptor::rdma_write(buffer, nowhere)));
+        let (swapped, looked) = self.nic.alloc(16, local)?.split_at(8);
+        self.swap = Some(Descriptor::compare_swap(swapped, nowhere, 0, claim));
+        self.look = Some(Descriptor::rdma_read(looked, nowhere));
+        Ok(())
+    }
+
+    /// The VI to a process.
+    pub(crate) fn link(&self, peer: Peer) -> Option<Vi> {
+        let place = peer.worker.map_or(0, |worker| usize::from(worker.0) + 1);
+        self.links[usize::from(peer.node.0) * self.bounds.group() + place]
+    }
+
+    /// The VI to the server of a node.
+    pub(crate) fn server(&self, node: NodeId) -> Vi {
+        self.link(Peer { node, worker: None }).expect("every process is connected with every server")
+    }
+
+    /// Wakes a process, which looks again at what it waits for.
+    pub(crate) fn nudge(&mut self, peer: Peer) {
+        if let Some(vi) = self.link(peer) {
+            // A connection that is gone is found by the next call that waits.
+            let _ = self.nic.nudge(vi);
+        }
     }
 
     /// Sends a message.
@@ -141,6 +243,10 @@ impl Net {
         descriptor.write(0, 0, &Head { len: payload.len() as u32, ..head }.to_bytes());
         descriptor.write(0, HEAD, payload);
         descriptor.set_len(HEAD + payload.len());
+        self.post(vi, descriptor)
+    }
+
+    fn post(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), Fault> {
         match self.nic.post_send(vi, descriptor) {
             Ok(()) => Ok(()),
             Err(refused) => match self.peers.get(&vi) {
@@ -150,33 +256,89 @@ impl Net {
         }
     }
 
-    /// The next message, if one is there or comes within `timeout`.
-    pub(crate) fn next(&mut self, timeout: Duration) -> Result<Option<Came>, Fault> {
+    /// Whether another remote write can begin.
+    pub(crate) fn can_write(&self) -> bool {
+        self.writing < WRITES
+    }
+
+    /// Whether all remote writes have landed.
+    pub(crate) fn has_landed(&self) -> bool {
+        self.writing == 0
+    }
+
+    /// Writes bytes, at most as many as a message has, into the memory of a node. They are there when
+    /// [`has_landed`](Self::has_landed) says so. The caller has asked [`can_write`](Self::can_write).
+    pub(crate) fn write(&mut self, node: NodeId, bytes: &[u8], to: RemoteAddress) -> Result<(), Fault> {
+        let vi = self.server(node);
+        // By value it is there when the call returns.
+        match self.nic.write_inline(vi, bytes, to, None) {
+            Ok(()) => return Ok(()),
+            Err(Error::Busy) => {}
+            Err(_) => return Err(Fault::Down(node)),
+        }
+        let mut descriptor = self.writes.pop().ok_or(Fault::Via(Error::Busy))?;
+        descriptor.write(0, 0, bytes);
+        descriptor.set_len(bytes.len());
+        descriptor.set_remote(to);
+        self.writing += 1;
+        self.post(vi, descriptor)
+    }
+
+    /// Begins to swap a zero in the memory of a node for this process' claim; [`brought`](Self::brought) then has the old
+    /// word.
+    pub(crate) fn swap(&mut self, node: NodeId, at: RemoteAddress) -> Result<(), Fault> {
+        let mut descriptor = self.swap.take().ok_or(Fault::Via(Error::Busy))?;
+        descriptor.set_remote(at);
+        self.post(self.server(node), descriptor)
+    }
+
+    /// Begins to read a word of the memory of a node; [`brought`](Self::brought) then has it.
+    pub(crate) fn look(&mut self, node: NodeId, at: RemoteAddress) -> Result<(), Fault> {
+        let mut descriptor = self.look.take().ok_or(Fault::Via(Error::Busy))?;
+        descriptor.set_remote(at);
+        self.post(self.server(node), descriptor)
+    }
+
+    /// What the operation that was begun last has brought.
+    pub(crate) fn brought(&mut self) -> Option<u64> {
+        self.brought.take()
+    }
+
+    /// Waits until `ready` holds, something comes, or `timeout` has passed.
+    pub(crate) fn wait(
+        &mut self,
+        timeout: Duration,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<Woken, Fault> {
         loop {
-            let done = match self.nic.poll_cq(self.cq)? {
-                Some(done) => done,
-                None if timeout.is_zero() => return Ok(None),
-                None => match self.nic.wait_cq(self.cq, Some(timeout)) {
-                    Ok(done) => done,
-                    Err(viaduct_via::Error::Timeout) => return Ok(None),
-                    Err(error) => return Err(error.into()),
-                },
+            let cq = self.cq;
+            let look = |nic: &mut Nic| {
+                if ready() {
+                    return Some(Ok(None));
+                }
+                nic.poll_cq(cq).transpose().map(|done| done.map(Some))
             };
-            if let Some(came) = self.take(done)? {
-                return Ok(Some(came));
+            let done = match self.nic.wait_for(Some(timeout), look) {
+                Ok(Ok(None)) => return Ok(Woken::Ready),
+                Ok(Ok(Some(done))) => done,
+                Err(Error::Timeout) => return Ok(Woken::Timeout),
+                Ok(Err(error)) | Err(error) => return Err(error.into()),
+            };
+            if let Some(woken) = self.take(done)? {
+                return Ok(woken);
             }
         }
     }
 
-    fn take(&mut self, done: Completion) -> Result<Option<Came>, Fault> {
+    /// Takes a completion in; None for a message that has left.
+    fn take(&mut self, done: Completion) -> Result<Option<Woken>, Fault> {
         let Completion { vi, queue, status, length, descriptor, .. } = done;
         let node = self.peers.get(&vi).copied().unwrap_or(NodeId(0));
         if !status.is_success() {
             return Err(Fault::Down(node));
         }
         if queue == Queue::Send {
-            self.free.push(descriptor);
-            return Ok(None);
+            return Ok(self.sent(descriptor));
         }
         let mut bytes = [0; HEAD];
         let length = (length as usize).min(self.longest);
@@ -187,9 +349,33 @@ impl Net {
             buffer.read(HEAD, &mut self.inbox[..head.len as usize]);
         }
         self.nic.post_recv(vi, descriptor).map_err(|refused| Fault::Via(refused.error))?;
-        // A node that sends what is no message is as good as gone.
-        let head = head.ok_or(Fault::Down(node))?;
-        Ok(Some(Came { vi, head }))
+        // A node that sends what is no message, or in another's name, is as good as gone.
+        let head = head.filter(|head| head.from == node).ok_or(Fault::Down(node))?;
+        Ok(Some(Woken::Message(Came { vi, head })))
+    }
+
+    fn sent(&mut self, descriptor: Descriptor) -> Option<Woken> {
+        match descriptor.work().op {
+            Op::RdmaWrite => {
+                self.writing -= 1;
+                self.writes.push(descriptor);
+            }
+            Op::CompareSwap | Op::RdmaRead => {
+                let mut word = [0; 8];
+                descriptor.buffers()[0].read(0, &mut word);
+                self.brought = Some(u64::from_ne_bytes(word));
+                let slot = match descriptor.work().op {
+                    Op::CompareSwap => &mut self.swap,
+                    _ => &mut self.look,
+                };
+                *slot = Some(descriptor);
+            }
+            _ => {
+                self.free.push(descriptor);
+                return None;
+            }
+        }
+        Some(Woken::Landed)
     }
 
     /// What followed the head of the last message.

@@ -5,22 +5,19 @@ use std::time::Duration;
 
 use viaduct_via::Vi;
 
-use super::net::Came;
+use super::net::{Came, Woken};
 use super::process::Process;
 use super::wire::{Head, Says};
-use crate::ids::{NodeId, PageId, WorkerId};
+use crate::ids::{PageId, WorkerId};
 use crate::protocol::barrier::Master;
-use crate::protocol::lock::Manager;
 use crate::serve::{self, Answer};
-use crate::world::{NodeDown, Reply, Request, World};
+use crate::world::{NodeDown, Reply, Request};
 
 /// How long the server sleeps without looking around.
 const NAP: Duration = Duration::from_millis(100);
 
 pub(crate) struct Server {
     process: Process,
-    claims: HashMap<PageId, NodeId>,
-    managers: HashMap<u32, Manager>,
     masters: HashMap<u32, Master>,
     arrivals: HashMap<u32, Vec<(Vi, Head)>>,
     parked: Vec<Parked>,
@@ -49,8 +46,6 @@ impl Server {
     pub(crate) fn new(process: Process) -> Server {
         Server {
             process,
-            claims: HashMap::new(),
-            managers: HashMap::new(),
             masters: HashMap::new(),
             arrivals: HashMap::new(),
             parked: Vec::new(),
@@ -64,16 +59,20 @@ impl Server {
         let shape = self.process.shape;
         let all = usize::from(shape.nodes) * shape.workers as usize;
         while self.leaving < all {
-            let next = self.process.net.next(NAP).map_err(|fault| self.process.broken(&fault))?;
-            match next {
-                Some(came) => self.handle(came)?,
-                None => {
+            // Read before parked requests are tried: a page that changes afterwards ends the wait.
+            let seen = self.process.memory.meta.retries();
+            self.retry()?;
+            let Process { net, memory, .. } = &mut self.process;
+            let woken = net.wait(NAP, || memory.meta.retries() != seen);
+            match woken.map_err(|fault| self.process.broken(&fault))? {
+                Woken::Message(came) => self.handle(came)?,
+                Woken::Ready | Woken::Landed => {}
+                Woken::Timeout => {
                     if let Some(node) = self.process.memory.meta.down() {
                         return Err(NodeDown(node));
                     }
                 }
             }
-            self.retry()?;
         }
         Ok(self.process)
     }
@@ -82,16 +81,15 @@ impl Server {
         let Came { vi, head } = came;
         match head.says {
             Says::Reply(reply) => self.reply_came(came, reply),
-            Says::Retry => self.reply(vi, &head, serve::DONE),
             Says::Bye => {
                 self.leaving += 1;
-                self.reply(vi, &head, serve::DONE)
+                self.answer(vi, &head, serve::DONE)
             }
             Says::Request(request) => self.request(vi, head, request),
         }
     }
 
-    /// An answer to a break, or to a grant or a forward, of which only the first matters.
+    /// An answer: to a break, or to what needs none.
     fn reply_came(&mut self, came: Came, reply: Reply) -> Result<(), NodeDown> {
         let ticket = came.head.ticket;
         self.process.answered(came)?;
@@ -106,8 +104,8 @@ impl Server {
         let from = head.from;
         match request {
             Request::Claim(page) => {
-                let home = *self.claims.entry(page).or_insert(from);
-                self.reply(vi, &head, Reply::Home(home))
+                let home = self.process.claimed(page, from)?;
+                self.reply(vi, &head, request, Reply::Home(home))
             }
             Request::Notices => {
                 let payload = self.process.net.payload(&head);
@@ -115,25 +113,21 @@ impl Server {
                     payload.chunks_exact(4).map(|b| PageId(u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
                 let bins = self.process.memory.meta.bins();
                 pages.filter(|page| page.0 < self.process.shape.pages).for_each(|page| bins.push(page));
-                self.reply(vi, &head, serve::DONE)
+                self.reply(vi, &head, request, serve::DONE)
             }
             Request::Lock(name) => {
-                let previous = self.managers.entry(name).or_default().request(from);
-                self.reply(vi, &head, serve::DONE)?;
-                match previous {
-                    Some(node) => self.tell(node, Request::Forward(name, from)),
-                    None => self.tell(from, Request::Grant(name)),
-                }
+                self.reply(vi, &head, request, serve::DONE)?;
+                self.process.queue_lock(name, from)
             }
             Request::Forward(..) | Request::Grant(_) | Request::Flag(_) => {
-                self.reply(vi, &head, serve::DONE)?;
-                self.told(request)
+                self.reply(vi, &head, request, serve::DONE)?;
+                self.process.told(request)
             }
             Request::Arrive(name) => {
                 self.arrivals.entry(name).or_default().push((vi, head));
                 if self.masters.entry(name).or_default().arrive(from, self.process.shape.nodes) {
                     for (vi, head) in self.arrivals.remove(&name).unwrap_or_default() {
-                        self.reply(vi, &head, serve::DONE)?;
+                        self.reply(vi, &head, request, serve::DONE)?;
                     }
                 }
                 Ok(())
@@ -148,33 +142,6 @@ impl Server {
         }
     }
 
-    /// Tells a node what needs no answer; this node without a message.
-    fn tell(&mut self, to: NodeId, request: Request) -> Result<(), NodeDown> {
-        if to == self.process.me {
-            return self.told(request);
-        }
-        self.process.post(to, Says::Request(request), &[]).map(drop)
-    }
-
-    fn told(&mut self, request: Request) -> Result<(), NodeDown> {
-        match request {
-            Request::Forward(name, next) => match self.process.with_lock(name, |lock| lock.forward(next)) {
-                Some(next) => self.tell(next, Request::Grant(name)),
-                None => Ok(()),
-            },
-            Request::Grant(name) => {
-                self.process.with_lock(name, |lock| lock.granted());
-                Ok(())
-            }
-            Request::Flag(name) => {
-                self.process.memory.meta.flag(name).store(1, std::sync::atomic::Ordering::Release);
-                self.process.memory.meta.bump();
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn try_page(&mut self, mut parked: Parked) -> Result<(), NodeDown> {
         self.process.incoming = std::mem::take(&mut parked.diff);
         let Some(page) = page_of(parked.request) else { return Ok(()) };
@@ -182,7 +149,7 @@ impl Server {
             return Ok(());
         };
         match answer {
-            Answer::Reply(reply) => return self.reply(parked.vi, &parked.head, reply),
+            Answer::Reply(reply) => return self.reply(parked.vi, &parked.head, parked.request, reply),
             Answer::Park => {}
             Answer::Break { holder } => {
                 let ticket = self.process.post(holder, Says::Request(Request::Break(page)), &[])?;
@@ -199,7 +166,7 @@ impl Server {
         if self.parked.is_empty() {
             return Ok(());
         }
-        // Said before the look: a page that changes after it brings a message.
+        // Said before the look: a page that changes after it asks for another.
         self.process.memory.meta.set_parked(self.parked.len());
         for parked in std::mem::take(&mut self.parked) {
             self.try_page(parked)?;
@@ -208,7 +175,16 @@ impl Server {
         Ok(())
     }
 
-    fn reply(&mut self, vi: Vi, to: &Head, reply: Reply) -> Result<(), NodeDown> {
+    fn reply(&mut self, vi: Vi, to: &Head, request: Request, reply: Reply) -> Result<(), NodeDown> {
+        let bytes = match reply {
+            Reply::Page(_) | Reply::Frame => self.process.staging.len(),
+            _ => 0,
+        };
+        self.process.count_message(to.from, request, bytes);
+        self.answer(vi, to, reply)
+    }
+
+    fn answer(&mut self, vi: Vi, to: &Head, reply: Reply) -> Result<(), NodeDown> {
         let me = self.process.me;
         let head =
             Head { ticket: to.ticket, from: me, worker: None::<WorkerId>, says: Says::Reply(reply), len: 0 };

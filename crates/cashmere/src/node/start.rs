@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use viaduct_job::Job;
 use viaduct_os::fault::EngineKind;
-use viaduct_os::random;
-use viaduct_via::{NetAddress, Nic};
+use viaduct_via::Nic;
 
 use super::layout::Meta;
+use super::mesh;
 use super::net::Net;
 use super::process::{Memory, Process, Shape};
+use super::region::{Map, Region};
 use super::server::Server;
 use super::wire::Bounds;
 use crate::dsm::Dsm;
@@ -36,6 +37,9 @@ pub struct Settings {
     /// Bytes of a page: a power of two, at least the machine's.
     pub page: usize,
 }
+
+/// Processes of a run: each has a connection with most others.
+const MOST: usize = 512;
 
 /// Where the shared window lies in every worker.
 pub(crate) const WINDOW: usize = 0x2A00_0000_0000;
@@ -69,7 +73,7 @@ impl From<NodeDown> for Error {
     }
 }
 
-fn failed<E: fmt::Display>(step: &'static str) -> impl Fn(E) -> Error {
+pub(super) fn failed<E: fmt::Display>(step: &'static str) -> impl Fn(E) -> Error {
     move |why| Error::Start(step, why.to_string())
 }
 
@@ -100,11 +104,10 @@ impl Settings {
                 self.page
             ));
         }
-        if self.variant.metadata() == Way::Direct || self.variant.data() == Way::Direct {
-            let there = "none and none-mg";
+        if self.ranks() > MOST {
+            let ranks = self.ranks();
             return refuse(format!(
-                "variant `{}` runs in the simulator only; between processes there are {there}",
-                self.variant
+                "{nodes} nodes of {workers} workers and a server are {ranks} processes: there can be {MOST}"
             ));
         }
         let pages = self.memory.div_ceil(self.page).max(1);
@@ -131,11 +134,11 @@ pub enum Role {
 /// Makes this process part of a node. A server returns when the program has ended.
 ///
 /// Rank `n * (workers + 1)` is the server of node `n`, the ranks behind it are its workers. `folder` is the user's run-time
-/// folder.
+/// folder, `host` the name by which ranks of other hosts reach this one.
 ///
 /// # Errors
 /// Settings that do not fit, a rank that does not come, memory that is short; at a server also a node that is gone.
-pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Result<Role, Error> {
+pub fn start(mut job: Job, nic: Nic, folder: &Path, host: &str, settings: &Settings) -> Result<Role, Error> {
     let shape = settings.shape()?;
     if job.size() != settings.ranks() {
         let (nodes, workers, size) = (settings.nodes, settings.workers, job.size());
@@ -148,13 +151,16 @@ pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Resu
     let me = NodeId(node as u8);
     job.hosts().map_err(failed("meeting the other ranks"))?;
     let memory = share(&mut job, folder, shape, (node * group..(node + 1) * group).collect())?;
-    let bounds = Bounds { nodes: shape.nodes, pages: shape.pages };
+    let bounds = Bounds { nodes: shape.nodes, workers: shape.workers, pages: shape.pages };
     let mut net =
         Net::new(nic, bounds, shape.page * 5 / 2).map_err(failed("preparing the network interface"))?;
-    connect(&mut job, &mut net, me, place == 0, settings)?;
+    let targets = mesh::connect(&mut job, &mut net, shape, &memory, host)?;
     net.prepare().map_err(failed("making send buffers"))?;
+    if shape.variant.metadata() == Way::Direct {
+        net.prepare_writes(Region::claim_of(me)).map_err(failed("making descriptors of remote writes"))?;
+    }
     let worker = place.checked_sub(1).map(|worker| WorkerId(worker as u8));
-    let process = Process::new(shape, me, worker, memory, net);
+    let process = Process::new(shape, me, worker, memory, net, targets);
     job.barrier().map_err(failed("meeting the other ranks"))?;
     match worker {
         Some(_) => Ok(Role::Worker(Box::new(Dsm::new(job, process, settings.engine)?))),
@@ -178,64 +184,14 @@ pub(crate) fn end(mut job: Job, process: &Process) -> Result<Statistics, Error> 
 }
 
 fn share(job: &mut Job, folder: &Path, shape: Shape, group: Vec<usize>) -> Result<Memory, Error> {
-    let (pages, workers) = (shape.pages as usize, shape.workers as usize);
+    let (pages, workers, nodes) = (shape.pages as usize, shape.workers as usize, usize::from(shape.nodes));
     let bytes = pages * shape.page;
+    let map = Map::new(nodes, pages);
     let mut segment =
         |len| job.share_sparse(&group, len, folder).map_err(failed("sharing memory with the node"));
-    let meta = Meta::new(segment(Meta::bytes(pages, workers))?, pages, workers);
-    Ok(Memory { meta, frames: segment(bytes)?, twins: segment(bytes)? })
-}
-
-/// Connects with the server of every node; a server also accepts every process of the job.
-fn connect(job: &mut Job, net: &mut Net, me: NodeId, serves: bool, settings: &Settings) -> Result<(), Error> {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let listening = if serves {
-        let name = format!("dsm.{:016x}.{}", random::u64(), me.0);
-        let address = NetAddress::new(b"", name.as_bytes()).map_err(failed("an address"))?;
-        let listener = net.listen(&address).map_err(failed("listening for the other nodes"))?;
-        Some((listener, address))
-    } else {
-        None
-    };
-    let ours = listening.as_ref().map_or(String::new(), |(_, address)| address.to_string());
-    let all = job.exchange(ours.as_bytes()).map_err(failed("telling the other ranks the address"))?;
-    let mut pending = Vec::new();
-    for node in (0..settings.nodes).filter(|&node| !(serves && node == usize::from(me.0))) {
-        let text = String::from_utf8_lossy(&all[node * (settings.workers + 1)]);
-        let address: NetAddress =
-            text.parse().map_err(|_| failed("the address of a server")(format!("`{text}`")))?;
-        let vi = net.connect(me, NodeId(node as u8), &address).map_err(failed("connecting with a node"))?;
-        pending.push(vi);
-    }
-    let mut missing = if serves { settings.ranks() - 1 } else { 0 };
-    let end = Instant::now() + PATIENCE;
-    while missing > 0 || !pending.is_empty() {
-        let mut moved = false;
-        if let Some((listener, _)) = &listening {
-            while net.accept(*listener).map_err(failed("accepting a process"))? {
-                missing = missing.saturating_sub(1);
-                moved = true;
-            }
-        }
-        let mut index = 0;
-        while index < pending.len() {
-            if net.connected(pending[index]).map_err(failed("connecting with a node"))? {
-                pending.swap_remove(index);
-                moved = true;
-            } else {
-                index += 1;
-            }
-        }
-        if !moved {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-        if Instant::now() > end {
-            let why =
-                format!("{} connections are missing after {} s", missing + pending.len(), PATIENCE.as_secs());
-            return Err(Error::Start("connecting the nodes", why));
-        }
-    }
-    Ok(())
+    let meta = Meta::new(segment(Meta::bytes(pages, workers, nodes))?, pages, workers, nodes);
+    let region = Region { segment: Arc::new(segment(map.bytes())?), map };
+    Ok(Memory { meta, region, frames: Arc::new(segment(bytes)?), twins: segment(bytes)? })
 }
 
 /// Ends the process: memory that it is about to touch cannot be had.

@@ -12,8 +12,6 @@ pub(crate) const HEAD: usize = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Request(Request),
-    /// To the server of one's own node: a page has changed, look at what is parked.
-    Retry,
     /// A worker needs nothing more.
     Bye,
     Reply(Reply),
@@ -61,7 +59,6 @@ impl Fields {
                 Request::Arrive(name) => plain(10, name),
                 Request::Flag(name) => plain(11, name),
             },
-            Says::Retry => plain(12, 0),
             Says::Bye => plain(13, 0),
             Says::Reply(reply) => match reply {
                 Reply::Home(node) => Fields { node: node.0, ..plain(32, 0) },
@@ -95,7 +92,6 @@ impl Fields {
             9 => Request::Grant(name),
             10 => Request::Arrive(name),
             11 => Request::Flag(name),
-            12 => return Some(Says::Retry),
             13 => return Some(Says::Bye),
             32 => return Some(Says::Reply(Reply::Home(node))),
             33 => {
@@ -116,7 +112,15 @@ impl Fields {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) nodes: u8,
+    pub(crate) workers: u32,
     pub(crate) pages: u32,
+}
+
+impl Bounds {
+    /// Processes of a node: its server, then its workers.
+    pub(crate) fn group(&self) -> usize {
+        self.workers as usize + 1
+    }
 }
 
 impl Head {
@@ -147,6 +151,9 @@ impl Head {
             return None;
         }
         let worker = (bytes[28] != NO_WORKER).then_some(WorkerId(bytes[28]));
+        if worker.is_some_and(|worker| u32::from(worker.0) >= bounds.workers) {
+            return None;
+        }
         Some(Head { ticket: long(0), from, worker, says: fields.says()?, len: word(20) })
     }
 }
@@ -155,7 +162,7 @@ impl Head {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { nodes: 4, pages: 100 };
+    const BOUNDS: Bounds = Bounds { nodes: 4, workers: 3, pages: 100 };
 
     fn head(says: Says) -> Head {
         Head { ticket: 7 << 40, from: NodeId(3), worker: Some(WorkerId(2)), says, len: 4096 }
@@ -192,7 +199,7 @@ mod tests {
         ];
         let all = requests.into_iter().map(Says::Request);
         let all = all.chain(replies.into_iter().chain((0..8).map(fetched)).map(Says::Reply));
-        for says in all.chain([Says::Retry, Says::Bye]) {
+        for says in all.chain([Says::Bye]) {
             let head = head(says);
             assert_eq!(Head::parse(&head.to_bytes(), BOUNDS), Some(head));
         }

@@ -15,7 +15,7 @@ use crate::protocol::lock::Lock;
 use crate::protocol::page::{Access, Page, Permission, Stamp, View};
 use crate::serve::Copies;
 use crate::variant::{Variant, Way};
-use crate::world::{Name, NodeDown, Place, Reply, Request, World};
+use crate::world::{Name, NodeDown, Place, Reply, Request, Shared, World};
 
 pub(super) struct Handle {
     pub(super) cluster: Rc<RefCell<Cluster>>,
@@ -37,7 +37,7 @@ impl Handle {
         Handle { cluster, process, staging: None, incoming: Vec::new(), diffs: HashMap::new() }
     }
 
-    pub(super) fn node<R>(&self, act: impl FnOnce(&mut Node) -> R) -> R {
+    pub(super) fn at_node<R>(&self, act: impl FnOnce(&mut Node) -> R) -> R {
         act(&mut self.cluster.borrow_mut().nodes[usize::from(self.process.0.0)])
     }
 
@@ -46,7 +46,7 @@ impl Handle {
     }
 
     /// Waits until `ready` gives something.
-    pub(super) async fn until<R>(&self, mut ready: impl FnMut(&mut Cluster) -> Option<R>) -> R {
+    pub(super) async fn found<R>(&self, mut ready: impl FnMut(&mut Cluster) -> Option<R>) -> R {
         poll_fn(|_| match ready(&mut self.cluster.borrow_mut()) {
             Some(result) => Poll::Ready(result),
             None => Poll::Pending,
@@ -56,7 +56,7 @@ impl Handle {
 
     /// Waits until all stores of a remote write have landed.
     async fn landed(&self, op: u64) {
-        self.until(|cluster| (cluster.left[&op] == 0).then_some(())).await;
+        self.found(|cluster| (cluster.left[&op] == 0).then_some(())).await;
     }
 
     fn request(&mut self, to: NodeId, request: Request, diff: Bytes, notices: Vec<PageId>) -> u64 {
@@ -69,6 +69,7 @@ impl Handle {
 
 impl World for Handle {
     type Ticket = u64;
+    type Node = Handle;
 
     fn me(&self) -> NodeId {
         self.process.0
@@ -87,18 +88,18 @@ impl World for Handle {
     }
 
     fn tick(&mut self) -> Stamp {
-        self.node(|node| {
+        self.at_node(|node| {
             node.clock += 1;
             Stamp(node.clock)
         })
     }
 
     fn lock(&mut self, page: PageId) -> Page {
-        self.node(|node| node.pages[at(page)])
+        self.at_node(|node| node.pages[at(page)])
     }
 
     fn unlock(&mut self, page: PageId, entry: Page) -> u64 {
-        self.node(|node| {
+        self.at_node(|node| {
             node.versions[at(page)] += u64::from(node.pages[at(page)] != entry);
             node.pages[at(page)] = entry;
             node.versions[at(page)]
@@ -107,16 +108,15 @@ impl World for Handle {
 
     async fn changed(&mut self, page: PageId, seen: u64) -> Result<(), NodeDown> {
         let me = usize::from(self.me().0);
-        self.until(|cluster| (cluster.nodes[me].versions[at(page)] != seen).then_some(())).await;
+        self.found(|cluster| (cluster.nodes[me].versions[at(page)] != seen).then_some(())).await;
         Ok(())
     }
 
-    fn replica(&self, page: PageId) -> Option<View> {
+    fn replica(&self, page: PageId, home: Option<NodeId>) -> Option<View> {
         if self.variant().metadata() == Way::Message {
             return None;
         }
-        let home = self.node(|node| node.pages[at(page)].home());
-        Some(self.node(|node| {
+        Some(self.at_node(|node| {
             let words = &node.directory[at(page)];
             let mut sharers = NodeSet::EMPTY;
             for (number, _) in words.iter().enumerate().filter(|(_, word)| **word != Permission::Absent) {
@@ -132,7 +132,7 @@ impl World for Handle {
     fn protect(&mut self, page: PageId, access: Option<Access>) {
         let worker = usize::from(self.process.1.expect("a worker").0);
         let skip = self.mutation() == Mutation::KeepWriting && access == Some(Access::Read);
-        self.node(|node| {
+        self.at_node(|node| {
             let mapping = &mut node.mappings[worker][at(page)];
             if !(skip && *mapping == Some(Access::Write)) {
                 *mapping = access;
@@ -141,13 +141,13 @@ impl World for Handle {
     }
 
     fn make_twin(&mut self, page: PageId) {
-        self.node(|node| node.twins[at(page)] = node.frames[at(page)]);
+        self.at_node(|node| node.twins[at(page)] = node.frames[at(page)]);
     }
 
     fn merge(&mut self, page: PageId, merge: Merge) {
         let staging = self.staging.take().expect("a page beside the answer");
         let whole = merge == Merge::Copy || self.mutation() == Mutation::CopyOverChanges;
-        self.node(|node| {
+        self.at_node(|node| {
             for (byte, &value) in staging.iter().enumerate() {
                 if whole || value != node.twins[at(page)][byte] {
                     node.frames[at(page)][byte] = value;
@@ -159,7 +159,7 @@ impl World for Handle {
 
     fn diff(&mut self, page: PageId, keep_twin: bool) -> bool {
         let mutation = self.mutation();
-        let found: Bytes = self.node(|node| {
+        let found: Bytes = self.at_node(|node| {
             let (frame, twin) = (&node.frames[at(page)], &node.twins[at(page)]);
             let unit = if mutation == Mutation::WordDiffs { 4 } else { 1 };
             let differs =
@@ -167,7 +167,7 @@ impl World for Handle {
             (0..PAGE).filter(|&byte| differs(byte)).map(|byte| (byte, frame[byte])).collect()
         });
         if keep_twin && mutation != Mutation::OldTwin {
-            self.node(|node| found.iter().for_each(|&(byte, value)| node.twins[at(page)][byte] = value));
+            self.at_node(|node| found.iter().for_each(|&(byte, value)| node.twins[at(page)][byte] = value));
         }
         let changed = !found.is_empty();
         self.diffs.insert(page, found);
@@ -178,7 +178,7 @@ impl World for Handle {
         if self.mutation() == Mutation::ForgetUnlisted && self.process.1.is_none() {
             return;
         }
-        self.node(|node| {
+        self.at_node(|node| {
             for worker in workers.iter() {
                 let list = &mut node.lists[usize::from(worker.0)];
                 if !list.contains(&page) {
@@ -189,12 +189,12 @@ impl World for Handle {
     }
 
     fn take_list(&mut self, worker: WorkerId) -> Vec<PageId> {
-        self.node(|node| std::mem::take(&mut node.lists[usize::from(worker.0)]))
+        self.at_node(|node| std::mem::take(&mut node.lists[usize::from(worker.0)]))
     }
 
     fn drain(&mut self, stamp: &mut dyn FnMut(PageId, &mut Page) -> WorkerSet) {
         let unstamped = self.mutation() == Mutation::NoStamps;
-        self.node(|node| {
+        self.at_node(|node| {
             for page in std::mem::take(&mut node.bins) {
                 let mut entry = node.pages[at(page)];
                 for worker in stamp(page, &mut entry).iter() {
@@ -208,7 +208,7 @@ impl World for Handle {
     }
 
     fn take_noticed(&mut self, worker: WorkerId) -> Vec<PageId> {
-        self.node(|node| std::mem::take(&mut node.noticed[usize::from(worker.0)]))
+        self.at_node(|node| std::mem::take(&mut node.noticed[usize::from(worker.0)]))
     }
 
     fn send(&mut self, to: NodeId, request: Request) -> u64 {
@@ -224,7 +224,7 @@ impl World for Handle {
     }
 
     async fn answer(&mut self, ticket: u64) -> Result<Reply, NodeDown> {
-        let (reply, frame) = self.until(|cluster| cluster.replies.remove(&ticket)).await;
+        let (reply, frame) = self.found(|cluster| cluster.replies.remove(&ticket)).await;
         self.staging = frame;
         Ok(reply)
     }
@@ -272,7 +272,7 @@ impl World for Handle {
     }
 
     fn with_lock<R>(&mut self, name: Name, act: impl FnOnce(&mut Lock) -> R) -> R {
-        self.node(|node| {
+        self.at_node(|node| {
             let lock = node.locks.entry(name).or_default();
             let before = *lock;
             let result = act(lock);
@@ -282,7 +282,7 @@ impl World for Handle {
     }
 
     fn with_barrier<R>(&mut self, name: Name, act: impl FnOnce(&mut Local) -> R) -> R {
-        self.node(|node| {
+        self.at_node(|node| {
             let local = node.barriers.entry(name).or_default();
             let before = *local;
             let result = act(local);
@@ -291,18 +291,12 @@ impl World for Handle {
         })
     }
 
-    fn version(&self) -> u64 {
-        self.node(|node| node.synchronised)
+    fn node(&self) -> &Handle {
+        self
     }
 
-    async fn synchronised(&mut self, seen: u64) -> Result<(), NodeDown> {
-        let me = usize::from(self.me().0);
-        self.until(|cluster| (cluster.nodes[me].synchronised != seen).then_some(())).await;
-        Ok(())
-    }
-
-    fn word(&self, place: Place) -> u64 {
-        self.node(|node| node.words.get(&place).copied().unwrap_or(0))
+    async fn until(&mut self, mut ready: impl FnMut(&Handle) -> bool) -> Result<(), NodeDown> {
+        poll_fn(|_| if ready(self) { Poll::Ready(Ok(())) } else { Poll::Pending }).await
     }
 
     async fn write_word(&mut self, place: Place, value: u64) -> Result<(), NodeDown> {
@@ -315,7 +309,7 @@ impl World for Handle {
 
     async fn back_off(&mut self, failures: u32) -> Result<(), NodeDown> {
         let mut polls = self.cluster.borrow_mut().random.below(4 << failures.min(4));
-        self.until(|_| {
+        self.found(|_| {
             polls = polls.saturating_sub(1);
             (polls == 0).then_some(())
         })
@@ -323,30 +317,44 @@ impl World for Handle {
         Ok(())
     }
 
-    fn test_and_set(&mut self, name: Name) -> bool {
-        self.node(|node| node.test_and_set.insert(name))
-    }
-
     fn clear(&mut self, name: Name) {
-        self.node(|node| {
+        self.at_node(|node| {
             node.test_and_set.remove(&name);
             node.synchronised += 1;
         });
     }
 }
 
+impl Shared for Handle {
+    fn version(&self) -> u64 {
+        self.at_node(|node| node.synchronised)
+    }
+
+    fn word(&self, place: Place) -> u64 {
+        self.at_node(|node| node.words.get(&place).copied().unwrap_or(0))
+    }
+
+    fn is_over(&self, name: Name, episode: u64) -> bool {
+        self.at_node(|node| node.barriers.entry(name).or_default().is_over(episode))
+    }
+
+    fn test_and_set(&self, name: Name) -> bool {
+        self.at_node(|node| node.test_and_set.insert(name))
+    }
+}
+
 impl Copies for Handle {
     fn copy_out(&mut self, page: PageId) {
-        self.staging = Some(self.node(|node| node.frames[at(page)]));
+        self.staging = Some(self.at_node(|node| node.frames[at(page)]));
     }
 
     fn twin_of_copy(&mut self, page: PageId) {
         let copy = self.staging.expect("copied out");
-        self.node(|node| node.twins[at(page)] = copy);
+        self.at_node(|node| node.twins[at(page)] = copy);
     }
 
     fn apply(&mut self, page: PageId) {
         let diff = std::mem::take(&mut self.incoming);
-        self.node(|node| diff.into_iter().for_each(|(byte, value)| node.frames[at(page)][byte] = value));
+        self.at_node(|node| diff.into_iter().for_each(|(byte, value)| node.frames[at(page)][byte] = value));
     }
 }

@@ -28,7 +28,7 @@ impl Thread {
     async fn access(&mut self, address: usize, access: Access) {
         let page = PageId((address / PAGE) as u32);
         let id = usize::from(self.worker.id().0);
-        if self.world.node(|node| node.mappings[id][page.0 as usize]) < Some(access) {
+        if self.world.at_node(|node| node.mappings[id][page.0 as usize]) < Some(access) {
             self.worker.fault(&mut self.world, page, access).await.expect("no node dies here");
             self.pause().await;
         }
@@ -37,13 +37,13 @@ impl Thread {
     /// Other processes may go on before the next step.
     pub(super) async fn pause(&mut self) {
         let mut again = true;
-        self.world.until(|_| if std::mem::take(&mut again) { None } else { Some(()) }).await;
+        self.world.found(|_| if std::mem::take(&mut again) { None } else { Some(()) }).await;
     }
 
     /// Loads a byte and holds it against what was stored last.
     pub(super) async fn load(&mut self, address: usize) -> u8 {
         self.access(address, Access::Read).await;
-        let value = self.world.node(|node| node.frames[address / PAGE][address % PAGE]);
+        let value = self.world.at_node(|node| node.frames[address / PAGE][address % PAGE]);
         let stored = self.world.cluster.borrow().shadow[address];
         assert_eq!(value, stored, "thread {} loads byte {address}", self.number);
         value
@@ -51,7 +51,7 @@ impl Thread {
 
     pub(super) async fn store(&mut self, address: usize, value: u8) {
         self.access(address, Access::Write).await;
-        self.world.node(|node| node.frames[address / PAGE][address % PAGE] = value);
+        self.world.at_node(|node| node.frames[address / PAGE][address % PAGE] = value);
         self.world.cluster.borrow_mut().shadow[address] = value;
     }
 
@@ -136,7 +136,7 @@ fn deliver(servers: &mut [Handle], from: Process, to: Process, body: Body) {
     let server = &mut servers[usize::from(to.0.0)];
     match body {
         Body::Reply { ticket, reply, frame } => {
-            let broken = server.node(|node| node.breaks.remove(&ticket));
+            let broken = server.at_node(|node| node.breaks.remove(&ticket));
             match broken {
                 Some(page) => {
                     server.staging = frame;
@@ -163,15 +163,15 @@ fn serve_one(
 ) {
     match request {
         Request::Claim(page) => {
-            let home = server.node(|node| *node.claims.entry(page).or_insert(from.0));
+            let home = server.at_node(|node| *node.claims.entry(page).or_insert(from.0));
             reply(server, from, ticket, Reply::Home(home));
         }
         Request::Notices => {
-            server.node(|node| node.bins.extend(notices));
+            server.at_node(|node| node.bins.extend(notices));
             reply(server, from, ticket, serve::DONE);
         }
         Request::Lock(name) => {
-            let previous = server.node(|node| node.managers.entry(name).or_default().request(from.0));
+            let previous = server.at_node(|node| node.managers.entry(name).or_default().request(from.0));
             reply(server, from, ticket, serve::DONE);
             match previous {
                 Some(node) => drop(server.send(node, Request::Forward(name, from.0))),
@@ -189,22 +189,22 @@ fn serve_one(
         }
         Request::Arrive(name) => {
             let nodes = server.nodes();
-            let all = server.node(|node| {
+            let all = server.at_node(|node| {
                 node.arrivals.push((from, ticket, name));
                 node.masters.entry(name).or_default().arrive(from.0, nodes)
             });
             if all {
-                let waiting = server.node(|node| std::mem::take(&mut node.arrivals));
+                let waiting = server.at_node(|node| std::mem::take(&mut node.arrivals));
                 let (go, stay): (Vec<_>, Vec<_>) =
                     waiting.into_iter().partition(|(_, _, other)| *other == name);
-                server.node(|node| node.arrivals = stay);
+                server.at_node(|node| node.arrivals = stay);
                 for (from, ticket, _) in go {
                     reply(server, from, ticket, serve::DONE);
                 }
             }
         }
         Request::Flag(name) => {
-            server.node(|node| {
+            server.at_node(|node| {
                 node.words.insert(crate::world::Place::Flag(name), 1);
                 node.synchronised += 1;
             });
@@ -230,24 +230,24 @@ fn try_page(server: &mut Handle, mut parked: Parked) {
         Answer::Park => {}
         Answer::Break { holder } => {
             let ticket = server.send(holder, Request::Break(page));
-            server.node(|node| node.breaks.insert(ticket, page));
+            server.at_node(|node| node.breaks.insert(ticket, page));
         }
     }
-    parked.version = server.node(|node| node.versions[page.0 as usize]);
-    server.node(|node| node.parked.push(parked));
+    parked.version = server.at_node(|node| node.versions[page.0 as usize]);
+    server.at_node(|node| node.parked.push(parked));
 }
 
 /// Tries parked requests again whose pages have changed, in their order.
 fn retry(server: &mut Handle) {
-    let parked = server.node(|node| std::mem::take(&mut node.parked));
+    let parked = server.at_node(|node| std::mem::take(&mut node.parked));
     for parked in parked {
         let (Request::Fetch(page, _) | Request::Break(page) | Request::Diff(page) | Request::Leave(page)) =
             parked.request
         else {
             unreachable!("a request for a page")
         };
-        if server.node(|node| node.versions[page.0 as usize]) == parked.version {
-            server.node(|node| node.parked.push(parked));
+        if server.at_node(|node| node.versions[page.0 as usize]) == parked.version {
+            server.at_node(|node| node.parked.push(parked));
         } else {
             try_page(server, parked);
         }

@@ -9,6 +9,7 @@ use clap::Parser;
 use viaduct_cashmere::Dsm;
 use viaduct_cashmere::node::start::{self, Error, Role, Settings};
 use viaduct_cashmere::statistics::{Counter, Statistics};
+use viaduct_catapult::hosts::Host;
 use viaduct_dsm_apps::{Outcome, Problem};
 use viaduct_job::Job;
 use viaduct_via::Nic;
@@ -25,10 +26,11 @@ pub(crate) fn run(args: &DsmArgs) -> Result<ExitCode> {
     if args.as_rank { rank(args) } else { launch(args) }
 }
 
-fn settings(args: &DsmArgs) -> Settings {
+/// How a run of so many nodes is laid out; at one level every worker is one.
+fn settings(args: &DsmArgs, nodes: usize) -> Settings {
     let (nodes, workers) = match args.levels {
-        1 => (args.nodes.saturating_mul(args.procs), 1),
-        _ => (args.nodes, args.procs),
+        1 => (nodes.saturating_mul(args.procs), 1),
+        _ => (nodes, args.procs),
     };
     let memory = args.app.memory(args.size.unwrap_or(args.app.usual_size()));
     Settings { nodes, workers, variant: args.variant, engine: args.engine, memory, page: args.page }
@@ -36,14 +38,22 @@ fn settings(args: &DsmArgs) -> Settings {
 
 /// Starts the processes, which are this program again.
 fn launch(args: &DsmArgs) -> Result<ExitCode> {
-    let settings = settings(args);
+    let hosts = args.hosts.as_deref().map(crate::cmd::launch::host_list).transpose()?;
+    let hosts = hosts.unwrap_or_else(|| vec![Host { name: "localhost".to_owned(), slots: args.nodes }]);
+    let nodes: usize = hosts.iter().map(|host| host.slots).sum();
+    let settings = settings(args, nodes);
     settings.check()?;
+    // The ranks of a node stand one behind the other, on one host.
+    let ranks = settings.ranks() / nodes.max(1);
+    let list: Vec<String> =
+        hosts.iter().map(|host| format!("{}*{}", host.name, host.slots * ranks)).collect();
     let mut words: Vec<OsString> = ["viaduct", "launch", "-K", "--table", "never"].map(OsString::from).into();
     if args.allow_root {
         words.push("--allow-root".into());
     }
-    words.extend(["-n".into(), settings.ranks().to_string().into(), "/proc/self/exe".into()]);
-    words.extend(["dsm".into(), "--as-rank".into()]);
+    words.extend(["-n".into(), settings.ranks().to_string().into()]);
+    words.extend(["--hosts".into(), list.join(",").into(), "/proc/self/exe".into()]);
+    words.extend(["dsm".into(), "--as-rank".into(), "--of".into(), nodes.to_string().into()]);
     words.extend(std::env::args_os().skip(2));
     match Cli::try_parse_from(words)?.verb {
         Verb::Launch(args) => crate::cmd::launch::run(&args),
@@ -57,7 +67,8 @@ fn rank(args: &DsmArgs) -> Result<ExitCode> {
     let mut config = knobs::from_environment()?;
     config.join(&mut job)?;
     let nic = Nic::open_with(viaduct_providers::open("auto", &config)?, config.wait)?;
-    match start::start(job, nic, &jobs::folder()?, &settings(args)) {
+    let host = knobs::variable("VIADUCT_NODE_NAME").unwrap_or_default();
+    match start::start(job, nic, &jobs::folder()?, &host, &settings(args, args.of.unwrap_or(args.nodes))) {
         Ok(Role::Server) => Ok(ExitCode::SUCCESS),
         Ok(Role::Worker(dsm)) => work(args, *dsm),
         Err(error) => failed(&error),
@@ -112,7 +123,8 @@ struct Run<'a> {
 impl Run<'_> {
     fn table(&self) {
         let Run { args, outcome, took, engine, statistics } = self;
-        let layout = format!("{} nodes of {} workers, level {}", args.nodes, args.procs, args.levels);
+        let nodes = args.of.unwrap_or(args.nodes);
+        let layout = format!("{nodes} nodes of {} workers, level {}", args.procs, args.levels);
         println!("{}: {layout}, {}, {engine}: {:.3} s", args.app, args.variant, took.as_secs_f64());
         for counter in Counter::ALL {
             println!("{:>26}  {}", counter.name(), statistics.get(counter));
@@ -131,7 +143,7 @@ impl Run<'_> {
             .map(|counter| (counter.name().replace(' ', "_"), statistics.get(counter).into()))
             .collect();
         let line = serde_json::json!({
-            "app": args.app.name(), "nodes": args.nodes, "procs": args.procs, "levels": args.levels,
+            "app": args.app.name(), "nodes": args.of.unwrap_or(args.nodes), "procs": args.procs, "levels": args.levels,
             "variant": args.variant.name(), "engine": engine, "seconds": took.as_secs_f64(),
             "sum": outcome.sum, "equal": outcome.equal, "counts": counts,
         });

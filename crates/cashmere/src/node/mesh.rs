@@ -1,0 +1,170 @@
+//! The ranks of a run find each other: addresses, places for remote writes, connections.
+
+use std::time::{Duration, Instant};
+
+use viaduct_job::Job;
+use viaduct_os::random;
+use viaduct_via::{Listener, MemHandle, NetAddress, RemoteAddress};
+
+use super::net::Net;
+use super::process::{Memory, Shape};
+use super::remote::Targets;
+use super::start::{Error, failed};
+use crate::variant::Way;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which ranks are connected, and for what.
+#[derive(Clone, Copy)]
+struct Plan {
+    group: usize,
+    direct: bool,
+}
+
+impl Plan {
+    fn serves(self, rank: usize) -> bool {
+        rank.is_multiple_of(self.group)
+    }
+
+    /// Every process with every server and with its siblings; with all others to wake them after a remote write.
+    fn linked(self, a: usize, b: usize) -> bool {
+        a != b && (self.direct || self.serves(a) || self.serves(b) || a / self.group == b / self.group)
+    }
+
+    /// Requests go to servers.
+    fn messages(self, a: usize, b: usize) -> bool {
+        self.serves(a) || self.serves(b)
+    }
+}
+
+/// What a rank tells the others: where its node's memory is for them, and its address.
+struct Card {
+    region: RemoteAddress,
+    frames: RemoteAddress,
+    host: String,
+    name: String,
+}
+
+const NOWHERE: RemoteAddress = RemoteAddress { addr: 0, handle: MemHandle::NONE };
+
+impl Card {
+    fn to_bytes(&self) -> Vec<u8> {
+        let place = |p: RemoteAddress| format!("{} {}", p.addr, p.handle.number());
+        format!("{} {} {} {}", place(self.region), place(self.frames), self.name, self.host).into_bytes()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Card> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let words: Vec<&str> = text.splitn(6, ' ').collect();
+        let [a, b, c, d, name, host] = words[..] else { return None };
+        let place = |addr: &str, handle: &str| {
+            let handle = MemHandle::from_number(handle.parse().ok()?);
+            Some(RemoteAddress { addr: addr.parse().ok()?, handle })
+        };
+        let (region, frames) = (place(a, b)?, place(c, d)?);
+        Some(Card { region, frames, host: host.to_owned(), name: name.to_owned() })
+    }
+}
+
+/// Connects this process with those it talks to, and gives the places of the other nodes' memory.
+pub(super) fn connect(
+    job: &mut Job,
+    net: &mut Net,
+    shape: Shape,
+    memory: &Memory,
+    host: &str,
+) -> Result<Targets, Error> {
+    let (me, group) = (job.rank(), shape.workers as usize + 1);
+    let plan = Plan { group, direct: shape.variant.synchronisation() == Way::Direct };
+    let mut open = |way, segment| match way {
+        Way::Direct => net.open(segment).map_err(failed("opening memory to the other nodes")),
+        Way::Message => Ok(NOWHERE),
+    };
+    let region = open(shape.variant.metadata(), &memory.region.segment)?;
+    let frames = open(shape.variant.data(), &memory.frames)?;
+    let name = format!("dsm.{:016x}.{me}", random::u64());
+    let address = NetAddress::local(&name).map_err(failed("an address"))?;
+    let listener = net.listen(&address).map_err(failed("listening for the other ranks"))?;
+    let ours = Card { region, frames, host: host.to_owned(), name };
+    let cards = job.exchange(&ours.to_bytes()).map_err(failed("telling the other ranks the address"))?;
+    let strange = || Error::Start("the address of a rank", "it cannot be read".to_owned());
+    let cards: Vec<Card> =
+        cards.iter().map(|card| Card::parse(card)).collect::<Option<_>>().ok_or_else(strange)?;
+    let hosts = job.hosts().map_err(failed("meeting the other ranks"))?.to_vec();
+    let mut pending = Vec::new();
+    for rank in (0..me).filter(|rank| plan.linked(me, *rank)) {
+        // The name alone is enough on one host.
+        let host = if hosts[rank] == hosts[me] { "" } else { &cards[rank].host };
+        let address = NetAddress::new(host.as_bytes(), cards[rank].name.as_bytes());
+        let address = address.map_err(failed("the address of a rank"))?;
+        let vi = net.connect(me, rank, &address, plan.messages(me, rank));
+        pending.push(vi.map_err(failed("connecting with a rank"))?);
+    }
+    let missing = (me + 1..cards.len()).filter(|rank| plan.linked(me, *rank)).count();
+    stand(net, listener, pending, missing, |rank| plan.messages(me, rank))?;
+    let servers = || cards.iter().step_by(group);
+    Ok(Targets {
+        regions: servers().map(|card| card.region).collect(),
+        frames: servers().map(|card| card.frames).collect(),
+    })
+}
+
+/// Waits until all connections stand.
+fn stand(
+    net: &mut Net,
+    listener: Listener,
+    mut pending: Vec<viaduct_via::Vi>,
+    mut missing: usize,
+    messages: impl Fn(usize) -> bool,
+) -> Result<(), Error> {
+    let end = Instant::now() + PATIENCE;
+    while missing > 0 || !pending.is_empty() {
+        let mut moved = false;
+        while missing > 0 && net.accept(listener, &messages).map_err(failed("accepting a rank"))? {
+            missing -= 1;
+            moved = true;
+        }
+        let mut index = 0;
+        while index < pending.len() {
+            if net.connected(pending[index]).map_err(failed("connecting with a rank"))? {
+                pending.swap_remove(index);
+                moved = true;
+            } else {
+                index += 1;
+            }
+        }
+        if !moved {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        if Instant::now() > end {
+            let why =
+                format!("{} connections are missing after {} s", missing + pending.len(), PATIENCE.as_secs());
+            return Err(Error::Start("connecting the nodes", why));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_comes_back_as_it_was() {
+        let place = |addr| RemoteAddress { addr, handle: MemHandle::from_number(7) };
+        let (host, name) = ("host a".to_owned(), "dsm.1.2".to_owned());
+        let card = Card { region: place(1), frames: place(1 << 63), host, name };
+        let read = Card::parse(&card.to_bytes()).expect("a card");
+        assert_eq!((read.region, read.frames), (card.region, card.frames));
+        assert_eq!((read.host, read.name), (card.host, card.name));
+        assert!(Card::parse(b"1 2 3").is_none() && Card::parse(b"x 2 3 4 n h").is_none());
+    }
+
+    #[test]
+    fn workers_of_different_nodes_meet_where_they_wake_each_other() {
+        let plan = |direct| Plan { group: 3, direct };
+        assert!(plan(false).linked(1, 2) && plan(false).linked(1, 3) && !plan(false).linked(1, 4));
+        assert!(plan(true).linked(1, 4) && !plan(true).linked(4, 4));
+        assert!(!plan(true).messages(1, 4) && plan(true).messages(0, 4));
+    }
+}

@@ -1,0 +1,127 @@
+//! The protocol of shared memory between real processes: what loads find on every variant, engine and level, how each variant
+//! communicates, and nodes on different hosts.
+
+use std::time::Duration;
+
+use viaduct_kit::effort::{self, scaled};
+use viaduct_kit::watchdog::Watchdog;
+
+use crate::launching::cluster::Cluster;
+use crate::launching::{Folder, Run, finish, verb};
+
+const VARIANTS: [&str; 4] = ["dms", "ms-mg", "none", "none-mg"];
+const ENGINES: [&str; 2] = ["mprotect", "uffd-sync"];
+
+fn watch() -> Watchdog {
+    Watchdog::arm(scaled(Duration::from_secs(300)), "nodes that share memory")
+}
+
+fn dsm(words: &[&str]) -> Run {
+    let run = verb(&Folder::new(), &[&["dsm"], words, &["--allow-root"]].concat());
+    assert_eq!(run.status, 0, "{words:?}: {}{}", run.out, run.err);
+    run
+}
+
+/// What a run counted, by name.
+struct Counts(serde_json::Value);
+
+impl Counts {
+    fn of(words: &[&str]) -> Counts {
+        let run = dsm(&[words, &["--json"]].concat());
+        let line: serde_json::Value = serde_json::from_str(run.out.trim()).unwrap();
+        Counts(line["counts"].clone())
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.0[name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.0))
+    }
+}
+
+#[test]
+fn loads_find_what_was_stored_on_every_variant_engine_and_level() {
+    let _watchdog = watch();
+    let (rounds, seeds) = (effort::rounds(4, 60).to_string(), effort::rounds(1, 5));
+    for (number, variant) in VARIANTS.into_iter().enumerate() {
+        for engine in ENGINES {
+            for level in ["1", "2"] {
+                for seed in 0..seeds {
+                    let seed = (seed + number as u64).to_string();
+                    let layout = ["--nodes", "2", "--procs", "2", "--levels", level, "--size", &seed];
+                    let words = ["litmus", "--variant", variant, "--engine", engine, "--rounds", &rounds];
+                    dsm(&[&words[..], &layout[..]].concat());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_variant_communicates_as_its_row_of_table_one_says() {
+    let _watchdog = watch();
+    for variant in VARIANTS {
+        let counts = Counts::of(&["litmus", "--nodes", "3", "--rounds", "3", "--variant", variant]);
+        let (direct, data) = (!variant.starts_with("none"), variant == "dms");
+        let used = |name: &str, wanted: bool| {
+            assert_eq!(counts.get(name) > 0, wanted, "{variant}, {name}: {}", counts.0);
+        };
+        // Pages are fetched by message in all of them.
+        used("messages_of_data", true);
+        used("messages_of_diffs", !data);
+        used("remote_writes_of_data", data);
+        for area in ["metadata", "synchronisation"] {
+            used(&format!("messages_of_{area}"), !direct);
+            used(&format!("remote_writes_of_{area}"), direct);
+        }
+        used("migrations", variant.ends_with("mg"));
+    }
+}
+
+#[test]
+fn pages_that_one_node_alone_uses_send_nothing() {
+    let _watchdog = watch();
+    for variant in VARIANTS {
+        let counts = |turns: &str| {
+            let words = ["litmus", "--nodes", "2", "--rounds", "0", "--size", turns, "--variant", variant];
+            let counts = Counts::of(&words);
+            ["messages_of_data", "messages_of_metadata", "remote_writes_of_data", "remote_writes_of_metadata"]
+                .map(|name| counts.get(name))
+        };
+        assert_eq!(counts("2"), counts("30"), "{variant}");
+    }
+}
+
+#[test]
+fn two_levels_move_less_data_than_one() {
+    if !effort::full() {
+        return;
+    }
+    let _watchdog = watch();
+    let moved = |levels: &str| {
+        // A row of the matrix is a page.
+        let words = ["gauss", "--nodes", "4", "--procs", "2", "--levels", levels, "--size", "511", "--check"];
+        Counts::of(&[&words[..], &["--variant", "none-mg"]].concat()).get("bytes_of_data") as f64
+    };
+    let ratio = moved("2") / moved("1");
+    assert!((0.4..=0.6).contains(&ratio), "two levels of two workers move {ratio} of one level's data");
+}
+
+#[test]
+fn nodes_on_different_hosts_share_memory() {
+    let Some(cluster) = Cluster::new(2) else { return };
+    let _watchdog = watch();
+    let run = |words: &[&str]| {
+        let run = finish(cluster.verb(&[&["dsm"], words, &["--allow-root", "--hosts", "h0,h1"]].concat()));
+        assert_eq!(run.status, 0, "{words:?}: {}{}", run.out, run.err);
+        run
+    };
+    for variant in &VARIANTS[..effort::rounds(1, 4) as usize] {
+        run(&["litmus", "--rounds", "2", "--variant", variant]);
+    }
+    let apps = ["sor", "gauss", "lu"];
+    for (number, app) in apps.iter().enumerate().take(effort::rounds(1, 3) as usize) {
+        let variant = VARIANTS[3 - number];
+        let words = [app, "--size", "64", "--rounds", "4", "--check", "--variant", variant];
+        let run = run(&words);
+        assert!(run.out.contains("equal to the sequential program, bit by bit"), "{app}: {}", run.out);
+    }
+}
