@@ -5,6 +5,7 @@
 use crate::ids::{NodeId, PageId};
 use crate::protocol::home::{Given, Served, Taken};
 use crate::protocol::page::{Access, View};
+use crate::variant::Way;
 use crate::worker::scene;
 use crate::world::{Reply, Request, World};
 
@@ -70,14 +71,24 @@ pub fn give_up<W: Copies>(world: &mut W, from: NodeId, page: PageId) -> Answer {
     answer
 }
 
-/// The answer to a break came to the home.
-pub fn taken_back<W: World>(world: &mut W, page: PageId, reply: Reply) {
+/// The answer to a break came to the home. True: the node that had the page waits for [`Request::Settled`].
+pub fn taken_back<W: World>(world: &mut W, page: PageId, reply: Reply) -> bool {
     let mut entry = world.lock(page);
     if reply == Reply::Frame {
         world.merge(page, crate::protocol::fault::Merge::Copy);
     }
     entry.broken();
     world.unlock(page, entry);
+    reply == Reply::Frame && world.variant().data() == Way::Direct
+}
+
+/// The home has stored what this node gave up.
+pub fn settled<W: World>(world: &mut W, page: PageId) -> Answer {
+    let mut entry = world.lock(page);
+    let scene = scene(world, page, &entry);
+    entry.settled(&scene);
+    world.unlock(page, entry);
+    Answer::Reply(DONE)
 }
 
 /// A diff came.
@@ -116,6 +127,7 @@ pub fn page<W: Copies>(world: &mut W, from: NodeId, request: Request) -> Option<
         Request::Break(page) => give_up(world, from, page),
         Request::Diff(page) => diff(world, page),
         Request::Leave(page) => leave(world, from, page),
+        Request::Settled(page) => settled(world, page),
         _ => return None,
     })
 }

@@ -124,7 +124,7 @@ impl Kind {
     /// What a request and its answer are for.
     pub(crate) fn of(request: Request) -> Kind {
         match request {
-            Request::Fetch(..) | Request::Break(_) | Request::Diff(_) => Kind::Data,
+            Request::Fetch(..) | Request::Break(_) | Request::Settled(_) | Request::Diff(_) => Kind::Data,
             Request::Claim(_) | Request::Leave(_) | Request::Notices => Kind::Metadata,
             Request::Lock(_)
             | Request::Forward(..)

@@ -103,7 +103,10 @@ impl Worker {
     async fn take_back<W: World>(&self, world: &mut W, page: PageId, holder: NodeId) -> Result<(), NodeDown> {
         let ticket = world.send(holder, Request::Break(page));
         let reply = world.answer(ticket).await?;
-        crate::serve::taken_back(world, page, reply);
+        if crate::serve::taken_back(world, page, reply) {
+            let ticket = world.send(holder, Request::Settled(page));
+            world.answer(ticket).await?;
+        }
         Ok(())
     }
 }

@@ -37,6 +37,8 @@ pub enum Request {
     Fetch(PageId, Access),
     /// The page that you have exclusively, please.
     Break(PageId),
+    /// The page that you gave up is stored: diffs by remote write may follow.
+    Settled(PageId),
     /// The difference that travels beside this belongs into the page.
     Diff(PageId),
     /// This node has no copy any more.

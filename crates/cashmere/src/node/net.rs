@@ -5,11 +5,12 @@
 //! half of the receives of a VI, so that no message ever finds none. Siblings only wake each other.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Duration;
 
 use viaduct_via::{
     Buffer, Completion, Cq, Descriptor, Error, Listener, MemAttributes, NetAddress, Nic, Op, ProtectionTag,
-    Queue, RemoteAddress, Vi, ViAttributes,
+    Queue, RemoteAddress, Status, Vi, ViAttributes,
 };
 
 use super::wire::{Bounds, HEAD, Head};
@@ -49,9 +50,30 @@ pub(crate) enum Woken {
 /// Why a process cannot go on with its network.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The connection with a node is broken.
-    Down(NodeId),
+    /// The connection with a node is broken: how that was seen.
+    Down(NodeId, Seen),
     Via(Error),
+}
+
+/// How a broken connection was seen.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// A call was refused.
+    Refused(Error),
+    /// A descriptor came back so.
+    Ended(Op, Status),
+    /// What came is no message of that node.
+    Nonsense,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Seen::Refused(error) => write!(f, "a call was refused: {error}"),
+            Seen::Ended(op, status) => write!(f, "{op:?} ended with {status}"),
+            Seen::Nonsense => f.write_str("what came is no message of it"),
+        }
+    }
 }
 
 impl From<Error> for Fault {
@@ -250,7 +272,7 @@ impl Net {
         match self.nic.post_send(vi, descriptor) {
             Ok(()) => Ok(()),
             Err(refused) => match self.peers.get(&vi) {
-                Some(&node) => Err(Fault::Down(node)),
+                Some(&node) => Err(Fault::Down(node, Seen::Refused(refused.error))),
                 None => Err(Fault::Via(refused.error)),
             },
         }
@@ -274,7 +296,7 @@ impl Net {
         match self.nic.write_inline(vi, bytes, to, None) {
             Ok(()) => return Ok(()),
             Err(Error::Busy) => {}
-            Err(_) => return Err(Fault::Down(node)),
+            Err(error) => return Err(Fault::Down(node, Seen::Refused(error))),
         }
         let mut descriptor = self.writes.pop().ok_or(Fault::Via(Error::Busy))?;
         descriptor.write(0, 0, bytes);
@@ -332,10 +354,10 @@ impl Net {
 
     /// Takes a completion in; None for a message that has left.
     fn take(&mut self, done: Completion) -> Result<Option<Woken>, Fault> {
-        let Completion { vi, queue, status, length, descriptor, .. } = done;
+        let Completion { vi, queue, op, status, length, descriptor, .. } = done;
         let node = self.peers.get(&vi).copied().unwrap_or(NodeId(0));
         if !status.is_success() {
-            return Err(Fault::Down(node));
+            return Err(Fault::Down(node, Seen::Ended(op, status)));
         }
         if queue == Queue::Send {
             return Ok(self.sent(descriptor));
@@ -350,7 +372,7 @@ impl Net {
         }
         self.nic.post_recv(vi, descriptor).map_err(|refused| Fault::Via(refused.error))?;
         // A node that sends what is no message, or in another's name, is as good as gone.
-        let head = head.filter(|head| head.from == node).ok_or(Fault::Down(node))?;
+        let head = head.filter(|head| head.from == node).ok_or(Fault::Down(node, Seen::Nonsense))?;
         Ok(Some(Woken::Message(Came { vi, head })))
     }
 

@@ -161,7 +161,10 @@ impl Process {
     /// Something is wrong with the network: a node is gone, or this one is.
     pub(crate) fn broken(&mut self, fault: &Fault) -> NodeDown {
         let node = match fault {
-            Fault::Down(node) => *node,
+            Fault::Down(node, seen) => {
+                tracing::warn!(%seen, "{node} is lost to {}", self.me);
+                *node
+            }
             Fault::Via(error) => {
                 tracing::error!(%error, "the network of {} fails", self.me);
                 self.me

@@ -35,9 +35,11 @@ struct Parked {
 
 fn page_of(request: Request) -> Option<PageId> {
     match request {
-        Request::Fetch(page, _) | Request::Break(page) | Request::Diff(page) | Request::Leave(page) => {
-            Some(page)
-        }
+        Request::Fetch(page, _)
+        | Request::Break(page)
+        | Request::Settled(page)
+        | Request::Diff(page)
+        | Request::Leave(page) => Some(page),
         _ => None,
     }
 }
@@ -95,7 +97,10 @@ impl Server {
         self.process.answered(came)?;
         self.process.take_answer(ticket);
         if let Some(page) = self.breaks.remove(&ticket) {
-            serve::taken_back(&mut self.process, page, reply);
+            let from = came.head.from;
+            if serve::taken_back(&mut self.process, page, reply) {
+                self.process.tell(from, Request::Settled(page))?;
+            }
         }
         Ok(())
     }
@@ -132,7 +137,11 @@ impl Server {
                 }
                 Ok(())
             }
-            Request::Fetch(..) | Request::Break(_) | Request::Diff(_) | Request::Leave(_) => {
+            Request::Fetch(..)
+            | Request::Break(_)
+            | Request::Settled(_)
+            | Request::Diff(_)
+            | Request::Leave(_) => {
                 let diff = match request {
                     Request::Diff(_) => self.process.net.payload(&head).to_vec(),
                     _ => Vec::new(),

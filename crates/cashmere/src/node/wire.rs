@@ -58,6 +58,7 @@ impl Fields {
                 Request::Grant(name) => plain(9, name),
                 Request::Arrive(name) => plain(10, name),
                 Request::Flag(name) => plain(11, name),
+                Request::Settled(page) => plain(12, page.0),
             },
             Says::Bye => plain(13, 0),
             Says::Reply(reply) => match reply {
@@ -92,6 +93,7 @@ impl Fields {
             9 => Request::Grant(name),
             10 => Request::Arrive(name),
             11 => Request::Flag(name),
+            12 => Request::Settled(page),
             13 => return Some(Says::Bye),
             32 => return Some(Says::Reply(Reply::Home(node))),
             33 => {
@@ -143,7 +145,7 @@ impl Head {
         let (number, node, from) = (word(16), bytes[26], NodeId(bytes[27]));
         let fields = Fields { kind: bytes[24], flags: bytes[25], number, node, set: long(8) };
         let outside = u64::MAX.checked_shl(u32::from(bounds.nodes)).unwrap_or(0);
-        let names_page = (1..=5).contains(&fields.kind);
+        let names_page = matches!(fields.kind, 1..=5 | 12);
         if node >= bounds.nodes || from.0 >= bounds.nodes || fields.set & outside != 0 {
             return None;
         }
@@ -185,6 +187,7 @@ mod tests {
             Request::Grant(5),
             Request::Arrive(5),
             Request::Flag(5),
+            Request::Settled(page),
         ];
         let fetched = |bits: u8| {
             let (exclusive, migrated, home_writes) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);

@@ -3,6 +3,7 @@
 use super::fault::Fetched;
 use super::page::{Access, Busy, Page, Permission, Scene, View};
 use crate::ids::{NodeId, WorkerSet};
+use crate::variant::Way;
 
 /// The answer to a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,18 @@ impl Page {
         self.updated = scene.now;
         self.hint.sharers = self.hint.sharers.with(scene.me).with(home);
         self.twin = !self.writers.is_empty();
+        // A diff by remote write could land before the home stores the frame, which would take it back.
+        if scene.variant.data() == Way::Direct {
+            self.busy = Busy::Breaking;
+        }
         Given::Frame { twin: self.twin, list: self.writers }
+    }
+
+    /// The home has stored the frame that this node sent: diffs by remote write may follow.
+    pub fn settled(&mut self, scene: &Scene) {
+        if self.busy == Busy::Breaking && !self.is_home(scene.me) {
+            self.idle();
+        }
     }
 
     /// The page is back at its home, whose frame the caller has filled.

@@ -43,7 +43,8 @@ pub enum Busy {
     Publishing,
     /// Fetching the page from its home.
     Fetching,
-    /// The home takes the page back from the node that has it exclusively.
+    /// The home takes the page back from the node that has it exclusively; at that node: it was sent, and the home has not
+    /// said that it is stored.
     Breaking,
     /// A diff is on its way to the home.
     Flushing,

@@ -105,9 +105,15 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// With every other seed homes are given from the start, as by `--homes-in`: then a home has no mapping at first, and
+    /// other nodes get the page alone.
     pub(super) fn new(variant: Variant, nodes: usize, workers: usize, pages: usize, seed: u64) -> Cluster {
+        let home = |page: usize| match seed % 2 {
+            0 => Page::default(),
+            _ => Page::with_home(NodeId(((seed / 2) as usize + page) as u8 % nodes as u8)),
+        };
         let node = || Node {
-            pages: vec![Page::default(); pages],
+            pages: (0..pages).map(home).collect(),
             versions: vec![0; pages],
             frames: vec![[0; PAGE]; pages],
             twins: vec![[0; PAGE]; pages],
@@ -153,7 +159,7 @@ impl Cluster {
             Body::Request { request, .. } => match request {
                 Request::Fetch(..) => counts.fetches += 1,
                 Request::Diff(_) => counts.diffs += 1,
-                Request::Break(_) => counts.breaks += 1,
+                Request::Break(_) | Request::Settled(_) => counts.breaks += 1,
                 Request::Notices => counts.notices += 1,
                 Request::Claim(_) | Request::Leave(_) => counts.directory_messages += 1,
                 _ => counts.sync_messages += 1,

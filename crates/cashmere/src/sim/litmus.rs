@@ -69,6 +69,21 @@ fn neighbours_on_a_page_write_at_the_same_time() {
 }
 
 #[test]
+fn a_page_that_all_touch_first_at_once_keeps_every_store() {
+    for variant in Variant::ALL {
+        for seed in 0..viaduct_kit::effort::rounds(600, 10_000) {
+            run(Cluster::new(variant, 3, 2, 1, seed), |mut thread| async move {
+                thread.store(thread.number, 1).await;
+                thread.barrier(0).await;
+                for byte in 0..6 {
+                    thread.load(byte).await;
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn a_page_bounces_between_nodes_that_have_it_alone() {
     everywhere(|mut thread| async move {
         for round in 0..6_usize {

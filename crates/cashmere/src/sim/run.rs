@@ -140,7 +140,9 @@ fn deliver(servers: &mut [Handle], from: Process, to: Process, body: Body) {
             match broken {
                 Some(page) => {
                     server.staging = frame;
-                    serve::taken_back(server, page, reply);
+                    if serve::taken_back(server, page, reply) {
+                        server.send(from.0, Request::Settled(page));
+                    }
                 }
                 None => {
                     server.cluster.borrow_mut().replies.insert(ticket, (reply, frame));
@@ -208,6 +210,10 @@ fn serve_one(
                 node.words.insert(crate::world::Place::Flag(name), 1);
                 node.synchronised += 1;
             });
+            reply(server, from, ticket, serve::DONE);
+        }
+        Request::Settled(page) => {
+            serve::settled(server, page);
             reply(server, from, ticket, serve::DONE);
         }
         Request::Fetch(..) | Request::Break(_) | Request::Diff(_) | Request::Leave(_) => {
