@@ -1,8 +1,10 @@
 //! The ranks of a run find each other: addresses, places for remote writes, connections.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use viaduct_job::Job;
+use viaduct_os::networks::{self, Network};
 use viaduct_os::random;
 use viaduct_via::{Listener, MemHandle, NetAddress, RemoteAddress};
 
@@ -37,12 +39,12 @@ impl Plan {
     }
 }
 
-/// What a rank tells the others: where its node's memory is for them, and its address.
+/// What a rank tells the others: where its node's memory is for them, the name it listens at, addresses of its host.
 struct Card {
     region: RemoteAddress,
     frames: RemoteAddress,
-    host: String,
     name: String,
+    addresses: Vec<IpAddr>,
 }
 
 const NOWHERE: RemoteAddress = RemoteAddress { addr: 0, handle: MemHandle::NONE };
@@ -50,30 +52,34 @@ const NOWHERE: RemoteAddress = RemoteAddress { addr: 0, handle: MemHandle::NONE 
 impl Card {
     fn to_bytes(&self) -> Vec<u8> {
         let place = |p: RemoteAddress| format!("{} {}", p.addr, p.handle.number());
-        format!("{} {} {} {}", place(self.region), place(self.frames), self.name, self.host).into_bytes()
+        let mut text = format!("{} {} {}", place(self.region), place(self.frames), self.name);
+        self.addresses.iter().for_each(|address| text += &format!(" {address}"));
+        text.into_bytes()
     }
 
     fn parse(bytes: &[u8]) -> Option<Card> {
         let text = std::str::from_utf8(bytes).ok()?;
-        let words: Vec<&str> = text.splitn(6, ' ').collect();
-        let [a, b, c, d, name, host] = words[..] else { return None };
+        let words: Vec<&str> = text.split(' ').collect();
+        let [a, b, c, d, name, addresses @ ..] = &words[..] else { return None };
         let place = |addr: &str, handle: &str| {
             let handle = MemHandle::from_number(handle.parse().ok()?);
             Some(RemoteAddress { addr: addr.parse().ok()?, handle })
         };
         let (region, frames) = (place(a, b)?, place(c, d)?);
-        Some(Card { region, frames, host: host.to_owned(), name: name.to_owned() })
+        let addresses = addresses.iter().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        Some(Card { region, frames, name: (*name).to_owned(), addresses })
+    }
+
+    /// The address at which a process with these networks reaches the rank: in a network of its own, else the first.
+    fn nearest(&self, networks: &[Network]) -> Option<IpAddr> {
+        let near =
+            self.addresses.iter().find(|address| networks.iter().any(|network| network.has(**address)));
+        near.or(self.addresses.first()).copied()
     }
 }
 
 /// Connects this process with those it talks to, and gives the places of the other nodes' memory.
-pub(super) fn connect(
-    job: &mut Job,
-    net: &mut Net,
-    shape: Shape,
-    memory: &Memory,
-    host: &str,
-) -> Result<Targets, Error> {
+pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memory) -> Result<Targets, Error> {
     let (me, group) = (job.rank(), shape.workers as usize + 1);
     let plan = Plan { group, direct: shape.variant.synchronisation() == Way::Direct };
     let mut open = |way, segment| match way {
@@ -85,16 +91,25 @@ pub(super) fn connect(
     let name = format!("dsm.{:016x}.{me}", random::u64());
     let address = NetAddress::local(&name).map_err(failed("an address"))?;
     let listener = net.listen(&address).map_err(failed("listening for the other ranks"))?;
-    let ours = Card { region, frames, host: host.to_owned(), name };
+    let hosts = job.hosts().map_err(failed("meeting the other ranks"))?.to_vec();
+    let alone = hosts.iter().all(|host| *host == hosts[me]);
+    let networks = if alone { Vec::new() } else { networks::addresses() };
+    let addresses = networks.iter().map(|network| network.address).collect();
+    let ours = Card { region, frames, name, addresses };
     let cards = job.exchange(&ours.to_bytes()).map_err(failed("telling the other ranks the address"))?;
     let strange = || Error::Start("the address of a rank", "it cannot be read".to_owned());
     let cards: Vec<Card> =
         cards.iter().map(|card| Card::parse(card)).collect::<Option<_>>().ok_or_else(strange)?;
-    let hosts = job.hosts().map_err(failed("meeting the other ranks"))?.to_vec();
     let mut pending = Vec::new();
     for rank in (0..me).filter(|rank| plan.linked(me, *rank)) {
         // The name alone is enough on one host.
-        let host = if hosts[rank] == hosts[me] { "" } else { &cards[rank].host };
+        let host = if hosts[rank] == hosts[me] {
+            String::new()
+        } else {
+            let nowhere =
+                || failed("the address of a rank")(format!("rank {rank} has none; see `ip addr` there"));
+            cards[rank].nearest(&networks).ok_or_else(nowhere)?.to_string()
+        };
         let address = NetAddress::new(host.as_bytes(), cards[rank].name.as_bytes());
         let address = address.map_err(failed("the address of a rank"))?;
         let vi = net.connect(me, rank, &address, plan.messages(me, rank));
@@ -152,12 +167,16 @@ mod tests {
     #[test]
     fn a_card_comes_back_as_it_was() {
         let place = |addr| RemoteAddress { addr, handle: MemHandle::from_number(7) };
-        let (host, name) = ("host a".to_owned(), "dsm.1.2".to_owned());
-        let card = Card { region: place(1), frames: place(1 << 63), host, name };
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let addresses = vec![ip("10.1.0.1"), ip("fd00::1")];
+        let card = Card { region: place(1), frames: place(1 << 63), name: "dsm.1.2".to_owned(), addresses };
         let read = Card::parse(&card.to_bytes()).expect("a card");
         assert_eq!((read.region, read.frames), (card.region, card.frames));
-        assert_eq!((read.host, read.name), (card.host, card.name));
-        assert!(Card::parse(b"1 2 3").is_none() && Card::parse(b"x 2 3 4 n h").is_none());
+        assert_eq!((&read.addresses, &read.name), (&card.addresses, &card.name));
+        assert!(Card::parse(b"1 2 3").is_none() && Card::parse(b"1 2 3 4 n h").is_none());
+        let network = |address| Network { address: ip(address), prefix: 64 };
+        assert_eq!(read.nearest(&[network("fd00::9")]), Some(ip("fd00::1")));
+        assert_eq!(read.nearest(&[network("fd01::9")]), Some(ip("10.1.0.1")));
     }
 
     #[test]

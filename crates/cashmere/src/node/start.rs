@@ -134,11 +134,11 @@ pub enum Role {
 /// Makes this process part of a node. A server returns when the program has ended.
 ///
 /// Rank `n * (workers + 1)` is the server of node `n`, the ranks behind it are its workers. `folder` is the user's run-time
-/// folder, `host` the name by which ranks of other hosts reach this one.
+/// folder.
 ///
 /// # Errors
 /// Settings that do not fit, a rank that does not come, memory that is short; at a server also a node that is gone.
-pub fn start(mut job: Job, nic: Nic, folder: &Path, host: &str, settings: &Settings) -> Result<Role, Error> {
+pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Result<Role, Error> {
     let shape = settings.shape()?;
     if job.size() != settings.ranks() {
         let (nodes, workers, size) = (settings.nodes, settings.workers, job.size());
@@ -154,7 +154,7 @@ pub fn start(mut job: Job, nic: Nic, folder: &Path, host: &str, settings: &Setti
     let bounds = Bounds { nodes: shape.nodes, workers: shape.workers, pages: shape.pages };
     let mut net =
         Net::new(nic, bounds, shape.page * 5 / 2).map_err(failed("preparing the network interface"))?;
-    let targets = mesh::connect(&mut job, &mut net, shape, &memory, host)?;
+    let targets = mesh::connect(&mut job, &mut net, shape, &memory)?;
     net.prepare().map_err(failed("making send buffers"))?;
     if shape.variant.metadata() == Way::Direct {
         net.prepare_writes(Region::claim_of(me)).map_err(failed("making descriptors of remote writes"))?;

@@ -67,8 +67,7 @@ fn rank(args: &DsmArgs) -> Result<ExitCode> {
     let mut config = knobs::from_environment()?;
     config.join(&mut job)?;
     let nic = Nic::open_with(viaduct_providers::open("auto", &config)?, config.wait)?;
-    let host = knobs::variable("VIADUCT_NODE_NAME").unwrap_or_default();
-    match start::start(job, nic, &jobs::folder()?, &host, &settings(args, args.of.unwrap_or(args.nodes))) {
+    match start::start(job, nic, &jobs::folder()?, &settings(args, args.of.unwrap_or(args.nodes))) {
         Ok(Role::Server) => Ok(ExitCode::SUCCESS),
         Ok(Role::Worker(dsm)) => work(args, *dsm),
         Err(error) => failed(&error),
