@@ -198,7 +198,7 @@ fn variables(seed: u64) -> Vec<Variable> {
         }
         all.push(Variable { at, size });
         let gap = mix(&[seed, number, 2]);
-        at += size + if gap % 3 == 0 { (gap >> 8) as usize % 900 } else { 0 };
+        at += size + if gap.is_multiple_of(3) { (gap >> 8) as usize % 900 } else { 0 };
     }
 }
 
@@ -248,7 +248,7 @@ fn random<'a>(mut epoch: Epoch<'a>, memory: Array<u8>, seed: u64) -> Result<Epoc
                     store(epoch, memory, at, size, sum);
                 })?,
             }
-            if fresh % 17 == 0 {
+            if fresh.is_multiple_of(17) {
                 std::thread::yield_now();
             }
         }

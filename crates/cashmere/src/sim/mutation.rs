@@ -25,6 +25,8 @@ pub(super) enum Mutation {
     UnawaitedDiffs,
     /// A word of the directory is not waited for.
     UnawaitedPublish,
+    /// A node that gave a page up writes diffs before the home has stored it.
+    Unsettled,
 }
 
 fn caught(mutation: Mutation, variant: Variant) -> bool {
@@ -54,6 +56,7 @@ fn each_broken_rule_is_caught() {
         (Mutation::ForgetUnlisted, Variant::NoneMg),
         (Mutation::UnawaitedDiffs, Variant::Dms),
         (Mutation::UnawaitedPublish, Variant::Dms),
+        (Mutation::Unsettled, Variant::Dms),
     ];
     for (mutation, variant) in rules {
         assert!(caught(mutation, variant), "{mutation:?} was not caught on {variant}");

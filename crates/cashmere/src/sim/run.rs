@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::cluster::{Body, Cluster, Counts, PAGE, Parked, Process};
 use super::handle::Handle;
+use super::mutation::Mutation;
 use crate::ids::{NodeId, PageId, WorkerId};
 use crate::protocol::page::Access;
 use crate::serve::{self, Answer};
@@ -232,7 +233,14 @@ fn try_page(server: &mut Handle, mut parked: Parked) {
         unreachable!("a request for a page")
     };
     match answer {
-        Answer::Reply(answer) => return reply(server, parked.from, parked.ticket, answer),
+        Answer::Reply(answer) => {
+            if answer == Reply::Frame && server.cluster.borrow().mutation == Mutation::Unsettled {
+                let staging = server.staging;
+                serve::settled(server, page);
+                server.staging = staging;
+            }
+            return reply(server, parked.from, parked.ticket, answer);
+        }
         Answer::Park => {}
         Answer::Break { holder } => {
             let ticket = server.send(holder, Request::Break(page));
