@@ -37,34 +37,35 @@ pub(crate) fn unknown(handle: u32) -> Error {
     Error::new(Class::Request, format!("handle {handle:#010x} names none"))
 }
 
-/// The operation under way behind a handle; none for a null handle and for a persistent one that is not started.
-fn active(handle: u32) -> Result<Option<Request>> {
+/// The operation under way behind a handle, none for a null handle and for a persistent one that is not started; and the
+/// communicator whose error handler hears of what happens to it.
+fn look(requests: &Table<Pending>, handle: u32) -> Result<(Option<Request>, u32)> {
     if handle == REQUEST_NULL {
-        return Ok(None);
+        return Ok((None, COMM_WORLD));
     }
-    match lock(&REQUESTS).get(handle) {
-        Some(Pending::Once { request, .. }) => Ok(Some(*request)),
-        Some(Pending::Again { active, .. }) => Ok(*active),
+    match requests.get(handle) {
+        Some(Pending::Once { request, comm }) => Ok((Some(*request), *comm)),
+        Some(Pending::Again { prepared, active }) => Ok((*active, prepared.comm_handle())),
         None => Err(unknown(handle)),
     }
 }
 
+fn active(handle: u32) -> Result<Option<Request>> {
+    look(&lock(&REQUESTS), handle).map(|(request, _)| request)
+}
+
 fn active_all(handles: &[u32]) -> Result<Vec<Option<Request>>> {
-    handles.iter().map(|handle| active(*handle)).collect()
+    let requests = lock(&REQUESTS);
+    handles.iter().map(|handle| look(&requests, *handle).map(|(request, _)| request)).collect()
 }
 
 /// The communicator whose error handler hears of what happens to a request.
 fn comm_of(handle: u32) -> u32 {
-    match lock(&REQUESTS).get(handle) {
-        Some(Pending::Once { comm, .. }) => *comm,
-        Some(Pending::Again { prepared, .. }) => prepared.comm_handle(),
-        None => COMM_WORLD,
-    }
+    look(&lock(&REQUESTS), handle).map_or(COMM_WORLD, |(_, comm)| comm)
 }
 
 /// After the end of its operation a handle becomes null, and a persistent one can be started again.
-fn settle(handle: &mut u32) {
-    let mut requests = lock(&REQUESTS);
+fn settle(requests: &mut Table<Pending>, handle: &mut u32) {
     match requests.get_mut(*handle) {
         Some(Pending::Again { active, .. }) => *active = None,
         _ => {
@@ -97,47 +98,56 @@ fn take(
     let Some(done) = process.world.take(request) else {
         return Err(Error::new(Class::Intern, "a request that was done is not there"));
     };
-    settle(handle);
+    settle(&mut lock(&REQUESTS), handle);
     let ended = finish(&done, status);
     if whole {
-        let code = ended.as_ref().err().map_or(Class::Success, Error::class) as c_int;
-        status.fill(|status| status.error = code);
+        note(&ended, status);
     }
     ended
 }
 
-/// Runs an entry point for one request; the error handler is that of its communicator.
+/// Writes the code of an end into its status, which calls for several requests do.
+fn note(ended: &Result<()>, status: Place<Status>) {
+    let code = ended.as_ref().err().map_or(Class::Success, Error::class) as c_int;
+    status.fill(|status| status.error = code);
+}
+
+/// Runs an entry point for one request, with the operation under way behind it; the error handler is that of its
+/// communicator.
+#[inline]
 fn for_request(
     name: &'static str,
     handle: Place<u32>,
-    body: impl FnOnce(&'static Process, &mut u32) -> Result<()>,
+    body: impl FnOnce(&'static Process, &mut u32, Option<Request>) -> Result<()>,
 ) -> c_int {
-    let before = handle.get().map_or(COMM_WORLD, comm_of);
-    call(name, before, |process| {
+    let found = handle.get().and_then(|number| look(&lock(&REQUESTS), number));
+    let comm = found.as_ref().map_or(COMM_WORLD, |(_, comm)| *comm);
+    call(name, comm, |process| {
+        let (under_way, _) = found?;
         let mut number = handle.get()?;
-        let ended = body(process, &mut number);
+        let ended = body(process, &mut number, under_way);
         handle.put(number)?;
         ended
     })
 }
 
 pub(crate) fn mpi_wait(request: Place<u32>, status: Place<Status>) -> c_int {
-    for_request("MPI_Wait", request, |process, handle| match active(*handle)? {
+    for_request("MPI_Wait", request, |process, handle, under_way| match under_way {
         None => {
             status.fill(empty);
             Ok(())
         }
         Some(under_way) => {
             let done = process.world.wait(under_way);
-            settle(handle);
+            settle(&mut lock(&REQUESTS), handle);
             finish(&done, status)
         }
     })
 }
 
 pub(crate) fn mpi_test(request: Place<u32>, flag: Place<c_int>, status: Place<Status>) -> c_int {
-    for_request("MPI_Test", request, |process, handle| {
-        let Some(under_way) = active(*handle)? else {
+    for_request("MPI_Test", request, |process, handle, under_way| {
+        let Some(under_way) = under_way else {
             status.fill(empty);
             return flag.put(1);
         };
@@ -147,7 +157,7 @@ pub(crate) fn mpi_test(request: Place<u32>, flag: Place<c_int>, status: Place<St
         match process.world.take(under_way) {
             None => flag.put(0),
             Some(done) => {
-                settle(handle);
+                settle(&mut lock(&REQUESTS), handle);
                 flag.put(1)?;
                 finish(&done, status)
             }
@@ -180,17 +190,20 @@ fn take_all(
     statuses: Place<Status>,
 ) -> Result<()> {
     let mut failed = None;
-    for (at, (handle, request)) in handles.iter_mut().zip(requests).enumerate() {
-        let status = if statuses.is_ignored() { Place::NULL } else { statuses.further(at) };
-        match request {
-            None => status.fill(empty),
-            Some(request) => {
-                if let Err(error) = take(process, *request, handle, status, true) {
-                    failed = Some(error);
-                }
-            }
+    let status_of = |at| if statuses.is_ignored() { Place::NULL } else { statuses.further(at) };
+    process.world.take_all(requests, |at, done| {
+        let status = status_of(at);
+        let Some(done) = done else { return status.fill(empty) };
+        let ended = finish(&done, status);
+        note(&ended, status);
+        if let Err(error) = ended {
+            failed = Some(error);
         }
-    }
+    });
+    let mut table = lock(&REQUESTS);
+    let ended = handles.iter_mut().zip(requests).filter(|(_, request)| request.is_some());
+    ended.for_each(|(handle, _)| settle(&mut table, handle));
+    drop(table);
     match failed {
         None => Ok(()),
         Some(error) if statuses.is_ignored() => Err(error),
@@ -362,11 +375,11 @@ pub(crate) fn mpi_testsome(
 }
 
 pub(crate) fn mpi_cancel(request: Place<u32>) -> c_int {
-    for_request("MPI_Cancel", request, |process, handle| {
+    for_request("MPI_Cancel", request, |process, handle, under_way| {
         if *handle == REQUEST_NULL {
             return Err(Error::new(Class::Request, "it is MPI_REQUEST_NULL"));
         }
-        if let Some(under_way) = active(*handle)? {
+        if let Some(under_way) = under_way {
             process.world.cancel(under_way);
         }
         Ok(())
@@ -374,11 +387,10 @@ pub(crate) fn mpi_cancel(request: Place<u32>) -> c_int {
 }
 
 pub(crate) fn mpi_request_free(request: Place<u32>) -> c_int {
-    for_request("MPI_Request_free", request, |process, handle| {
+    for_request("MPI_Request_free", request, |process, handle, under_way| {
         if *handle == REQUEST_NULL {
             return Err(Error::new(Class::Request, "it is MPI_REQUEST_NULL"));
         }
-        let under_way = active(*handle)?;
         lock(&REQUESTS).remove(*handle);
         *handle = REQUEST_NULL;
         if let Some(under_way) = under_way {

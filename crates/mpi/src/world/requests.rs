@@ -24,6 +24,21 @@ impl World {
         self.shared.with(|engine| engine.core.take(request)).ok().flatten()
     }
 
+    /// Takes the ends of requests that are done, in one turn: each gets its place in the list and its end, none for a place
+    /// without a request.
+    pub fn take_all(&self, requests: &[Option<Request>], mut each: impl FnMut(usize, Option<Done>)) {
+        let gone = || Done { status: Status::EMPTY, error: None };
+        let taken = self.shared.with(|engine| {
+            for (at, request) in requests.iter().enumerate() {
+                each(at, request.map(|request| engine.core.take(request).unwrap_or_else(gone)));
+            }
+        });
+        // After the end all requests are as good as done.
+        if taken.is_err() {
+            requests.iter().enumerate().for_each(|(at, request)| each(at, request.map(|_| gone())));
+        }
+    }
+
     /// Waits for the end of a request; the request is gone.
     pub fn wait(&self, request: Request) -> Done {
         let done = self.shared.wait(|engine| {
