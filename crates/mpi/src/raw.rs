@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "the addresses come from C programs")]
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use viaduct_os::copy;
 use viaduct_via::{Descriptor, MemHandle, Op, RemoteAddress};
@@ -219,6 +219,39 @@ impl Span {
                 }
             }
         }
+    }
+}
+
+/// Memory that processes share: words and bytes that any of them may change at any time.
+#[derive(Debug)]
+pub(crate) struct Common(viaduct_os::segment::Segment);
+
+impl Common {
+    pub(crate) fn new(segment: viaduct_os::segment::Segment) -> Common {
+        Common(segment)
+    }
+
+    /// The word at an offset.
+    ///
+    /// # Panics
+    /// If the offset is not a multiple of eight within the memory.
+    #[inline]
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.0.len(), "a word at {at} of {}", self.0.len());
+        // SAFETY: within the mapping, which begins at a page and lives as long as `self`; other processes and threads reach it
+        // through atomics too.
+        unsafe { &*self.0.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Bytes from an offset on.
+    ///
+    /// # Panics
+    /// If the memory ends before.
+    #[inline]
+    pub(crate) fn bytes(&self, at: usize, len: usize) -> &[AtomicU8] {
+        assert!(at <= self.0.len() && len <= self.0.len() - at, "{len} bytes at {at} of {}", self.0.len());
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at).cast::<AtomicU8>(), len) }
     }
 }
 

@@ -27,6 +27,13 @@ fn all_operations_with_sixteen_ranks() {
 }
 
 #[test]
+fn all_operations_by_messages_alone() {
+    for size in [2, 3, 5] {
+        run("collectives", size, &["VIADUCT_MPI_BOARD=off"]);
+    }
+}
+
+#[test]
 fn processes_in_different_operations_are_told() {
     run("mismatch", 2, &[]);
 }

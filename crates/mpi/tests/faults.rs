@@ -34,7 +34,7 @@ fn a_rank_that_ends_without_finalize_fails_the_calls_of_the_others() {
 #[test]
 fn statistics_are_printed_when_asked_for() {
     let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job that counts");
-    let args = arguments("idle", 2, &["VIADUCT_MPI_STATS=on"]);
+    let args = arguments("idle", 2, &["VIADUCT_MPI_STATS=on", "VIADUCT_MPI_BOARD=off"]);
     let ranks: Vec<_> = args.iter().map(|args| heard(args)).collect();
     for (rank, child) in ranks.into_iter().enumerate() {
         let output = child.wait_with_output().unwrap();
@@ -78,6 +78,7 @@ pub(crate) fn death(world: &World) {
     let mut long = vec![0; 1 << 20];
     assert_eq!(class(world.send(Mode::Standard, &span(&mut long, BYTE), 2, 0, comm)), Class::ProcAborted);
     assert_eq!(class(world.probe(2, 0, comm).map(|_| ())), Class::ProcAborted);
+    assert_eq!(class(world.barrier(comm)), Class::ProcAborted);
     // The other rank is still there.
     let peer = 1 - comm.rank();
     world.sendrecv(&span(&mut [1], INT), peer, 1, &span(&mut memory, INT), peer, 1, comm).unwrap();

@@ -7,3 +7,4 @@ mod hosts;
 mod making;
 mod point;
 mod ranks;
+mod short;

@@ -78,6 +78,9 @@ impl World {
     /// # Errors
     /// As every collective operation: if a process is gone, or the processes are in different operations.
     pub fn barrier(&self, comm: &Comm) -> Result<()> {
+        if let Some(done) = self.short_barrier(comm) {
+            return done;
+        }
         let nothing = Span::empty();
         let memory = Memory { send: &nothing, recv: &nothing, kinds: None };
         self.run(&Stage::next(comm, Name::Barrier), &coll::barrier(me(comm)), &memory, None)
@@ -89,6 +92,9 @@ impl World {
     /// As [`barrier`](Self::barrier), and for a root that is none.
     pub fn bcast(&self, span: &Span, root: i32, comm: &Comm) -> Result<()> {
         let root = root_of(root, comm)?;
+        if let Some(done) = self.short_bcast(span, root, comm) {
+            return done;
+        }
         // In bytes, since the types of the ranks may differ as long as the bytes agree.
         let (bytes, packed) = match span.as_bytes() {
             Some(bytes) => (bytes, false),
@@ -271,6 +277,9 @@ impl World {
         let root = root_of(root, comm)?;
         let any = either(send, recv)?;
         op.check(any.kind())?;
+        if let Some(done) = self.short_reduce(any, recv.unwrap_or(any), op, root, comm) {
+            return done;
+        }
         let in_place = send.is_none();
         let schedule = coll::reduce(me(comm), root, data(any), in_place, op.commutes(), &limits());
         self.compute(comm, Name::Reduce, &schedule, any, recv.unwrap_or(any), op)
@@ -282,6 +291,9 @@ impl World {
     /// As [`reduce`](Self::reduce).
     pub fn allreduce(&self, send: Option<&Span>, recv: &Span, op: &Operation, comm: &Comm) -> Result<()> {
         op.check(recv.kind())?;
+        if let Some(done) = self.short_allreduce(send.unwrap_or(recv), recv, op, comm) {
+            return done;
+        }
         let schedule = coll::allreduce(me(comm), data(recv), send.is_none(), op.commutes(), &limits());
         self.compute(comm, Name::Allreduce, &schedule, send.unwrap_or(recv), recv, op)
     }

@@ -8,6 +8,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::board::{BOARDS, Seat};
 use super::lock;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -35,6 +36,8 @@ struct Inner {
     operations: AtomicU32,
     /// Where the number goes back to; None for those that are always there.
     contexts: Option<Arc<Contexts>>,
+    /// Its board, if its processes share one.
+    seat: Option<Seat>,
 }
 
 impl Drop for Inner {
@@ -62,17 +65,36 @@ pub(super) enum Context {
 }
 
 impl Comm {
-    pub(super) fn predefined(number: u32, group: Group, rank: i32) -> Comm {
-        Comm::build(number, group, rank, None)
+    pub(super) fn predefined(number: u32, group: Group, rank: i32, seat: Option<Seat>) -> Comm {
+        Comm::build(number, group, rank, None, seat)
     }
 
-    pub(super) fn made(number: u32, group: Group, rank: i32, contexts: Arc<Contexts>) -> Comm {
-        Comm::build(number, group, rank, Some(contexts))
+    pub(super) fn made(
+        number: u32,
+        group: Group,
+        rank: i32,
+        contexts: Arc<Contexts>,
+        seat: Option<Seat>,
+    ) -> Comm {
+        Comm::build(number, group, rank, Some(contexts), seat)
     }
 
-    fn build(number: u32, group: Group, rank: i32, contexts: Option<Arc<Contexts>>) -> Comm {
+    fn build(
+        number: u32,
+        group: Group,
+        rank: i32,
+        contexts: Option<Arc<Contexts>>,
+        seat: Option<Seat>,
+    ) -> Comm {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Comm(Arc::new(Inner { id, number, group, rank, operations: AtomicU32::new(0), contexts }))
+        // Alone there is nothing to tell.
+        let seat = seat.filter(|_| group.size() > 1);
+        Comm(Arc::new(Inner { id, number, group, rank, operations: AtomicU32::new(0), contexts, seat }))
+    }
+
+    /// The board of its processes, if they share one.
+    pub(super) fn seat(&self) -> Option<&Seat> {
+        self.0.seat.as_ref()
     }
 
     /// This process' rank.
@@ -158,6 +180,8 @@ pub(super) struct Contexts {
 #[derive(Debug)]
 struct Free {
     words: [u64; WORDS],
+    /// Numbers whose board no communicator of this process has used.
+    boards: u64,
     /// A thread that makes a communicator has offered the set to other processes, and waits for theirs.
     offered: bool,
     /// Communicators whose threads want to offer it.
@@ -165,11 +189,14 @@ struct Free {
 }
 
 impl Contexts {
-    pub(super) fn new() -> Arc<Contexts> {
+    /// `boards` says whether there are any.
+    pub(super) fn new(boards: bool) -> Arc<Contexts> {
         let mut words = [u64::MAX; WORDS];
         // Those that are always there.
         words[0] &= !0b11;
-        Arc::new(Contexts { free: Mutex::new(Free { words, offered: false, waiting: Vec::new() }) })
+        const { assert!(BOARDS == 64, "a bit of a word for each") };
+        let boards = if boards { words[0] } else { 0 };
+        Arc::new(Contexts { free: Mutex::new(Free { words, boards, offered: false, waiting: Vec::new() }) })
     }
 
     /// A thread wants to make a communicator out of the one with this number.
@@ -177,12 +204,13 @@ impl Contexts {
         lock(&self.free).waiting.push(parent);
     }
 
-    /// The free numbers, if it is this thread's turn: that of the lowest parent, which is the same in all processes.
-    pub(super) fn offer(&self, parent: u32) -> Option<[u64; WORDS]> {
+    /// The free numbers and those with a new board, if it is this thread's turn: that of the lowest parent, which is the same
+    /// in all processes.
+    pub(super) fn offer(&self, parent: u32) -> Option<([u64; WORDS], u64)> {
         let mut free = lock(&self.free);
         let first = free.waiting.iter().min() == Some(&parent) && !free.offered;
         free.offered |= first;
-        first.then_some(free.words)
+        first.then_some((free.words, free.boards))
     }
 
     /// The offer is over; a number that all processes had free is taken.
@@ -191,6 +219,9 @@ impl Contexts {
         free.offered = false;
         if let Some(number) = taken {
             free.words[number as usize / 64] &= !(1 << (number % 64));
+            if (number as usize) < BOARDS {
+                free.boards &= !(1 << number);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Making communicators: the processes concerned agree on a number that is free in all of them.
 
+use super::board::Seat;
 use super::collective::{data, limits, me};
 use super::comm::{Comm, Context, WORDS};
 use super::run::{Memory, Name, Stage};
@@ -16,8 +17,8 @@ impl World {
     /// # Errors
     /// If a process is gone, or there are too many communicators.
     pub fn comm_dup(&self, comm: &Comm) -> Result<Comm> {
-        let number = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
-        Ok(Comm::made(number, comm.group().clone(), comm.rank(), self.contexts.clone()))
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
+        Ok(Comm::made(number, comm.group().clone(), comm.rank(), self.contexts.clone(), seat))
     }
 
     /// The processes with this one's color, ordered by key. None without a color.
@@ -37,7 +38,7 @@ impl World {
         self.run(&Stage::next(comm, Name::Making), &schedule, &memory, None)?;
         let mut all = vec![0; ours.len() * size];
         recv.read(0, &mut all);
-        let number = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
         let words: Vec<i32> = all
             .chunks_exact(4)
             .map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]]))
@@ -57,7 +58,7 @@ impl World {
         let processes = members.iter().filter_map(|(_, rank)| comm.group().process(*rank));
         let rank = members.iter().position(|(_, rank)| *rank == comm.rank() as usize);
         let rank = rank.expect("this process has its own color") as i32;
-        Ok(Some(Comm::made(number, Group::new(processes), rank, self.contexts.clone())))
+        Ok(Some(Comm::made(number, Group::new(processes), rank, self.contexts.clone(), seat)))
     }
 
     /// The processes of a communicator that share this host.
@@ -78,12 +79,12 @@ impl World {
     /// As [`comm_dup`](Self::comm_dup), and for a group that is no part of the communicator's.
     pub fn comm_create(&self, comm: &Comm, group: &Group) -> Result<Option<Comm>> {
         contained(group, comm)?;
-        let number = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
         let rank = own_rank(group, comm);
         if rank.is_none() {
             self.contexts.conclude_unused(number);
         }
-        Ok(rank.map(|rank| Comm::made(number, group.clone(), rank, self.contexts.clone())))
+        Ok(rank.map(|rank| Comm::made(number, group.clone(), rank, self.contexts.clone(), seat)))
     }
 
     /// The processes of a group, all of which are in the communicator; only the processes of the group call.
@@ -96,14 +97,14 @@ impl World {
             return Err(Error::new(Class::Tag, format!("tag {tag}")));
         }
         let Some(rank) = own_rank(group, comm) else { return Ok(None) };
-        let among = Comm::predefined(comm.number(), group.clone(), rank);
+        let among = Comm::predefined(comm.number(), group.clone(), rank, None);
         let context = comm.context(Context::Making);
-        let number = self.agree(&among, &|| Stage::among(&among, context, tag))?;
-        Ok(Some(Comm::made(number, group.clone(), rank, self.contexts.clone())))
+        let (number, seat) = self.agree(&among, &|| Stage::among(&among, context, tag))?;
+        Ok(Some(Comm::made(number, group.clone(), rank, self.contexts.clone(), seat)))
     }
 
-    /// A number that is free in all processes of a communicator, taken in all of them.
-    fn agree<'a>(&self, comm: &'a Comm, stage: &dyn Fn() -> Stage<'a>) -> Result<u32> {
+    /// A number that is free in all processes of a communicator, taken in all of them, and its board if that is new to all.
+    fn agree<'a>(&self, comm: &'a Comm, stage: &dyn Fn() -> Stage<'a>) -> Result<(u32, Option<Seat>)> {
         self.contexts.enter(comm.number());
         let agreed = self.agree_in_turn(comm, stage);
         self.contexts.leave(comm.number());
@@ -112,12 +113,17 @@ impl World {
 
     /// Threads of one process may make communicators at the same time: one offers its numbers, the others offer none and
     /// try again. The last word says whether all have offered.
-    fn agree_in_turn<'a>(&self, comm: &'a Comm, stage: &dyn Fn() -> Stage<'a>) -> Result<u32> {
+    fn agree_in_turn<'a>(
+        &self,
+        comm: &'a Comm,
+        stage: &dyn Fn() -> Stage<'a>,
+    ) -> Result<(u32, Option<Seat>)> {
         loop {
             let offer = self.contexts.offer(comm.number());
-            let words = offer.unwrap_or([0; WORDS]);
+            let (words, boards) = offer.unwrap_or(([0; WORDS], 0));
             let flag = if offer.is_some() { u64::MAX } else { 0 };
-            let bytes: Vec<u8> = words.iter().chain([&flag]).flat_map(|word| word.to_le_bytes()).collect();
+            let all = words.iter().chain([&flag, &boards]);
+            let bytes: Vec<u8> = all.flat_map(|word| word.to_le_bytes()).collect();
             let common = Span::owned(&bytes);
             let op = Operation::predefined(Op::Band);
             let schedule = coll::allreduce(me(comm), data(&common), true, true, &limits());
@@ -128,14 +134,22 @@ impl World {
             let words =
                 result.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
             let words: Vec<u64> = words.collect();
+            // A number with a board that is new to all comes before any other.
+            let boarded = words[0] & words[WORDS + 1];
             let free = words[..WORDS].iter().position(|word| *word != 0);
-            let number = free.map(|at| at as u32 * 64 + words[at].trailing_zeros());
+            let number = match boarded {
+                0 => free.map(|at| at as u32 * 64 + words[at].trailing_zeros()),
+                _ => Some(boarded.trailing_zeros()),
+            };
+            let seat = |number| {
+                self.board.as_ref().filter(|_| boarded != 0).and_then(|board| Seat::new(board, number))
+            };
             if offer.is_some() {
                 self.contexts.conclude(number.filter(|_| outcome.is_ok()));
             }
             outcome?;
             match number {
-                Some(number) => return Ok(number),
+                Some(number) => return Ok((number, seat(number))),
                 None if words[WORDS] != 0 => {
                     return Err(Error::new(Class::Other, "too many communicators: 4096 are in use"));
                 }

@@ -105,6 +105,15 @@ impl Links {
         self.free.push(descriptor);
     }
 
+    /// A peer looks again at what it waits for, if it sleeps.
+    #[inline]
+    pub(super) fn nudge(&mut self, peer: usize) {
+        if let Some(vi) = self.vis[peer] {
+            // A peer that is gone is found out by those that wait for it.
+            let _ = self.nic.nudge(vi);
+        }
+    }
+
     /// Whether all packets have left their buffers.
     pub(super) fn all_sent(&self) -> bool {
         self.free.len() == self.made

@@ -4,6 +4,7 @@
 //!   World          init, finalize, abort; memory                         mod.rs, start.rs
 //!     ├ calls      send, receive, probe, wait            point.rs, requests.rs
 //!     │            collectives: a schedule, run in rounds        collective.rs, run.rs
+//!     │            short ones of one host, on a shared board     short.rs, board.rs
 //!     │            communicators and their contexts              comm.rs, create.rs
 //!     └ Shared     threads take turns, wait without holding it           shared.rs
 //!         └ Engine completions of the NIC in, packets out                engine.rs
@@ -13,6 +14,7 @@
 //!
 //! Every method may be called by any thread at any time: `MPI_THREAD_MULTIPLE` is always there.
 
+mod board;
 mod collective;
 mod comm;
 mod create;
@@ -23,6 +25,7 @@ mod requests;
 mod run;
 pub mod settings;
 mod shared;
+mod short;
 mod start;
 mod wire;
 
@@ -39,6 +42,7 @@ pub use point::{Message, Mode};
 pub use settings::Settings;
 
 use crate::error::{Class, Error, Result};
+use board::Board;
 use comm::Contexts;
 use shared::Shared;
 
@@ -65,6 +69,8 @@ pub struct World {
     world: Comm,
     own: Comm,
     contexts: Arc<Contexts>,
+    /// Where all ranks of one host do short collective operations.
+    board: Option<Arc<Board>>,
     settings: Settings,
     hosts: Vec<HostId>,
     /// Buffered sends that are on their way, with their lengths.

@@ -15,13 +15,15 @@ pub struct Settings {
     pub room: usize,
     /// Ranks up to which all pairs of a host are connected when the program starts.
     pub connect_all: usize,
+    /// Whether ranks of one host do short collective operations in shared memory.
+    pub board: bool,
     /// Whether the process says at its end what it sent to each peer by which protocol.
     pub stats: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { eager: 8 << 10, credits: None, room: 1 << 20, connect_all: 16, stats: false }
+        Settings { eager: 8 << 10, credits: None, room: 1 << 20, connect_all: 16, board: true, stats: false }
     }
 }
 
@@ -82,6 +84,14 @@ pub const KNOBS: &[Knob<Settings>] = &[
         purpose: Purpose::Use,
         show: |c| c.connect_all.to_string(),
         set: |c, text| number_in(text, 0..=1024).map(|n| c.connect_all = n),
+    },
+    Knob {
+        name: "mpi.board",
+        env: "VIADUCT_MPI_BOARD",
+        help: "whether ranks of one host, up to VIADUCT_MPI_CONNECT_ALL, do short collective operations in shared memory: on or off",
+        purpose: Purpose::Use,
+        show: |c| if c.board { "on" } else { "off" }.into(),
+        set: |c, text| switch(text).map(|on| c.board = on),
     },
     Knob {
         name: "mpi.stats",

@@ -1,11 +1,12 @@
 //! The start of a process: joins its job, opens its NIC, tells the others where it is, and connects with them.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use viaduct_job::{HostId, Job};
-use viaduct_os::random;
+use viaduct_os::{random, runtime_dir};
 use viaduct_via::{Listener, NetAddress, Nic, Spin, WaitConfig};
 
+use super::board::{Board, Seat};
 use super::comm::{Comm, Contexts};
 use super::engine::Engine;
 use super::links::Links;
@@ -38,15 +39,25 @@ pub(super) fn start(
     } else {
         Reach::Network(job.token().map_err(|why| failed("the token of the job")(&why))?)
     };
+    let one_host = reach == Reach::Host;
     let mut nic = open(reach).map_err(|why| failed("opening the network interface")(&why))?;
     let listening = if size > 1 { Some(listen(&mut nic, me)?) } else { None };
     let (listener, name) = listening.unzip();
     let mut wire = Wire::new(me, listener);
     if let Some(name) = name {
         let host = variable("VIADUCT_NODE_NAME").unwrap_or_else(super::host_name);
-        let (addresses, key) = exchange(&mut job, &hosts, &host, &name, &limits)?;
+        let (addresses, key) = exchange(&mut job, &hosts, &host, &name, &limits, settings.board)?;
         wire.meet(addresses, key);
     }
+    // Ranks wake each other over connections, so that all of them have to stand.
+    let board = if settings.board && one_host && size > 1 && size <= settings.connect_all {
+        let folder = variable("VIADUCT_RUNTIME_DIR").map(std::path::PathBuf::from);
+        let folder =
+            runtime_dir::runtime_dir(folder.as_deref()).map_err(|why| failed("the run-time folder")(&why))?;
+        Some(Arc::new(Board::share(&mut job, &folder).map_err(|why| failed("sharing memory")(&why))?))
+    } else {
+        None
+    };
     let links =
         Links::new(nic, size, limits, wire).map_err(|why| failed("preparing the network interface")(&why))?;
     let shared = Shared::new(Engine::new(me, size, limits, links), wait);
@@ -55,11 +66,13 @@ pub(super) fn start(
     } else if size > 1 {
         shared.serve()?;
     }
-    let contexts = Contexts::new();
+    let contexts = Contexts::new(board.is_some());
+    let seat = board.as_ref().and_then(|board| Seat::new(board, 0));
     Ok(World {
-        world: Comm::predefined(0, Group::new(0..size as u32), me as i32),
-        own: Comm::predefined(1, Group::new([me as u32]), 0),
+        world: Comm::predefined(0, Group::new(0..size as u32), me as i32, seat),
+        own: Comm::predefined(1, Group::new([me as u32]), 0, None),
         contexts,
+        board,
         shared,
         job: Mutex::new(Some(job)),
         settings,
@@ -84,12 +97,13 @@ fn exchange(
     host: &str,
     name: &str,
     limits: &Limits,
+    board: bool,
 ) -> Result<(Vec<NetAddress>, [u8; KEY])> {
     let me = job.rank();
     let mut card = Vec::new();
     card.extend(random::u64().to_le_bytes());
     card.extend(random::u64().to_le_bytes());
-    let bounds = [limits.eager as u64, u64::from(limits.credits), u64::from(limits.room)];
+    let bounds = [limits.eager as u64, u64::from(limits.credits), u64::from(limits.room), u64::from(board)];
     let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
     card.extend(&bounds);
     card.extend(format!("{host}/{name}").as_bytes());
@@ -104,8 +118,9 @@ fn exchange(
         if theirs != bounds {
             // Every rank finds such a one: none leaves before all have.
             let _ = job.barrier();
-            let cause =
-                format!("rank {rank} was started with other values of VIADUCT_MPI_EAGER, _CREDITS or _ROOM");
+            let cause = format!(
+                "rank {rank} was started with other values of VIADUCT_MPI_EAGER, _CREDITS, _ROOM or _BOARD"
+            );
             return Err(Error::new(Class::NotSame, cause));
         }
         let text = std::str::from_utf8(address).map_err(|_| strange(rank))?;
