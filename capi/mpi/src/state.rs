@@ -118,10 +118,10 @@ pub(crate) fn abort(process: &Process, code: i32, why: &str) -> ! {
     process.world.abort(code, why)
 }
 
-/// Waits, a second at most, until the launcher has read what this process printed: some launchers kill the ranks of a job
+/// Waits, five seconds at most, until the launcher has read what this process printed: some launchers kill the ranks of a job
 /// that is aborted, and read no more from them.
 fn drain() {
-    let end = Instant::now() + Duration::from_secs(1);
+    let end = Instant::now() + Duration::from_secs(5);
     while (unread(libc::STDOUT_FILENO) || unread(libc::STDERR_FILENO)) && Instant::now() < end {
         thread::sleep(Duration::from_millis(1));
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use viaduct_kit::cc::{Compiled, compile_c_file};
-use viaduct_kit::effort::scaled;
+use viaduct_kit::effort::{full, scaled};
 use viaduct_kit::packages::{find_program, skip};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
@@ -142,7 +142,8 @@ pub fn good(mut command: Command) -> String {
 /// # Panics
 /// If it cannot be started.
 pub fn run(command: &mut Command) -> Output {
-    let _watchdog = Watchdog::arm(scaled(Duration::from_secs(120)), "an MPI program");
+    let limit = Duration::from_secs(if full() { 600 } else { 120 });
+    let _watchdog = Watchdog::arm(scaled(limit), "an MPI program");
     command.output().expect("the program can be started")
 }
 

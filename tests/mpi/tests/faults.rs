@@ -2,8 +2,11 @@
 //! behind.
 
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use viaduct_kit::cc::{Compiled, compile_c};
+use viaduct_kit::effort::scaled;
 use viaduct_kit::process::has_ended;
 use viaduct_mpi_tests::{Launcher, Mpi, good, run, text};
 
@@ -39,7 +42,13 @@ fn job_with(
     let output = run(&mut command);
     let said = text(&output);
     let ranks = said.lines().filter_map(|line| line.trim().strip_prefix("process ")?.parse().ok());
-    let left: Vec<u32> = ranks.filter(|pid| !has_ended(*pid)).collect();
+    let ranks: Vec<u32> = ranks.collect();
+    // MPICH's launcher may end a moment before the helper that ends its ranks.
+    let end = Instant::now() + scaled(Duration::from_secs(60));
+    while !ranks.iter().all(|pid| has_ended(*pid)) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let left: Vec<_> = ranks.iter().filter(|pid| !has_ended(**pid)).collect();
     assert!(left.is_empty(), "processes {left:?} are left: {said}");
     Some((said, output.status.code()))
 }
@@ -75,9 +84,12 @@ fn an_abort_ends_the_job_with_its_code() {
 
 #[test]
 fn the_launcher_of_mpich_ends_a_job_too() {
-    for deed in ["kill(getpid(), SIGKILL);", "exit(0);", "MPI_Abort(MPI_COMM_WORLD, 42);"] {
+    // What it says of a rank that exits with 0 depends on which rank it hears of first; that the job ends does not.
+    for (deed, bad) in
+        [("kill(getpid(), SIGKILL);", true), ("exit(0);", false), ("MPI_Abort(MPI_COMM_WORLD, 42);", true)]
+    {
         let Some((said, code)) = job_with(Launcher::Hydra, &|_| {}, "", &waiting(deed)) else { return };
-        assert_ne!(code, Some(0), "{deed} {said}");
+        assert!(!bad || code != Some(0), "{deed} {said}");
     }
 }
 
