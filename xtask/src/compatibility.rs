@@ -4,17 +4,19 @@
 //! this run did not see, because they are not installed or were filtered out, stay as they are.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use viaduct_kit::tempdir::TempDir;
 
+use crate::ordinary;
 use crate::packages;
 use crate::progress::say;
 use crate::step::Step;
 use crate::tally::Tally;
+use crate::workspace::Workspace;
 
 /// The page, below the root of the workspace.
 const PAGE: &str = "docs/book/src/compatibility.md";
@@ -33,16 +35,25 @@ const LIMIT: Duration = Duration::from_secs(3600);
 type Rows = BTreeMap<(String, String), [String; 3]>;
 
 /// Runs the tests with names that contain `filter`, and writes the page. Whether every test passed.
-pub(crate) fn run(root: &Path, filter: Option<&str>, install: bool) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, filter: Option<&str>, install: bool) -> Result<bool> {
     packages::provide(install, true);
+    let root = &workspace.root;
     let folder = TempDir::new("compatibility");
+    folder.open_to_all();
     let log = folder.join("log");
+    // Programs run as an ordinary user, also when root starts this: some refuse to be root's.
+    fs::write(&log, "")?;
+    fs::set_permissions(&log, Permissions::from_mode(0o666))?;
     let mut build = Step::cargo(["build", "-p", "viaduct", "-p", "viaduct-preload"]);
     let built = build.run(LIMIT, &mut Tally::default())?.is_good();
     let words = ["nextest", "run", "-p", "viaduct-preload-tests", "--no-fail-fast", "--test-threads", "1"];
-    let mut step = Step::cargo(words.into_iter().chain(filter))
+    let step = Step::cargo(words.into_iter().chain(filter))
         .env("VIADUCT_TEST_COMPATIBILITY", &log)
         .env("VIADUCT_TEST_FULL", "1");
+    let (mut step, as_root) = ordinary::demote(step, &workspace.target_directory)?;
+    if let Some(reason) = as_root {
+        say(format_args!("programs run as root: {reason}"));
+    }
     let good = built && step.run(LIMIT, &mut Tally::default())?.is_good();
     let page = fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
     let mut rows = rows_of_page(&page);

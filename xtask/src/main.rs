@@ -125,7 +125,7 @@ fn main() -> Result<ExitCode> {
         Chore::Instructions { renew } => return instructions::run(&workspace, renew).map(exit_code),
         Chore::Install { prefix } => return install::run(&workspace, &prefix).map(exit_code),
         Chore::Compatibility { no_install, filter } => {
-            return compatibility::run(&workspace.root, filter.as_deref(), !no_install).map(exit_code);
+            return compatibility::run(&workspace, filter.as_deref(), !no_install).map(exit_code);
         }
         Chore::Cluster { hosts, command } => return cluster::run(hosts, &command),
         Chore::Lint => Outcome { rows: lint::run(&workspace)?, turns: Vec::new() },
