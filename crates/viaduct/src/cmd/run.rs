@@ -1,8 +1,9 @@
 //! `viaduct run`: an unmodified program over Viaduct, and the agent that its connections need.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -166,8 +167,7 @@ fn provide_agent() -> Result<()> {
 
 /// Runs the program to its end, then shows what was noted about its connections.
 fn explained(mut command: Command) -> Result<ExitCode> {
-    let folder = std::env::temp_dir();
-    let file = folder.join(format!("viaduct-explain-{}", std::process::id()));
+    let file = new_file()?;
     command.env("VIADUCT_EXPLAIN", &file);
     let program = command.get_program().to_owned();
     let ended = match command.status() {
@@ -185,6 +185,16 @@ fn explained(mut command: Command) -> Result<ExitCode> {
     }
     let code = ended.code().unwrap_or_else(|| 128 + ended.signal().unwrap_or(0));
     Ok(ExitCode::from(code as u8))
+}
+
+/// A file of this user's, which was not there: others may write into the folder for temporary files, too.
+fn new_file() -> Result<PathBuf> {
+    let folder = std::env::temp_dir();
+    let made = (0..100).find_map(|number| {
+        let file = folder.join(format!("viaduct-explain-{}-{number}", std::process::id()));
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file).ok().map(|_| file)
+    });
+    made.with_context(|| format!("no file for notes can be made in {}", folder.display()))
 }
 
 /// Says why, and gives the status that a shell would: 127 for a program that is not there, 126 for one that cannot be run.
