@@ -2,7 +2,7 @@
 //! upgraded any more are noted.
 
 use libc::{c_int, c_long, c_uint, c_ulong};
-use viaduct_intercept::{back, settings};
+use viaduct_intercept::{carry, settings};
 use viaduct_os::bare::syscall as enter;
 
 use crate::{data, give, give_int, messages, names, ready, spawn};
@@ -102,8 +102,8 @@ unsafe fn mask(pair: usize) -> *const libc::sigset_t {
 
 /// A filter may forbid what rings need: from here on the kernel alone moves bytes.
 fn before_filter() {
+    carry::part_with_all("this process has a filter of system calls");
     settings::claim_no_more();
-    back::retire_all("this process has a filter of system calls");
 }
 
 #[unsafe(no_mangle)]

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{FILE, c_char, c_int, pid_t};
-use viaduct_intercept::{back, carry, descriptors, epoll, settings};
+use viaduct_intercept::{carry, descriptors, epoll, settings};
 use viaduct_os::bare::{Errno, files, syscall};
 
 use crate::give_int;
@@ -81,13 +81,31 @@ unsafe fn names_us(variables: Words) -> bool {
 ///
 /// # Safety
 /// As [`names_us`].
-unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
+unsafe fn part(variables: Words, preloads: impl FnOnce() -> bool, heir: carry::Heir) {
     epoll::settle_all();
     // SAFETY: the caller's promise.
     let named = EVERYWHERE.load(Ordering::Acquire) || unsafe { names_us(variables) };
     if !named || !preloads() {
-        carry::part();
+        carry::part(heir);
     }
+}
+
+/// Before a program starts in the place of this one.
+///
+/// # Safety
+/// As [`names_us`].
+unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
+    // SAFETY: the caller's promise.
+    unsafe { part(variables, preloads, carry::Heir::This) }
+}
+
+/// Before a program starts in a child, while this one goes on.
+///
+/// # Safety
+/// As [`names_us`].
+unsafe fn before_child(variables: Words, preloads: impl FnOnce() -> bool) {
+    // SAFETY: the caller's promise.
+    unsafe { part(variables, preloads, carry::Heir::Child) }
 }
 
 /// # Safety
@@ -292,7 +310,7 @@ pub unsafe extern "C-unwind" fn posix_spawn(
 ) -> c_int {
     // SAFETY: the caller's promise; the type is that of the function.
     unsafe {
-        before(variables, || at_path(libc::AT_FDCWD, path));
+        before_child(variables, || at_path(libc::AT_FDCWD, path));
         match original::<Spawn>(1) {
             Some(spawn) => spawn(pid, path, actions, attributes, words, variables),
             None => libc::ENOSYS,
@@ -311,7 +329,7 @@ pub unsafe extern "C-unwind" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: the caller's promise; the type is that of the function.
     unsafe {
-        before(variables, || by_search(file));
+        before_child(variables, || by_search(file));
         match original::<Spawn>(2) {
             Some(spawn) => spawn(pid, file, actions, attributes, words, variables),
             None => libc::ENOSYS,
@@ -338,7 +356,7 @@ pub unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
     // SAFETY: the caller's promise; the type is that of the function.
     unsafe {
         if !command.is_null() {
-            before(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
+            before_child(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
         }
         original::<System>(3).map_or(-1, |system| system(command))
     }
@@ -349,7 +367,7 @@ pub unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_cha
     type Popen = unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut FILE;
     // SAFETY: the caller's promise; the type is that of the function.
     unsafe {
-        before(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
+        before_child(environ, || carry::preloads(libc::AT_FDCWD, c"/bin/sh"));
         original::<Popen>(4).map_or(std::ptr::null_mut(), |popen| popen(command, mode))
     }
 }
@@ -379,8 +397,8 @@ pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
 
 /// A ring of io_uring may be handed any socket, past us: from its first on nothing is upgraded here.
 pub(crate) fn before_uring() {
+    carry::part_with_all("this process uses io_uring");
     settings::claim_no_more();
-    back::retire_all("this process uses io_uring");
 }
 
 type Uring = unsafe extern "C-unwind" fn(usize, usize, usize) -> c_int;

@@ -8,10 +8,11 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use viaduct_os::bare::{calls, files, whoami};
+use viaduct_os::bare::{calls, files, start, whoami};
 
 use crate::back::{self, Moved};
-use crate::{companion, descriptors, endpoint, relay, table};
+use crate::table::Kind;
+use crate::{claim, companion, descriptors, endpoint, relay, settings, table};
 
 /// Scripts that name scripts as their interpreters: the kernel goes no further.
 const MOST_SCRIPTS: usize = 4;
@@ -139,13 +140,29 @@ pub fn name(fd: i32) {
     }
 }
 
+/// Where a program is about to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heir {
+    /// In the place of the calling one.
+    This,
+    /// In a child: the calling one goes on with its descriptors.
+    Child,
+}
+
 /// Moves back what a program that will not load the library would inherit.
-pub fn part() {
+pub fn part(heir: Heir) {
     let reason = "a program inherits it that does not load the library";
+    if settings::claims() {
+        let inherited = |fd| files::is_closed_by_exec(fd) == Some(false);
+        let kinds = [Kind::Unknown, Kind::Tcp];
+        part_with_unseen(reason, |fd| {
+            inherited(fd) && (whoami::borrows_memory() || kinds.contains(&table::kind(fd)))
+        });
+    }
     if !endpoint::any() {
         return;
     }
-    let mut parts = Parts::default();
+    let mut parts = Parts { heir, made: [None; MOST_STAND_INS] };
     if whoami::borrows_memory() {
         // What this child has duplicated and closed was not noted in the tables, which are its parent's.
         let most = calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED) as i32;
@@ -166,9 +183,43 @@ pub fn part() {
     parts.close();
 }
 
+/// Moves every connection back, of which some may have been upgraded by a process before this one and not been used here.
+pub fn part_with_all(reason: &'static str) {
+    if settings::claims() && !whoami::borrows_memory() {
+        part_with_unseen(reason, |fd| table::kind(fd) == Kind::Unknown);
+    }
+    back::retire_all(reason);
+}
+
+/// Moves back connections that this process inherited over exec, or was given, and has never used: a process before it may
+/// have upgraded them. The agent knows; a child of a moment asks it, so that nothing here changes.
+fn part_with_unseen(reason: &'static str, concerns: impl Fn(i32) -> bool) {
+    let most = calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED) as i32;
+    let unseen = |fd: &i32| {
+        concerns(*fd)
+            && companion::is_tcp(*fd)
+            && companion::obstacle(*fd) == Ok(None)
+            && companion::cookie(*fd).and_then(endpoint::by_cookie).is_none()
+    };
+    if !(0..most).any(|fd| unseen(&fd)) {
+        return;
+    }
+    start::meanwhile(|| {
+        claim::start_no_agent();
+        descriptors::begin();
+        for fd in (0..most).filter(unseen) {
+            table::set(fd, Kind::Tcp);
+            if let Kind::Ring(index) = claim::claim(fd) {
+                let _ = back::move_back(fd, index, reason);
+            }
+        }
+    });
+}
+
 /// Connections with a stand-in, of which several descriptors may be inherited: its number, and its stand-in.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Parts {
+    heir: Heir,
     made: [Option<(u32, i32)>; MOST_STAND_INS],
 }
 
@@ -179,7 +230,9 @@ impl Parts {
         let far = match known {
             Some(far) => far,
             None => {
-                if back::move_back(fd, index, reason) == Moved::Whole {
+                let whole = back::move_back(fd, index, reason) == Moved::Whole;
+                // A process that goes on keeps its socket, whose last bytes it can read itself.
+                if whole || self.heir == Heir::Child {
                     return;
                 }
                 let Some(free) = self.made.iter_mut().find(|place| place.is_none()) else { return };
@@ -190,7 +243,7 @@ impl Parts {
         };
         let closes = files::is_closed_by_exec(fd) == Some(true);
         if files::replace(far, fd, closes).is_ok() && !whoami::borrows_memory() {
-            table::set(fd, table::Kind::Plain);
+            table::set(fd, Kind::Plain);
             endpoint::release(index);
         }
     }

@@ -339,6 +339,11 @@ fn started(name: Text, now: u64) -> Option<i32> {
     }
 }
 
+/// No agent is started any more: one that is not there knows of no connection.
+pub(crate) fn start_no_agent() {
+    START_AFTER.store(u64::MAX, Ordering::Relaxed);
+}
+
 fn hang_up() {
     let fd = CHANNEL.swap(-1, Ordering::AcqRel);
     if fd >= 0 {

@@ -99,6 +99,38 @@ static void spawn_server(int fd) {
     after(fd, child);
 }
 
+/* A shell that loads the library, and does not use the connection, starts the program. */
+static void shell_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    char command[1000];
+    snprintf(command, sizeof command, "true; exec %s upper", bare);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(dup2(fd, 0) == 0 && dup2(fd, 1) == 1);
+        close(fd);
+        execl("/bin/sh", "sh", "-c", command, NULL);
+        _exit(127);
+    }
+    after(fd, child);
+}
+
+/* As above, but the shell goes on, and starts it as a child. */
+static void shell_child_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    char command[1000];
+    snprintf(command, sizeof command, "%s upper; exit $?", bare);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(dup2(fd, 0) == 0 && dup2(fd, 1) == 1);
+        close(fd);
+        execl("/bin/sh", "sh", "-c", command, NULL);
+        _exit(127);
+    }
+    after(fd, child);
+}
+
 /* A program that could load the library but gets no variable. */
 static void scrubbed_server(int fd) {
     warm_server(fd);
@@ -617,6 +649,7 @@ static const struct {
 } SCENARIOS[] = {
     {"exec", exec_bare_server, line_client},     {"exec-at-once", exec_at_once_server, line_client},
     {"vfork", vfork_server, line_client},        {"spawn", spawn_server, line_client},
+    {"shell", shell_server, line_client},        {"shell-child", shell_child_server, line_client},
     {"scrubbed", scrubbed_server, line_client},  {"system", system_server, line_client},
     {"many", many_server, many_client},          {"watcher", many_server, watcher_client},
     {"urgent", urgent_server, urgent_client},    {"passed", passed_server, line_client},

@@ -34,7 +34,17 @@ fn scenarios(names: &[&str]) {
 
 #[test]
 fn a_program_without_the_library_gets_what_lay_in_the_ring_and_what_comes_later() {
-    scenarios(&["exec", "exec-at-once", "vfork", "spawn", "scrubbed", "system", "passed"]);
+    scenarios(&[
+        "exec",
+        "exec-at-once",
+        "vfork",
+        "spawn",
+        "shell",
+        "shell-child",
+        "scrubbed",
+        "system",
+        "passed",
+    ]);
 }
 
 #[test]

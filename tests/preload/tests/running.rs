@@ -115,6 +115,53 @@ fn the_library_by_itself_starts_an_agent() {
     let notes = fs::read_to_string(notes).unwrap_or_default();
     assert!(built.agent().is_some(), "{notes}");
     assert!(notes.contains("upgraded: "), "{notes}");
+    // It has its local socket alone, and none of a network.
+    let pid = built.agent().unwrap();
+    let listed = |table: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        text.lines().filter_map(|line| Some(line.split_whitespace().nth(9)?.to_owned())).collect::<Vec<_>>()
+    };
+    let network: Vec<String> = ["tcp", "tcp6", "udp", "udp6"].into_iter().flat_map(listed).collect();
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let sockets = links.filter_map(|link| fs::read_link(link.path()).ok()).filter_map(|target| {
+        let name = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned();
+        Some(name)
+    });
+    let held: Vec<String> = sockets.collect();
+    assert!(!held.is_empty() && !held.iter().any(|inode| network.contains(inode)), "{held:?}");
+}
+
+#[test]
+fn an_agent_that_no_process_needs_leaves() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(60)), "an agent");
+    let built = Built::new();
+    let mut command = Command::new(&built.program);
+    command.args(["agent", "claims", "--idle", "0.2", "--name", &built.name]);
+    let mut agent = command.spawn().unwrap();
+    assert!(agent.wait().unwrap().success());
+    assert_eq!(built.agent(), None);
+}
+
+#[test]
+fn explain_says_of_each_connection_what_became_of_it() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a program");
+    let Some(python) = need_program("python3", "python3") else { return };
+    let built = Built::new();
+    let words = ["--explain", "--", python.to_str().unwrap(), "-c", PAIRS, "1", "20"];
+    let said = built.run(&words);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    let lines = text(&said.stderr);
+    assert!(lines.contains("upgraded: sends through shared memory"), "{lines}");
+    assert!(lines.contains("upgraded: receives through shared memory"), "{lines}");
+    let none = built.run(&["--explain", "--", "true"]);
+    assert_eq!(text(&none.stderr), "viaduct: no connection over TCP was used\n");
+    let rules = built.folder.join("rules");
+    fs::write(&rules, "never address 127.0.0.0/8\n").unwrap();
+    let mut command = Command::new(&built.program);
+    command.arg("run").args(words).env("VIADUCT_CLAIM", &built.name).env("VIADUCT_RULES", &rules);
+    let said = command.env("VIADUCT_PRELOAD", &built.library).output().unwrap();
+    let lines = text(&said.stderr);
+    assert_eq!(lines.matches("stays on TCP: a rule says so").count(), 2, "{lines}");
 }
 
 const PAIRS: &str = "

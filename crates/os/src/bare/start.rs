@@ -66,30 +66,47 @@ pub fn apart(words: &[&CStr], variables: &[&CStr]) {
 /// It has copies of all memory and descriptors, in a session of its own. `work` makes system calls only: other threads
 /// may hold any lock.
 pub fn beside(work: impl FnOnce()) -> bool {
+    in_child(|| {
+        let call = |number: i64| {
+            // SAFETY: calls without pointers.
+            unsafe { syscall(number, [0; 6]) }
+        };
+        let _ = call(libc::SYS_setsid);
+        match call(libc::SYS_clone) {
+            Ok(0) => {
+                work();
+                true
+            }
+            made => made.is_ok(),
+        }
+    })
+}
+
+/// Runs `work` in a child and waits for its end; the application hears of neither. As [`beside`] else.
+pub fn meanwhile(work: impl FnOnce()) {
+    in_child(|| {
+        work();
+        true
+    });
+}
+
+/// Runs `work` in a child, without a signal at its end, and waits for that. What it returned; false if there was no child.
+fn in_child(work: impl FnOnce() -> bool) -> bool {
     let call = |number: i64, args: [usize; 6]| {
-        // SAFETY: calls without pointers.
+        // SAFETY: calls without pointers, or with one to a local that is valid for writes.
         unsafe { syscall(number, args) }
-    };
-    let end = |status: usize| loop {
-        let _ = call(libc::SYS_exit_group, [status, 0, 0, 0, 0, 0]);
     };
     match call(libc::SYS_clone, [0; 6]) {
         Ok(0) => {
-            let _ = call(libc::SYS_setsid, [0; 6]);
-            match call(libc::SYS_clone, [0; 6]) {
-                Ok(0) => {
-                    work();
-                    end(0)
-                }
-                Ok(_) => end(0),
-                Err(_) => end(1),
+            let status = usize::from(!work());
+            loop {
+                let _ = call(libc::SYS_exit_group, [status, 0, 0, 0, 0, 0]);
             }
         }
         Ok(pid) => {
-            let mut status = 0i32;
+            let mut status = -1i32;
             let args = [pid, &raw mut status as usize, WCLONE, 0, 0, 0];
-            // SAFETY: the local is valid for writes.
-            while unsafe { syscall(libc::SYS_wait4, args) }.is_err_and(|e| e.0 == libc::EINTR) {}
+            while call(libc::SYS_wait4, args).is_err_and(|e| e.0 == libc::EINTR) {}
             status == 0
         }
         Err(_) => false,
@@ -99,6 +116,22 @@ pub fn beside(work: impl FnOnce()) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_done_meanwhile_in_a_child() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&writer) as usize;
+        let mut here = 1;
+        meanwhile(|| {
+            here = 2;
+            // SAFETY: constants, and an open descriptor.
+            let _ = unsafe { syscall(libc::SYS_write, [fd, c"done".as_ptr() as usize, 4, 0, 0, 0]) };
+        });
+        drop(writer);
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut said).unwrap();
+        assert_eq!((said.as_str(), here), ("done", 1));
+    }
 
     #[test]
     fn work_is_done_beside_and_is_no_child() {
