@@ -34,7 +34,7 @@ fn equals_the_sequential_program(app: &str, variant: &str, engine: &str, layout:
 
 #[test]
 fn programs_equal_the_sequential_ones_on_every_engine_variant_and_layout() {
-    let _watchdog = Watchdog::arm(Duration::from_secs(240), "programs on nodes");
+    let _watchdog = Watchdog::arm(Duration::from_secs(900), "programs on nodes");
     let layouts = [["2", "1", "2"], ["2", "2", "2"], ["3", "2", "2"], ["2", "2", "1"]];
     let mut turn = 0;
     for app in ["sor", "gauss", "lu"] {
@@ -71,7 +71,7 @@ fn migration_takes_the_diffs_of_lu_away() {
 }
 
 /// Starts a long run and waits until all of its processes are there.
-fn long_run(folder: &Folder) -> Child {
+fn long_run(folder: &Folder, variant: &str) -> Child {
     let words = [
         "dsm",
         "sor",
@@ -83,6 +83,8 @@ fn long_run(folder: &Folder) -> Child {
         "128",
         "--rounds",
         "100000000",
+        "--variant",
+        variant,
         "--allow-root",
     ];
     let run = verb_command(folder, &words)
@@ -105,10 +107,15 @@ fn ranks(run: &Child) -> Vec<u32> {
 
 #[test]
 fn the_end_of_any_process_ends_the_run() {
-    let _watchdog = Watchdog::arm(Duration::from_secs(120), "killed nodes");
+    let _watchdog = Watchdog::arm(Duration::from_secs(400), "killed nodes");
     let folder = Folder::new();
-    for victim in 0..4 {
-        let run = long_run(&folder);
+    let variants = ["dms", "ms-mg", "none", "none-mg"];
+    for (victim, turn) in (0..4).flat_map(|victim| (0..4).map(move |turn| (victim, turn))) {
+        // All of them in a full run, else each process on another variant.
+        if !effort::full() && victim != turn {
+            continue;
+        }
+        let run = long_run(&folder, variants[turn]);
         let ranks = ranks(&run);
         // SIGKILL by the shell's kill: nothing of the process can answer.
         let killed = std::process::Command::new("kill").args(["-KILL", &ranks[victim].to_string()]).status();

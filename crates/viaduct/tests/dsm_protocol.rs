@@ -13,7 +13,7 @@ const VARIANTS: [&str; 4] = ["dms", "ms-mg", "none", "none-mg"];
 const ENGINES: [&str; 2] = ["mprotect", "uffd-sync"];
 
 fn watch() -> Watchdog {
-    Watchdog::arm(scaled(Duration::from_secs(300)), "nodes that share memory")
+    Watchdog::arm(scaled(Duration::from_secs(1200)), "nodes that share memory")
 }
 
 fn dsm(words: &[&str]) -> Run {
