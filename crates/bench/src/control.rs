@@ -238,13 +238,9 @@ impl Patience {
     /// Spins with PAUSE until `ready`, or until a process is gone.
     #[inline(always)]
     pub(crate) fn spin_until(&self, doing: &'static str, mut ready: impl FnMut() -> bool) -> Result<()> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         while !ready() {
-            spin_loop();
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 16) {
-                self.check(doing)?;
-            }
+            turns.pause(self, doing)?;
         }
         Ok(())
     }
@@ -271,6 +267,26 @@ impl Patience {
             return Err(Error::PeerGone { doing });
         }
         Ok(())
+    }
+}
+
+/// Looks that found nothing.
+#[derive(Default)]
+pub(crate) struct Turns(u32);
+
+impl Turns {
+    /// Counts one more, with PAUSE, and looks now and then whether a process is gone.
+    #[inline(always)]
+    pub(crate) fn pause(&mut self, patience: &Patience, doing: &'static str) -> Result<()> {
+        spin_loop();
+        self.count(patience, doing)
+    }
+
+    /// Counts one more, and looks now and then whether a process is gone.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, patience: &Patience, doing: &'static str) -> Result<()> {
+        self.0 = self.0.wrapping_add(1);
+        if self.0.is_multiple_of(1 << 16) { patience.check(doing) } else { Ok(()) }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::cases::spinning::{self, QUICK};
 use crate::cases::{Apart, Case, nothing, shape};
+use crate::control::Turns;
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
 use crate::layers::via::Place;
@@ -67,7 +68,7 @@ impl Both {
     fn run<const CHECK: bool>(&mut self, run: &Run) -> Result<Tally> {
         let (nic, end) = (&mut self.place.nic, self.next + run.count);
         let (mut total, mut send, mut recv) = (0u64, self.next, self.next);
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         self.next = end;
         while send < end || recv < end {
             if send < end && self.out.has_room(nic)? {
@@ -80,10 +81,7 @@ impl Both {
                 total = total.wrapping_add(value);
                 recv += 1;
             }
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 16) {
-                self.place.patience.check("streaming both ways")?;
-            }
+            turns.count(&self.place.patience, "streaming both ways")?;
         }
         self.into.acknowledge(nic)?;
         self.out.wait_acknowledged(nic)?;

@@ -1,22 +1,20 @@
 //! One end of a connected VI as the benchmarks drive it: descriptors that are posted again and again, and credits.
 //!
-//! VIA breaks a reliable connection when a message arrives and no receive is posted, so a stream needs credits, as in
-//! every program on VIA: the receiver posts each buffer again once it has read it, and tells the sender a quarter of
-//! the window at a time.
+//! Streams have credits (`credit.rs`).
 //!
 //! Messages up to the provider's inline limit go by value, without descriptor and completion, unless the user asked for
 //! descriptors: a different path, so results say which one was measured. Descriptor sends are signalled and their
 //! completions reaped; spare descriptors are a stack, as the one used last is still in the cache.
 
-use std::hint::spin_loop;
 use std::time::Duration;
 
 use viaduct_via::{
     Buffer, Completion, Descriptor, MemAttributes, Nic, ProtectionTag, Reliability, Vi, ViAttributes,
 };
 
-use crate::control::Patience;
+use crate::control::{Patience, Turns};
 use crate::error::{Error, Result};
+use crate::layers::credit::Credit;
 use crate::pattern;
 use crate::plan::{Repost, SendMode, Variant, Wait};
 use crate::raw::sum_buffer;
@@ -38,19 +36,13 @@ pub(crate) struct Half {
     vi: Vi,
     layer: &'static str,
     size: usize,
-    window: u64,
     block: bool,
     repost: Repost,
     /// Messages are small enough to be sent by value, without a descriptor.
     inline: bool,
     /// Send descriptors that are not posted.
     spare: Vec<Descriptor>,
-    sent: u64,
-    /// Messages for which the peer has posted a buffer again.
-    granted: u64,
-    received: u64,
-    /// What the peer was last told about `received`.
-    told: u64,
+    credit: Credit,
     scratch: Vec<u8>,
     /// A receive that is posted again once the answer to its message is on its way.
     spent: Option<Descriptor>,
@@ -99,15 +91,11 @@ impl Half {
             vi,
             layer,
             size: variant.size,
-            window: variant.window as u64,
             block: variant.wait == Wait::Block,
             repost: variant.repost,
             inline: variant.send == SendMode::Auto && variant.size <= nic.attributes().max_inline,
             spare: spare.collect(),
-            sent: 0,
-            granted: 0,
-            received: 0,
-            told: 0,
+            credit: Credit::new(variant.window),
             scratch: vec![0; variant.size],
             spent: None,
             batch,
@@ -131,7 +119,7 @@ impl Half {
         seq: u64,
     ) -> Result<()> {
         if STREAM {
-            while self.sent - self.granted == self.window {
+            while !self.credit.has_room() {
                 self.take_grant(nic)?;
             }
         }
@@ -148,7 +136,7 @@ impl Half {
             descriptor.write(0, 0, &self.scratch);
         }
         nic.post_send(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))?;
-        self.sent += 1;
+        self.credit.count_sent();
         // Off the critical path: the message is on its way.
         self.post_spent(nic)?;
         if let Some(done) = nic.poll_send(self.vi).map_err(|e| failure(self.layer, &e))? {
@@ -174,7 +162,7 @@ impl Half {
                 Err(error) => return Err(failure(self.layer, &error)),
             }
         }
-        self.sent += 1;
+        self.credit.count_sent();
         Ok(())
     }
 
@@ -222,7 +210,7 @@ impl Half {
         let value = self.value::<CHECK>(&done.descriptor, seq);
         let value = if CHECK { value + u64::from(done.length as usize != self.size) } else { value };
         if !STREAM {
-            self.received += 1;
+            self.credit.count_received();
             // Another one is posted, so this one has time.
             self.spent = Some(done.descriptor);
             if self.repost == Repost::Before {
@@ -248,8 +236,8 @@ impl Half {
     /// One more message of a stream was read; now and then the sender is told.
     #[inline(always)]
     fn counted(&mut self, nic: &mut Nic) -> Result<()> {
-        self.received += 1;
-        if self.received - self.told >= (self.window / 4).max(1) {
+        self.credit.count_received();
+        if self.credit.is_due() {
             self.grant(nic)?;
         }
         Ok(())
@@ -258,7 +246,7 @@ impl Half {
     /// Waits for the next messages of a stream: the first of them. The receives of those before are posted again.
     fn take_batch(&mut self, nic: &mut Nic) -> Result<Descriptor> {
         self.post_read(nic)?;
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         loop {
             let found = nic.poll_recv_batch(self.vi, &mut self.taken, self.batch);
             found.map_err(|e| failure(self.layer, &e))?;
@@ -273,11 +261,7 @@ impl Half {
             if let Some(first) = self.unread.pop() {
                 return Ok(first);
             }
-            spin_loop();
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 16) {
-                self.patience.check("waiting for a message")?;
-            }
+            turns.pause(&self.patience, "waiting for a message")?;
         }
     }
 
@@ -302,7 +286,7 @@ impl Half {
 
     /// Tells the sender about everything received.
     pub(crate) fn acknowledge(&mut self, nic: &mut Nic) -> Result<()> {
-        while self.told != self.received {
+        while !self.credit.all_told() {
             self.grant(nic)?;
         }
         Ok(())
@@ -310,7 +294,7 @@ impl Half {
 
     /// Waits until the receiver has told us about everything sent.
     pub(crate) fn wait_acknowledged(&mut self, nic: &mut Nic) -> Result<()> {
-        while self.granted != self.sent {
+        while !self.credit.all_granted() {
             self.take_grant(nic)?;
         }
         Ok(())
@@ -320,8 +304,8 @@ impl Half {
     #[inline(always)]
     fn grant(&mut self, nic: &mut Nic) -> Result<()> {
         self.post_read(nic)?;
-        match nic.send_inline(self.vi, &self.received.to_le_bytes(), None) {
-            Ok(()) => self.told = self.received,
+        match nic.send_inline(self.vi, &self.credit.letter(), None) {
+            Ok(()) => self.credit.tell(),
             Err(viaduct_via::Error::Busy) => self.patience.check("sending a credit")?,
             Err(error) => return Err(failure(self.layer, &error)),
         }
@@ -337,26 +321,24 @@ impl Half {
     /// Whether the peer has a buffer for another message; looks for credits, does not wait for them.
     #[inline(always)]
     pub(crate) fn has_room(&mut self, nic: &mut Nic) -> Result<bool> {
-        if self.sent - self.granted == self.window
+        if !self.credit.has_room()
             && let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))?
         {
             let done = self.checked(done)?;
             self.granted_by(nic, done)?;
         }
-        Ok(self.sent - self.granted < self.window)
+        Ok(self.credit.has_room())
     }
 
     #[inline(always)]
     fn granted_by(&mut self, nic: &mut Nic, done: Completion) -> Result<()> {
-        let mut count = [0; 8];
-        done.descriptor.buffers()[0].read(0, &mut count);
-        self.granted = u64::from_le_bytes(count);
+        self.credit.take(&done.descriptor.buffers()[0]);
         nic.post_recv(self.vi, done.descriptor).map_err(|e| failure(self.layer, &e.error))
     }
 
     #[inline(always)]
     fn wait_recv(&mut self, nic: &mut Nic) -> Result<Completion> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         loop {
             if self.block {
                 match nic.wait_recv(self.vi, Some(Duration::from_millis(200))) {
@@ -369,11 +351,7 @@ impl Half {
             if let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
                 return self.checked(done);
             }
-            spin_loop();
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 16) {
-                self.patience.check("waiting for a message")?;
-            }
+            turns.pause(&self.patience, "waiting for a message")?;
         }
     }
 

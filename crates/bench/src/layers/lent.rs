@@ -3,14 +3,13 @@
 //! Each end lends the other a block of memory, shareable unless the case wants another way to it, and learns where the other's block lies when they connect. No
 //! receive is needed for an RDMA write or read; those with immediate data use one up, so a few stay posted.
 
-use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
 use viaduct_via::{
     Buffer, Completion, Descriptor, MemAttributes, MemHandle, Nic, Op, RemoteAddress, Vi, ViAttributes,
 };
 
-use crate::control::Patience;
+use crate::control::{Patience, Turns};
 use crate::error::{Error, Result};
 use crate::layers::half::{checked, failure};
 use crate::layers::via::Place;
@@ -18,6 +17,8 @@ use crate::layers::way::Way;
 
 /// Receives that stay posted for immediate data, at least.
 const RECEIVES: usize = 4;
+
+const WAITING: &str = "waiting for an RDMA operation";
 
 /// A connected VI, the memory lent to its peer, and the memory that the peer lends.
 pub(crate) struct Lent {
@@ -103,12 +104,12 @@ impl Lent {
     /// Waits until the next operation is done.
     #[inline(always)]
     pub(crate) fn reap(&mut self, nic: &mut Nic) -> Result<Descriptor> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         loop {
             if let Some(descriptor) = self.done(nic)? {
                 return Ok(descriptor);
             }
-            self.pause(&mut turns)?;
+            turns.pause(&self.patience, WAITING)?;
         }
     }
 
@@ -138,13 +139,13 @@ impl Lent {
         spare: &mut Vec<Descriptor>,
         wanted: impl Fn(u64) -> bool,
     ) -> Result<()> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         while !wanted(self.own.word(offset).load(Ordering::Acquire)) {
             // An own operation may still need this process, for instance to map the peer's memory.
             if let Some(descriptor) = self.done(nic)? {
                 spare.push(descriptor);
             }
-            self.pause(&mut turns)?;
+            turns.pause(&self.patience, WAITING)?;
         }
         Ok(())
     }
@@ -152,12 +153,12 @@ impl Lent {
     /// Waits until immediate data have come.
     #[inline(always)]
     pub(crate) fn immediate(&mut self, nic: &mut Nic) -> Result<Completion> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         loop {
             if let Some(done) = nic.poll_recv(self.vi).map_err(|e| failure(self.layer, &e))? {
                 return checked(self.layer, done);
             }
-            self.pause(&mut turns)?;
+            turns.pause(&self.patience, WAITING)?;
         }
     }
 
@@ -165,17 +166,6 @@ impl Lent {
     #[inline(always)]
     pub(crate) fn repost(&mut self, nic: &mut Nic, descriptor: Descriptor) -> Result<()> {
         nic.post_recv(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))
-    }
-
-    #[inline(always)]
-    fn pause(&self, turns: &mut u32) -> Result<()> {
-        spin_loop();
-        *turns = turns.wrapping_add(1);
-        if turns.is_multiple_of(1 << 16) {
-            self.patience.check("waiting for an RDMA operation")
-        } else {
-            Ok(())
-        }
     }
 }
 

@@ -14,6 +14,7 @@
 
 pub(crate) mod cold;
 mod copy;
+pub(crate) mod credit;
 pub(crate) mod half;
 pub(crate) mod heap;
 pub(crate) mod interrupt;

@@ -5,15 +5,15 @@
 //! by value into plain buffers, so that the curve shows what the case is about and nothing else.
 
 use std::collections::VecDeque;
-use std::hint::spin_loop;
 use std::time::Duration;
 
 use viaduct_via::{
     Completion, Cq, Descriptor, Error as ViaError, MemAttributes, Nic, Queue, Vi, ViAttributes,
 };
 
-use crate::control::Patience;
+use crate::control::{Patience, Turns};
 use crate::error::Result;
+use crate::layers::credit::Credit;
 use crate::layers::half::{CREDITS, Side, checked, failure};
 use crate::layers::stock::Stock;
 use crate::layers::via::Place;
@@ -111,16 +111,12 @@ impl Line {
         if self.block {
             return self.sleep(queue);
         }
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         loop {
             if let Some(done) = self.poll(queue)? {
                 return Ok(done);
             }
-            spin_loop();
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 16) {
-                self.patience.check("waiting for a completion")?;
-            }
+            turns.pause(&self.patience, "waiting for a completion")?;
         }
     }
 
@@ -148,21 +144,15 @@ impl Line {
 struct Stocked<S, const STREAM: bool> {
     line: Line,
     stock: S,
-    window: u64,
     repost: Repost,
-    sent: u64,
+    credit: Credit,
     /// Sends whose completion has not been taken.
     under_way: u64,
-    /// Messages for which the peer has posted a buffer again.
-    granted: u64,
-    received: u64,
-    /// What the peer was last told about `received`.
-    told: u64,
     /// A receive that is replaced once the answer to its message is on its way.
     spent: Option<Descriptor>,
     /// Receives that came out of the CQ while something else was looked for.
     early: VecDeque<Completion>,
-    /// `sent` when the slice began.
+    /// Messages sent when the slice began.
     before: u64,
 }
 
@@ -171,13 +161,9 @@ impl<S: Stock, const STREAM: bool> Stocked<S, STREAM> {
         Stocked {
             line,
             stock,
-            window: variant.window as u64,
             repost: variant.repost,
-            sent: 0,
+            credit: Credit::new(variant.window),
             under_way: 0,
-            granted: 0,
-            received: 0,
-            told: 0,
             spent: None,
             early: VecDeque::with_capacity(CREDITS),
             before: 0,
@@ -226,8 +212,8 @@ impl<S: Stock, const STREAM: bool> Stocked<S, STREAM> {
 
     /// Tells the peer what was received; if the transport is busy the next credit will carry the news.
     fn grant(&mut self) -> Result<()> {
-        match self.line.nic.send_inline(self.line.vi, &self.received.to_le_bytes(), None) {
-            Ok(()) => self.told = self.received,
+        match self.line.nic.send_inline(self.line.vi, &self.credit.letter(), None) {
+            Ok(()) => self.credit.tell(),
             Err(ViaError::Busy) => {
                 if let Some(done) = self.line.poll(Queue::Send)? {
                     self.take_back(done)?;
@@ -241,9 +227,7 @@ impl<S: Stock, const STREAM: bool> Stocked<S, STREAM> {
 
     fn take_grant(&mut self) -> Result<()> {
         let done = self.wait_recv()?;
-        let mut count = [0; 8];
-        done.descriptor.buffers()[0].read(0, &mut count);
-        self.granted = u64::from_le_bytes(count);
+        self.credit.take(&done.descriptor.buffers()[0]);
         self.line.post_recv(done.descriptor)
     }
 }
@@ -252,7 +236,7 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
         if STREAM {
-            while self.sent - self.granted == self.window {
+            while !self.credit.has_room() {
                 self.take_grant()?;
             }
         }
@@ -266,7 +250,7 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
             self.take_back(done)?;
         };
         self.line.nic.post_send(self.line.vi, descriptor).map_err(|e| failure(layer, &e.error))?;
-        self.sent += 1;
+        self.credit.count_sent();
         self.under_way += 1;
         // Off the critical path: the message is on its way.
         if !STREAM {
@@ -285,7 +269,7 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
         }
         let done = self.wait_recv()?;
         let value = self.stock.read::<CHECK>(&done, seq);
-        self.received += 1;
+        self.credit.count_received();
         if !STREAM {
             // Another one is posted, so this one has time.
             self.spent = Some(done.descriptor);
@@ -295,28 +279,28 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
             return Ok(value);
         }
         self.replace(done.descriptor)?;
-        if self.received - self.told >= (self.window / 4).max(1) {
+        if self.credit.is_due() {
             self.grant()?;
         }
         Ok(value)
     }
 
     fn acknowledge(&mut self) -> Result<()> {
-        while self.told != self.received {
+        while !self.credit.all_told() {
             self.grant()?;
         }
         Ok(())
     }
 
     fn wait_acknowledged(&mut self) -> Result<()> {
-        while self.granted != self.sent {
+        while !self.credit.all_granted() {
             self.take_grant()?;
         }
         Ok(())
     }
 
     fn begin(&mut self) {
-        self.before = self.sent;
+        self.before = self.credit.sent();
         self.stock.begin(&self.line.nic);
     }
 
@@ -326,7 +310,7 @@ impl<S: Stock, const STREAM: bool> Wire for Stocked<S, STREAM> {
             let done = self.line.wait(Queue::Send)?;
             self.take_back(done)?;
         }
-        self.stock.finish(&self.line.nic, run, self.sent - self.before, tally);
+        self.stock.finish(&self.line.nic, run, self.credit.sent() - self.before, tally);
         Ok(())
     }
 }

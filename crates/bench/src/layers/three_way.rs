@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use viaduct_via::{Completion, Descriptor, MemAttributes, Nic, Op, Vi, ViAttributes};
 
-use crate::control::Patience;
+use crate::control::{Patience, Turns};
 use crate::error::{Error, Result};
 use crate::layers::half::{checked, failure};
 use crate::layers::via::Place;
@@ -97,7 +97,7 @@ impl ThreeWay {
     }
 
     fn wait(&mut self, nic: &mut Nic, what: u32) -> Result<Completion> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         let done = loop {
             let found = if self.block {
                 match nic.wait_recv(self.vi, Some(Duration::from_millis(200))) {
@@ -111,10 +111,10 @@ impl ThreeWay {
             if let Some(done) = found {
                 break checked(self.layer, done)?;
             }
-            turns = turns.wrapping_add(1);
-            if self.block || turns.is_multiple_of(1 << 16) {
+            if self.block {
                 self.patience.check("waiting for a packet")?;
             }
+            turns.count(&self.patience, "waiting for a packet")?;
         };
         if done.immediate == Some(what) { Ok(done) } else { Err(self.wrong("another packet came")) }
     }

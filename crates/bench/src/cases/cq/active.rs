@@ -4,11 +4,11 @@
 //! it asks every VI in turn, which is what a server did before there were such queues.
 
 use std::collections::{HashMap, VecDeque};
-use std::hint::spin_loop;
 use std::time::Duration;
 
 use viaduct_via::{Completion, Cq, Descriptor, Error as ViaError, Op, Queue, Vi, ViAttributes};
 
+use crate::control::Turns;
 use crate::error::Result;
 use crate::layers::half::{checked, failure};
 use crate::layers::stock::{Manner, Pieces, Plain, descriptors};
@@ -158,7 +158,7 @@ impl Active {
 
     #[inline(always)]
     fn wait(&mut self) -> Result<(usize, Completion)> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         loop {
             let found = match self.cq {
                 _ if !self.early.is_empty() => self.early.pop_front(),
@@ -174,11 +174,7 @@ impl Active {
                 self.give_back(done);
                 continue;
             }
-            spin_loop();
-            turns = turns.wrapping_add(1);
-            if turns.is_multiple_of(1 << 16) {
-                self.place.patience.check("waiting for a completion")?;
-            }
+            turns.pause(&self.place.patience, "waiting for a completion")?;
         }
     }
 

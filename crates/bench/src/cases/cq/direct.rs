@@ -4,11 +4,11 @@
 //! that a shared queue is held against are queues of the active endpoint alone, one for each direction.
 
 use std::collections::{HashMap, VecDeque};
-use std::hint::spin_loop;
 
 use viaduct_providers::ofi::bare::{Cq, Done, Endpoint, Message, Queues};
 
 use crate::cases::cq::active::{Rounds, Several};
+use crate::control::Turns;
 use crate::error::{Error, Result};
 use crate::layers::ofi::Site;
 use crate::layers::ofi::direct::{QUEUE, end, idle};
@@ -120,7 +120,7 @@ impl Active {
 
     /// Waits for a message on any endpoint, reads it and posts its receive again.
     fn receive<const CHECK: bool>(&mut self) -> Result<(usize, u64)> {
-        let mut turns = 0u32;
+        let mut turns = Turns::default();
         let done = loop {
             if let Some(done) = self.early.pop_front() {
                 break done;
@@ -129,17 +129,14 @@ impl Active {
             if self.shared.is_none() {
                 self.turn = (self.turn + 1) % self.lines.len();
             }
-            turns = turns.wrapping_add(1);
             if !self.early.is_empty() {
                 continue;
             }
             if let Some(cq) = self.shared.as_ref().filter(|_| self.block) {
                 sleep_on(cq)?;
                 self.site.patience.check("waiting for a completion")?;
-            } else if turns.is_multiple_of(1 << 16) {
-                self.site.patience.check("waiting for a completion")?;
             }
-            spin_loop();
+            turns.pause(&self.site.patience, "waiting for a completion")?;
         };
         let at = self.place_of[&done.endpoint];
         let line = &mut self.lines[at];

@@ -1,12 +1,12 @@
 //! A connected endpoint of libfabric and how its completions are taken: polled, or slept for.
 
 use std::collections::VecDeque;
-use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use viaduct_providers::ofi::bare::{Cq, Done, Endpoint, Message, Queues};
 
+use crate::control::Turns;
 use crate::error::{Error, Result};
 use crate::layers::ofi::Site;
 use crate::plan::Wait;
@@ -108,7 +108,7 @@ impl Line {
 
     #[inline(always)]
     fn wait(&mut self, receive: bool) -> Result<()> {
-        let (mut turns, mut start) = (0u32, None);
+        let (mut turns, mut start) = (Turns::default(), None);
         loop {
             if if receive { !self.early.is_empty() } else { !self.back.is_empty() } {
                 return Ok(());
@@ -121,13 +121,10 @@ impl Line {
             if found {
                 continue;
             }
-            turns = turns.wrapping_add(1);
             if self.block && start.get_or_insert_with(Instant::now).elapsed() >= self.spin {
                 self.sleep(receive)?;
-            } else if turns.is_multiple_of(1 << 16) {
-                self.site.patience.check("waiting for a completion")?;
             }
-            spin_loop();
+            turns.pause(&self.site.patience, "waiting for a completion")?;
         }
     }
 
