@@ -55,6 +55,7 @@ const UNITS: &[Unit] = &[
             "crates/providers/src/parties.rs",
             "crates/os/src/bell.rs",
             "crates/os/src/turn.rs",
+            "crates/os/src/bare/lock.rs",
         ],
     },
     Unit { name: "release", seconds: 200, what: What::Suite, paths: &["Cargo.toml", "Cargo.lock"] },

@@ -15,6 +15,7 @@ pub mod local;
 pub mod lock;
 pub mod sockets;
 pub mod start;
+mod sync;
 pub mod whoami;
 
 pub use gate::{Errno, syscall};

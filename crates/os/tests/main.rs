@@ -6,5 +6,6 @@ mod farewell;
 mod fault;
 mod fdpass;
 mod fork;
+mod lock;
 mod segment;
 mod wait;

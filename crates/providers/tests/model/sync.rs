@@ -22,6 +22,7 @@ fn weakened(ordering: Ordering, what: Without) -> Ordering {
 }
 
 /// A word of a ring or of doorbells.
+#[derive(Debug)]
 pub(crate) struct AtomicU64 {
     word: loom::sync::atomic::AtomicU64,
     credit: bool,
@@ -58,6 +59,30 @@ impl AtomicU64 {
             return old;
         }
         self.word.swap(value, weakened(ordering, Without::RmwOrder))
+    }
+
+    pub(crate) fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        if lacks(Without::Swap) {
+            let old = self.word.load(Ordering::Acquire);
+            if old != current {
+                return Err(old);
+            }
+            self.word.store(new, Ordering::Release);
+            return Ok(old);
+        }
+        self.word.compare_exchange(current, new, weakened(success, Without::RmwOrder), failure)
+    }
+}
+
+impl Default for AtomicU64 {
+    fn default() -> AtomicU64 {
+        AtomicU64::new(0)
     }
 }
 
