@@ -99,6 +99,9 @@ pub struct WaitPolicy {
     config: WaitConfig,
     spin: SpinLearner,
     yielding: YieldLearner,
+    /// Waits since the crowd was last looked at.
+    turn: u32,
+    crowd: fn() -> bool,
 }
 
 impl WaitPolicy {
@@ -111,6 +114,8 @@ impl WaitPolicy {
             config,
             spin: SpinLearner::new(),
             yielding: YieldLearner::new(cpu::machine() == 1),
+            turn: 0,
+            crowd: crowded,
         }
     }
 
@@ -136,6 +141,9 @@ impl WaitPolicy {
         sleep: &impl Sleep,
     ) -> Option<T> {
         let auto = self.config.spin == Spin::Auto;
+        if auto && self.is_turn_over() {
+            return self.sleep(deadline, poll, sleep, 0);
+        }
         let budget = self.budget();
         let mut spun = 0;
         if budget > 0 {
@@ -167,6 +175,18 @@ impl WaitPolicy {
             self.yielding.miss();
         }
         self.sleep(deadline, poll, sleep, spun)
+    }
+
+    /// Whether this wait leaves its CPU to other threads at once. Two threads that answer each other fast enough never sleep:
+    /// on a crowded machine they would keep their CPUs until the kernel takes these away, and a third one, which it wakes
+    /// beside them, would get one answer for each of its slices. After a turn of so many waits they sleep once.
+    fn is_turn_over(&mut self) -> bool {
+        self.turn += 1;
+        if self.turn < TURN {
+            return false;
+        }
+        self.turn = 0;
+        (self.crowd)()
     }
 
     /// Nanoseconds to spin in this wait.
@@ -205,7 +225,7 @@ impl WaitPolicy {
             }
             if start == 0 {
                 start = now;
-                if self.config.spin == Spin::Auto && crowded() {
+                if self.config.spin == Spin::Auto && (self.crowd)() {
                     return Phase::Crowded;
                 }
             } else if now - start >= budget && self.config.spin != Spin::Always {
@@ -248,6 +268,9 @@ impl WaitPolicy {
 
 /// Looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 32;
+/// Waits without a sleep that a thread has in a crowd before it leaves its CPU to others: some tens to hundreds of
+/// microseconds, where a slice of the kernel's is milliseconds.
+const TURN: u32 = 256;
 /// Yields before sleeping: enough for one peer on this core to run and answer.
 const YIELDS: u32 = 4;
 
@@ -256,4 +279,56 @@ enum Phase<T> {
     Nothing(u64),
     Crowded,
     Late,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Counts sleeps, none of which lasts.
+    #[derive(Default)]
+    struct Naps(Cell<u32>);
+
+    impl Sleep for Naps {
+        fn announce(&self) -> u32 {
+            0
+        }
+
+        fn cancel(&self) {}
+
+        fn park(&self, _ticket: u32, _timeout: Option<Duration>) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// Waits whose second look finds something. Returns how many of them slept.
+    fn sleeps_of(waits: u32, spin: Spin, crowd: fn() -> bool) -> u32 {
+        let naps = Naps::default();
+        let mut policy = WaitPolicy { crowd, ..WaitPolicy::new(WaitConfig { spin }) };
+        for _ in 0..waits {
+            let mut looks = 0;
+            let found = policy.wait(
+                None,
+                || {
+                    looks += 1;
+                    // The wait itself, the announcement of a sleep, and what comes after.
+                    (looks == 3).then_some(())
+                },
+                &naps,
+            );
+            assert!(found.is_some());
+        }
+        naps.0.get()
+    }
+
+    #[test]
+    fn quick_answers_do_not_keep_a_cpu_from_a_crowd() {
+        if cpu::machine() == 1 {
+            return;
+        }
+        assert_eq!(sleeps_of(4 * TURN, Spin::Auto, || true), 4);
+        assert_eq!(sleeps_of(4 * TURN, Spin::Auto, || false), 0);
+        assert_eq!(sleeps_of(4 * TURN, Spin::Always, || true), 0);
+    }
 }

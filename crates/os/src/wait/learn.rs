@@ -7,9 +7,15 @@
 //! - a sleep that ended soon: a spin of that length would have found it, so try earlier and longer. Unless a spin of
 //!   the full length had just failed: then the peer could not run while we span (it shares our core), and the
 //!   quick answer came *because* we slept.
+//!
+//! Two ends can also fall into step: where waking a sleeper takes longer than the longest spin, each misses the answer of the
+//! other, sleeps, and is late in turn, though both would be fast if one of them stayed awake. After a full spin that
+//! just missed, the next wait therefore spins for longer, once until a spin finds something again.
 
 /// The longest spin: about twice what waking a sleeper costs.
 pub(super) const MAX_NS: u64 = 50_000;
+/// The spin that ends a step: longer than a wake-up takes on a virtual machine whose core had gone to rest.
+const LONGER_NS: u64 = 150_000;
 /// The shortest spin worth the trouble.
 pub(super) const MIN_NS: u64 = 2_000;
 
@@ -24,6 +30,17 @@ pub(super) struct SpinLearner {
     backoff: u32,
     /// A full spin failed and the sleep after it was short.
     contradicted: bool,
+    step: Step,
+}
+
+/// Whether the other end may have fallen into step with this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Free,
+    /// A full spin just missed; the next one is longer.
+    Suspected,
+    /// A longer one was tried.
+    Tried,
 }
 
 impl SpinLearner {
@@ -35,11 +52,16 @@ impl SpinLearner {
             skip: 0,
             backoff: FIRST_BACKOFF,
             contradicted: false,
+            step: Step::Free,
         }
     }
 
     /// Nanoseconds to spin in the next wait; 0 for not at all.
     pub(super) fn budget(&mut self) -> u64 {
+        if self.step == Step::Suspected {
+            self.step = Step::Tried;
+            return LONGER_NS;
+        }
         if self.success < PAYS && self.skip > 0 {
             self.skip -= 1;
             return 0;
@@ -53,6 +75,7 @@ impl SpinLearner {
         self.backoff = FIRST_BACKOFF;
         self.skip = 0;
         self.contradicted = false;
+        self.step = Step::Free;
         if took > self.budget / 2 {
             self.budget = (self.budget * 2).min(MAX_NS);
         }
@@ -71,6 +94,9 @@ impl SpinLearner {
     pub(super) fn slept(&mut self, asleep: u64, spun: u64) {
         // Waking takes time itself, so a message that came within the longest spin shows up later than that.
         let soon = asleep.saturating_add(spun) < MAX_NS + WAKE_NS;
+        if self.step == Step::Free && spun >= MAX_NS && asleep < LONGER_NS {
+            self.step = Step::Suspected;
+        }
         if !soon {
             if asleep > 4 * MAX_NS {
                 self.budget = (self.budget / 2).max(MIN_NS);
@@ -177,6 +203,31 @@ mod tests {
         run(&mut learner, 1000, 10_000_000);
         run(&mut learner, 100, 20_000);
         assert_eq!(run(&mut learner, 100, 20_000), (100, 100));
+    }
+
+    #[test]
+    fn two_ends_do_not_stay_in_step() {
+        const WAKE: u64 = 60_000;
+        let mut ends = [SpinLearner::new(), SpinLearner::new()];
+        ends.iter_mut().for_each(|end| drop(run(end, 100, 500)));
+        let (mut slow, mut after) = (0, 100_000); // one of them was held up
+        for turn in 0..1000 {
+            let end = &mut ends[turn % 2];
+            let budget = end.budget();
+            let late = if budget > after {
+                end.hit(after);
+                0
+            } else {
+                if budget > 0 {
+                    end.miss();
+                }
+                end.slept(after - budget + WAKE, budget);
+                slow += 1;
+                WAKE
+            };
+            after = late + 500;
+        }
+        assert!(slow <= 4, "{slow} slow answers after one delay");
     }
 
     #[test]
