@@ -69,9 +69,9 @@ pub extern "C" fn vip_connect_accept(conn: Handle, vi: Handle) -> Return {
         let (nic, body) = visit.parts();
         let vi = body.vi(raw).ok_or(Return::InvalidParameter)?.vi;
         let request = body.requests.remove(&conn.bits()).ok_or(Return::InvalidParameter)?;
-        nic.accept(request, vi).map_err(|(error, request)| {
-            body.requests.insert(conn.bits(), request);
-            code(&error)
+        nic.accept(request, vi).map_err(|refused| {
+            body.requests.insert(conn.bits(), refused.request);
+            code(&refused.error)
         })
     };
     done(accept())

@@ -70,7 +70,7 @@ pub fn guest(provider: &str, config: &Config, address: &str) -> Result<()> {
     written.extend(board.word(COUNTER).load(std::sync::atomic::Ordering::Acquire).to_le_bytes());
     side.send(vi, &written, None)?;
     // The host ends the connection, so our last receive comes back flushed.
-    let _ = side.nic.wait_recv(vi, TIMEOUT)?;
+    let _ = side.nic.wait_recv_outcome(vi, TIMEOUT)?;
     Ok(())
 }
 
@@ -110,12 +110,12 @@ impl Side {
     /// Posts to the send queue and waits until it is done.
     fn post(&mut self, vi: Vi, descriptor: Descriptor) -> Result<Descriptor> {
         self.nic.post_send(vi, descriptor)?;
-        let done = self.nic.wait_send(vi, TIMEOUT)?;
+        let done = self.nic.wait_send_outcome(vi, TIMEOUT)?;
         if done.status.is_success() { Ok(done.descriptor) } else { Err(failed(done.status.to_string())) }
     }
 
     fn recv(&mut self, vi: Vi) -> Result<(Vec<u8>, Option<u32>)> {
-        let done = self.nic.wait_recv(vi, TIMEOUT)?;
+        let done = self.nic.wait_recv_outcome(vi, TIMEOUT)?;
         if done.status.is_success() {
             Ok((done.data(), done.immediate))
         } else {
@@ -130,7 +130,7 @@ impl Side {
     ) -> Result<&'static str> {
         let vi = self.vi()?;
         let request = self.nic.wait_listener(listener, TIMEOUT)?;
-        self.nic.accept(request, vi).map_err(|(error, _)| error)?;
+        self.nic.accept(request, vi).map_err(|refused| refused.error)?;
         let carrier = self.nic.query_vi(vi)?.provider.unwrap_or("none");
         let (letter, _) = self.recv(vi)?;
         let place = place_in(&letter).ok_or_else(|| failed("a letter without an address"))?;

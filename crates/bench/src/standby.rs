@@ -107,9 +107,9 @@ pub fn serve(cpu: usize, parent: u32, provider: &str, address: &str, config: &Co
     let (_, vi) = doors.into_iter().find(|(level, _)| *level == asked).ok_or_else(|| {
         Error::usage("the caller wants another level of reliability", "this is a fault of the benchmark")
     })?;
-    nic.accept(request, vi).map_err(|(error, _)| error)?;
+    nic.accept(request, vi).map_err(|refused| refused.error)?;
     loop {
-        let done = nic.wait_recv(vi, None)?;
+        let done = nic.wait_recv_outcome(vi, None)?;
         if !done.status.is_success() {
             return Ok(());
         }

@@ -51,7 +51,7 @@ fn end(server: bool) {
     let here = "pingpong-example".parse().unwrap();
     if server {
         let request = nic.connect_wait(&here, None).unwrap();
-        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        nic.accept(request, vi).unwrap();
     } else {
         while nic.connect_request(vi, &here, Some(Duration::from_secs(5))).is_err() {
             std::thread::sleep(Duration::from_millis(1));

@@ -23,7 +23,7 @@ fn main() {
     let listener = b.listen(&here, 1).unwrap();
     a.connect_start(va, None, &here, &[], Some(Duration::from_secs(5))).unwrap();
     let request = b.wait_listener(listener, None).unwrap();
-    b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+    b.accept(request, vb).unwrap();
     a.connect_finish(va).unwrap();
     let mut send = Descriptor::send(a.alloc(8, MemAttributes::local(ta)).unwrap());
     let mut recv = Descriptor::recv(b.alloc(8, MemAttributes::local(tb)).unwrap());

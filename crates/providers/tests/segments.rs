@@ -60,7 +60,7 @@ viaduct_kit::child!(NEIGHBOUR, |args| {
     let place = memory.remote(0);
     say(format!("place {} {}", place.addr, place.handle.number()));
     let request = nic.wait_listener(listener, None).unwrap();
-    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    nic.accept(request, vi).unwrap();
     for round in 1..=ROUNDS {
         wait(&mut nic, &memory, CHILD, round);
         // By hand: it is the parent's memory as well.
@@ -73,7 +73,7 @@ viaduct_kit::child!(NEIGHBOUR, |args| {
 
 fn write(nic: &mut Nic, vi: Vi, from: Buffer, to: RemoteAddress) -> Buffer {
     nic.post_send(vi, Descriptor::rdma_write(from, to)).unwrap();
-    let done = nic.wait_send(vi, None).unwrap();
+    let done = nic.wait_send_outcome(vi, None).unwrap();
     assert_eq!(done.status, Status::Success);
     done.descriptor.into_buffer()
 }

@@ -31,7 +31,7 @@ fn pair(config: &Config, level: Reliability) -> (End, End) {
     a.nic.connect_start(a.vi, None, &here, b"hi", Some(Duration::from_secs(5))).unwrap();
     let request = b.nic.wait_listener(listener, Some(Duration::from_secs(5))).unwrap();
     assert_eq!(request.remote().private_data, b"hi");
-    b.nic.accept(request, b.vi).map_err(|(e, _)| e).unwrap();
+    b.nic.accept(request, b.vi).unwrap();
     a.nic.connect_finish(a.vi).unwrap();
     (a, b)
 }

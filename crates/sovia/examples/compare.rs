@@ -59,7 +59,7 @@ impl Native {
                     break request;
                 }
             };
-            nic.accept(request, vi).map_err(|e| e.0).unwrap();
+            nic.accept(request, vi).unwrap();
         } else {
             nic.connect_request(vi, &"native".parse().unwrap(), None).unwrap();
         }

@@ -357,8 +357,8 @@ impl Engine {
                     continue;
                 };
                 let vi = self.sockets.get_mut(id).expect("just made").vi;
-                if let Err((_, request)) = self.nic.accept_with(request, vi, &greeting.encode()) {
-                    let _ = self.nic.reject(request);
+                if let Err(refused) = self.nic.accept_with(request, vi, &greeting.encode()) {
+                    let _ = self.nic.reject(refused.request);
                     self.retire(id);
                     continue;
                 }

@@ -3,6 +3,7 @@
 //! SOVIA, sections 3.1.2 and 4.1. In single-threaded handling the thread that waits takes packets in by itself; with a
 //! handler thread it leaves a waker and parks until that has done so, which is what HANDLER costs in figure 9.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
 
 impl Sovia {
     /// Opens the library on a NIC, which it keeps to itself.
+    ///
+    /// Its calls spin as [`Config::spin`] says; what [`Nic::set_wait`] was given has no part in it.
     pub fn open(nic: Nic, config: Config) -> Result<Sovia, Error> {
         config.check()?;
         let spin = match config.waiting {
@@ -295,5 +298,12 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+impl fmt::Debug for Sovia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not what is behind the turn: printing waits for no thread.
+        f.debug_struct("Sovia").finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Listeners: connections come about behind them, and are fetched with accept (section 3.3).
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,5 +91,11 @@ impl Drop for Listener {
         if !self.owner.is_inherited() {
             self.with(|engine, port| engine.unlisten(port));
         }
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.local_addr()).finish_non_exhaustive()
     }
 }

@@ -3,6 +3,7 @@
 //! SOVIA, sections 4.2 and 4.3. A read sends what is held, so that a question is never kept waiting by the timer while its
 //! answer is waited for. Dropping the last clone closes; closing returns at once, and FIN and FINACK are exchanged behind it.
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -426,4 +427,10 @@ fn set(timeout: &AtomicU64, limit: Option<Duration>) -> io::Result<()> {
 
 fn got(timeout: &AtomicU64) -> Option<Duration> {
     Some(timeout.load(Ordering::Relaxed)).filter(|limit| *limit > 0).map(Duration::from_nanos)
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("peer", &self.peer_addr()).finish_non_exhaustive()
+    }
 }

@@ -39,6 +39,7 @@
 mod driver;
 mod stream;
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -132,5 +133,17 @@ impl Listener {
     /// Where it listens.
     pub fn local_addr(&self) -> String {
         self.inner.local_addr()
+    }
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
     }
 }

@@ -123,6 +123,12 @@ impl ViAttributes {
         }
     }
 
+    /// Sets the protection tag, for programs that tell some memory from other memory.
+    pub fn tag(mut self, ptag: ProtectionTag) -> ViAttributes {
+        self.ptag = ptag;
+        self
+    }
+
     /// Sets the reliability level; RDMA read goes with a reliable one only.
     pub fn reliability(mut self, level: Reliability) -> ViAttributes {
         self.reliability = level;
@@ -142,6 +148,13 @@ impl ViAttributes {
         self.send_depth = descriptors;
         self.recv_depth = descriptors;
         self
+    }
+}
+
+/// A reliable-delivery VI that uses any memory of its NIC: [`ViAttributes::new`] with [`ProtectionTag::ANY`].
+impl Default for ViAttributes {
+    fn default() -> ViAttributes {
+        ViAttributes::new(ProtectionTag::ANY)
     }
 }
 
@@ -198,5 +211,12 @@ impl MemAttributes {
     pub fn aligned(mut self, align: usize) -> MemAttributes {
         self.align = align;
         self
+    }
+}
+
+/// A region without remote access that any VI of its NIC may use.
+impl Default for MemAttributes {
+    fn default() -> MemAttributes {
+        MemAttributes::local(ProtectionTag::ANY)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A buffer owns its memory. Posting a descriptor moves the buffer into it and the completion gives it back, so
 //! "freed while posted" cannot be written down. Access copies or goes through atomics, because a peer may write the
-//! memory at any time; [`Buffer::as_slice`] is there for callers that can promise that none does.
+//! memory at any time; [`Buffer::slice`] looks at memory to which no peer has rights, and [`Buffer::as_slice`] is there for
+//! callers that can promise that no peer writes.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use crate::descriptor::RemoteAddress;
-use crate::memory::{MemHandle, Retired};
+use crate::memory::{MemHandle, Retired, Slices};
 use crate::raw::{RawMemory, RawSegment};
 
 /// A range of memory that descriptors can use.
@@ -18,6 +19,8 @@ pub struct Buffer {
     region: Arc<Region>,
     start: usize,
     len: usize,
+    /// A receive into it did not succeed: a peer that was stopped in the middle may still write.
+    doubtful: bool,
 }
 
 /// The memory behind one or more buffers.
@@ -26,12 +29,18 @@ pub(crate) struct Region {
     memory: Option<RawMemory>,
     handle: MemHandle,
     retired: Option<Arc<Retired>>,
+    slices: Arc<Slices>,
 }
 
 impl Region {
     /// Memory registered with a NIC; it goes to `retired` when the last buffer is dropped.
-    pub(crate) fn registered(memory: RawMemory, handle: MemHandle, retired: Arc<Retired>) -> Region {
-        Region { memory: Some(memory), handle, retired: Some(retired) }
+    pub(crate) fn registered(
+        memory: RawMemory,
+        handle: MemHandle,
+        retired: Arc<Retired>,
+        slices: Arc<Slices>,
+    ) -> Region {
+        Region { memory: Some(memory), handle, retired: Some(retired), slices }
     }
 
     #[inline]
@@ -51,15 +60,17 @@ impl Drop for Region {
 impl Buffer {
     pub(crate) fn new(region: Region) -> Buffer {
         let len = region.memory().len();
-        Buffer { region: Arc::new(region), start: 0, len }
+        Buffer { region: Arc::new(region), start: 0, len, doubtful: false }
     }
 
     /// Memory that is registered on demand.
     pub(crate) fn unregistered(memory: RawMemory) -> Buffer {
-        Buffer::new(Region { memory: Some(memory), handle: MemHandle::NONE, retired: None })
+        let slices = Slices::new(memory.is_ours());
+        Buffer::new(Region { memory: Some(memory), handle: MemHandle::NONE, retired: None, slices })
     }
 
-    /// Whether it is a part of a slice that was [lent](crate::raw::lend): it can be sent and not written to.
+    /// Whether it is a part of a slice that was [lent](crate::raw::lend), or of bytes that are shared by an `Arc`: it can be
+    /// sent and not written to.
     pub fn is_lent(&self) -> bool {
         self.region.memory().is_lent()
     }
@@ -133,7 +144,12 @@ impl Buffer {
     /// If `at` lies outside the buffer.
     pub fn split_at(self, at: usize) -> (Buffer, Buffer) {
         self.check(at, 0);
-        let rest = Buffer { region: self.region.clone(), start: self.start + at, len: self.len - at };
+        let rest = Buffer {
+            region: self.region.clone(),
+            start: self.start + at,
+            len: self.len - at,
+            doubtful: self.doubtful,
+        };
         (Buffer { len: at, ..self }, rest)
     }
 
@@ -141,7 +157,12 @@ impl Buffer {
     pub fn chunks(self, size: usize) -> Vec<Buffer> {
         assert!(size > 0, "pieces of no bytes");
         (0..self.len / size)
-            .map(|i| Buffer { region: self.region.clone(), start: self.start + i * size, len: size })
+            .map(|i| Buffer {
+                region: self.region.clone(),
+                start: self.start + i * size,
+                len: size,
+                doubtful: self.doubtful,
+            })
             .collect()
     }
 
@@ -150,10 +171,10 @@ impl Buffer {
         if self.region.handle != MemHandle::NONE || self.len != self.region.memory().len() {
             return Err(self);
         }
-        let Buffer { region, start, len } = self;
+        let Buffer { region, start, len, doubtful } = self;
         let mut region = match Arc::try_unwrap(region) {
             Ok(region) => region,
-            Err(region) => return Err(Buffer { region, start, len }),
+            Err(region) => return Err(Buffer { region, start, len, doubtful }),
         };
         let memory = region.memory.take().expect("memory is there until taken here");
         memory.into_heap().map_err(Buffer::unregistered)
@@ -174,6 +195,17 @@ impl Buffer {
         RawSegment { addr: self.ptr().wrapping_add(range.start), len, handle: self.region.handle }
     }
 
+    /// A receive into it did not succeed.
+    pub(crate) fn doubt(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// Whether safe code may look at the bytes as a slice: no peer has rights to them, nor a reason to write them.
+    #[inline]
+    pub(crate) fn gives_slices(&self) -> bool {
+        !self.doubtful && self.region.slices.give()
+    }
+
     /// Whether the region was registered with the NIC that has this list.
     pub(crate) fn belongs_to(&self, retired: &Arc<Retired>) -> bool {
         self.region.retired.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, retired))
@@ -181,10 +213,10 @@ impl Buffer {
 
     /// Takes the region's memory out if this is its only buffer.
     pub(crate) fn into_memory(self) -> Result<(MemHandle, RawMemory), Buffer> {
-        let Buffer { region, start, len } = self;
+        let Buffer { region, start, len, doubtful } = self;
         match Arc::try_unwrap(region) {
             Ok(mut r) => Ok((r.handle, r.memory.take().expect("memory is there until taken here"))),
-            Err(region) => Err(Buffer { region, start, len }),
+            Err(region) => Err(Buffer { region, start, len, doubtful }),
         }
     }
 
@@ -198,6 +230,13 @@ impl Buffer {
 impl From<Vec<u8>> for Buffer {
     fn from(bytes: Vec<u8>) -> Buffer {
         Buffer::unregistered(RawMemory::from_heap(bytes))
+    }
+}
+
+/// Bytes that several sends share without copies of them: read only, registered on demand.
+impl From<Arc<[u8]>> for Buffer {
+    fn from(bytes: Arc<[u8]>) -> Buffer {
+        Buffer::unregistered(RawMemory::from_arc(bytes))
     }
 }
 
@@ -222,6 +261,28 @@ mod tests {
         drop(b);
         assert!(a.into_vec().is_err(), "a piece is not the whole region");
         assert_eq!(Buffer::from(vec![1, 2]).into_vec().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn slices_are_of_memory_that_peers_cannot_reach() {
+        let mut buffer = Buffer::from(vec![1, 2, 3, 4]);
+        buffer.slice_mut().unwrap()[1] = 9;
+        let (a, mut b) = buffer.split_at(2);
+        assert_eq!((a.slice(), b.slice()), (Some(&[1, 9][..]), Some(&[3, 4][..])));
+        b.doubt();
+        assert!(b.slice().is_none() && b.slice_mut().is_none() && a.slice().is_some());
+    }
+
+    #[test]
+    fn shared_bytes_are_sent_and_not_written() {
+        let bytes: Arc<[u8]> = Arc::from(&b"shared"[..]);
+        let mut one = Buffer::from(bytes.clone());
+        let two = Buffer::from(bytes.clone());
+        assert_eq!((one.to_vec(6), two.slice().unwrap()), (b"shared".to_vec(), &bytes[..]));
+        assert!(one.slice_mut().is_none() && one.is_lent());
+        assert!(std::panic::catch_unwind(move || one.write(0, b"x")).is_err());
+        drop(two);
+        assert_eq!(Arc::strong_count(&bytes), 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use viaduct_os::clock;
 use crate::address::NetAddress;
 use crate::attributes::{Reach, RemoteAttributes, ViAttributes};
 use crate::counters::Counter;
-use crate::error::Error;
+use crate::error::{AcceptError, Error};
 use crate::handle::{Listener, Vi};
 use crate::nic::Nic;
 use crate::provider::{Event, ListenId, RequestId, Signal, Sleeper};
@@ -33,6 +33,8 @@ struct Asked {
     from: NetAddress,
     remote: RemoteAttributes,
     reach: Reach,
+    /// Why it could not be accepted, for the client, if the two VIs do not go together.
+    mismatch: Option<String>,
 }
 
 impl ConnRequest {
@@ -55,7 +57,7 @@ impl ConnRequest {
 impl Drop for ConnRequest {
     fn drop(&mut self) {
         if !self.answered {
-            self.nic.add(self.id);
+            self.nic.add(self.id, self.asked.mismatch.take().unwrap_or_default());
         }
     }
 }
@@ -68,7 +70,8 @@ impl fmt::Debug for ConnRequest {
 
 /// Requests of one NIC that were dropped without an answer. Also by what a request knows its NIC.
 pub(crate) struct Forgotten {
-    list: Mutex<Vec<RequestId>>,
+    /// With what the client is to hear.
+    list: Mutex<Vec<(RequestId, String)>>,
     signal: Arc<Signal>,
     sleeper: Arc<dyn Sleeper>,
 }
@@ -78,13 +81,13 @@ impl Forgotten {
         Arc::new(Forgotten { list: Mutex::new(Vec::new()), signal, sleeper })
     }
 
-    fn add(&self, id: RequestId) {
-        self.list.lock().unwrap_or_else(|e| e.into_inner()).push(id);
+    fn add(&self, id: RequestId, why: String) {
+        self.list.lock().unwrap_or_else(|e| e.into_inner()).push((id, why));
         self.signal.post_events();
         self.sleeper.ring();
     }
 
-    fn take(&self) -> Vec<RequestId> {
+    fn take(&self) -> Vec<(RequestId, String)> {
         std::mem::take(&mut *self.list.lock().unwrap_or_else(|e| e.into_inner()))
     }
 }
@@ -111,6 +114,10 @@ pub(crate) struct Listening {
 
 impl Nic {
     /// Listens on an address; up to `backlog` requests wait there until they are fetched.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`]; [`Error::NotReachable`] for an address that is not of this host; [`Error::InvalidParameter`]
+    /// without a backlog; [`Error::Os`].
     pub fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<Listener, Error> {
         self.check_fork()?;
         if backlog == 0 {
@@ -120,6 +127,9 @@ impl Nic {
     }
 
     /// Stops listening. Requests not fetched are rejected; one that was fetched can still be answered.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn unlisten(&mut self, listener: Listener) -> Result<(), Error> {
         self.check_fork()?;
         self.process_events();
@@ -140,6 +150,9 @@ impl Nic {
     }
 
     /// The next request at a listener, if one is there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn poll_listener(&mut self, listener: Listener) -> Result<Option<ConnRequest>, Error> {
         self.check_fork()?;
         self.process_events();
@@ -148,6 +161,9 @@ impl Nic {
     }
 
     /// Waits for a request at a listener.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn wait_listener(
         &mut self,
         listener: Listener,
@@ -170,6 +186,23 @@ impl Nic {
         let request = self.wait_listener(listener, timeout);
         self.end_waiting(listener, request.is_ok());
         request
+    }
+
+    /// Whether a request waits at a listener.
+    pub(crate) fn listener_ready(&mut self, listener: Listener) -> Result<bool, Error> {
+        self.check_fork()?;
+        self.process_events();
+        let l = self.listening.get(listener.0).ok_or(Error::InvalidHandle("listener"))?;
+        Ok(!l.arrived.is_empty())
+    }
+
+    /// Whether the outcome of a request can be fetched: it is there, or its time is over.
+    pub(crate) fn connect_ready(&mut self, vi: Vi) -> Result<bool, Error> {
+        self.check_fork()?;
+        self.process_events();
+        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+        let late = core.deadline.is_some_and(|at| clock::now_ns() >= at);
+        Ok(late || core.outcome.is_some() || core.state != ViState::ConnectPending)
     }
 
     /// From now on a request that comes to the address is kept.
@@ -203,22 +236,31 @@ impl Nic {
         }
     }
 
-    /// Connects an idle VI to the one that asks. On a mismatch the request is given back with the reason, so that
-    /// another VI can be tried, or a rejection.
-    pub fn accept(&mut self, request: ConnRequest, vi: Vi) -> Result<(), (Error, ConnRequest)> {
+    /// Connects an idle VI to the one that asks.
+    ///
+    /// # Errors
+    /// On a mismatch of the two VIs, or if the client is gone, the request comes back with the reason, so that another VI
+    /// can be tried, or a rejection. `?` makes an [`Error`] of it and so rejects the request.
+    pub fn accept(&mut self, request: ConnRequest, vi: Vi) -> Result<(), AcceptError> {
         self.accept_with(request, vi, &[])
     }
 
     /// Connects an idle VI to the one that asks, as [`accept`](Self::accept) does, with private data in the answer.
+    ///
+    /// # Errors
+    /// As of [`accept`](Self::accept), and [`Error::Limit`] for too much private data.
     pub fn accept_with(
         &mut self,
         mut request: ConnRequest,
         vi: Vi,
         private_data: &[u8],
-    ) -> Result<(), (Error, ConnRequest)> {
+    ) -> Result<(), AcceptError> {
         let ours = match self.check_accept(&request, vi, private_data) {
             Ok(ours) => ours,
-            Err(e) => return Err((e, request)),
+            Err(error) => {
+                request.asked.mismatch = error.is_mismatch().then(|| error.to_string());
+                return Err(AcceptError { error, request });
+            }
         };
         match self.provider.accept(request.id, vi, &ours) {
             Ok(endpoint) => {
@@ -226,26 +268,36 @@ impl Nic {
                 self.established(vi, endpoint, request.remote().clone());
                 Ok(())
             }
-            Err(e) => Err((e, request)),
+            Err(error) => Err(AcceptError { error, request }),
         }
     }
 
     /// Says no.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`] for a request of another NIC.
     pub fn reject(&mut self, request: ConnRequest) -> Result<(), Error> {
         self.reject_with(request, &[])
     }
 
     /// Says no, with private data.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`] for a request of another NIC; [`Error::Limit`] for too much private data.
     pub fn reject_with(&mut self, mut request: ConnRequest, private_data: &[u8]) -> Result<(), Error> {
         self.check_fork()?;
         self.check_own(&request)?;
         self.check_private(private_data)?;
         request.answered = true;
+        tracing::debug!(from = %request.from(), "connection request rejected");
         self.counters.add(Counter::Rejects, 1);
         self.provider.reject(request.id, private_data)
     }
 
     /// Asks for a connection and waits for the answer.
+    ///
+    /// # Errors
+    /// As of [`Connect::wait`](crate::Connect::wait), which this is in one call.
     pub fn connect_request(
         &mut self,
         vi: Vi,
@@ -257,6 +309,9 @@ impl Nic {
     }
 
     /// Asks for a connection without waiting; [`connect_poll`](Self::connect_poll) tells the outcome.
+    ///
+    /// # Errors
+    /// As of [`Connect::start`](crate::Connect::start).
     pub fn connect_start(
         &mut self,
         vi: Vi,
@@ -272,6 +327,9 @@ impl Nic {
     }
 
     /// Asks for a connection with a peer that asks for one with us (addresses crossed); does not wait.
+    ///
+    /// # Errors
+    /// As of [`connect_start`](Self::connect_start), and [`Error::InvalidParameter`] if both addresses are one.
     pub fn connect_peer_request(
         &mut self,
         vi: Vi,
@@ -289,6 +347,10 @@ impl Nic {
     }
 
     /// The outcome of a request: `None` while it is under way.
+    ///
+    /// # Errors
+    /// What became of the request: [`Error::NoMatch`], [`Error::Rejected`], [`Error::Timeout`] and so on;
+    /// [`Error::InvalidState`] if there is none.
     pub fn connect_poll(&mut self, vi: Vi) -> Result<Option<RemoteAttributes>, Error> {
         self.check_fork()?;
         self.process_events();
@@ -315,6 +377,9 @@ impl Nic {
     }
 
     /// Waits for the outcome of a request; the request's own time limit holds.
+    ///
+    /// # Errors
+    /// As of [`connect_poll`](Self::connect_poll).
     pub fn connect_finish(&mut self, vi: Vi) -> Result<RemoteAttributes, Error> {
         let deadline = self.connect_deadline(vi)?;
         let outcome = self.wait_deadline(deadline, |nic| nic.connect_poll(vi).transpose());
@@ -328,6 +393,9 @@ impl Nic {
     /// back the receives posted so far, and is refused if there are none.
     ///
     /// Sends that are under way are waited for first, as long as [`set_drain`](Self::set_drain) says and the peer is there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidState`] for an idle VI without receives; [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn disconnect(&mut self, vi: Vi) -> Result<(), Error> {
         self.check_fork()?;
         self.drain(&[vi]);
@@ -394,7 +462,10 @@ impl Nic {
                 });
             }
             ViState::ConnectPending => self.provider.cancel(vi),
-            ViState::Connected => self.counters.add(Counter::Disconnects, 1),
+            ViState::Connected => {
+                tracing::debug!(vi = vi.0.index, "disconnected");
+                self.counters.add(Counter::Disconnects, 1);
+            }
             ViState::Error => {}
         }
         self.end_connection(vi, ViState::Idle);
@@ -406,9 +477,10 @@ impl Nic {
         if !self.signal.take_events() {
             return;
         }
-        for id in self.forgotten.take() {
+        for (id, why) in self.forgotten.take() {
             self.counters.add(Counter::Rejects, 1);
-            let _ = self.provider.reject(id, &[]);
+            let most = self.attributes.max_private_data.min(why.len());
+            let _ = self.provider.reject(id, &why.as_bytes()[..most]);
         }
         while let Some(event) = self.provider.next_event() {
             match event {
@@ -420,7 +492,7 @@ impl Nic {
                     match at.and_then(|h| self.listening.get_mut(h)) {
                         Some(l) => {
                             let nic = self.forgotten.clone();
-                            let asked = Box::new(Asked { from, remote, reach });
+                            let asked = Box::new(Asked { from, remote, reach, mismatch: None });
                             l.arrived.push_back(ConnRequest { id: request, asked, nic, answered: false });
                         }
                         None => drop(self.provider.reject(request, &[])),
@@ -439,6 +511,7 @@ impl Nic {
                     if let Some(core) = self.vis.get_mut(vi.0)
                         && core.state == ViState::ConnectPending
                     {
+                        tracing::debug!(vi = vi.0.index, %error, "connection refused");
                         core.state = ViState::Idle;
                         core.outcome = Some(Err(error));
                     }
@@ -454,6 +527,7 @@ impl Nic {
         remote: RemoteAttributes,
     ) {
         self.counters.add(Counter::Connects, 1);
+        tracing::debug!(vi = vi.0.index, provider = endpoint.provider(), reach = ?endpoint.reach(), "connected");
         let core = self.vis.get_mut(vi.0).expect("the caller has the VI");
         core.bind(endpoint, remote);
         (core.outcome, core.deadline) = (None, None);

@@ -359,6 +359,31 @@ impl Descriptor {
         self.0.buffers[buffer].write(offset, from);
     }
 
+    /// The buffers with the ranges that its segments have in them.
+    #[inline]
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (&Buffer, Range<usize>)> {
+        self.0.buffers.iter().zip(&self.0.work.segments).map(|(buffer, segment)| {
+            let start = segment.addr as usize - buffer.ptr() as usize;
+            (buffer, start..start + segment.len as usize)
+        })
+    }
+
+    /// One of the buffers as a mutable slice, if no peer has rights to its memory: [`Buffer::slice_mut`].
+    ///
+    /// # Panics
+    /// If there is no such buffer.
+    #[inline]
+    pub fn slice_mut(&mut self, buffer: usize) -> Option<&mut [u8]> {
+        self.0.buffers[buffer].slice_mut()
+    }
+
+    /// It did not succeed: what a peer does to the buffers of a receive is not certain.
+    pub(crate) fn doubt(&mut self) {
+        if self.0.work.op == Op::Receive {
+            self.0.buffers.iter_mut().for_each(Buffer::doubt);
+        }
+    }
+
     pub(crate) fn buffer_mut(&mut self, buffer: usize) -> &mut Buffer {
         &mut self.0.buffers[buffer]
     }

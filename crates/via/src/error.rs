@@ -3,7 +3,10 @@
 //! Serves the return codes of the VIA interface; the C library maps each variant to one code.
 
 use viaduct_os::error::OsError;
+use viaduct_os::knob::BadKnob;
 
+use crate::completion::Completion;
+use crate::connect::ConnRequest;
 use crate::descriptor::Descriptor;
 use crate::vi::ViState;
 
@@ -58,6 +61,9 @@ pub enum Error {
         /// Its value.
         limit: u64,
     },
+    /// A descriptor came back that was not carried out. The completion is attached, with the descriptor and its buffers.
+    #[error("a descriptor of {} was not carried out: {}", .0.queue, .0.status)]
+    Unsuccessful(Box<Completion>),
     /// Nothing happened within the given time.
     #[error("timed out")]
     Timeout,
@@ -65,7 +71,7 @@ pub enum Error {
     #[error("no listener waits at {0}")]
     NoMatch(String),
     /// The remote side said no; its private data is attached.
-    #[error("the remote side rejected the connection")]
+    #[error("the remote side rejected the connection{}", in_words(.0))]
     Rejected(Vec<u8>),
     /// The address cannot be reached by this provider.
     #[error("not reachable: {0}")]
@@ -149,9 +155,32 @@ pub enum Error {
     /// The peer broke the rules of connection set-up.
     #[error("the peer broke the connection protocol: {0}")]
     Protocol(&'static str),
+    /// A setting has a value that is not understood.
+    #[error(transparent)]
+    Setting(#[from] BadKnob),
     /// The operating system said no.
     #[error(transparent)]
     Os(#[from] OsError),
+}
+
+impl Error {
+    /// Whether the VIs of the two ends do not go together.
+    pub(crate) fn is_mismatch(&self) -> bool {
+        matches!(
+            self,
+            Error::ReliabilityMismatch { .. }
+                | Error::TransferSizeMismatch { .. }
+                | Error::QosMismatch { .. }
+        )
+    }
+}
+
+/// Private data of a rejection that is text, to be read behind the rest.
+fn in_words(data: &[u8]) -> String {
+    match std::str::from_utf8(data) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(": {text}"),
+        _ => String::new(),
+    }
 }
 
 /// A refused post: the reason, and the descriptor back.
@@ -172,6 +201,33 @@ impl std::fmt::Display for PostError {
 impl std::error::Error for PostError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.error)
+    }
+}
+
+/// An answer that could not be given: the reason, and the request back, for another VI or a rejection.
+#[derive(Debug)]
+pub struct AcceptError {
+    /// Why the request was not accepted.
+    pub error: Error,
+    /// The request. Dropping it rejects it.
+    pub request: ConnRequest,
+}
+
+impl std::fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the request of {} was not accepted: {}", self.request.from(), self.error)
+    }
+}
+
+impl std::error::Error for AcceptError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<AcceptError> for Error {
+    fn from(e: AcceptError) -> Error {
+        e.error
     }
 }
 

@@ -60,6 +60,12 @@ pub struct ErrorEvent {
     pub context: u64,
 }
 
+impl fmt::Display for ErrorEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VI {}: {}", self.vi.raw().index, self.code)
+    }
+}
+
 /// Handler of asynchronous errors. It runs inside whichever call noticed the error.
 pub type ErrorHandler = Box<dyn FnMut(&ErrorEvent) + Send>;
 

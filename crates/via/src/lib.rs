@@ -19,36 +19,36 @@
 //! ```
 //! use std::time::Duration;
 //! use viaduct_providers::loopback;
-//! use viaduct_via::{Descriptor, MemAttributes, Nic, ViAttributes};
+//! use viaduct_via::{Descriptor, Nic, ViAttributes};
 //!
 //! // Two VIs of one NIC, connected to each other.
 //! let mut nic = Nic::open(loopback::provider())?;
-//! let tag = nic.create_ptag()?;
-//! let (a, b) = (nic.create_vi(ViAttributes::new(tag))?, nic.create_vi(ViAttributes::new(tag))?);
-//! let inbox = nic.alloc(64, MemAttributes::local(tag))?;
-//! nic.post_recv(b, Descriptor::recv(inbox))?;
+//! let (a, b) = (nic.create_vi(ViAttributes::default())?, nic.create_vi(ViAttributes::default())?);
+//! nic.vi(b)?.post_receives(1, 64)?;
 //!
 //! let here = "greetings".parse()?;
 //! let listener = nic.listen(&here, 1)?;
-//! nic.connect_start(a, None, &here, &[], Some(Duration::from_secs(1)))?;
+//! nic.connect(a, &here).timeout(Duration::from_secs(1)).start()?;
 //! let request = nic.wait_listener(listener, None)?;
-//! nic.accept(request, b).map_err(|(e, _)| e)?;
+//! nic.accept(request, b)?;
 //! nic.connect_finish(a)?;
 //!
-//! let mut message = nic.alloc(5, MemAttributes::local(tag))?;
+//! let mut message = nic.buffer(5)?;
 //! message.write(0, b"hello");
-//! nic.post_send(a, Descriptor::send(message))?;
-//! let got = nic.wait_recv(b, None)?;
-//! assert_eq!(got.data(), b"hello");
+//! nic.vi(a)?.post_send(Descriptor::send(message))?;
+//! assert_eq!(nic.vi(b)?.wait_recv(None)?.data(), b"hello");
 //! # Ok::<(), viaduct_via::Error>(())
 //! ```
 
 #![deny(unsafe_code)]
 
 pub mod address;
+mod arriving;
 pub mod attributes;
 mod buffer;
+mod completion;
 mod connect;
+mod connecting;
 pub mod counters;
 mod cq;
 mod descriptor;
@@ -70,28 +70,35 @@ mod queues;
 #[allow(unsafe_code)]
 pub mod raw;
 mod registering;
+mod retiring;
 mod shared;
 mod srq;
 mod value;
 mod vi;
+mod view;
 mod waiting;
 pub mod window;
 
 pub use address::NetAddress;
+pub use arriving::Arrival;
 pub use attributes::{MemAttributes, NicAttributes, Reach, Reliability, RemoteAttributes, ViAttributes};
 pub use buffer::Buffer;
+pub use completion::Completion;
 pub use connect::ConnRequest;
+pub use connecting::Connect;
 pub use counters::{Counter, CounterSlot};
 pub use descriptor::{Descriptor, Op, RemoteAddress, Status, Work};
 pub use driver::{Driver, Layer, News, Rest};
-pub use error::{Error, PostError};
+pub use error::{AcceptError, Error, PostError};
 pub use event::{ErrorCode, ErrorEvent, ErrorHandler};
 pub use handle::{Cq, Listener, ProtectionTag, Srq, Vi};
 pub use memory::{MemHandle, RegionInfo};
 pub use nic::{Nic, ViInfo};
-pub use poll::Completion;
 pub use pool::ReceivePool;
 pub use queues::{Fault, Queues};
-pub use shared::{EntryHandler, Next, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic};
+pub use shared::{
+    Connected, EntryHandler, Next, NextRequest, NicGuard, NotifyHandler, SharedErrorHandler, SharedNic,
+};
 pub use vi::{Queue, ViState};
 pub use viaduct_os::wait::{Spin, WaitConfig};
+pub use view::{CqMut, ViMut};

@@ -6,7 +6,7 @@
 #[allow(unsafe_code)]
 pub(crate) mod raw;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use viaduct_os::random;
@@ -115,6 +115,46 @@ struct Slot {
     generation: u32,
     uses: u32,
     info: Option<RegionInfo>,
+    slices: Arc<Slices>,
+}
+
+/// Whether safe code may look at a region as a slice. Its buffers and its NIC agree on it: as soon as a slice was given
+/// out, peers get no rights to the region any more, and the other way round.
+#[derive(Debug)]
+pub(crate) struct Slices(AtomicU8);
+
+impl Slices {
+    /// Peers may reach the memory, or other processes share it.
+    const REFUSED: u8 = 0;
+    /// No peer may reach it.
+    const ALLOWED: u8 = 1;
+    /// No peer may reach it, and slices were given out.
+    const GIVEN: u8 = 2;
+
+    pub(crate) fn new(allowed: bool) -> Arc<Slices> {
+        Arc::new(Slices(AtomicU8::new(if allowed { Slices::ALLOWED } else { Slices::REFUSED })))
+    }
+
+    /// Returns true if a slice may be made now. From then on [`refuse`](Self::refuse) fails.
+    #[inline]
+    pub(crate) fn give(&self) -> bool {
+        match self.0.load(Ordering::Acquire) {
+            Slices::GIVEN => true,
+            Slices::REFUSED => false,
+            _ => self.settle(Slices::GIVEN) == Slices::GIVEN,
+        }
+    }
+
+    /// Peers are to get rights. Returns false if slices were given out.
+    fn refuse(&self) -> bool {
+        self.settle(Slices::REFUSED) == Slices::REFUSED
+    }
+
+    /// Decides for `wanted` unless it was decided before; gives what holds.
+    fn settle(&self, wanted: u8) -> u8 {
+        let decided = self.0.compare_exchange(Slices::ALLOWED, wanted, Ordering::AcqRel, Ordering::Acquire);
+        decided.map_or_else(|before| before, |_| wanted)
+    }
 }
 
 impl MemTable {
@@ -122,7 +162,7 @@ impl MemTable {
         self.len
     }
 
-    pub(crate) fn insert(&mut self, info: RegionInfo) -> Result<MemHandle, Error> {
+    pub(crate) fn insert(&mut self, info: RegionInfo, slices: Arc<Slices>) -> Result<MemHandle, Error> {
         let index = match self.free.pop() {
             Some(i) => i,
             None if self.slots.len() >= INDEX_MASK as usize => {
@@ -131,12 +171,12 @@ impl MemTable {
             None => {
                 // Generation 0 is skipped, so that no handle is ever 0 (programs take 0 for failure).
                 let generation = 1 + random::u32() % (GENERATIONS - 1);
-                self.slots.push(Slot { generation, uses: 0, info: None });
+                self.slots.push(Slot { generation, uses: 0, info: None, slices: slices.clone() });
                 self.slots.len() as u32 - 1
             }
         };
         let slot = &mut self.slots[index as usize];
-        slot.info = Some(info);
+        (slot.info, slot.slices) = (Some(info), slices);
         self.len += 1;
         Ok(MemHandle(slot.generation << INDEX_BITS | index))
     }
@@ -148,6 +188,11 @@ impl MemTable {
             return None;
         }
         slot.info.as_ref()
+    }
+
+    /// A region is about to give peers rights. Returns false if safe code may hold slices of it.
+    pub(crate) fn refuse_slices(&self, h: MemHandle) -> bool {
+        self.get(h).is_none() || self.slots[h.index() as usize].slices.refuse()
     }
 
     /// What descriptors checked now are stamped with.
@@ -243,13 +288,25 @@ mod tests {
         let mut t = MemTable::default();
         let mut seen = std::collections::HashSet::new();
         for _ in 0..if cfg!(miri) { 50 } else { 3 * GENERATIONS } {
-            let h = t.insert(info()).unwrap();
+            let h = t.insert(info(), Slices::new(true)).unwrap();
             assert_ne!(h, MemHandle::NONE);
             assert!(seen.insert(h), "handle {h:?} given out twice");
             assert!(t.remove(h).is_some());
             assert!(t.get(h).is_none());
         }
         assert_eq!(t.len(), 0);
+    }
+
+    #[test]
+    fn a_region_gives_out_slices_or_rights() {
+        let mut t = MemTable::default();
+        let (looked_at, shared) = (Slices::new(true), Slices::new(true));
+        let a = t.insert(info(), looked_at.clone()).unwrap();
+        let b = t.insert(info(), shared.clone()).unwrap();
+        assert!(looked_at.give() && looked_at.give());
+        assert!(!t.refuse_slices(a), "rights for peers while there are slices");
+        assert!(t.refuse_slices(b) && t.refuse_slices(b));
+        assert!(!shared.give() && !Slices::new(false).give());
     }
 
     #[test]

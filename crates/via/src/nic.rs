@@ -54,6 +54,7 @@ pub struct Nic {
     pub(crate) counters: CounterSlot,
     pub(crate) errors: ErrorSink,
     pub(crate) wait: Option<WaitPolicy>,
+    pub(crate) wait_config: WaitConfig,
     pub(crate) ready: Vec<Vi>,
     pub(crate) attributes: NicAttributes,
     pub(crate) forgotten: Arc<Forgotten>,
@@ -129,6 +130,9 @@ pub struct ViInfo {
 
 impl Nic {
     /// Opens a NIC on a provider.
+    ///
+    /// # Errors
+    /// What the provider says; [`Error::Os`].
     pub fn open(provider: impl Into<Box<dyn Provider>>) -> Result<Nic, Error> {
         Nic::open_with(provider, WaitConfig::default())
     }
@@ -151,6 +155,7 @@ impl Nic {
             counters: provider.counters(),
             errors: ErrorSink::default(),
             wait: Some(WaitPolicy::new(wait)),
+            wait_config: wait,
             ready: Vec::with_capacity(64),
             attributes: provider.attributes(),
             receive_ends: Ends::Used,
@@ -172,8 +177,10 @@ impl Nic {
         &self.counters
     }
 
-    /// Changes how the NIC waits.
+    /// Changes how calls of the NIC wait. A [`SharedNic`](crate::SharedNic) that is made of it afterwards waits in this way
+    /// too; streams have a [setting](crate::Spin) of their own.
     pub fn set_wait(&mut self, wait: WaitConfig) {
+        self.wait_config = wait;
         self.wait = Some(WaitPolicy::new(wait));
     }
 
@@ -210,6 +217,9 @@ impl Nic {
     }
 
     /// Makes a protection tag.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`Error::Forked`].
     pub fn create_ptag(&mut self) -> Result<ProtectionTag, Error> {
         self.check_fork()?;
         limit("protection tags", self.tags.len(), self.attributes.max_ptags)?;
@@ -217,6 +227,9 @@ impl Nic {
     }
 
     /// Destroys a protection tag that nothing uses any more.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a VI or a region has it; [`Error::InvalidPtag`].
     pub fn destroy_ptag(&mut self, tag: ProtectionTag) -> Result<(), Error> {
         self.check_fork()?;
         self.tags.get(tag.0).ok_or(Error::InvalidPtag)?;
@@ -230,6 +243,10 @@ impl Nic {
     }
 
     /// Makes a VI.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`Error::InvalidPtag`], [`Error::InvalidHandle`] or [`Error::InvalidParameter`] for attributes that do not
+    /// hold; [`Error::NotSupported`] for a reliability level that the provider has not.
     pub fn create_vi(&mut self, mut attributes: ViAttributes) -> Result<Vi, Error> {
         self.check_vi_attributes(&mut attributes)?;
         limit("VIs", self.vis.len(), self.attributes.max_vi)?;
@@ -245,6 +262,10 @@ impl Nic {
     }
 
     /// Destroys a VI that is idle and whose queues were drained.
+    ///
+    /// # Errors
+    /// [`Error::InvalidState`] if it is not idle; [`Error::InUse`] if its queues were not drained; [`Error::InvalidHandle`].
+    /// [`retire`](Self::retire) sees to all of that.
     pub fn destroy_vi(&mut self, vi: Vi) -> Result<(), Error> {
         self.check_fork()?;
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
@@ -267,6 +288,9 @@ impl Nic {
     }
 
     /// State, attributes and queue lengths of a VI, after a look at its connection.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn query_vi(&mut self, vi: Vi) -> Result<ViInfo, Error> {
         self.check_fork()?;
         self.process_events();
@@ -286,6 +310,9 @@ impl Nic {
     }
 
     /// Changes the attributes of an idle VI; its queues and completion queues stay.
+    ///
+    /// # Errors
+    /// [`Error::InvalidState`] if it is not idle; as of [`create_vi`](Self::create_vi).
     pub fn set_vi_attributes(&mut self, vi: Vi, mut attributes: ViAttributes) -> Result<(), Error> {
         self.check_vi_attributes(&mut attributes)?;
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
@@ -306,6 +333,9 @@ impl Nic {
     }
 
     /// Makes a completion queue.
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`Error::InvalidParameter`] for no entries.
     pub fn create_cq(&mut self, entries: usize) -> Result<Cq, Error> {
         self.check_fork()?;
         self.check_cq_entries(entries)?;
@@ -324,6 +354,9 @@ impl Nic {
     }
 
     /// Changes the size of a completion queue, also while it is in use; not below what is reserved.
+    ///
+    /// # Errors
+    /// [`Error::CqFull`] below what is reserved; [`Error::Limit`]; [`Error::InvalidHandle`].
     pub fn resize_cq(&mut self, cq: Cq, entries: usize) -> Result<(), Error> {
         self.check_fork()?;
         self.check_cq_entries(entries)?;
@@ -336,6 +369,9 @@ impl Nic {
     }
 
     /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a depth that is 0 or above the limit.
     pub fn create_srq(&mut self, depth: usize) -> Result<Srq, Error> {
         self.check_fork()?;
         if depth == 0 || depth > self.attributes.max_descriptors_per_queue {
@@ -345,6 +381,9 @@ impl Nic {
     }
 
     /// Destroys a shared receive queue that no VI uses; descriptors still in it are returned.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while a VI draws from it; [`Error::InvalidHandle`].
     pub fn destroy_srq(&mut self, srq: Srq) -> Result<Vec<crate::Descriptor>, Error> {
         self.check_fork()?;
         let core = self.srqs.get(srq.0).ok_or(Error::InvalidHandle("shared receive queue"))?;

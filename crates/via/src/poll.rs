@@ -3,52 +3,21 @@
 //! A receive has a path of its own for what one waits for most: a small message goes from the transport into the
 //! descriptor that is next and out to the caller, past the ledger's outcome and the completion queue.
 
+use crate::completion::Completion;
 use crate::counters::Counter;
 use crate::cq::CqCore;
-use crate::descriptor::{Descriptor, Op, Status};
+use crate::descriptor::Descriptor;
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::queue::Outcome;
 use crate::vi::{Queue, Straight, ViCore};
 
-/// A descriptor that came back, with everything there is to know about it.
-#[derive(Debug)]
-#[must_use = "the completion holds the descriptor and its buffers"]
-pub struct Completion {
-    /// The VI it was posted to.
-    pub vi: Vi,
-    /// Which of its queues.
-    pub queue: Queue,
-    /// What was done; for a receive whether a send or an RDMA write used it up.
-    pub op: Op,
-    /// How it ended.
-    pub status: Status,
-    /// Bytes moved.
-    pub length: u32,
-    /// Immediate data that arrived.
-    pub immediate: Option<u32>,
-    /// The descriptor, to be posted again or taken apart.
-    pub descriptor: Descriptor,
-}
-
-impl Completion {
-    #[inline]
-    fn new(vi: Vi, queue: Queue, (descriptor, outcome): (Descriptor, Outcome)) -> Completion {
-        let Outcome { op, status, length, immediate } = outcome;
-        Completion { vi, queue, op, status, length, immediate, descriptor }
-    }
-
-    /// The bytes received or read, copied out of the descriptor's first buffer.
-    pub fn data(&self) -> Vec<u8> {
-        // A peer's RDMA write may be longer than the buffer of the receive that tells of it.
-        let first = self.descriptor.buffers().first();
-        first.map(|b| b.to_vec(b.len().min(self.length as usize))).unwrap_or_default()
-    }
-}
-
 impl Nic {
     /// The next completion of the send queue, if it is there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
     #[inline(always)]
     pub fn poll_send(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
@@ -66,6 +35,9 @@ impl Nic {
     }
 
     /// The next completion of the receive queue, if it is there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
     #[inline(always)]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
@@ -132,6 +104,9 @@ impl Nic {
     }
 
     /// The next completion of any queue bound to a completion queue, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
     // Always inside its caller: what a call hands back through memory, written in parts and copied as a whole, is waited
     // for until the parts have left the store buffer, and that is as long as half of the rest.
     #[inline(always)]

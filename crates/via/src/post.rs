@@ -16,6 +16,10 @@ use crate::vi::{Handed, Queue, ViCore, ViState};
 
 impl Nic {
     /// Posts to the send queue: sends, RDMA and atomics.
+    ///
+    /// # Errors
+    /// The descriptor comes back with the reason: [`Error::QueueFull`]; [`Error::CqFull`]; [`Error::InvalidParameter`] for a
+    /// receive; [`Error::InvalidHandle`]. What is wrong with its memory is the status of its completion.
     #[inline]
     pub fn post_send(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), PostError> {
         // A send that was checked before, on a connection with nothing in its way.
@@ -103,6 +107,10 @@ impl Nic {
     }
 
     /// Posts to the receive queue.
+    ///
+    /// # Errors
+    /// The descriptor comes back with the reason: [`Error::QueueFull`]; [`Error::CqFull`]; [`Error::InvalidParameter`] for
+    /// another operation; [`Error::InvalidHandle`].
     #[inline]
     pub fn post_recv(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), PostError> {
         // A receive that was checked before, and that only its own queue has to know of.

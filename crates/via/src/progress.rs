@@ -82,6 +82,7 @@ impl Nic {
     #[cold]
     pub(crate) fn break_vi(&mut self, vi: Vi, fault: Fault) {
         self.counters.add(Counter::Breaks, 1);
+        tracing::debug!(vi = vi.0.index, ?fault, "connection broken");
         self.end_connection(vi, ViState::Error);
         if let Some(code) = code_of(fault) {
             self.errors.raise(ErrorEvent { vi, code, context: 0 });

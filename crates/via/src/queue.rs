@@ -49,12 +49,22 @@ struct Entry {
 impl Entry {
     #[inline(always)]
     fn finish(&mut self, Outcome { op, status, length, immediate }: Outcome) {
+        if !status.is_success() {
+            self.doubt();
+        }
         (self.op, self.status, self.length) = (op, status, length);
         self.has_immediate = immediate.is_some();
         if let Some(immediate) = immediate {
             self.immediate = immediate;
         }
         self.done = true;
+    }
+
+    #[cold]
+    fn doubt(&mut self) {
+        if let Some(descriptor) = self.descriptor.as_mut() {
+            descriptor.doubt();
+        }
     }
 
     #[inline(always)]

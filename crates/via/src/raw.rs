@@ -55,6 +55,33 @@ impl RegionInfo {
 }
 
 impl Buffer {
+    /// The bytes as a slice, if no peer has rights to their memory: what [`Nic::buffer`](crate::Nic::buffer) gives, what is
+    /// allocated or registered as [local](MemAttributes::local), and heap memory.
+    ///
+    /// None for memory that peers may read or write, that other processes share, or into which a receive was not carried
+    /// out; [`read`](Self::read) works for all of it. Peers get no rights to a region any more once a slice of it was taken.
+    #[inline]
+    pub fn slice(&self) -> Option<&[u8]> {
+        if !self.gives_slices() {
+            return None;
+        }
+        let (memory, start, len) = self.place();
+        // SAFETY: a posted buffer is inside its descriptor; no peer has rights to the region, nor gets them, and the
+        // last receive into this buffer, if there was one, succeeded, so that its sender is through with it.
+        Some(unsafe { memory.slice(start, len) })
+    }
+
+    /// The bytes as a mutable slice, as [`slice`](Self::slice) gives them; None also of bytes that are lent or shared.
+    #[inline]
+    pub fn slice_mut(&mut self) -> Option<&mut [u8]> {
+        if self.is_lent() || !self.gives_slices() {
+            return None;
+        }
+        let (memory, start, len) = self.place();
+        // SAFETY: as above; buffers of one region never overlap and this one is borrowed mutably.
+        Some(unsafe { memory.slice_mut(start, len) })
+    }
+
     /// The bytes as a slice.
     ///
     /// # Safety

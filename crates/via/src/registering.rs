@@ -10,16 +10,28 @@ use crate::attributes::MemAttributes;
 use crate::buffer::{Buffer, Region};
 use crate::counters::Counter;
 use crate::error::Error;
-use crate::memory::{MemHandle, RegionInfo};
+use crate::memory::{MemHandle, RegionInfo, Slices};
 use crate::nic::{Nic, limit};
 use crate::raw::{Locator, RawMemory};
 
 impl Nic {
+    /// Makes memory to send from and to receive into, for any VI of the NIC: [`alloc`](Self::alloc) without remote rights.
+    /// Its bytes can be looked at as a [slice](Buffer::slice).
+    ///
+    /// # Errors
+    /// As of [`alloc`](Self::alloc).
+    pub fn buffer(&mut self, len: usize) -> Result<Buffer, Error> {
+        self.alloc(len, MemAttributes::default())
+    }
+
     /// Makes memory that peers of this host reach directly, registered with the given rights.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPtag`]; [`Error::Limit`] for too many regions or bytes; [`Error::Os`] without memory for it.
     pub fn alloc(&mut self, len: usize, attributes: MemAttributes) -> Result<Buffer, Error> {
         self.check_region(len, attributes)?;
         let shared = self.provider.allocate(len, attributes.align)?;
-        self.register_memory(shared.memory, attributes, shared.locator)
+        self.register_memory(shared.memory, attributes, shared.locator, is_local(&attributes))
     }
 
     /// Registers bytes of a segment of the caller's, wherever that is mapped. Where [`alloc`](Self::alloc) gives memory that
@@ -51,19 +63,19 @@ impl Nic {
         }
         segment.keep_in_child()?;
         let shared = self.provider.share(segment, range)?;
-        self.register_memory(shared.memory, attributes, shared.locator)
+        self.register_memory(shared.memory, attributes, shared.locator, false)
     }
 
     /// Registers memory of the caller's.
     pub fn register(&mut self, bytes: Vec<u8>, attributes: MemAttributes) -> Result<Buffer, Error> {
         self.check_region(bytes.len(), attributes)?;
-        self.register_memory(RawMemory::from_heap(bytes), attributes, None)
+        self.register_memory(RawMemory::from_heap(bytes), attributes, None, is_local(&attributes))
     }
 
     /// Registers memory made by an unsafe constructor of [`RawMemory`].
     pub fn register_raw(&mut self, memory: RawMemory, attributes: MemAttributes) -> Result<Buffer, Error> {
         self.check_region(memory.len(), attributes)?;
-        self.register_memory(memory, attributes, None)
+        self.register_memory(memory, attributes, None, false)
     }
 
     /// Withdraws a region and gives heap memory back. Dropping the last buffer of a region withdraws it too, a
@@ -91,14 +103,22 @@ impl Nic {
     }
 
     /// Changes tag and rights of a region.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if peers would get rights to a region of which [slices](Buffer::slice) were taken;
+    /// [`Error::InvalidHandle`]; [`Error::InvalidPtag`].
     pub fn set_mem_attributes(&mut self, handle: MemHandle, attributes: MemAttributes) -> Result<(), Error> {
         self.check_ptag(attributes.ptag)?;
         check_align(attributes.align)?;
         let info = self.mem.get_mut(handle).ok_or(Error::InvalidHandle("memory region"))?;
         check_place(info.base, attributes.align)?;
-        let changed = RegionInfo { attributes, ..*info };
+        let info = *info;
+        if !is_local(&attributes) && !self.mem.refuse_slices(handle) {
+            return Err(Error::InUse("memory that was looked at as a slice"));
+        }
+        let changed = RegionInfo { attributes, ..info };
         self.provider.publish(handle, &changed)?;
-        *info = changed;
+        *self.mem.get_mut(handle).expect("found above") = changed;
         Ok(())
     }
 
@@ -123,16 +143,18 @@ impl Nic {
         memory: RawMemory,
         attributes: MemAttributes,
         locator: Option<Locator>,
+        own: bool,
     ) -> Result<Buffer, Error> {
         check_place(memory.ptr() as u64, attributes.align)?;
         let info = RegionInfo { base: memory.ptr() as u64, len: memory.len() as u64, attributes, locator };
-        let handle = self.mem.insert(info)?;
+        let slices = Slices::new(own);
+        let handle = self.mem.insert(info, slices.clone())?;
         if let Err(e) = self.provider.publish(handle, &info) {
             self.mem.remove(handle);
             return Err(e);
         }
         self.counters.add(Counter::Regions, 1);
-        Ok(Buffer::new(Region::registered(memory, handle, self.retired.clone())))
+        Ok(Buffer::new(Region::registered(memory, handle, self.retired.clone(), slices)))
     }
 
     pub(crate) fn withdraw(&mut self, handle: MemHandle) {
@@ -148,6 +170,11 @@ impl Nic {
             drop(memory);
         }
     }
+}
+
+/// Whether peers have no rights to it.
+fn is_local(attributes: &MemAttributes) -> bool {
+    !attributes.rdma_write && !attributes.rdma_read
 }
 
 fn check_align(align: usize) -> Result<(), Error> {

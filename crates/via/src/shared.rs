@@ -6,24 +6,25 @@
 
 mod notify;
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use viaduct_os::clock;
-use viaduct_os::wait::WaitPolicy;
 
 use crate::address::NetAddress;
+use crate::arriving::Arrival;
 use crate::attributes::RemoteAttributes;
+use crate::completion::Completion;
 use crate::connect::ConnRequest;
 use crate::driver::{Driver, Guard, Layer, News, Rest};
 use crate::error::Error;
-use crate::handle::{Cq, Vi};
+use crate::handle::{Cq, Listener, Vi};
 use crate::nic::Nic;
-use crate::poll::Completion;
 use crate::vi::Queue;
 use notify::Handlers;
-pub use notify::{EntryHandler, Next, NotifyHandler, SharedErrorHandler};
+pub use notify::{Connected, EntryHandler, Next, NextRequest, NotifyHandler, SharedErrorHandler};
 
 /// A NIC that threads share, with a value of the program's beside it.
 pub struct SharedNic<T: Send + 'static = ()> {
@@ -59,7 +60,7 @@ impl<T: Send + 'static> Layer for Sharing<T> {
             return Rest::parked();
         };
         let shared = SharedNic { driver: driver.clone(), handlers };
-        if shared.fire() { Rest::on_bell() } else { Rest::parked() }
+        if shared.fire() { Rest::on_bell().until(shared.next_deadline()) } else { Rest::parked() }
     }
 }
 
@@ -127,13 +128,53 @@ impl<T: Send + 'static> SharedNic<T> {
         self.driver.disconnect(vi)
     }
 
+    /// Ends a connection and destroys its VI as [`Nic::retire`] does, without holding the NIC while sends under way are
+    /// waited for.
+    ///
+    /// # Errors
+    /// As of [`Nic::retire`]; [`Error::Closed`].
+    pub fn retire(&self, vi: Vi) -> Result<(), Error> {
+        // Refused for an idle VI; what is left to do is done below.
+        let _ = self.disconnect(vi);
+        self.cancel_notify(vi);
+        self.hold()?.nic.retire(vi)
+    }
+
     /// Closes the NIC for all threads that share it: connections end, waits return, and every later call is refused.
     pub fn close(&self) -> Result<(), Error> {
         self.handlers.clear();
         self.driver.close()
     }
 
-    /// Waits for the next completion of a queue without holding the NIC.
+    /// Waits for the next message of a VI without holding the NIC, as [`Nic::wait_recv`] does.
+    ///
+    /// # Errors
+    /// [`Error::Unsuccessful`] if the receive ended in another way; as of [`wait`](Self::wait).
+    pub fn wait_recv(&self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.wait(vi, Queue::Receive, timeout)?.ok()
+    }
+
+    /// Waits for the next send of a VI to be done without holding the NIC, as [`Nic::wait_send`] does.
+    ///
+    /// # Errors
+    /// [`Error::Unsuccessful`] if it was not carried out; as of [`wait`](Self::wait).
+    pub fn wait_send(&self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.wait(vi, Queue::Send, timeout)?.ok()
+    }
+
+    /// Waits for a completion or a connection request without holding the NIC, as [`Nic::wait_any`] does.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Closed`].
+    pub fn wait_any(&self, cq: Cq, listener: Listener, timeout: Option<Duration>) -> Result<Arrival, Error> {
+        self.wait_until(timeout, |nic| nic.poll_any(cq, listener).transpose())
+    }
+
+    /// Waits for the next completion of a queue, however it ended, without holding the NIC.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::QueueEmpty`] if the connection is over and nothing is posted; [`Error::BoundToCq`];
+    /// [`Error::InvalidHandle`]; [`Error::Closed`].
     pub fn wait(&self, vi: Vi, queue: Queue, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.hold()?.nic.check_unbound(vi, queue)?;
         self.wait_until(timeout, |nic| {
@@ -196,7 +237,7 @@ impl<T: Send + 'static> SharedNic<T> {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut Nic, &mut T) -> Option<Result<R, Error>>,
     ) -> Result<R, Error> {
-        let mut policy = WaitPolicy::new(Default::default());
+        let mut policy = self.driver.policy();
         let look = |sharing: &mut Sharing<T>| {
             let found = poll(&mut sharing.nic, &mut sharing.value);
             sharing.after_call();
@@ -210,6 +251,13 @@ impl<T: Send + 'static> SharedNic<T> {
     /// Takes the NIC for a call of this module after which no other thread has to look again.
     fn hold(&self) -> Result<Guard<'_, Sharing<T>>, Error> {
         self.driver.lock()
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for SharedNic<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not what is behind the turn: printing waits for no thread.
+        f.debug_struct("SharedNic").finish_non_exhaustive()
     }
 }
 

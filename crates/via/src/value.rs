@@ -11,6 +11,10 @@ use crate::vi::{ViCore, ViState};
 
 impl Nic {
     /// Sends a few bytes by value.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]: nothing was sent, poll and try again; [`Error::Limit`] for more than `max_inline` bytes;
+    /// [`Error::InvalidState`] if it is not connected.
     #[inline]
     pub fn send_inline(&mut self, vi: Vi, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
         let call = Call { name: "send_inline", what: "bytes sent inline", count: SENT };

@@ -48,6 +48,15 @@ pub enum Queue {
     Receive,
 }
 
+impl fmt::Display for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Queue::Send => "the send queue",
+            Queue::Receive => "the receive queue",
+        })
+    }
+}
+
 pub(crate) struct ViCore {
     pub(crate) state: ViState,
     pub(crate) attributes: ViAttributes,
@@ -87,6 +96,8 @@ pub(crate) struct ViCore {
     pub(crate) tell_from: u32,
     /// Ledger index of the first receive of this connection.
     first_receive: u32,
+    /// A number of the program's.
+    pub(crate) context: u64,
     /// Entries fetched from completion queues whose completions were not taken yet, per queue.
     pub(crate) owed: [u32; 2],
 }
@@ -162,6 +173,7 @@ impl ViCore {
             plain: attributes.send_cq.is_none() && attributes.recv_cq.is_none() && attributes.srq.is_none(),
             tell_from: u32::MAX,
             first_receive: 0,
+            context: 0,
             owed: [0; 2],
             attributes: attributes.clone(),
         };

@@ -9,17 +9,54 @@ use std::time::Duration;
 use viaduct_os::clock;
 use viaduct_os::wait::{Sleep, WaitPolicy};
 
+use crate::completion::Completion;
 use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
-use crate::poll::Completion;
 use crate::provider::{FD_ARMED, PARKING, Signal, Sleeper};
 use crate::vi::{Queue, ViState};
 
 impl Nic {
-    /// Waits for the next completion of the send queue; not if the queue is empty.
+    /// Waits for the next send of a VI to be done, and gives its descriptor back.
+    ///
+    /// # Errors
+    /// [`Error::Unsuccessful`] if it was not carried out, with the completion and so with the descriptor;
+    /// [`Error::QueueEmpty`] if nothing is posted; [`Error::Timeout`]; [`Error::BoundToCq`].
     pub fn wait_send(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.wait_send_outcome(vi, timeout)?.ok()
+    }
+
+    /// Waits for the next message of a VI. A receive that ended in another way is an error and never an empty message.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use viaduct_via::{Error, Nic, Status, Vi};
+    ///
+    /// fn next_line(nic: &mut Nic, vi: Vi) -> Result<Option<Vec<u8>>, Error> {
+    ///     match nic.wait_recv(vi, Some(Duration::from_secs(5))) {
+    ///         Ok(message) => Ok(Some(message.data())),
+    ///         // The peer has disconnected.
+    ///         Err(Error::Unsuccessful(end)) if end.status == Status::Flushed => Ok(None),
+    ///         Err(error) => Err(error),
+    ///     }
+    /// }
+    /// # let _ = next_line;
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsuccessful`] if the receive was flushed, because the connection is over, or failed;
+    /// [`Error::QueueEmpty`] if nothing is posted; [`Error::Timeout`]; [`Error::BoundToCq`].
+    pub fn wait_recv(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+        self.wait_recv_outcome(vi, timeout)?.ok()
+    }
+
+    /// Waits for the next completion of the send queue, however it ended; not if the queue is empty.
+    ///
+    /// # Errors
+    /// As of [`wait_send`](Self::wait_send), but for [`Error::Unsuccessful`]: the caller looks at
+    /// [`status`](Completion::status).
+    pub fn wait_send_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Send)?;
         self.wait_until(timeout, |nic| match nic.poll_send(vi) {
             Ok(None) if nic.nothing_to_wait_for(vi, Queue::Send) => Some(Err(Error::QueueEmpty)),
@@ -27,9 +64,13 @@ impl Nic {
         })?
     }
 
-    /// Waits for the next completion of the receive queue; not if the queue is empty, because no other thread
-    /// can post.
-    pub fn wait_recv(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+    /// Waits for the next completion of the receive queue, however it ended; not if the queue is empty, because no other
+    /// thread can post.
+    ///
+    /// # Errors
+    /// As of [`wait_recv`](Self::wait_recv), but for [`Error::Unsuccessful`]: the caller looks at
+    /// [`status`](Completion::status).
+    pub fn wait_recv_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Receive)?;
         self.wait_until(timeout, |nic| match nic.poll_recv(vi) {
             Ok(None) if nic.nothing_to_wait_for(vi, Queue::Receive) => Some(Err(Error::QueueEmpty)),
@@ -37,7 +78,11 @@ impl Nic {
         })?
     }
 
-    /// Waits for the next completion of a completion queue.
+    /// Waits for the next completion of a completion queue, however it ended: [`Completion::ok`] makes an error of one
+    /// that was not successful.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn wait_cq(&mut self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())?
     }

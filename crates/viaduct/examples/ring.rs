@@ -13,10 +13,10 @@ use anyhow::{Context, Result, ensure};
 use viaduct_job::Job;
 use viaduct_os::budget::Budget;
 use viaduct_providers::Config;
-use viaduct_via::{Descriptor, Error, MemAttributes, NetAddress, Nic, Vi, ViAttributes};
+use viaduct_via::{Descriptor, Error, Nic, Vi, ViAttributes};
 
 /// Turns a hang into a failure; only a rank that died keeps the others waiting.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
@@ -42,9 +42,9 @@ fn main() -> Result<()> {
     };
 
     let (from, to) = (end(&mut nic)?, end(&mut nic)?);
-    nic.connect_start(to, None, &there.parse::<NetAddress>()?, &[], PATIENCE)?;
-    let request = nic.wait_listener(listener, PATIENCE)?;
-    nic.accept(request, from).map_err(|(error, _)| error)?;
+    nic.connect(to, &there.parse()?).timeout(PATIENCE).start()?;
+    let request = nic.wait_listener(listener, Some(PATIENCE))?;
+    nic.accept(request, from)?;
     nic.connect_finish(to)?;
 
     // Rank 0 sends 0, each adds its number, and the sum comes back.
@@ -72,23 +72,19 @@ fn main() -> Result<()> {
 
 /// A VI with a receive posted: VIA has no flow control of its own.
 fn end(nic: &mut Nic) -> Result<Vi, Error> {
-    let tag = nic.create_ptag()?;
-    let vi = nic.create_vi(ViAttributes::new(tag))?;
-    let buffer = nic.alloc(8, MemAttributes::local(tag))?;
-    nic.post_recv(vi, Descriptor::recv(buffer))?;
+    let vi = nic.create_vi(ViAttributes::default())?;
+    nic.vi(vi)?.post_receives(1, 8)?;
     Ok(vi)
 }
 
 fn send(nic: &mut Nic, vi: Vi, number: u64) -> Result<()> {
     nic.post_send(vi, Descriptor::send(number.to_le_bytes().to_vec().into()))?;
-    let done = nic.wait_send(vi, PATIENCE)?;
-    ensure!(done.status.is_success(), "sending: {}", done.status);
+    nic.wait_send(vi, Some(PATIENCE)).context("sending")?;
     Ok(())
 }
 
 fn receive(nic: &mut Nic, vi: Vi) -> Result<u64> {
-    let done = nic.wait_recv(vi, PATIENCE)?;
-    ensure!(done.status.is_success(), "receiving: {}", done.status);
+    let done = nic.wait_recv(vi, Some(PATIENCE)).context("receiving")?;
     Ok(u64::from_le_bytes(done.data().try_into().ok().context("not a number")?))
 }
 

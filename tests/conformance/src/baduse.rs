@@ -33,6 +33,7 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unknown(nic.connect_request(vi, address, LONG)));
     assert!(unknown(nic.connect_start(vi, None, address, &[], LONG)));
     assert!(unknown(nic.connect_peer_request(vi, address, other, LONG)));
+    assert!(unknown(nic.connect(vi, address).wait()));
     assert!(unknown(nic.connect_poll(vi)));
     assert!(unknown(nic.connect_finish(vi)));
     assert!(unknown(nic.disconnect(vi)));
@@ -53,6 +54,10 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unknown(nic.poll_recv(vi)));
     assert!(unknown(nic.wait_send(vi, LONG)));
     assert!(unknown(nic.wait_recv(vi, LONG)));
+    assert!(unknown(nic.wait_send_outcome(vi, LONG)));
+    assert!(unknown(nic.wait_recv_outcome(vi, LONG)));
+    assert!(unknown(nic.vi(vi)));
+    assert!(unknown(nic.retire(vi)));
     assert!(nic.reclaim(vi).is_none());
 }
 
@@ -87,6 +92,10 @@ pub fn unknown_queues(mut w: World) {
         assert!(unknown(w.a.poll_cq_entry(cq)));
         assert!(unknown(w.a.poll_cq_batch(cq, &mut Vec::new(), 4)));
         assert!(unknown(w.a.wait_cq(cq, LONG)));
+        assert!(unknown(w.a.cq(cq)));
+        let listener = Listener::from_raw(MADE_UP);
+        assert!(unknown(w.a.poll_any(cq, listener)));
+        assert!(unknown(w.a.wait_any(cq, listener, LONG)));
         let attributes = w.a.vi_attributes(ReliableDelivery).cq(cq);
         assert!(unknown(w.a.create_vi(attributes)));
     }
@@ -174,7 +183,7 @@ pub fn unknown_listeners_and_requests(mut w: World) {
     assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
     let (error, request) = w.a.accept_with(request, vi, &[]).unwrap_err();
     assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
-    w.a.accept(request, answering).map_err(|(e, _)| e).unwrap();
+    w.a.accept(request, answering).unwrap();
     w.b.connect_finish(asking).unwrap();
     for (node, vi) in [(&mut w.a, answering), (&mut w.b, asking)] {
         assert_eq!(node.query_vi(vi).unwrap().reach, Some(reach));
@@ -344,6 +353,10 @@ fn forked_calls(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress, other: &Net
         nic.poll_send(vi).is_err_and(forked),
         nic.poll_recv(vi).is_err_and(forked),
         nic.wait_recv(vi, LONG).is_err_and(forked),
+        nic.vi(vi).is_err_and(forked),
+        nic.cq(cq).is_err_and(forked),
+        nic.retire(vi).is_err_and(forked),
+        nic.buffer(8).is_err_and(forked),
         nic.poll_cq(cq).is_err_and(forked),
         nic.wait_cq(cq, LONG).is_err_and(forked),
         posted(nic.post_send(vi, Descriptor::send_empty())),

@@ -3,7 +3,7 @@
 use std::thread;
 
 use viaduct_via::Reliability::{ReliableDelivery, ReliableReception, Unreliable};
-use viaduct_via::{Error, ViState};
+use viaduct_via::{AcceptError, Error, ViState};
 
 use crate::world::{LONG, SHORT, Side, World, until};
 
@@ -16,7 +16,7 @@ pub fn client_and_server(mut w: World) {
         scope.spawn(|| {
             let request = b.connect_wait(&address, LONG).unwrap();
             assert_eq!(request.remote().reliability, ReliableDelivery);
-            b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+            b.accept(request, vb).unwrap();
         });
         until("somebody to wait", || match a.connect_request(va, &address, LONG) {
             Ok(theirs) => {
@@ -40,8 +40,8 @@ pub fn a_request_times_out(mut w: World) {
     // The request may have gone with its client; if not, it is too late for it.
     if let Ok(late) = w.b.wait_listener(listener, SHORT) {
         match w.b.accept(late, vb) {
-            Err((Error::NotReachable(_), request)) => w.b.reject(request).unwrap(),
-            Err((e, _)) => panic!("{e}"),
+            Err(AcceptError { error: Error::NotReachable(_), request }) => w.b.reject(request).unwrap(),
+            Err(refused) => panic!("{refused}"),
             Ok(()) => {
                 w.reaches(Side::B, vb, ViState::Error);
                 w.b.disconnect(vb).unwrap();
@@ -84,7 +84,7 @@ pub fn private_data_goes_both_ways(mut w: World) {
     let request = w.b.wait_listener(listener, LONG).unwrap();
     let (error, request) = w.b.accept_with(request, vb, &beyond).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
-    w.b.accept_with(request, vb, &most).map_err(|(e, _)| e).unwrap();
+    w.b.accept_with(request, vb, &most).unwrap();
     assert_eq!(w.a.connect_finish(va).unwrap().private_data, most);
     assert_eq!(w.b.query_vi(vb).unwrap().remote.unwrap().private_data, b"hi");
 }
@@ -132,7 +132,7 @@ pub fn a_mismatch_leaves_the_request_usable(mut w: World) {
     assert!(w.a.connect_poll(va).unwrap().is_none(), "the client still waits");
     assert_eq!(w.b.state(vb), ViState::Idle);
     w.b.set_vi_attributes(vb, good).unwrap();
-    w.b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+    w.b.accept(request, vb).unwrap();
     w.a.connect_finish(va).unwrap();
 }
 
@@ -152,7 +152,7 @@ pub fn only_an_idle_vi_accepts(mut w: World) {
         assert!(matches!(error, Error::InvalidState { found, .. } if found == state), "{error}");
         request = again;
     }
-    w.b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+    w.b.accept(request, vb).unwrap();
     w.a.connect_finish(va).unwrap();
     assert_eq!(w.b.state(busy), ViState::Connected, "not disturbed");
 }
@@ -165,7 +165,7 @@ pub fn a_nic_connects_to_itself(mut w: World) {
     let listener = w.a.listen(&address, 1).unwrap();
     w.a.connect_start(one, None, &address, &[], LONG).unwrap();
     let request = w.a.wait_listener(listener, LONG).unwrap();
-    w.a.accept(request, two).map_err(|(e, _)| e).unwrap();
+    w.a.accept(request, two).unwrap();
     w.a.connect_finish(one).unwrap();
     w.a.send(one, b"to myself");
     let got = w.next(Side::A, two, viaduct_via::Queue::Receive);
@@ -180,7 +180,7 @@ pub fn a_client_closed_before_the_answer_is_read(mut w: World) {
     let listener = w.b.listen(&address, 1).unwrap();
     third.connect_start(vc, None, &address, &[], LONG).unwrap();
     let request = w.b.wait_listener(listener, LONG).unwrap();
-    w.b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+    w.b.accept(request, vb).unwrap();
     drop(third);
     w.reaches(Side::B, vb, ViState::Error);
 }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use viaduct_via::Reliability::ReliableDelivery;
-use viaduct_via::{Error, NetAddress, ViState};
+use viaduct_via::{AcceptError, Error, NetAddress, ViState};
 
 use crate::world::{LONG, SHORT, World, until};
 
@@ -48,7 +48,7 @@ pub fn the_backlog_is_bounded(mut w: World) {
     let second = w.b.wait_listener(listener, LONG).unwrap();
     assert!(matches!(w.a.connect_request(vis[2], &address, LONG), Err(Error::NoMatch(_))));
     let vb = w.b.vi(ReliableDelivery);
-    w.b.accept(first, vb).map_err(|(e, _)| e).unwrap();
+    w.b.accept(first, vb).unwrap();
     w.a.connect_finish(vis[0]).unwrap();
     w.a.connect_start(vis[3], None, &address, &[], LONG).unwrap();
     let third = w.b.wait_listener(listener, LONG).unwrap();
@@ -75,7 +75,7 @@ pub fn a_request_given_up_leaves_its_place(mut w: World) {
             w.a.connect_start(va, None, &address, &[], LONG).unwrap();
         }
         if let Some(request) = w.b.poll_listener(listener).unwrap()
-            && let Err((_, stale)) = w.b.accept(request, vb)
+            && let Err(AcceptError { request: stale, .. }) = w.b.accept(request, vb)
         {
             w.b.reject(stale).unwrap();
         }
@@ -96,7 +96,7 @@ pub fn the_same_address_serves_again_and_again(mut w: World) {
         let (va, vb) = (w.a.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
         w.a.connect_start(va, None, &address, &[], LONG).unwrap();
         let request = w.b.wait_listener(listener, LONG).unwrap();
-        w.b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+        w.b.accept(request, vb).unwrap();
         w.a.connect_finish(va).unwrap();
     }
     w.b.unlisten(listener).unwrap();
@@ -114,8 +114,8 @@ pub fn waiting_again_before_answering(mut w: World) {
         scope.spawn(|| {
             let waiting = b.connect_wait(&address, LONG).unwrap();
             let next = b.connect_wait(&address, LONG).unwrap();
-            b.accept(next, two).map_err(|(e, _)| e).unwrap();
-            b.accept(waiting, one).map_err(|(e, _)| e).unwrap();
+            b.accept(next, two).unwrap();
+            b.accept(waiting, one).unwrap();
         });
         until("both to be connected", || {
             for vi in [first, second] {
@@ -143,7 +143,7 @@ pub fn several_vis_share_an_address(mut w: World) {
         w.a.connect_start(va, Some(&local), &address, &[], LONG).unwrap();
         let request = w.b.wait_listener(listener, LONG).unwrap();
         assert_eq!(request.from(), &local, "the client's own address is told");
-        w.b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+        w.b.accept(request, vb).unwrap();
         w.a.connect_finish(va).unwrap();
     }
 }
@@ -160,7 +160,7 @@ pub fn a_listener_that_goes_answers(mut w: World) {
     assert!(matches!(w.a.connect_finish(left), Err(Error::NoMatch(_) | Error::Rejected(_))));
     assert!(matches!(w.b.poll_listener(listener), Err(Error::InvalidHandle(_))));
     let vb = w.b.vi(ReliableDelivery);
-    w.b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+    w.b.accept(request, vb).unwrap();
     w.a.connect_finish(kept).unwrap();
 }
 

@@ -146,13 +146,13 @@ pub fn an_old_answer_is_not_taken_for_a_new_one(mut w: World) {
     let (at_first, at_second) = (w.b.listen(&first, 1).unwrap(), w.b.listen(&second, 1).unwrap());
     w.a.connect_start(va, None, &first, &[], LONG).unwrap();
     let request = w.b.wait_listener(at_first, LONG).unwrap();
-    w.b.accept_with(request, old, b"old").map_err(|(e, _)| e).unwrap();
+    w.b.accept_with(request, old, b"old").unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20)); // the answer lies there, unread
     w.a.disconnect(va).unwrap();
     w.a.connect_start(va, None, &second, &[], LONG).unwrap();
     w.reaches(Side::B, old, ViState::Error);
     let request = w.b.wait_listener(at_second, LONG).unwrap();
-    w.b.accept_with(request, new, b"new").map_err(|(e, _)| e).unwrap();
+    w.b.accept_with(request, new, b"new").unwrap();
     assert_eq!(w.a.connect_finish(va).unwrap().private_data, b"new");
     talk(&mut w, va, new);
 }
@@ -191,7 +191,7 @@ pub fn a_vi_connects_again(mut w: World) {
             let listener = w.a.listen(&address, 1).unwrap();
             w.b.connect_start(vb, None, &address, &[], LONG).unwrap();
             let request = w.a.wait_listener(listener, LONG).unwrap();
-            w.a.accept(request, va).map_err(|(e, _)| e).unwrap();
+            w.a.accept(request, va).unwrap();
             w.b.connect_finish(vb).unwrap();
         }
         talk(&mut w, va, vb);

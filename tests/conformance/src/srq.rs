@@ -115,7 +115,7 @@ pub fn a_message_held_back_does_not_hide_the_end(mut w: World) {
     (0..6).for_each(|_| w.a.send(va, b"a word"));
     w.b.send(vb, b"unheard");
     w.a.disconnect(va).unwrap();
-    assert_eq!(w.b.wait_send(vb, None).unwrap().status, Status::Flushed);
+    assert_eq!(w.b.wait_send_outcome(vb, None).unwrap().status, Status::Flushed);
 }
 
 /// Waiting on a VI with a store waits for the store to be used; not once the peer has gone.

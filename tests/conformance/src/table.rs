@@ -111,6 +111,11 @@ macro_rules! suite {
                 timers_need_no_calls the_service_thread_accepts sends_leave_without_their_owner a_watch_tells_of_each_message
                 the_end_of_a_peer_ends_waits closing_ends_waits
             }
+            $crate::topic! { $world, face, 180,
+                a_flushed_receive_is_no_message scattered_bytes_are_all_given a_server_waits_for_clients_and_messages
+                views_do_what_the_nic_does a_retired_vi_is_gone slices_end_where_rights_begin shared_bytes_are_sent
+                connecting_is_asynchronous a_client_hears_why_it_was_refused
+            }
             $crate::topic! { $world, baduse, 180,
                 unknown_vis unknown_queues unknown_tags_and_regions wrong_segments unknown_listeners_and_requests wrong_states
                 wrong_descriptors wrong_numbers ranges_outside_buffers_panic a_forked_child_is_refused

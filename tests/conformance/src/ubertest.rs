@@ -237,8 +237,10 @@ impl<'a> End<'a> {
         let (vi, cq) = (self.vi, self.cq);
         match self.mode {
             Mode::Poll => until("a completion", || self.node.poll(vi, queue)),
-            Mode::Wait if queue == Queue::Send => self.node.wait_send(vi, LONG).expect("a completion"),
-            Mode::Wait => self.node.wait_recv(vi, LONG).expect("a completion"),
+            Mode::Wait if queue == Queue::Send => {
+                self.node.wait_send_outcome(vi, LONG).expect("a completion")
+            }
+            Mode::Wait => self.node.wait_recv_outcome(vi, LONG).expect("a completion"),
             Mode::CqPoll => until("an entry", || self.node.poll_cq(cq?).unwrap()),
             Mode::CqWait => self.node.wait_cq(cq.expect("this mode has one"), LONG).expect("an entry"),
             Mode::Fd => self.by_descriptor(queue),

@@ -299,7 +299,7 @@ pub fn connect(a: &mut Node, va: Vi, b: &mut Node, vb: Vi, address: &NetAddress)
     let listener = b.listen(address, 1).expect("a free address");
     a.connect_start(va, None, address, &[], LONG).expect("a request");
     let request = b.wait_listener(listener, LONG).expect("the request arrives");
-    b.accept(request, vb).map_err(|(e, _)| e).expect("accepted");
+    b.accept(request, vb).expect("accepted");
     a.connect_finish(va).expect("connected");
     b.unlisten(listener).expect("a known listener");
 }

@@ -63,6 +63,7 @@ fn every_call_of_a_nic_has_a_bad_twin() {
         "set_wait",
         "set_strict_receives",
         "set_drain",
+        "abandon",
         "on_error",
         "take_error",
         "raise_error",

@@ -118,7 +118,7 @@ impl Guest {
         let buffer = nic.alloc(GREETING.len(), MemAttributes::local(tag))?;
         nic.post_recv(vi, Descriptor::recv(buffer))?;
         nic.connect_request(vi, &"door".parse()?, Some(patience))?;
-        let greeting = nic.wait_recv(vi, Some(PATIENCE))?;
+        let greeting = nic.wait_recv_outcome(vi, Some(PATIENCE))?;
         if greeting.status != Status::Success {
             return Err(Error::NotReachable(greeting.status.to_string()));
         }
@@ -205,7 +205,7 @@ fn serve(folder: &Path, stop: &AtomicBool, refused: &AtomicU64) {
             let mut attributes = ViAttributes::new(tag).reliability(remote.reliability);
             (attributes.max_transfer_size, attributes.qos) = (remote.max_transfer_size, remote.qos);
             let accepted = match nic.create_vi(attributes) {
-                Ok(vi) => nic.accept(request, vi).map(|()| vi).map_err(|(_, request)| (Some(vi), request)),
+                Ok(vi) => nic.accept(request, vi).map(|()| vi).map_err(|refused| (Some(vi), refused.request)),
                 Err(_) => Err((None, request)),
             };
             match accepted {

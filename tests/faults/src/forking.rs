@@ -171,14 +171,14 @@ fn child(mut inherited: Inherited, place: Place<'_>, mut to_parent: PipeWriter, 
     nic.connect_start(vi, None, &"fork-test".parse().unwrap(), b"child", None).unwrap();
     nic.connect_finish(vi).unwrap();
     loop {
-        let came = nic.wait_recv(vi, None).unwrap();
+        let came = nic.wait_recv_outcome(vi, None).unwrap();
         if !came.status.is_success() {
             return; // the test is done
         }
         let mut echo = make(&mut nic, tag, came.length as usize, Kind::Shared);
         echo.write(0, &came.data());
         nic.post_send(vi, Descriptor::send(echo)).unwrap();
-        assert!(nic.wait_send(vi, None).unwrap().status.is_success());
+        assert!(nic.wait_send_outcome(vi, None).unwrap().status.is_success());
     }
 }
 

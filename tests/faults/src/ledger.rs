@@ -56,8 +56,8 @@ impl Account {
     ) -> Result<Option<Completion>, Stop> {
         let found = match (self.cq, queue) {
             (Some(cq), _) => nic.wait_cq(cq, limit),
-            (None, Queue::Send) => nic.wait_send(self.vi, limit),
-            (None, Queue::Receive) => nic.wait_recv(self.vi, limit),
+            (None, Queue::Send) => nic.wait_send_outcome(self.vi, limit),
+            (None, Queue::Receive) => nic.wait_recv_outcome(self.vi, limit),
         };
         match found {
             Ok(completion) => {

@@ -201,9 +201,9 @@ impl Session<'_> {
     pub(crate) fn accept(&mut self) -> Result<(), Stop> {
         let request = self.request()?;
         let vi = self.second.as_ref().unwrap_or(&self.main).vi;
-        self.nic.accept(request, vi).map_err(|(error, request)| {
-            let _ = self.nic.reject(request);
-            Stop::from(error)
+        self.nic.accept(request, vi).map_err(|refused| {
+            let _ = self.nic.reject(refused.request);
+            Stop::from(refused.error)
         })
     }
 

@@ -189,7 +189,7 @@ impl Session<'_> {
         let listener = neighbour.listen(&here, 1)?;
         self.nic.connect_start(vi, None, &here, &[], None)?;
         let request = neighbour.wait_listener(listener, None)?;
-        neighbour.accept(request, other).map_err(|(error, _)| error)?;
+        neighbour.accept(request, other)?;
         self.nic.connect_finish(vi)?;
         drop(neighbour);
         assert_eq!(self.next(Queue::Receive)?.status, Status::Flushed, "the neighbour is gone");

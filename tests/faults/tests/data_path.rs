@@ -71,7 +71,7 @@ impl Both {
         let listener = b.nic.listen(&"path".parse().unwrap(), 1).unwrap();
         a.nic.connect_start(a.vi, None, &"path".parse().unwrap(), &[], None).unwrap();
         let request = b.nic.wait_listener(listener, None).unwrap();
-        b.nic.accept(request, b.vi).map_err(|(error, _)| error).unwrap();
+        b.nic.accept(request, b.vi).unwrap();
         a.nic.connect_finish(a.vi).unwrap();
         Both { a, b, _folder: folder }
     }

@@ -30,7 +30,7 @@ impl End {
 
     fn done(&mut self, vi: Vi, descriptor: Descriptor) -> Completion {
         self.nic.post_send(vi, descriptor).unwrap();
-        let done = self.nic.wait_send(vi, None).unwrap();
+        let done = self.nic.wait_send_outcome(vi, None).unwrap();
         assert_eq!(done.status, Status::Success);
         done
     }
@@ -42,7 +42,7 @@ impl End {
     }
 
     fn received(&mut self, vi: Vi) -> Vec<u8> {
-        let came = self.nic.wait_recv(vi, None).unwrap();
+        let came = self.nic.wait_recv_outcome(vi, None).unwrap();
         assert_eq!(came.status, Status::Success);
         came.data()
     }
@@ -109,7 +109,7 @@ fn transfers(mode: Mode) {
         let request = end.nic.wait_listener(listener, None).unwrap();
         let windows: Vec<RemoteAddress> =
             request.remote().private_data.chunks_exact(12).map(place_of).collect();
-        end.nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+        end.nic.accept(request, vi).unwrap();
         parent.expect_line("written", LIMIT);
 
         // What the peer reads and writes is the parent's, for shareable and for private memory.
@@ -143,7 +143,7 @@ fn transfers(mode: Mode) {
             let buffer = end.shared(64);
             end.nic.post_recv(other, Descriptor::recv(buffer)).unwrap();
         }
-        end.nic.accept(request, other).map_err(|(error, _)| error).unwrap();
+        end.nic.accept(request, other).unwrap();
         end.message(other, b"hello, child");
         assert_eq!(end.received(other), b"hello, child");
         parent.send_line("again");
@@ -156,7 +156,7 @@ fn transfers(mode: Mode) {
         let buffer = end.shared(64);
         end.nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
         parent.kill();
-        assert_eq!(end.nic.wait_recv(vi, None).unwrap().status, Status::Flushed);
+        assert_eq!(end.nic.wait_recv_outcome(vi, None).unwrap().status, Status::Flushed);
         // The kernel closes a dead process' descriptors one by one.
         while let Err(error) = end.nic.listen(&"fork-parent".parse().unwrap(), 1) {
             assert!(matches!(error, Error::AddressInUse(_)), "{error}");
@@ -183,8 +183,8 @@ fn closing(mode: Mode) {
     let before = Footprint::take();
     child.send_line("begin");
     let request = nic.wait_listener(listener, None).unwrap();
-    nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
-    assert_eq!(nic.wait_recv(vi, None).unwrap().status, Status::Flushed);
+    nic.accept(request, vi).unwrap();
+    assert_eq!(nic.wait_recv_outcome(vi, None).unwrap().status, Status::Flushed);
     child.expect_line("closed", LIMIT);
     nic.disconnect(vi).unwrap();
     before.comes_back("the peer's NIC was closed, its child lives");

@@ -41,14 +41,14 @@ viaduct_kit::child!(NEIGHBOUR, |args| {
         let mut message = buffer(&mut nic, len);
         message.write(0, &text);
         nic.post_send(vi, Descriptor::send(message)).unwrap();
-        let echo = nic.wait_recv(vi, None).unwrap();
+        let echo = nic.wait_recv_outcome(vi, None).unwrap();
         assert!(echo.status.is_success() && echo.data() == text, "message {count}: {:?}", echo.status);
         nic.post_recv(vi, echo.descriptor).unwrap();
         while nic.poll_send(vi).unwrap().is_some() {}
     }
     say(format!("echoes {count}"));
     // The victim ends the connection.
-    assert!(!nic.wait_recv(vi, None).unwrap().status.is_success());
+    assert!(!nic.wait_recv_outcome(vi, None).unwrap().status.is_success());
 });
 
 struct Victim {
@@ -75,7 +75,7 @@ impl Victim {
         }
         let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
         assert_eq!(request.remote().private_data, b"good");
-        nic.accept(request, good).map_err(|(error, _)| error).unwrap();
+        nic.accept(request, good).unwrap();
         Victim { nic, tag, listener, good, echoes: 0, neighbour, canaries: Vec::new() }
     }
 
@@ -95,7 +95,7 @@ impl Victim {
     fn echo(&mut self, limit: Option<Duration>) {
         let came = match limit {
             Some(Duration::ZERO) => self.nic.poll_recv(self.good).unwrap(),
-            limit => Some(self.nic.wait_recv(self.good, limit).unwrap()),
+            limit => Some(self.nic.wait_recv_outcome(self.good, limit).unwrap()),
         };
         let Some(came) = came else { return };
         assert!(came.status.is_success(), "the neighbour's connection: {}", came.status);
@@ -117,7 +117,7 @@ impl Victim {
         let private = &request.remote().private_data;
         let addr = u64::from_ne_bytes(private[..8].try_into().unwrap());
         let handle = MemHandle::from_number(u32::from_ne_bytes(private[8..].try_into().unwrap()));
-        self.nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+        self.nic.accept(request, vi).unwrap();
         (account, RemoteAddress { addr, handle })
     }
 
@@ -322,7 +322,7 @@ fn copies_that_never_end_hold_up_a_withdrawal_once() {
         .map(|_| {
             let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
             let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
-            nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+            nic.accept(request, vi).unwrap();
             vi
         })
         .collect();

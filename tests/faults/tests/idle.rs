@@ -48,7 +48,7 @@ viaduct_kit::isolated! { limit 120;
         let listener = nic.listen(&"idle".parse().unwrap(), 1).unwrap();
         let mut client = IDLE_CLIENT.spawn(&[folder.path().to_str().unwrap()]);
         let request = nic.wait_listener(listener, None).unwrap();
-        nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+        nic.accept(request, vi).unwrap();
         let ours = share(|| wait(&mut nic, vi));
         let theirs: f64 = client.expect_line("", LIMIT).parse().unwrap();
         client.finish(LIMIT);

@@ -40,7 +40,7 @@ fn connect(a: &mut End, b: &mut End) {
     let listener = b.nic.listen(&"mapping".parse().unwrap(), 1).unwrap();
     a.nic.connect_start(a.vi, None, &"mapping".parse().unwrap(), &[], None).unwrap();
     let request = b.nic.wait_listener(listener, Some(LIMIT)).unwrap();
-    b.nic.accept(request, b.vi).map_err(|(error, _)| error).unwrap();
+    b.nic.accept(request, b.vi).unwrap();
     a.nic.connect_finish(a.vi).unwrap();
     b.nic.unlisten(listener).unwrap();
 }
@@ -58,7 +58,7 @@ viaduct_kit::isolated! { limit 120;
             let _held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
             a.nic.post_send(a.vi, Descriptor::send(vec![1; LEN].into())).unwrap();
             // Without a time limit: it comes back.
-            a.nic.wait_send(a.vi, None).unwrap()
+            a.nic.wait_send_outcome(a.vi, None).unwrap()
         });
         assert!(!sent.status.is_success(), "{}", sent.status);
         assert_eq!(a.nic.query_vi(a.vi).unwrap().state, ViState::Error);
@@ -74,7 +74,7 @@ viaduct_kit::isolated! { limit 120;
         let window = b.nic.alloc(LARGE, MemAttributes::remote(b.tag)).unwrap();
         let write = |a: &mut End| {
             a.nic.post_send(a.vi, Descriptor::rdma_write(vec![1; LEN].into(), window.remote(0))).unwrap();
-            a.nic.wait_send(a.vi, None).unwrap().status
+            a.nic.wait_send_outcome(a.vi, None).unwrap().status
         };
         let status = with_extra_memory(8 << 20, || write(&mut a));
         assert_eq!(status, Status::TransportError);

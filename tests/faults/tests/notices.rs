@@ -55,7 +55,7 @@ fn setting(what: &str, bound: bool) -> Setting {
     let listener = nic.listen(&"notices".parse().unwrap(), 1).unwrap();
     let mut peer = MORTAL.spawn(&[folder.path().to_str().unwrap()]);
     let request = nic.wait_listener(listener, None).unwrap();
-    nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+    nic.accept(request, vi).unwrap();
     peer.expect_line("connected", LIMIT);
     Setting { nic, vi, cq, peer, _folder: folder, _watchdog: watchdog }
 }
@@ -79,7 +79,7 @@ fn flushed(completion: &Completion) {
 #[test]
 fn a_wait_on_a_queue_ends() {
     let Setting { mut nic, vi, mut peer, .. } = setting("a wait on a queue", false);
-    flushed(&killed_during(&mut peer, || nic.wait_recv(vi, None)).unwrap());
+    flushed(&killed_during(&mut peer, || nic.wait_recv_outcome(vi, None)).unwrap());
     assert_eq!(nic.query_vi(vi).unwrap().state, ViState::Error);
     assert_eq!(nic.take_error().map(|event| event.code), Some(ErrorCode::ConnectionLost));
 }
@@ -168,11 +168,11 @@ fn a_send_after_the_death_comes_back() {
     }
     let mut back = 0;
     while back < posted {
-        let done = nic.wait_send(vi, None).unwrap();
+        let done = nic.wait_send_outcome(vi, None).unwrap();
         assert!(matches!(done.status, Status::Success | Status::Flushed), "{}", done.status);
         back += 1;
     }
-    flushed(&nic.wait_recv(vi, None).unwrap());
+    flushed(&nic.wait_recv_outcome(vi, None).unwrap());
     assert_eq!(nic.query_vi(vi).unwrap().state, ViState::Error);
     assert!(matches!(nic.send_inline(vi, b"x", None), Err(Error::InvalidState { .. })));
 }

@@ -60,7 +60,7 @@ viaduct_kit::child!(PEER, |args| {
     let listener = nic.listen(&meeting(), 1).unwrap();
     say("listening");
     let request = nic.wait_listener(listener, LONG).unwrap();
-    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    nic.accept(request, vi).unwrap();
     say("connected");
     while let Some(line) = hear() {
         match line.as_str() {
@@ -105,7 +105,7 @@ impl Scene {
         self.send(33);
         self.peer.send_line("receive");
         assert_eq!(self.peer.expect_line("got ", LIMIT), "33");
-        assert_eq!(self.nic.wait_send(self.vi, LONG).unwrap().status, Status::Success);
+        assert_eq!(self.nic.wait_send_outcome(self.vi, LONG).unwrap().status, Status::Success);
     }
 
     /// A waiting owner learns that the peer is gone; everything posted comes back once.
@@ -114,11 +114,11 @@ impl Scene {
             self.send(20);
         }
         for _ in 0..4 {
-            let back = self.nic.wait_send(self.vi, LONG).unwrap();
+            let back = self.nic.wait_send_outcome(self.vi, LONG).unwrap();
             assert_eq!(back.status, Status::Flushed);
         }
         for _ in 0..3 {
-            assert_eq!(self.nic.wait_recv(self.vi, LONG).unwrap().status, Status::Flushed);
+            assert_eq!(self.nic.wait_recv_outcome(self.vi, LONG).unwrap().status, Status::Flushed);
         }
         assert!(matches!(self.nic.wait_recv(self.vi, LONG), Err(Error::QueueEmpty)));
         assert_eq!(self.nic.query_vi(self.vi).unwrap().state, ViState::Error);
@@ -164,7 +164,7 @@ fn idle_ends_stay_connected_and_sleep() {
     scene.talk();
     let (began, cpu) = (clock::now_ns(), clock::process_cpu_ns());
     assert!(matches!(
-        scene.nic.wait_recv(scene.vi, Some(Duration::from_millis(silence * 4))),
+        scene.nic.wait_recv_outcome(scene.vi, Some(Duration::from_millis(silence * 4))),
         Err(Error::Timeout)
     ));
     let (time, used) = (clock::now_ns() - began, clock::process_cpu_ns() - cpu);
@@ -188,16 +188,16 @@ viaduct_kit::child!(ABSENT, |args| {
         nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
         say("listening");
         let request = nic.wait_listener(listener, LONG).unwrap();
-        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        nic.accept(request, vi).unwrap();
     } else {
         say("listening");
         let request = nic.wait_listener(listener, LONG).unwrap();
-        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        nic.accept(request, vi).unwrap();
         nic.post_send(vi, Descriptor::send(buffer)).unwrap();
     }
     say("absent");
     hear();
-    let back = if receives { nic.wait_recv(vi, LONG) } else { nic.wait_send(vi, LONG) };
+    let back = if receives { nic.wait_recv_outcome(vi, LONG) } else { nic.wait_send_outcome(vi, LONG) };
     say(format!("back {:?}", back.unwrap().status));
     hear();
 });
@@ -219,7 +219,7 @@ fn a_large_message_goes_on_while_its_sender_computes() {
     nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
     nic.connect_request(vi, &meeting(), LONG).unwrap();
     peer.expect_line("absent", LIMIT);
-    let got = nic.wait_recv(vi, LONG).unwrap();
+    let got = nic.wait_recv_outcome(vi, LONG).unwrap();
     assert_eq!((got.status, got.length as usize), (Status::Success, LARGE));
     assert!(got.data().iter().all(|b| *b == 7));
     peer.send_line("look");
@@ -289,7 +289,7 @@ viaduct_kit::child!(SEEKER, |args| {
     assert!(matches!(listens, Err(Error::NotReachable(_))));
     let buffer = nic.alloc(40, MemAttributes::local(tag)).unwrap();
     nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-    say(format!("sent {:?}", nic.wait_send(vi, LONG).unwrap().status));
+    say(format!("sent {:?}", nic.wait_send_outcome(vi, LONG).unwrap().status));
     hear();
 });
 
@@ -309,10 +309,10 @@ fn connections_survive_a_name_server_that_takes_long() {
     let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
     let buffer = nic.alloc(64, MemAttributes::local(tag)).unwrap();
     nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
-    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    nic.accept(request, vi).unwrap();
     peer.expect_line("connected", LIMIT);
     assert_eq!(peer.expect_line("sent ", LIMIT), "Success");
-    let got = nic.wait_recv(vi, LONG).unwrap();
+    let got = nic.wait_recv_outcome(vi, LONG).unwrap();
     assert_eq!((got.status, got.length), (Status::Success, 40));
 }
 
@@ -334,7 +334,8 @@ viaduct_kit::child!(POSTER, |args| {
     }
     say("posted");
     hear();
-    let done = (0..MANY).filter(|_| nic.wait_send(vi, LONG).unwrap().status == Status::Success).count();
+    let done =
+        (0..MANY).filter(|_| nic.wait_send_outcome(vi, LONG).unwrap().status == Status::Success).count();
     say(format!("done {done}"));
     hear();
 });
@@ -353,10 +354,10 @@ fn all_that_was_posted_arrives_without_further_calls() {
         }
         let mut peer = POSTER.spawn(&[folder.path().to_str().unwrap(), &number.to_string()]);
         let request = nic.wait_listener(listener, LONG).unwrap();
-        nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        nic.accept(request, vi).unwrap();
         peer.expect_line("posted", LIMIT);
         for n in 0..MANY {
-            let got = nic.wait_recv(vi, LONG).unwrap();
+            let got = nic.wait_recv_outcome(vi, LONG).unwrap();
             assert_eq!((got.status, got.data()[99]), (Status::Success, n as u8), "{level:?}");
         }
         peer.send_line("look");
@@ -375,7 +376,7 @@ viaduct_kit::child!(SENDER, |args| {
     for n in 0..count {
         buffer.write(0, &(n as u32).to_le_bytes());
         nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-        let done = nic.wait_send(vi, LONG).unwrap();
+        let done = nic.wait_send_outcome(vi, LONG).unwrap();
         assert_eq!(done.status, Status::Success);
         say(format!("done {}", n + 1));
         buffer = done.descriptor.into_buffer();
@@ -411,10 +412,10 @@ fn arrives(size: usize, count: usize, end: &str, kill_at: Option<usize>) -> bool
     let size = size.to_string();
     let mut peer = SENDER.spawn(&[folder.path().to_str().unwrap(), &size, &count.to_string(), end]);
     let request = nic.wait_listener(listener, LONG).unwrap();
-    nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    nic.accept(request, vi).unwrap();
     let (mut done, mut got) = (0, 0);
     let mut take = |nic: &mut Nic, wait: bool| {
-        let back = if wait { nic.wait_recv(vi, LONG).ok() } else { nic.poll_recv(vi).ok().flatten() };
+        let back = if wait { nic.wait_recv_outcome(vi, LONG).ok() } else { nic.poll_recv(vi).ok().flatten() };
         let Some(back) = back.filter(|back| back.status == Status::Success) else { return false };
         assert_eq!(u32::from_le_bytes(back.data()[..4].try_into().unwrap()), got);
         got += 1;

@@ -143,7 +143,7 @@ viaduct_kit::child!(SENDER, |args| {
         assert_eq!(hear().as_deref(), Some("connected"));
     }
     nic.post_send(vi, Descriptor::new(Op::Send).segment_range(buffer, 0..size)).unwrap();
-    let sent = nic.wait_send(vi, Some(scaled(LIMIT))).unwrap();
+    let sent = nic.wait_send_outcome(vi, Some(scaled(LIMIT))).unwrap();
     assert_eq!(sent.status, Status::Success);
     match ending.as_str() {
         // SAFETY: ends the process at once; nothing of it is used any more.
@@ -180,7 +180,7 @@ fn arrives(case: &Case) -> bool {
         // The answer is on its way, the receive has not been published.
         point::arm("accept.endpoint", 1, Action::Sleep(LATE));
     }
-    nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+    nic.accept(request, vi).unwrap();
     if case.waits_for_the_receive() {
         child.send_line("connected");
     }
@@ -191,7 +191,7 @@ fn arrives(case: &Case) -> bool {
         ended(child.wait(scaled(LIMIT)));
     }
     let got = loop {
-        match nic.wait_recv(vi, Some(Duration::from_millis(100))) {
+        match nic.wait_recv_outcome(vi, Some(Duration::from_millis(100))) {
             Ok(got) => break got,
             Err(Error::Timeout) => {}
             Err(error) => panic!("{case:?}: {error}"),
@@ -206,7 +206,7 @@ fn arrives(case: &Case) -> bool {
         ended(child.wait(scaled(LIMIT)));
     }
     while nic.query_vi(vi).unwrap().state != ViState::Error {
-        let _ = nic.wait_recv(vi, Some(Duration::from_millis(10)));
+        let _ = nic.wait_recv_outcome(vi, Some(Duration::from_millis(10)));
     }
     true
 }

@@ -122,7 +122,7 @@ viaduct_kit::isolated! { limit 120;
         let listener = nic.listen(&"faults-a".parse().unwrap(), 1).unwrap();
         let mut child = actor::start(place, Role::Client, &Fate::Stopped("push.entered".into(), 1));
         let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
-        nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+        nic.accept(request, vi).unwrap();
         let got = nic.wait_recv(vi, Some(LIMIT)).unwrap();
         assert_eq!(got.length, 24);
         let mut answer = nic.alloc(24, MemAttributes::local(tag)).unwrap();
@@ -171,7 +171,7 @@ viaduct_kit::child!(EAGER_RECEIVER, |args| {
         nic.post_recv(vi, Descriptor::recv(inbox)).unwrap();
     }
     nic.connect_request(vi, &"busy".parse().unwrap(), None).unwrap();
-    while let Ok(got) = nic.wait_recv(vi, None) {
+    while let Ok(got) = nic.wait_recv_outcome(vi, None) {
         if !got.status.is_success() {
             break;
         }
@@ -191,7 +191,7 @@ viaduct_kit::isolated! { limit 120;
         let accept = |nic: &mut viaduct_via::Nic| {
             let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
             let request = nic.wait_listener(listener, Some(LIMIT)).unwrap();
-            nic.accept(request, vi).map_err(|(error, _)| error).unwrap();
+            nic.accept(request, vi).unwrap();
             vi
         };
         let message = |nic: &mut viaduct_via::Nic, len| {
@@ -214,7 +214,7 @@ viaduct_kit::isolated! { limit 120;
         let mut goes_through = |nic: &mut viaduct_via::Nic| {
             let text = message(nic, 300_000);
             nic.post_send(vi, text).unwrap();
-            assert_eq!(nic.wait_send(vi, Some(LIMIT)).unwrap().status, Status::Success);
+            assert_eq!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status, Status::Success);
             assert_eq!(eager.expect_line("got ", LIMIT), "300000");
         };
         goes_through(&mut nic);
@@ -244,7 +244,7 @@ viaduct_kit::isolated! { limit 120;
             peer.post_recv(theirs, Descriptor::recv(inbox)).unwrap();
             nic.connect_start(ours, None, &"busy".parse().unwrap(), &[], None).unwrap();
             let request = peer.wait_listener(listener, Some(LIMIT)).unwrap();
-            peer.accept(request, theirs).map_err(|(error, _)| error).unwrap();
+            peer.accept(request, theirs).unwrap();
             nic.connect_finish(ours).unwrap();
             (ours, theirs)
         };
@@ -277,7 +277,7 @@ viaduct_kit::child!(SERVER_THAT_STOPS, |args| {
         let request = nic.wait_listener(listener, None).unwrap();
         match nic.accept(request, vi) {
             Ok(()) => break,
-            Err((error, _)) => assert!(matches!(error, Error::NotReachable(_)), "{error}"),
+            Err(refused) => assert!(matches!(refused.error, Error::NotReachable(_)), "{refused}"),
         }
     }
     hear();

@@ -109,7 +109,7 @@ viaduct_kit::child!(SERVER, |args| {
         let vi = end.vi(level);
         end.post_recv(vi);
         end.post_recv(vi);
-        end.nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+        end.nic.accept(request, vi).unwrap();
         for at in [region.remote(0), shareable.remote(0)] {
             end.send(
                 vi,
@@ -343,7 +343,7 @@ viaduct_kit::child!(ARMING, |args| {
     say("listening");
     let request = end.nic.wait_listener(listener, Some(scaled(LIMIT))).unwrap();
     let vi = end.vi(Reliability::Unreliable);
-    end.nic.accept(request, vi).map_err(|(e, _)| e).unwrap();
+    end.nic.accept(request, vi).unwrap();
     hear();
     for _ in 0..1_000 {
         end.nic.arm().unwrap();
@@ -358,7 +358,7 @@ viaduct_kit::child!(ARMING, |args| {
     let (asking, answering) = (other.vi(Reliability::Unreliable), end.vi(Reliability::Unreliable));
     other.nic.connect_start(asking, None, &args[0].parse().unwrap(), &[], None).unwrap();
     let request = end.nic.wait_listener(listener, Some(scaled(LIMIT))).unwrap();
-    end.nic.accept(request, answering).map_err(|(e, _)| e).unwrap();
+    end.nic.accept(request, answering).unwrap();
     other.nic.connect_finish(asking).unwrap();
     say("done");
 });

@@ -28,7 +28,7 @@ pub(crate) fn pair() -> Box<dyn Rounds> {
     let listener = b.listen(&address, 1).expect("nobody else has this process id");
     a.connect_start(va, None, &address, &[], Some(Duration::from_secs(60))).expect("a request");
     let request = b.wait_listener(listener, None).expect("the request");
-    b.accept(request, vb).map_err(|(error, _)| error).expect("accepted");
+    b.accept(request, vb).expect("accepted");
     a.connect_finish(va).expect("connected");
     let mut pair = Pair { a, b, va, vb, sends: Vec::new(), recvs: Vec::new() };
     for _ in 0..BATCH {

@@ -341,7 +341,7 @@ impl Half {
         let mut turns = Turns::default();
         loop {
             if self.block {
-                match nic.wait_recv(self.vi, Some(Duration::from_millis(200))) {
+                match nic.wait_recv_outcome(self.vi, Some(Duration::from_millis(200))) {
                     Ok(done) => return self.checked(done),
                     Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a message")?,
                     Err(error) => return Err(failure(self.layer, &error)),
@@ -357,7 +357,7 @@ impl Half {
 
     fn reap_one(&mut self, nic: &mut Nic) -> Result<Descriptor> {
         loop {
-            match nic.wait_send(self.vi, Some(Duration::from_millis(200))) {
+            match nic.wait_send_outcome(self.vi, Some(Duration::from_millis(200))) {
                 Ok(done) => return Ok(self.checked(done)?.descriptor),
                 Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a send to complete")?,
                 Err(error) => return Err(failure(self.layer, &error)),

@@ -41,7 +41,7 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dy
         let timeout = Some(Duration::from_secs(5));
         nic.connect_start(near.vi(), None, &address, &[], timeout).map_err(|e| failure(layer, &e))?;
         let request = nic.wait_listener(listener, timeout).map_err(|e| failure(layer, &e))?;
-        nic.accept(request, far.vi()).map_err(|(e, _)| failure(layer, &e))?;
+        nic.accept(request, far.vi()).map_err(|e| failure(layer, &e.error))?;
         nic.connect_finish(near.vi()).map_err(|e| failure(layer, &e))?;
         pairs.push((near, far));
     }

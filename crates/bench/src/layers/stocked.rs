@@ -124,8 +124,8 @@ impl Line {
         loop {
             let done = match (self.cq, queue) {
                 (Some(cq), _) => self.nic.wait_cq(cq, NAP),
-                (None, Queue::Receive) => self.nic.wait_recv(self.vi, NAP),
-                (None, Queue::Send) => self.nic.wait_send(self.vi, NAP),
+                (None, Queue::Receive) => self.nic.wait_recv_outcome(self.vi, NAP),
+                (None, Queue::Send) => self.nic.wait_send_outcome(self.vi, NAP),
             };
             match done {
                 Ok(done) => return checked(self.layer, done),

@@ -100,7 +100,7 @@ impl ThreeWay {
         let mut turns = Turns::default();
         let done = loop {
             let found = if self.block {
-                match nic.wait_recv(self.vi, Some(Duration::from_millis(200))) {
+                match nic.wait_recv_outcome(self.vi, Some(Duration::from_millis(200))) {
                     Err(viaduct_via::Error::Timeout) => None,
                     other => Some(other.map_err(|e| failure(self.layer, &e))?),
                 }
@@ -132,7 +132,7 @@ impl ThreeWay {
         descriptor.set_immediate(Some(DATA));
         nic.post_send(self.vi, descriptor).map_err(|e| failure(self.layer, &e.error))?;
         loop {
-            match nic.wait_send(self.vi, Some(Duration::from_millis(200))) {
+            match nic.wait_send_outcome(self.vi, Some(Duration::from_millis(200))) {
                 Ok(done) => {
                     self.data = Some(checked(self.layer, done)?.descriptor);
                     return Ok(());

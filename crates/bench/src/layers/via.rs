@@ -120,7 +120,7 @@ impl Place {
             Route::Answer(listener, _) => {
                 let request = self.nic.wait_listener(*listener, CONNECT_TIMEOUT).map_err(failed)?;
                 let theirs = request.remote().private_data.clone();
-                self.nic.accept_with(request, vi, ours).map_err(|(e, _)| failed(e))?;
+                self.nic.accept_with(request, vi, ours).map_err(|e| failed(e.error))?;
                 Ok(theirs)
             }
         }

@@ -212,7 +212,7 @@ impl Net {
             }
         };
         let vi = self.vi(messages(rank))?;
-        self.nic.accept(request, vi).map_err(|(error, _)| error)?;
+        self.nic.accept(request, vi)?;
         self.adopt(rank, vi);
         Ok(true)
     }

@@ -122,7 +122,7 @@ impl Links {
         match self.vi_for(peer) {
             Ok(vi) => match self.nic.accept(request, vi) {
                 Ok(()) => self.stands(peer, vi, opened),
-                Err((why, _)) => self.lose(peer, unreachable(&why)),
+                Err(refused) => self.lose(peer, unreachable(&refused.error)),
             },
             Err(why) => {
                 let _ = self.nic.reject(request);

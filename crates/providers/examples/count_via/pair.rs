@@ -66,7 +66,7 @@ impl Pair {
             let vb = b.create_vi(theirs.clone()).expect("a VI");
             a.connect_start(va, None, &address, &[], Some(Duration::from_secs(60))).expect("a request");
             let request = b.wait_listener(listener, None).expect("the request");
-            b.accept(request, vb).map_err(|(error, _)| error).expect("accepted");
+            b.accept(request, vb).expect("accepted");
             a.connect_finish(va).expect("connected");
             last = Some((va, vb));
         }

@@ -250,7 +250,7 @@ impl Scene {
             let buffer = self.nic.alloc(64, MemAttributes::local(self.tag)).unwrap();
             self.nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
         }
-        self.nic.accept(asked, vi).map_err(|(e, _)| e).unwrap();
+        self.nic.accept(asked, vi).unwrap();
         assert_eq!(rogue.hear_hello().step(), step::ACCEPT);
         (rogue, vi)
     }

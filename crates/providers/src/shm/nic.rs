@@ -437,7 +437,7 @@ mod tests {
         let listener = b.listen(&here, 1).unwrap();
         a.connect_start(va, None, &here, &[], LONG).unwrap();
         let request = b.wait_listener(listener, LONG).unwrap();
-        b.accept(request, vb).map_err(|(e, _)| e).unwrap();
+        b.accept(request, vb).unwrap();
         a.connect_finish(va).unwrap();
         let asymmetric = barrier::asymmetric();
         assert_eq!(barrier::reaches_out(), asymmetric, "as it comes, the sleeper pays");

@@ -60,7 +60,7 @@ impl ViaSource {
         let mut state = source.state.lock().unwrap_or_else(PoisonError::into_inner);
         let credits = source.post(&mut state, true)? as u8;
         let mut nic = source.port.nic().try_lock().map_err(broken)?;
-        nic.accept_with(request, vi, &[credits]).map_err(|(error, _)| broken(error))?;
+        nic.accept_with(request, vi, &[credits]).map_err(|refused| broken(refused.error))?;
         drop((nic, state));
         Ok(source)
     }

@@ -1,5 +1,6 @@
 //! One stream: tokio's traits, and the calls of its `TcpStream`.
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::pin::Pin;
@@ -125,5 +126,11 @@ pub(super) fn unless_blocked<T>(result: io::Result<T>) -> Option<io::Result<T>> 
     match result {
         Err(e) if e.kind() == ErrorKind::WouldBlock => None,
         done => Some(done),
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
     }
 }

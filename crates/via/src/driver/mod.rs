@@ -26,9 +26,10 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use viaduct_os::turn::{Turn, TurnGuard};
-use viaduct_os::wait::WaitPolicy;
+use viaduct_os::wait::{WaitConfig, WaitPolicy};
 use viaduct_os::{clock, fork};
 
+use crate::counters::{Counter, CounterSlot};
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::nic::Nic;
@@ -71,6 +72,9 @@ struct Inner<L: Layer> {
     /// There until it is closed.
     layer: Turn<Option<L>>,
     sleep: Sleepers,
+    /// How calls wait, as the NIC was set when it was handed over.
+    wait: WaitConfig,
+    counters: CounterSlot,
     /// The NIC's pollable descriptor, once a program has asked for it.
     pollable: OnceLock<Arc<OwnedFd>>,
     /// Sends are under way that the service thread moves while no call does. Cleared by the service thread, in its turn.
@@ -89,6 +93,8 @@ impl<L: Layer> Driver<L> {
     pub fn new(mut layer: L) -> Driver<L> {
         Driver(Arc::new(Inner {
             sleep: Sleepers::new(layer.nic().sleep()),
+            wait: layer.nic().wait_config,
+            counters: layer.nic().counters.clone(),
             layer: Turn::new(Some(layer)),
             pollable: OnceLock::new(),
             sends_left: AtomicBool::new(false),
@@ -175,7 +181,7 @@ impl<L: Layer> Driver<L> {
         poll: impl FnMut(&mut L) -> Option<T>,
     ) -> Result<T, Error> {
         let deadline = timeout.map(|t| clock::now_ns().saturating_add(t.as_nanos() as u64));
-        self.wait_with(&mut WaitPolicy::new(Default::default()), deadline, poll)
+        self.wait_with(&mut self.policy(), deadline, poll)
     }
 
     /// Waits in the way of a policy, which learns from it, until `poll` finds something or the clock shows `deadline`.
@@ -194,11 +200,35 @@ impl<L: Layer> Driver<L> {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut L) -> (Option<T>, bool),
     ) -> Result<T, Error> {
-        let look = || match self.with_waking(&mut poll) {
+        let mut look = || match self.with_waking(&mut poll) {
             Some(found) => found.map(Ok),
             None => Some(Err(Error::Closed)),
         };
-        policy.wait(deadline, look, &self.0.sleep).unwrap_or(Err(Error::Timeout))
+        match look() {
+            Some(found) => found,
+            None => self.wait_on(policy, deadline, look),
+        }
+    }
+
+    /// Waits for what a first look did not find, and counts how.
+    fn wait_on<T>(
+        &self,
+        policy: &mut WaitPolicy,
+        deadline: Option<u64>,
+        look: impl FnMut() -> Option<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let before = (policy.spins, policy.yields, policy.sleeps);
+        let found = policy.wait(deadline, look, &self.0.sleep).unwrap_or(Err(Error::Timeout));
+        let counters = &self.0.counters;
+        counters.add(Counter::Spins, policy.spins - before.0);
+        counters.add(Counter::Yields, policy.yields - before.1);
+        counters.add(Counter::Sleeps, policy.sleeps - before.2);
+        found
+    }
+
+    /// A policy that waits as the NIC was set when it was handed over, and has learned nothing yet.
+    pub(crate) fn policy(&self) -> WaitPolicy {
+        WaitPolicy::new(self.0.wait)
     }
 
     /// Ends a connection as [`Nic::disconnect`] does, without holding the layer while sends under way are waited for.

@@ -27,6 +27,8 @@ enum Owner {
     Borrowed,
     /// A slice of a caller that waits until this is dropped; it is only read.
     Lent(#[allow(dead_code)] Arc<()>),
+    /// Bytes that other code reads too.
+    ReadOnly(#[allow(dead_code)] Arc<[u8]>),
 }
 
 // SAFETY: the memory is plain bytes, reached only through copies and atomics; the owner is Send and Sync.
@@ -40,6 +42,11 @@ impl RawMemory {
         let len = bytes.len();
         let ptr = Box::into_raw(bytes.into_boxed_slice()).cast::<u8>();
         RawMemory { ptr, len, owner: Owner::Heap }
+    }
+
+    /// Bytes that are shared with other code, and only read.
+    pub fn from_arc(bytes: Arc<[u8]>) -> RawMemory {
+        RawMemory { ptr: bytes.as_ptr().cast_mut(), len: bytes.len(), owner: Owner::ReadOnly(bytes) }
     }
 
     /// Memory kept alive by `owner`.
@@ -59,9 +66,14 @@ impl RawMemory {
         RawMemory { ptr, len, owner: Owner::Borrowed }
     }
 
-    /// Whether it is a slice that was [lent](lend) and can only be read.
+    /// Whether it is a slice that was [lent](lend), or shared by an `Arc`, and can only be read.
     pub fn is_lent(&self) -> bool {
-        matches!(self.owner, Owner::Lent(_))
+        matches!(self.owner, Owner::Lent(_) | Owner::ReadOnly(_))
+    }
+
+    /// Whether no other process can write it, and no other code of this process does.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.owner, Owner::Heap | Owner::Lent(_) | Owner::ReadOnly(_))
     }
 
     /// First address.

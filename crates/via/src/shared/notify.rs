@@ -14,11 +14,13 @@ use std::thread::{self, ThreadId};
 use smallvec::SmallVec;
 
 use super::SharedNic;
+use crate::attributes::RemoteAttributes;
+use crate::completion::Completion;
+use crate::connect::ConnRequest;
 use crate::error::Error;
 use crate::event::ErrorEvent;
-use crate::handle::{Cq, Vi};
+use crate::handle::{self, Cq, Vi};
 use crate::nic::Nic;
-use crate::poll::Completion;
 use crate::vi::{Queue, ViState};
 
 /// A handler of one completion.
@@ -55,6 +57,8 @@ enum Running {
 enum Source {
     Queue(Vi, Queue),
     Cq(Cq),
+    Requests(handle::Listener),
+    Connection(Vi),
 }
 
 enum Listener<T: Send + 'static> {
@@ -159,13 +163,59 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// The next completion of a queue, as a future for any executor.
+    ///
+    /// It may be dropped before it is ready: a completion is taken by the poll that gives it and by no other, so none is
+    /// lost (cancel safe).
     pub fn next(&self, vi: Vi, queue: Queue) -> Next<T> {
         Next { nic: self.clone(), source: Source::Queue(vi, queue) }
     }
 
-    /// The next completion of a completion queue, as a future for any executor.
+    /// The next completion of a completion queue, as a future for any executor; cancel safe as [`next`](Self::next).
     pub fn next_cq(&self, cq: Cq) -> Next<T> {
         Next { nic: self.clone(), source: Source::Cq(cq) }
+    }
+
+    /// The next connection request at a listener, as a future for any executor; cancel safe as [`next`](Self::next).
+    /// [`Nic::accept`] answers it, which does not wait.
+    pub fn next_request(&self, listener: handle::Listener) -> NextRequest<T> {
+        NextRequest { nic: self.clone(), listener }
+    }
+
+    /// The outcome of a connection request that was [started](crate::Connect::start), as a future for any executor. The
+    /// request's own time limit holds. Dropping the future does not take the request back: it goes on, and another future, or
+    /// [`connect_finish`](Self::connect_finish), gives the outcome.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn f(nic: &viaduct_via::SharedNic, vi: viaduct_via::Vi) -> Result<(), viaduct_via::Error> {
+    /// nic.lock().connect(vi, &"kv".parse()?).timeout(Duration::from_secs(3)).start()?;
+    /// let peer = nic.connected(vi).await?;
+    /// # let _ = peer;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connected(&self, vi: Vi) -> Connected<T> {
+        Connected { nic: self.clone(), vi }
+    }
+
+    /// Has `task` woken once the source is ready, unless it is going to be already.
+    fn arm_task(&self, source: Source, task: &Waker) -> Result<(), Error> {
+        let ours = |l: &Listener<T>| matches!(l, Listener::Waker(w) if w.will_wake(task));
+        if self.handlers.lock().list.iter().any(|(s, l)| *s == source && ours(l)) {
+            return Ok(());
+        }
+        self.arm(source, Listener::Waker(task.clone()))
+    }
+
+    /// When the first of the connection requests that a task waits for is given up.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        let vis: SmallVec<[Vi; 4]> =
+            self.handlers.lock().list.iter().filter_map(|(s, _)| s.connecting()).collect();
+        if vis.is_empty() {
+            return None;
+        }
+        let earliest = |nic: &Nic| vis.iter().filter_map(|vi| nic.connect_deadline(*vi).ok().flatten()).min();
+        self.driver.own_turn(|sharing| earliest(&sharing.nic)).flatten()
     }
 
     fn arm(&self, source: Source, listener: Listener<T>) -> Result<(), Error> {
@@ -242,6 +292,8 @@ impl<T: Send + 'static> Armed<T> {
             let ready = match source {
                 Source::Queue(vi, queue) => nic.queue_ready(vi, queue),
                 Source::Cq(cq) => nic.cq_ready(cq),
+                Source::Requests(listener) => nic.listener_ready(listener),
+                Source::Connection(vi) => nic.connect_ready(vi),
             };
             match ready {
                 Ok(false) => {
@@ -291,6 +343,15 @@ fn poll_source(nic: &mut Nic, source: Source) -> Result<Option<Completion>, Erro
         Source::Queue(vi, Queue::Send) => nic.poll_send(vi),
         Source::Queue(vi, Queue::Receive) => nic.poll_recv(vi),
         Source::Cq(cq) => nic.poll_cq(cq),
+        // Only tasks wait for these, and fetch what is there themselves.
+        Source::Requests(_) | Source::Connection(_) => Ok(None),
+    }
+}
+
+impl Source {
+    /// The VI whose connection request is waited for.
+    fn connecting(&self) -> Option<Vi> {
+        if let Source::Connection(vi) = self { Some(*vi) } else { None }
     }
 }
 
@@ -317,16 +378,50 @@ impl<T: Send + 'static> Future for Next<T> {
             Err(e) => return Poll::Ready(Err(e)),
             Ok(None) => {}
         }
-        {
-            let armed = self.nic.handlers.lock();
-            let ours = |l: &Listener<T>| matches!(l, Listener::Waker(w) if w.will_wake(cx.waker()));
-            if armed.list.iter().any(|(s, l)| *s == source && ours(l)) {
-                return Poll::Pending;
-            }
+        armed(self.nic.arm_task(source, cx.waker()))
+    }
+}
+
+/// A connection request to come.
+#[must_use = "futures do nothing unless polled"]
+pub struct NextRequest<T: Send + 'static = ()> {
+    nic: SharedNic<T>,
+    listener: handle::Listener,
+}
+
+impl<T: Send + 'static> Future for NextRequest<T> {
+    type Output = Result<ConnRequest, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.nic.hold().and_then(|mut held| held.nic.poll_listener(self.listener)).transpose() {
+            Some(found) => Poll::Ready(found),
+            None => armed(self.nic.arm_task(Source::Requests(self.listener), cx.waker())),
         }
-        match self.nic.arm(source, Listener::Waker(cx.waker().clone())) {
-            Ok(()) => Poll::Pending,
-            Err(e) => Poll::Ready(Err(e)),
+    }
+}
+
+/// The outcome of a connection request to come.
+#[must_use = "futures do nothing unless polled"]
+pub struct Connected<T: Send + 'static = ()> {
+    nic: SharedNic<T>,
+    vi: Vi,
+}
+
+impl<T: Send + 'static> Future for Connected<T> {
+    type Output = Result<RemoteAttributes, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.nic.hold().and_then(|mut held| held.nic.connect_poll(self.vi)).transpose() {
+            Some(found) => Poll::Ready(found),
+            None => armed(self.nic.arm_task(Source::Connection(self.vi), cx.waker())),
         }
+    }
+}
+
+/// What a future answers after its task was armed.
+fn armed<R>(armed: Result<(), Error>) -> Poll<Result<R, Error>> {
+    match armed {
+        Ok(()) => Poll::Pending,
+        Err(e) => Poll::Ready(Err(e)),
     }
 }

@@ -124,7 +124,7 @@ isolated! {
             s.nic.connect_start(caller, None, &"quiet".parse().unwrap(), &[], limit).unwrap();
             let asked = s.nic.wait_listener(listener, limit).unwrap();
             let called = s.nic.create_vi(ViAttributes::new(s.tag)).unwrap();
-            s.nic.accept(asked, called).map_err(|(e, _)| e).unwrap();
+            s.nic.accept(asked, called).unwrap();
             s.nic.connect_finish(caller).unwrap();
         }
         let each = resident().saturating_sub(before) / CONNECTIONS;

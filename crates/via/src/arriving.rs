@@ -1,0 +1,45 @@
+//! The wait of a server: for clients and for their messages at once.
+
+use std::time::Duration;
+
+use crate::completion::Completion;
+use crate::connect::ConnRequest;
+use crate::error::Error;
+use crate::handle::{Cq, Listener};
+use crate::nic::Nic;
+
+/// What a server waits for.
+#[derive(Debug)]
+#[must_use = "a request is to be answered, and a completion holds its descriptor"]
+pub enum Arrival {
+    /// A descriptor came back.
+    Completion(Completion),
+    /// A client asks for a connection.
+    Request(ConnRequest),
+}
+
+impl Nic {
+    /// Waits for a completion or a connection request, whichever comes first: the loop of a server.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Forked`].
+    pub fn wait_any(
+        &mut self,
+        cq: Cq,
+        listener: Listener,
+        timeout: Option<Duration>,
+    ) -> Result<Arrival, Error> {
+        self.wait_until(timeout, |nic| nic.poll_any(cq, listener).transpose())?
+    }
+
+    /// A completion or a connection request, if one is there.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::Forked`].
+    pub fn poll_any(&mut self, cq: Cq, listener: Listener) -> Result<Option<Arrival>, Error> {
+        if let Some(completion) = self.poll_cq(cq)? {
+            return Ok(Some(Arrival::Completion(completion)));
+        }
+        Ok(self.poll_listener(listener)?.map(Arrival::Request))
+    }
+}
