@@ -13,10 +13,10 @@ const LAYERS: &[&[&str]] = &[
     &["crates/via", "crates/job", "crates/results"],
     &["crates/providers"],
     &["crates/sovia", "crates/mpi", "crates/cashmere", "crates/river"],
-    &["crates/agent"],
+    &["crates/agent", "crates/net"],
     &["crates/sort", "crates/catapult", "crates/intercept", "apps/*"],
     &["crates/bench"],
-    &["crates/viaduct", "capi/*"],
+    &["crates/viaduct", "capi/*", "examples"],
 ];
 
 /// Only the top picks a provider: these take an opened Nic, and use providers in tests alone.

@@ -1,0 +1,147 @@
+//! User-level networking for programs: one crate to depend on.
+//!
+//! ```text
+//!   your program
+//!      │  open(), open_streams(), open_for(&mut job)          settings from the environment
+//!      ├── Nic, Vi, Cq, Descriptor, Buffer ...           the model of VIA      (viaduct-via)
+//!      ├── streams::{Sovia, Stream, Listener}            sockets over VIA      feature `streams`, on by default
+//!      ├── streams::tokio::{Sockets, Stream, Listener}   the same for tokio    feature `tokio`
+//!      ├── job::Job                                      ranks of a job        feature `job`
+//!      └── providers                                     shm, ofi, auto, loopback, and their settings
+//! ```
+//!
+//! [`open`] gives a NIC as the environment of the process says: `VIADUCT_PROVIDER` names the provider, `auto` unless set,
+//! and every setting that `viaduct config` lists holds. A program that wants to decide by itself fills a
+//! [`providers::Config`] and calls [`open_with`].
+//!
+//! libfabric, which carries messages between hosts, is loaded when a peer of another host is wanted; nothing has to be
+//! chosen for it when a program is built.
+//!
+//! # Example
+//!
+//! A server that answers one letter, and its client; the folder `examples` has whole programs.
+//!
+//! ```
+//! use std::time::Duration;
+//! use viaduct_net::{Buffer, Descriptor, Error, ViAttributes};
+//!
+//! const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+//!
+//! fn server(name: &str, ready: impl FnOnce()) -> Result<(), Error> {
+//!     let mut nic = viaduct_net::open()?;
+//!     let listener = nic.listen(&name.parse()?, 8)?;
+//!     let vi = nic.create_vi(ViAttributes::default())?;
+//!     nic.vi(vi)?.post_receives(1, 4096)?; // before a client can send
+//!     ready();
+//!     let request = nic.wait_listener(listener, PATIENCE)?;
+//!     nic.accept(request, vi)?;
+//!     let letter = nic.wait_recv(vi, PATIENCE)?;
+//!     let answer = Buffer::from(letter.data().to_ascii_uppercase());
+//!     nic.post_send(vi, Descriptor::send(answer))?;
+//!     nic.wait_send(vi, PATIENCE)?;
+//!     Ok(())
+//! }
+//!
+//! fn client(name: &str) -> Result<Vec<u8>, Error> {
+//!     let mut nic = viaduct_net::open()?;
+//!     let vi = nic.create_vi(ViAttributes::default())?;
+//!     nic.vi(vi)?.post_receives(1, 4096)?;
+//!     nic.connect(vi, &name.parse()?).timeout(Duration::from_secs(10)).wait()?;
+//!     nic.post_send(vi, Descriptor::send(Buffer::from(b"hello".to_vec())))?;
+//!     Ok(nic.wait_recv(vi, PATIENCE)?.data())
+//! }
+//!
+//! let name = format!("letters-{}", std::process::id());
+//! let (there, (tell, told)) = (name.clone(), std::sync::mpsc::channel());
+//! let host = std::thread::spawn(move || server(&there, || tell.send(()).unwrap()));
+//! told.recv().unwrap();
+//! assert_eq!(client(&name)?, b"HELLO");
+//! host.join().unwrap()?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Versions
+//!
+//! Semantic versioning from the first release on. What is hidden in the documentation, and the traits by which providers
+//! are written ([`provider`]), may change in any version. The oldest Rust compiler that builds it is the `rust-version` of
+//! the manifest, checked by the lints; raising it is a minor version.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "job")]
+pub use viaduct_job as job;
+/// What the model says of memory, waiting and the log of the process.
+pub use viaduct_os::{log, segment};
+pub use viaduct_providers as providers;
+#[cfg(feature = "streams")]
+pub use viaduct_sovia as streams;
+pub use viaduct_via::*;
+
+use providers::Config;
+
+/// Opens a NIC as the environment says.
+///
+/// # Errors
+/// [`Error::Setting`] for a variable that is not understood; [`Error::Unavailable`] if the machine lacks what the provider
+/// needs; [`Error::Os`].
+pub fn open() -> Result<Nic, Error> {
+    open_with(&provider_name(), &config()?)
+}
+
+/// Opens a NIC on a provider, with settings of the program's.
+///
+/// # Errors
+/// As of [`open`], and [`Error::InvalidParameter`] for a provider that there is not.
+pub fn open_with(provider: &str, config: &Config) -> Result<Nic, Error> {
+    Nic::open_with(providers::open(provider, config)?, config.wait)
+}
+
+/// The settings of the providers as the environment has them; defaults for the rest.
+///
+/// # Errors
+/// [`Error::Setting`] for a variable that is not understood.
+pub fn config() -> Result<Config, Error> {
+    Ok(Config::from_variables(variable)?)
+}
+
+/// Opens a NIC for a rank of a job: with the token of the job, and without the network if all ranks share one host. All
+/// ranks must call it, if it is their first question about hosts.
+///
+/// # Errors
+/// As of [`open`], and what goes wrong in the job.
+#[cfg(feature = "job")]
+pub fn open_for(job: &mut job::Job) -> Result<Nic, Box<dyn std::error::Error + Send + Sync>> {
+    let mut config = config()?;
+    config.join(job)?;
+    Ok(open_with(&provider_name(), &config)?)
+}
+
+/// Joins the job that the launcher has started this process for: `viaduct launch`, `mpiexec.hydra` or `srun`. Without a
+/// launcher it is a job of one.
+///
+/// # Errors
+/// What [`Job::join`](job::Job::join) says.
+#[cfg(feature = "job")]
+pub fn join() -> Result<job::Job, job::Error> {
+    job::Job::join(&variable)
+}
+
+/// Opens streams over a NIC, both as the environment says.
+///
+/// # Errors
+/// As of [`open`], and a setting of streams that is not understood.
+#[cfg(feature = "streams")]
+pub fn open_streams() -> Result<streams::Sovia, streams::Error> {
+    let config = config()?;
+    let nic = open_with(&provider_name(), &config)?;
+    let settings = streams::Config::from_variables(variable)?;
+    streams::Sovia::open(nic, streams::Config { spin: config.wait.spin, ..settings })
+}
+
+fn provider_name() -> String {
+    variable("VIADUCT_PROVIDER").unwrap_or_else(|| "auto".into())
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
+}

@@ -1,0 +1,74 @@
+//! A web server by axum and a client by hyper, over streams of Viaduct instead of TCP.
+//!
+//! ```text
+//!   http serve via://:7030 &
+//!   http get via://localhost:7030 /hello/you
+//! ```
+//!
+//! Both run on one thread. A runtime of several threads works too, and is slower for one connection: the book's chapter on
+//! sockets says by how much.
+
+use std::error::Error;
+use std::io;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::{Request, client};
+use hyper_util::rt::TokioIo;
+use viaduct_net::streams::tokio::{Listener, Sockets, Stream};
+
+/// What axum accepts connections from.
+struct Door(Listener);
+
+impl axum::serve::Listener for Door {
+    type Io = Stream;
+    type Addr = String;
+
+    async fn accept(&mut self) -> (Stream, String) {
+        loop {
+            if let Ok(stream) = self.0.accept().await {
+                let peer = stream.peer_addr();
+                return (stream, peer);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<String> {
+        Ok(self.0.local_addr())
+    }
+}
+
+async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
+    let sockets = Sockets::new(viaduct_net::open_streams()?)?;
+    let hello = |Path(name): Path<String>| async move { format!("Hello, {name}!\n") };
+    let pages = Router::new().route("/hello/{name}", get(hello));
+    axum::serve(Door(sockets.listen(address, 64)?), pages).await?;
+    Ok(())
+}
+
+async fn fetch(address: &str, page: &str) -> Result<(u16, Bytes), Box<dyn Error>> {
+    let sockets = Sockets::new(viaduct_net::open_streams()?)?;
+    let stream = sockets.connect(address).await?;
+    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(page).header("host", "viaduct").body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["serve", address] => serve(address).await?,
+        ["get", address, page] => {
+            let (status, body) = fetch(address, page).await?;
+            print!("{status} {}", String::from_utf8_lossy(&body));
+        }
+        _ => eprintln!("usage: http serve ADDRESS | http get ADDRESS PAGE"),
+    }
+    Ok(())
+}

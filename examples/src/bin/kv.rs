@@ -1,0 +1,122 @@
+//! A key-value store over VIA: one thread serves any number of clients, whose requests and answers go from memory to memory.
+//!
+//! ```text
+//!   kv serve NAME &
+//!   kv put NAME colour blue
+//!   kv get NAME colour
+//! ```
+//!
+//! A request is an operation, the length of the key, the key and the value; an answer is a status and a value.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use viaduct_net::{Arrival, Buffer, Descriptor, Error, NetAddress, Nic, Queue, Vi, ViAttributes};
+
+const LONGEST: usize = (1 << 20) + 1024;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Store = HashMap<Vec<u8>, Arc<[u8]>>;
+
+/// Serves clients until the NIC fails.
+fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
+    let (cq, listener) = (nic.create_cq(4096)?, nic.listen(address, 64)?);
+    let mut store = Store::new();
+    loop {
+        match nic.wait_any(cq, listener, None)? {
+            Arrival::Request(request) => {
+                let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(4))?;
+                nic.vi(vi)?.post_receives(1, LONGEST)?;
+                if nic.accept(request, vi).is_err() {
+                    nic.retire(vi)?;
+                }
+            }
+            Arrival::Completion(done) if done.queue == Queue::Send && done.status.is_success() => {}
+            Arrival::Completion(done) => {
+                let vi = done.vi;
+                let served = done.ok().and_then(|message| {
+                    let (status, value) = answer(&mut store, message.bytes().unwrap_or_default());
+                    nic.post_recv(vi, message.descriptor)?; // before the client can ask again
+                    send(&mut nic, vi, &[&[status]], value)
+                });
+                if served.is_err() {
+                    nic.retire(vi)?; // the client has gone
+                }
+            }
+        }
+    }
+}
+
+fn answer(store: &mut Store, request: &[u8]) -> (u8, Arc<[u8]>) {
+    let nothing = || Arc::from([]);
+    match request {
+        [b'G', _, key @ ..] => store.get(key).map_or((1, nothing()), |value| (0, value.clone())),
+        [b'P', length, rest @ ..] if rest.len() >= usize::from(*length) => {
+            let (key, value) = rest.split_at(usize::from(*length));
+            store.insert(key.to_vec(), value.into());
+            (0, nothing())
+        }
+        _ => (2, nothing()),
+    }
+}
+
+/// Sends by value, straight into the receive that the peer has posted, or from where the value lies if that cannot be now.
+fn send(nic: &mut Nic, vi: Vi, head: &[&[u8]], value: Arc<[u8]>) -> Result<(), Error> {
+    let mut parts = head.to_vec();
+    parts.push(&value);
+    match nic.send_value(vi, &parts, None) {
+        Err(Error::Busy | Error::Limit { .. }) => {
+            let descriptor = Descriptor::send(Buffer::from(head.concat()));
+            Ok(nic.post_send(vi, descriptor.segment(Buffer::from(value)))?)
+        }
+        sent => sent,
+    }
+}
+
+/// One client's connection.
+struct Client {
+    nic: Nic,
+    vi: Vi,
+}
+
+impl Client {
+    fn connect(mut nic: Nic, address: &NetAddress) -> Result<Client, Error> {
+        let vi = nic.create_vi(ViAttributes::default().depth(4))?;
+        nic.vi(vi)?.post_receives(1, LONGEST)?;
+        nic.connect(vi, address).timeout(PATIENCE).wait()?;
+        Ok(Client { nic, vi })
+    }
+
+    /// Asks, and gives the status and the value of the answer.
+    fn call(&mut self, operation: u8, key: &[u8], value: &[u8]) -> Result<(u8, Vec<u8>), Error> {
+        send(&mut self.nic, self.vi, &[&[operation, key.len() as u8], key], value.into())?;
+        let message = self.nic.wait_recv(self.vi, Some(PATIENCE))?;
+        let (status, value) = message.bytes().and_then(<[u8]>::split_first).unwrap_or((&2, &[]));
+        let answer = (*status, value.to_vec());
+        self.nic.post_recv(self.vi, message.descriptor)?;
+        while self.nic.poll_send(self.vi)?.is_some() {}
+        Ok(answer)
+    }
+}
+
+fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let Some(address) = words.get(1).map(|name| name.parse()).transpose()? else {
+        eprintln!("usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY");
+        return Ok(());
+    };
+    let nic = viaduct_net::open()?;
+    match words[..] {
+        ["put", _, key, value] => {
+            Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes()).map(drop)
+        }
+        ["get", _, key] => {
+            let (status, value) = Client::connect(nic, &address)?.call(b'G', key.as_bytes(), b"")?;
+            println!("{}", if status == 0 { String::from_utf8_lossy(&value) } else { "(nothing)".into() });
+            Ok(())
+        }
+        _ => serve(nic, &address),
+    }
+}

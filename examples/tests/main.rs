@@ -1,0 +1,4 @@
+//! The programs, each end a process of its own.
+
+mod book;
+mod programs;

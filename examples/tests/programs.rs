@@ -1,0 +1,128 @@
+//! What the programs answer, to clients that come, go and are killed.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::child::Child;
+use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
+
+/// Turns a hang into a failure.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A place where the processes of one test meet.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(TempDir::new("examples"))
+    }
+
+    /// A program of this package, which meets those of this place alone.
+    pub(crate) fn program(&self, path: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(path);
+        command.args(arguments).env("VIADUCT_RUNTIME_DIR", self.0.path()).env("VIADUCT_PROVIDER", "shm");
+        command.env("TMPDIR", self.0.path());
+        command
+    }
+
+    pub(crate) fn start(&self, path: &str, arguments: &[&str]) -> Child {
+        Child::start(path, self.program(path, arguments))
+    }
+
+    /// Runs a program to its end, again while its server is not there yet.
+    pub(crate) fn run(&self, path: &str, arguments: &[&str]) -> Output {
+        for _ in 0..600 {
+            let output = self.program(path, arguments).stdin(Stdio::null()).output().expect("a program");
+            let early = ["NoMatch", "no listener waits", "Connection refused", "ConnectionRefused"];
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() || !early.iter().any(|text| error.contains(text)) {
+                return output;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{path} has no server to talk to");
+    }
+
+    /// What a program says that ends well.
+    pub(crate) fn says(&self, path: &str, arguments: &[&str]) -> String {
+        let output = self.run(path, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+const KV: &str = env!("CARGO_BIN_EXE_kv");
+
+#[test]
+fn the_store_keeps_values_of_every_length_and_outlives_its_clients() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "the key-value store");
+    let place = Place::new();
+    let mut server = place.start(KV, &["serve", "store"]);
+    assert_eq!(place.says(KV, &["get", "store", "colour"]), "(nothing)\n");
+    place.says(KV, &["put", "store", "colour", "blue"]);
+    for len in [1, 40, 1000, 5000, 100_000] {
+        let value = "x".repeat(len);
+        place.says(KV, &["put", "store", "long", &value]);
+        assert_eq!(place.says(KV, &["get", "store", "long"]), format!("{value}\n"));
+    }
+    // Clients that are killed at some moment, all at once.
+    for _ in 0..4 {
+        let mut clients: Vec<Child> =
+            (0..3).map(|_| place.start(KV, &["put", "store", "other", "red"])).collect();
+        clients.iter_mut().for_each(Child::kill);
+    }
+    assert_eq!(place.says(KV, &["get", "store", "colour"]), "blue\n");
+    assert!(server.is_running());
+    server.kill();
+}
+
+#[test]
+fn procedures_are_called_over_streams() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "calls of procedures");
+    const RPC: &str = env!("CARGO_BIN_EXE_rpc");
+    let place = Place::new();
+    let mut server = place.start(RPC, &["serve", "via://:7020"]);
+    assert_eq!(place.says(RPC, &["call", "via://:7020", "reverse", "stressed"]), "desserts\n");
+    let long = "ab".repeat(50_000);
+    assert_eq!(place.says(RPC, &["call", "via://:7020", "length", &long]), "100000\n");
+    assert_eq!(place.says(RPC, &["call", "via://:7020", "sing", ""]), "there is no such procedure\n");
+    server.kill();
+}
+
+#[test]
+fn pages_are_served_by_axum() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "a web server");
+    const HTTP: &str = env!("CARGO_BIN_EXE_http");
+    let place = Place::new();
+    let mut server = place.start(HTTP, &["serve", "via://:7030"]);
+    assert_eq!(place.says(HTTP, &["get", "via://:7030", "/hello/you"]), "200 Hello, you!\n");
+    assert!(place.says(HTTP, &["get", "via://:7030", "/nowhere"]).starts_with("404 "));
+    server.kill();
+}
+
+#[test]
+fn a_rank_alone_is_a_job_of_one() {
+    let place = Place::new();
+    const RANKS: &str = env!("CARGO_BIN_EXE_ranks");
+    assert_eq!(place.says(RANKS, &[]), "rank 0 of 1: 0 blocks of 262144 bytes\n");
+}
+
+#[test]
+fn clients_of_every_kind_get_answers() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "many clients");
+    let said = Place::new().says(env!("CARGO_BIN_EXE_clients"), &["3", "0.1"]);
+    for kind in ["via ", "streams ", "unix "] {
+        let line = said.lines().find(|line| line.starts_with(kind)).expect("a line for each kind");
+        let requests: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(requests > 0.0, "{said}");
+    }
+}
+
+#[test]
+fn counters_are_read_in_the_process() {
+    let said = Place::new().says(env!("CARGO_BIN_EXE_counters"), &[]);
+    for line in ["connects 2", "inline-sends 3", "receives 3", "bytes-received 11", "breaks 0"] {
+        assert!(said.lines().any(|l| l == line), "{line} is not among\n{said}");
+    }
+}
