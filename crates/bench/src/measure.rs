@@ -238,7 +238,8 @@ impl Bench<'_> {
         let per_message = per_message.clamp(1.0, target);
         let count = (target / per_message).ceil().max(4.0) as u64;
         // A clock reading may cost at most one percent of a sample.
-        let batch = (100.0 * self.timer.cost_ns() / per_message).ceil().max(1.0) as u64;
+        let worth = (100.0 * self.timer.cost_ns() / per_message).ceil().max(1.0) as u64;
+        let batch = if self.settings.single { 1 } else { worth };
         Ok(variant.timed(count, batch))
     }
 

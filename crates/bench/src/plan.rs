@@ -99,6 +99,8 @@ pub struct Settings {
     pub window: Option<usize>,
     /// Messages that the receiver of a stream takes at a time; `None` for the number of the case.
     pub batch: Option<usize>,
+    /// Every exchange of a ping-pong is timed by itself: percentiles are of single messages, and contain a clock reading.
+    pub single: bool,
     /// Numbers of open connections; empty for those of the case.
     pub connections: Vec<usize>,
     /// Seconds for each layer of each point.
@@ -128,6 +130,7 @@ impl Settings {
             cpus,
             window: None,
             batch: None,
+            single: false,
             connections: Vec::new(),
             time: 1.0,
             launches: 10,

@@ -103,7 +103,29 @@ pub(crate) struct StatArgs {
     pub(crate) job: Option<String>,
 }
 
+/// What people ask, and the command that answers.
+const QUESTIONS: &str = "\
+Questions, and what answers them:
+  How long does a small message take, against sockets?      bench latency --compare unix,tcp
+  Is it faster than a Unix socket at 16 KiB?                bench latency --sizes 16K --compare unix,unix-spin
+  What is the p99 of single messages of 1 KiB?              bench latency --sizes 1K --single --compare unix,tcp
+  ... with blocking waits?                                  the same with --wait block
+  ... if messages come at a given rate?                     bench load --sizes 1K
+  ... if the receiver has slept for a while?                bench wakeup --sizes 1K
+  What does a blocking wait cost after a pause?             bench blocking
+  How many small messages a second?                         bench rate --compare raw,tcp
+  How many bytes a second?                                  bench bandwidth --compare copy,tcp
+  What do many connections cost?                            bench connections; bench cq
+  Both processes on one core?                               bench latency --cpus 0,0 --wait block --compare unix,tcp
+  How fast are streams?                                     bench sockets
+  How fast is my unmodified program?                        bench apps; bench rpc; bench ftp
+  MPI, ours beside other libraries?                         bench mpi
+  Against other libraries?                                  bench rivals
+Without --single, short messages are timed in batches, so that their p99 is that of batch means; `load` and `wakeup`
+time every message by itself.";
+
 #[derive(Clone, Debug, Args)]
+#[command(before_help = QUESTIONS)]
 pub(crate) struct BenchArgs {
     /// What to measure; `list` says what there is, `all` measures everything, `rivals` other tools,
     /// `launch` how long programs take to start, `ftp`, `rpc` and `apps` unmodified programs over TCP and under `viaduct run`
@@ -158,6 +180,10 @@ pub(crate) struct BenchArgs {
     /// Messages that the receiver takes, and receives that it posts, at a time (case `rate`) [default: 16]
     #[arg(long)]
     pub(crate) batch: Option<usize>,
+    /// Time every message of a ping-pong by itself: p99 is then of single messages, not of the means of batches. Each value
+    /// contains one reading of the clock, whose cost stands above the table
+    #[arg(long)]
+    pub(crate) single: bool,
     /// Numbers of open connections (cases `connections` and `cq`)
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     pub(crate) connections: Vec<usize>,
@@ -297,7 +323,8 @@ pub(crate) enum WaitArg {
     /// Look again and again: lowest latency, a whole core
     #[default]
     Poll,
-    /// Sleep until something arrives
+    /// Look for a moment, as long as that has paid (50 us at most), then sleep until something arrives. The cases
+    /// `wakeup` and `blocking` show what a sleep costs; VIADUCT_WAIT_SPIN=never sleeps at once
     Block,
 }
 

@@ -160,6 +160,7 @@ pub(crate) fn settings(args: &BenchArgs) -> Result<Settings> {
     settings.quick = args.quick;
     settings.window = args.window;
     settings.batch = args.batch;
+    settings.single = args.single;
     settings.connections.clone_from(&args.connections);
     settings.time = if args.quick { args.time / 5.0 } else { args.time };
     settings.launches = if args.quick { args.launches.min(3) } else { args.launches };

@@ -3,6 +3,7 @@
 //! What the machine is, two processes that talk, then latency and bandwidth against the references, and a closing table
 //! that says how many times better. Everything it shows can be had alone: each part names its command.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -40,9 +41,11 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
     let (wide, second) = bandwidth.play(time, launches)?;
 
     let seconds = start.elapsed().as_secs();
-    let rows = ratios(&quick, true).into_iter().chain(ratios(&wide, false)).collect();
+    let placement = usual_placement(quick.iter().chain(&wide));
+    let rows = ratios(&quick, &placement, true).into_iter().chain(ratios(&wide, &placement, false)).collect();
     let mut out = io::stdout().lock();
-    writeln!(out, "\nIn short: Viaduct (auto took {carrier}) against the rest, in {seconds} s\n")?;
+    writeln!(out, "\nIn short: Viaduct (auto took {carrier}) against the rest, in {seconds} s")?;
+    writeln!(out, "All rows are of the core placement that was seen most: {placement}.\n")?;
     drop(out);
     table::print(
         Format::Table,
@@ -68,8 +71,8 @@ struct Chapter {
 }
 
 impl Chapter {
-    /// Measures, prints the table, gives back the ratios and whether all data were right.
-    fn play(&self, time: f64, launches: usize) -> Result<(Vec<Pair>, bool)> {
+    /// Measures, prints the table, gives back the result lines and whether all data were right.
+    fn play(&self, time: f64, launches: usize) -> Result<(Vec<Line>, bool)> {
         let case = Case::find(self.case)?;
         let cpus = bench::default_cpus();
         let mut settings = Settings::new(self.layers.to_vec(), cpus);
@@ -84,11 +87,7 @@ impl Chapter {
         }
         let (lines, valid) = bench::measure(case, &settings, &mut Sink::default())?;
         results::table(case, &settings, &lines)?;
-        let pairs = lines.into_iter().filter_map(|line| match line {
-            Line::Pair(pair) => Some(pair),
-            Line::Measurement(_) | Line::Cell(_) => None,
-        });
-        Ok((pairs.collect(), valid))
+        Ok((lines, valid))
     }
 }
 
@@ -111,20 +110,24 @@ fn talk() -> Result<&'static str> {
     Ok(carrier)
 }
 
-/// Times by which the provider is better (their time over ours, or our rate over theirs), in the placement that was
-/// seen most. The bare references are the limit of the machine, not rivals.
-fn ratios(pairs: &[Pair], lower_is_better: bool) -> Vec<[String; 6]> {
-    let ours = Layer::Auto.name();
-    let mut best: Vec<&Pair> = Vec::new();
-    for pair in pairs.iter().filter(|pair| if lower_is_better { pair.b == ours } else { pair.a == ours }) {
-        match best.iter_mut().find(|known| (known.size, &known.a, &known.b) == (pair.size, &pair.a, &pair.b))
-        {
-            Some(known) if known.n < pair.n => *known = pair,
-            Some(_) => {}
-            None => best.push(pair),
+/// The core placement in which most slices of all measurements were taken.
+fn usual_placement<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
+    let mut slices: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in lines {
+        if let Line::Measurement(measurement) = line {
+            *slices.entry(&measurement.placement).or_default() += measurement.n;
         }
     }
-    let row = |pair: &&Pair| {
+    slices.into_iter().max_by_key(|(_, n)| *n).map(|(placement, _)| placement.to_owned()).unwrap_or_default()
+}
+
+/// Times by which the provider is better (their time over ours, or our rate over theirs), in one placement. The bare
+/// references are the limit of the machine, not rivals.
+fn ratios(lines: &[Line], placement: &str, lower_is_better: bool) -> Vec<[String; 6]> {
+    let ours = Layer::Auto.name();
+    let pairs = lines.iter().filter_map(|line| if let Line::Pair(pair) = line { Some(pair) } else { None });
+    let of_ours = |pair: &&Pair| if lower_is_better { pair.b == ours } else { pair.a == ours };
+    let row = |pair: &Pair| {
         let other = if lower_is_better { &pair.a } else { &pair.b };
         let limit = [Layer::Raw.name(), Layer::Copy.name()].contains(&other.as_str());
         let against = if limit { format!("{other} (the limit)") } else { other.clone() };
@@ -134,5 +137,33 @@ fn ratios(pairs: &[Pair], lower_is_better: bool) -> Vec<[String; 6]> {
         let interval = format!("[{}, {}]", results::digits(low), results::digits(high));
         [pair.case.clone(), size::show(pair.size), against, pair.placement.clone(), times, interval]
     };
-    best.iter().map(row).collect()
+    pairs.filter(of_ours).filter(|pair| pair.placement == placement).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::osu::tests::line;
+    use viaduct_results::schema::Measurement;
+
+    fn pair(size: usize, b: &str, placement: &str, n: usize, ratio: f64) -> Line {
+        let (schema, case, a) = (1, "latency".to_owned(), "tcp".to_owned());
+        let (b, placement) = (b.to_owned(), placement.to_owned());
+        Line::Pair(Pair { schema, case, size, a, b, ratio, ci95: [ratio; 2], placement, n, noisy: false })
+    }
+
+    #[test]
+    fn all_ratios_are_of_the_placement_that_was_seen_most() {
+        let mut near = line(r#""size":8,"p50":1.0"#);
+        (near.placement, near.n) = ("near".into(), 79);
+        let far = Measurement { placement: "far".into(), n: 19, ..near.clone() };
+        let mut lines = vec![Line::Measurement(Box::new(far)), Line::Measurement(Box::new(near))];
+        lines.extend([pair(8, "auto", "near", 6, 40.0), pair(8, "auto", "far", 9, 95.0)]);
+        lines.extend([pair(4096, "auto", "near", 6, 0.5), pair(4096, "raw", "near", 6, 9.0)]);
+        let placement = usual_placement(lines.iter());
+        assert_eq!(placement, "near");
+        let rows = ratios(&lines, &placement, true);
+        let told: Vec<&str> = rows.iter().map(|row| row[4].as_str()).collect();
+        assert_eq!(told, ["40.0 x faster", "2.00 x slower"]);
+    }
 }

@@ -25,7 +25,41 @@ pub(crate) fn table(case: &Case, settings: &Settings, lines: &[Line]) -> io::Res
         writeln!(out, "# {}, {} cores ({kind} machine), Linux {}", host.cpu, host.cores, host.kernel)?;
     }
     let first = settings.layers.first().map_or("", |layer| layer.name());
-    writeln!(out, "\n{}", draw(case, first, &measurements, &pairs))
+    writeln!(out, "\n{}\n", draw(case, first, &measurements, &pairs))?;
+    for line in legend(&measurements).iter().flat_map(|line| wrap(line, 96)) {
+        writeln!(out, "# {line}")?;
+    }
+    Ok(())
+}
+
+/// What the columns and marks of a table mean, as far as they are in it.
+fn legend(lines: &[&Measurement]) -> Vec<String> {
+    let batch = lines.iter().map(|line| line.batch).max().unwrap_or(1);
+    let tail = match batch {
+        0 | 1 => "p99: of single messages".to_owned(),
+        _ => format!(
+            "p99: of the means of batches of {batch} messages at most; of single messages with --single, and in `load` and \
+             `wakeup`"
+        ),
+    };
+    let mut legend = vec![format!(
+        "{tail}. n: slices of time behind the value. against: the median beside that of the layer named there, in the \
+         same placement of the two cores"
+    )];
+    let marks: Vec<&str> = lines.iter().flat_map(|line| marks(line)).collect();
+    for (mark, meaning) in [
+        ("few", "few: this placement was seen in too few slices or starts; another run may differ"),
+        (
+            "noisy",
+            "noisy: the machine was disturbed, or the placement seldom seen; do not build on the value",
+        ),
+        ("INVALID", "INVALID: the data did not arrive intact"),
+    ] {
+        if marks.contains(&mark) {
+            legend.push(meaning.to_owned());
+        }
+    }
+    legend
 }
 
 /// The table of one case.
@@ -111,6 +145,20 @@ fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs
     let ratio = pairs.iter().find(|pair| {
         pair.a == name && pair.b == base && pair.size == line.size && pair.placement == line.placement
     });
+    [
+        size::show(line.size),
+        name.clone(),
+        if line.missing.is_some() { "-".into() } else { line.placement.clone() },
+        if line.missing.is_some() { "missing".into() } else { number(line.p50) },
+        line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
+        number(line.p99),
+        ratio.map_or_else(|| "-".into(), |pair| compared(pair.ratio, case.unit, case.lower_is_better)),
+        line.n.to_string(),
+        marks(line).join(" "),
+    ]
+}
+
+fn marks(line: &Measurement) -> Vec<&str> {
     let mut marks = Vec::new();
     if let Some(cause) = &line.missing {
         marks.push(cause.as_str());
@@ -125,17 +173,7 @@ fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs
     if line.valid && line.missing.is_none() && (line.n < 6 || line.launches < asked.min(6)) {
         marks.push("few");
     }
-    [
-        size::show(line.size),
-        name.clone(),
-        if line.missing.is_some() { "-".into() } else { line.placement.clone() },
-        if line.missing.is_some() { "missing".into() } else { number(line.p50) },
-        line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
-        number(line.p99),
-        ratio.map_or_else(|| "-".into(), |pair| compared(pair.ratio, case.unit, case.lower_is_better)),
-        line.n.to_string(),
-        marks.join(" "),
-    ]
+    marks
 }
 
 /// What a line is held against: the first layer, at the beginning of the axis; or its first curve, at the same place, where
@@ -240,6 +278,18 @@ mod tests {
         assert_eq!(base(alone[1], "shm", &alone), "shm@1");
         let plain = line("", None);
         assert_eq!(base(&plain, "shm", &[&plain]), "shm");
+    }
+
+    #[test]
+    fn a_table_explains_its_words() {
+        let calm = Measurement { batch: 1, n: 40, launches: 10, ..line(r#""size":8,"p50":1.0"#) };
+        let noisy = Measurement { batch: 32, n: 2, noisy: true, ..calm.clone() };
+        let text = legend(&[&calm]).join("\n");
+        assert!(text.contains("of single messages.") && !text.contains("noisy:"), "{text}");
+        let text = legend(&[&calm, &noisy]).join("\n");
+        for word in ["batches of 32 messages", "n: slices", "few:", "noisy:"] {
+            assert!(text.contains(word), "{word} is missing in {text}");
+        }
     }
 
     #[test]
