@@ -44,9 +44,9 @@ pub fn connected() -> Result<(End, End), Error> {
     let address = NetAddress::local(&format!("book-{}-{number}", std::process::id()))?;
     let (mut here, mut there) = (End::open()?, End::open()?);
     let listener = there.nic.listen(&address, 1)?;
-    here.nic.connect_start(here.vi, None, &address, &[], Some(Duration::from_secs(10)))?;
+    here.nic.connect(here.vi, &address).timeout(Duration::from_secs(10)).start()?;
     let request = there.nic.wait_listener(listener, Some(Duration::from_secs(10)))?;
-    there.nic.accept(request, there.vi).map_err(|(error, _)| error)?;
+    there.nic.accept(request, there.vi)?;
     here.nic.connect_finish(here.vi)?;
     Ok((here, there))
 }
@@ -91,6 +91,14 @@ pub mod sockets {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/faster.md")]
 pub mod faster {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/few-cores.md")]
+pub mod few_cores {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/observing.md")]
+pub mod observing {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/several-hosts.md")]
