@@ -29,7 +29,7 @@ fn the_book_has_the_program_that_is_tested() {
     let blocks: Vec<&str> = CHAPTER.split("```").collect();
     let same = |block: &&str| block.split_once('\n').is_some_and(|(_, text)| text == code);
     assert!(
-        blocks.iter().any(|block| same(&block)),
+        blocks.iter().any(same),
         "docs/book/src/getting-started.md differs from examples/src/bin/shout.rs"
     );
 }

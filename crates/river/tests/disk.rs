@@ -188,7 +188,16 @@ fn stripes_in_several_folders_are_written_and_read_past_the_cache() {
     for rings in [true, false] {
         let create = |path: &std::path::PathBuf| {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            (path.clone(), std::fs::File::options().read(true).write(true).create(true).open(path).unwrap())
+            (
+                path.clone(),
+                std::fs::File::options()
+                    .read(true)
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(path)
+                    .unwrap(),
+            )
         };
         let mut volume = Volume::of_files(paths.iter().map(create).collect(), 64 << 10);
         volume.use_direct();

@@ -11,7 +11,6 @@ use crate::vi::Queue;
 /// It may have ended in any way: [`ok`](Self::ok) makes an [`Error`] of one that was not carried out.
 /// [`Nic::wait_recv`](crate::Nic::wait_recv) and [`wait_send`](crate::Nic::wait_send) do so by themselves.
 #[derive(Debug)]
-#[must_use = "its status says whether it was carried out, and it holds the descriptor with its buffers"]
 pub struct Completion {
     /// The VI it was posted to.
     pub vi: Vi,

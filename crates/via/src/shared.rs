@@ -191,6 +191,7 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// Waits for the next completion of a completion queue without holding the NIC.
+    #[must_use = "the status of a completion says whether it was carried out"]
     pub fn wait_cq(&self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())
     }

@@ -117,12 +117,14 @@ impl ViMut<'_> {
     }
 
     /// The next completion of the send queue, if it is there: [`Nic::poll_send`].
+    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_send(&mut self) -> Result<Option<Completion>, Error> {
         self.nic.poll_send(self.vi)
     }
 
     /// The next completion of the receive queue, if it is there: [`Nic::poll_recv`].
+    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_recv(&mut self) -> Result<Option<Completion>, Error> {
         self.nic.poll_recv(self.vi)

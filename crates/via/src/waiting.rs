@@ -56,6 +56,7 @@ impl Nic {
     /// # Errors
     /// As of [`wait_send`](Self::wait_send), but for [`Error::Unsuccessful`]: the caller looks at
     /// [`status`](Completion::status).
+    #[must_use = "the status of a completion says whether it was carried out"]
     pub fn wait_send_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Send)?;
         self.wait_until(timeout, |nic| match nic.poll_send(vi) {
@@ -70,6 +71,7 @@ impl Nic {
     /// # Errors
     /// As of [`wait_recv`](Self::wait_recv), but for [`Error::Unsuccessful`]: the caller looks at
     /// [`status`](Completion::status).
+    #[must_use = "the status of a completion says whether it was carried out"]
     pub fn wait_recv_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.check_unbound(vi, Queue::Receive)?;
         self.wait_until(timeout, |nic| match nic.poll_recv(vi) {
@@ -83,6 +85,7 @@ impl Nic {
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Forked`].
+    #[must_use = "the status of a completion says whether it was carried out"]
     pub fn wait_cq(&mut self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())?
     }

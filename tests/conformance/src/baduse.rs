@@ -8,8 +8,9 @@ use viaduct_os::segment::{Access, Segment};
 use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
 use viaduct_via::handle::RawHandle;
 use viaduct_via::{
-    Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op, PostError,
-    ProtectionTag, Queue, Reach, Reliability, RemoteAddress, Srq, Status, Vi, ViAttributes, ViState,
+    AcceptError, Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op,
+    PostError, ProtectionTag, Queue, Reach, Reliability, RemoteAddress, Srq, Status, Vi, ViAttributes,
+    ViState,
 };
 
 use crate::world::{LONG, SHORT, Side, World};
@@ -179,9 +180,9 @@ pub fn unknown_listeners_and_requests(mut w: World) {
     let none: NetAddress = "203.0.113.7/nobody".parse().unwrap();
     assert_ne!(w.b.reach(&none), Reach::Direct);
     let vi = third.vi(ReliableDelivery);
-    let (error, request) = third.accept(request, vi).unwrap_err();
+    let AcceptError { error, request } = third.accept(request, vi).unwrap_err();
     assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
-    let (error, request) = w.a.accept_with(request, vi, &[]).unwrap_err();
+    let AcceptError { error, request } = w.a.accept_with(request, vi, &[]).unwrap_err();
     assert!(matches!(error, Error::InvalidHandle(_)), "{error}");
     w.a.accept(request, answering).unwrap();
     w.b.connect_finish(asking).unwrap();

@@ -82,7 +82,7 @@ pub fn private_data_goes_both_ways(mut w: World) {
     }
     w.a.connect_start(va, None, &address, b"hi", LONG).unwrap();
     let request = w.b.wait_listener(listener, LONG).unwrap();
-    let (error, request) = w.b.accept_with(request, vb, &beyond).unwrap_err();
+    let AcceptError { error, request } = w.b.accept_with(request, vb, &beyond).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
     w.b.accept_with(request, vb, &most).unwrap();
     assert_eq!(w.a.connect_finish(va).unwrap().private_data, most);
@@ -112,7 +112,7 @@ pub fn a_mismatch_leaves_the_request_usable(mut w: World) {
     let good = w.b.vi_attributes(ReliableDelivery);
     for level in [Unreliable, ReliableReception] {
         w.b.set_vi_attributes(vb, good.clone().reliability(level)).unwrap();
-        let (error, again) = w.b.accept(request, vb).unwrap_err();
+        let AcceptError { error, request: again } = w.b.accept(request, vb).unwrap_err();
         assert!(
             matches!(error, Error::ReliabilityMismatch { ours, theirs: ReliableDelivery } if ours == level)
         );
@@ -121,12 +121,12 @@ pub fn a_mismatch_leaves_the_request_usable(mut w: World) {
     let mut other = good.clone();
     other.max_transfer_size = 4096;
     w.b.set_vi_attributes(vb, other).unwrap();
-    let (error, request) = w.b.accept(request, vb).unwrap_err();
+    let AcceptError { error, request } = w.b.accept(request, vb).unwrap_err();
     assert!(matches!(error, Error::TransferSizeMismatch { ours: 4096, .. }), "{error}");
     let mut other = good.clone();
     other.qos = 9;
     w.b.set_vi_attributes(vb, other).unwrap();
-    let (error, request) = w.b.accept(request, vb).unwrap_err();
+    let AcceptError { error, request } = w.b.accept(request, vb).unwrap_err();
     assert!(matches!(error, Error::QosMismatch { ours: 9, theirs: 0 }), "{error}");
     w.idle();
     assert!(w.a.connect_poll(va).unwrap().is_none(), "the client still waits");
@@ -148,7 +148,7 @@ pub fn only_an_idle_vi_accepts(mut w: World) {
     w.a.connect_start(va, None, &address, &[], LONG).unwrap();
     let mut request = w.b.wait_listener(listener, LONG).unwrap();
     for (vi, state) in [(busy, ViState::Connected), (pending, ViState::ConnectPending)] {
-        let (error, again) = w.b.accept(request, vi).unwrap_err();
+        let AcceptError { error, request: again } = w.b.accept(request, vi).unwrap_err();
         assert!(matches!(error, Error::InvalidState { found, .. } if found == state), "{error}");
         request = again;
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception, Unreliable};
 use viaduct_via::hooks::{Action, Count, Delay, Faults, Rule, Step, Trace, TraceEvent};
-use viaduct_via::{Counter, Descriptor, Error, MemAttributes, NetAddress, Op, Queue, Status, Vi, ViState};
+use viaduct_via::{
+    AcceptError, Counter, Descriptor, Error, MemAttributes, NetAddress, Op, Queue, Status, Vi, ViState,
+};
 
 use crate::pattern::bytes;
 use crate::world::{LONG, Node, World, connect, until};
@@ -226,7 +228,7 @@ pub fn refusing_to_accept(mut w: World) {
     let (va, vs) = (w.a.vi(ReliableDelivery), server.vi(ReliableDelivery));
     w.a.connect_start(va, None, &address, &[], LONG).unwrap();
     let request = server.wait_listener(listener, LONG).unwrap();
-    let (error, request) = server.accept(request, vs).unwrap_err();
+    let AcceptError { error, request } = server.accept(request, vs).unwrap_err();
     assert!(matches!(error, Error::Limit { .. }), "{error}");
     assert_eq!(server.state(vs), ViState::Idle);
     server.accept(request, vs).unwrap();

@@ -9,6 +9,12 @@ use viaduct_via::{Completion, Cq, Descriptor, Error, Nic, Queue, Vi, ViState};
 #[derive(Debug)]
 pub struct Stop(pub String);
 
+impl From<viaduct_via::AcceptError> for Stop {
+    fn from(error: viaduct_via::AcceptError) -> Stop {
+        Stop(error.to_string())
+    }
+}
+
 impl From<Error> for Stop {
     fn from(error: Error) -> Stop {
         Stop(error.to_string())

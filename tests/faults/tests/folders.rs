@@ -49,7 +49,7 @@ viaduct_kit::isolated! { limit 120;
             let error = nic.listen(&address("third"), 1).unwrap_err();
             assert!(matches!(error, Error::Os(OsError::NoSpace { .. })), "{error}");
         }
-        let error = open(&folder.join("deeper")).err().expect("no room for another folder");
+        let error = open(&folder.join("deeper")).expect_err("no room for another folder");
         assert!(matches!(error, Error::Os(OsError::NoSpace { .. })), "{error}");
         nic.unlisten(first).unwrap();
         nic.listen(&address("third"), 1).unwrap();
@@ -62,7 +62,7 @@ viaduct_kit::isolated! { limit 120;
 fn a_folder_that_is_not_private_is_refused() {
     let parent = TempDir::new("folder");
     let refused = |path: &Path, why: &str| {
-        let error = open(path).err().expect("a folder to be refused");
+        let error = open(path).expect_err("a folder to be refused");
         assert!(matches!(&error, Error::Os(OsError::BadDir { .. })), "{path:?}: {error}");
         assert!(error.to_string().contains(why), "{error}");
     };
@@ -102,7 +102,7 @@ fn a_long_path_works_and_an_endless_one_is_an_error() {
     assert!(matches!(nic.listen(&odd, 1), Err(Error::AddressInUse(_))));
     drop(server);
     for endless in [parent.join("x".repeat(300)), PathBuf::from(format!("/tmp{}", "/deeper".repeat(700)))] {
-        let error = open(&endless).err().expect("no file system takes such a path");
+        let error = open(&endless).expect_err("no file system takes such a path");
         assert!(matches!(&error, Error::Os(OsError::Sys { .. } | OsError::BadDir { .. })), "{error}");
     }
 }

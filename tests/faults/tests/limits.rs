@@ -14,7 +14,9 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
 use viaduct_os::fdpass::{Channel, Recv, close_apart};
-use viaduct_via::{Descriptor, Error, MemAttributes, Nic, ProtectionTag, Status, ViAttributes, ViState};
+use viaduct_via::{
+    AcceptError, Descriptor, Error, MemAttributes, Nic, ProtectionTag, Status, ViAttributes, ViState,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -147,7 +149,7 @@ viaduct_kit::isolated! { limit 120;
         for _ in 0..3 {
             client.connect_start(asking, None, &"small".parse().unwrap(), &[], None).unwrap();
             let request = server.wait_listener(listener, None).unwrap();
-            let (error, request) = server.accept(request, vi).unwrap_err();
+            let AcceptError { error, request } = server.accept(request, vi).unwrap_err();
             assert!(matches!(error, Error::Os(OsError::Budget { .. })), "{error}");
             server.reject(request).unwrap();
             // Without a time limit: the answer comes.

@@ -209,7 +209,9 @@ mod tests {
     fn two_ends_do_not_stay_in_step() {
         const WAKE: u64 = 60_000;
         let mut ends = [SpinLearner::new(), SpinLearner::new()];
-        ends.iter_mut().for_each(|end| drop(run(end, 100, 500)));
+        for end in &mut ends {
+            run(end, 100, 500);
+        }
         let (mut slow, mut after) = (0, 100_000); // one of them was held up
         for turn in 0..1000 {
             let end = &mut ends[turn % 2];
