@@ -184,7 +184,7 @@ impl Case {
                 let point = |size: &usize| {
                     // A piece has at least a byte, and all are of one length.
                     let size = *size;
-                    let fits = move |count: &&usize| size % **count == 0;
+                    let fits = move |count: &&usize| size.is_multiple_of(**count);
                     self.places(quick).iter().filter(fits).map(move |count| format!("{size}:{count}"))
                 };
                 vec![Start { ranks: 2, words: sizes.iter().flat_map(point).collect() }]

@@ -134,7 +134,7 @@ impl Bench<'_> {
         let way = runner.way;
         let wanted = way.only.is_empty() || way.only.contains(&case.name);
         // Starting many ranks takes most of a run; a third of the rounds is enough to see a slope.
-        let seldom = case.axis == "connections" && round % 3 != 0;
+        let seldom = case.axis == "connections" && !round.is_multiple_of(3);
         if !wanted || seldom || runner.failed.contains(&case.name) {
             return;
         }
