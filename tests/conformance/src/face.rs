@@ -16,6 +16,7 @@ pub fn a_flushed_receive_is_no_message(mut w: World) {
     w.b.post_recvs(vb, 3, 8);
     w.a.send(va, b"letter");
     w.received(vb).ok().expect("the letter");
+    w.sent(va).ok().expect("the letter");
     w.a.disconnect(va).unwrap();
     w.reaches(Side::B, vb, ViState::Error);
     let Err(Error::Unsuccessful(end)) = w.b.wait_recv(vb, LONG) else { panic!("a message from nowhere") };
