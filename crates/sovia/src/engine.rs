@@ -545,6 +545,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn ports_of_listeners_that_are_gone_are_used_again() {
         let hub = viaduct_providers::loopback::Hub::new();
         let mut engine = Engine::new(Nic::open(hub.provider()).unwrap(), Config::default()).unwrap();

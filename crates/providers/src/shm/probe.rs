@@ -51,6 +51,7 @@ mod tests {
     const REGISTER_MISSING: u64 = 1;
 
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn the_number_is_found_where_it_stands_and_not_elsewhere() {
         let (uid, other) = ([7u8; 16], [8u8; 16]);
         let pid = std::process::id() as i32;
@@ -63,6 +64,7 @@ mod tests {
 
     /// A peer can let a reader of its memory wait as long as it likes.
     #[test]
+    #[cfg_attr(miri, ignore = "needs the kernel")]
     fn memory_that_never_answers_ends_the_probe_and_not_the_prober() {
         // SAFETY: a new mapping where the kernel wants it.
         let page = unsafe {
