@@ -52,10 +52,11 @@ impl Nic {
 
     #[inline(never)]
     fn post_send_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if let Err(error) = self.admit_send(vi, descriptor.work().op) {
-            return Err(PostError { error, descriptor });
-        }
-        let core = self.vis.get_mut(vi.0).expect("just admitted");
+        let op = descriptor.work().op;
+        let core = match admit_send(self.check_fork(), &mut self.vis, &mut self.cqs, vi, op) {
+            Ok(core) => core,
+            Err(error) => return Err(PostError { error, descriptor }),
+        };
         let work = descriptor.work_mut();
         work.verdict = check_send(work, core, self.attributes.max_segments_per_desc);
         if work.verdict != Status::Success {
@@ -78,19 +79,6 @@ impl Nic {
         }
         self.not_done_at_once(vi, handed);
         Ok(())
-    }
-
-    /// Whether a descriptor may join the send queue of a VI; then it has an entry in the completion queue, too.
-    fn admit_send(&mut self, vi: Vi, op: Op) -> Result<(), Error> {
-        self.check_fork()?;
-        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
-        if core.send.is_full() {
-            return Err(Error::QueueFull { depth: core.send.depth() });
-        }
-        if op == Op::Receive || op == Op::RemoteRdmaWrite {
-            return Err(Error::InvalidParameter("a receive descriptor was posted to the send queue"));
-        }
-        reserve_entry(&mut self.cqs, core.attributes.send_cq)
     }
 
     /// Notes that a send is left for later calls, or breaks its connection.
@@ -129,10 +117,10 @@ impl Nic {
 
     #[inline(never)]
     fn post_recv_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        if let Err(error) = self.admit_recv(vi, descriptor.work()) {
-            return Err(PostError { error, descriptor });
-        }
-        let core = self.vis.get_mut(vi.0).expect("just admitted");
+        let core = match admit_recv(self.check_fork(), &mut self.vis, &mut self.cqs, vi, descriptor.work()) {
+            Ok(core) => core,
+            Err(error) => return Err(PostError { error, descriptor }),
+        };
         let work = descriptor.work_mut();
         if work.stamp != self.mem.stamp() ^ core.recv_mix {
             work.verdict = if work.segments.len() > self.attributes.max_segments_per_desc {
@@ -155,20 +143,6 @@ impl Nic {
             self.settle(vi);
         }
         Ok(())
-    }
-
-    /// Whether a descriptor may join the receive queue of a VI; then it has an entry in the completion queue, too.
-    fn admit_recv(&mut self, vi: Vi, work: &Work) -> Result<(), Error> {
-        self.check_fork()?;
-        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
-        if core.recv.is_full() {
-            return Err(Error::QueueFull { depth: core.recv.depth() });
-        }
-        if core.attributes.srq.is_some() {
-            return Err(Error::InvalidParameter("this VI receives from a shared receive queue"));
-        }
-        check_receive(work)?;
-        reserve_entry(&mut self.cqs, core.attributes.recv_cq)
     }
 
     /// Posts to a shared receive queue.
@@ -256,7 +230,53 @@ fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Option<Option<&mut CqCore
     }
 }
 
+/// The VI whose send queue a descriptor may join; it has an entry in the completion queue, too. `usable` says whether this
+/// process may use the NIC.
+// Inside its caller: an error is returned through memory, which costs as much as the checks.
+#[inline(always)]
+fn admit_send<'a>(
+    usable: Result<(), Error>,
+    vis: &'a mut Table<ViCore>,
+    cqs: &mut Table<CqCore>,
+    vi: Vi,
+    op: Op,
+) -> Result<&'a mut ViCore, Error> {
+    usable?;
+    let core = vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+    if core.send.is_full() {
+        return Err(Error::QueueFull { depth: core.send.depth() });
+    }
+    if op == Op::Receive || op == Op::RemoteRdmaWrite {
+        return Err(Error::InvalidParameter("a receive descriptor was posted to the send queue"));
+    }
+    reserve_entry(cqs, core.attributes.send_cq)?;
+    Ok(core)
+}
+
+/// The VI whose receive queue a descriptor may join, as [`admit_send`].
+#[inline(always)]
+fn admit_recv<'a>(
+    usable: Result<(), Error>,
+    vis: &'a mut Table<ViCore>,
+    cqs: &mut Table<CqCore>,
+    vi: Vi,
+    work: &Work,
+) -> Result<&'a mut ViCore, Error> {
+    usable?;
+    let core = vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+    if core.recv.is_full() {
+        return Err(Error::QueueFull { depth: core.recv.depth() });
+    }
+    if core.attributes.srq.is_some() {
+        return Err(Error::InvalidParameter("this VI receives from a shared receive queue"));
+    }
+    check_receive(work)?;
+    reserve_entry(cqs, core.attributes.recv_cq)?;
+    Ok(core)
+}
+
 /// Reserves an entry in the completion queue of a descriptor, if it has one.
+#[inline(always)]
 fn reserve_entry(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Result<(), Error> {
     let Some(cq) = cq else { return Ok(()) };
     let cq = cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
@@ -264,6 +284,7 @@ fn reserve_entry(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Result<(), Error> {
 }
 
 /// Without a completion the application would never find the message of a receive.
+#[inline(always)]
 fn check_receive(work: &Work) -> Result<(), Error> {
     if work.op != Op::Receive {
         return Err(Error::InvalidParameter("only receive descriptors go to a receive queue"));
