@@ -51,6 +51,7 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     }
     epoch = epoch.barrier(0)?;
     for pivot in 0..size {
+        epoch.progress(pivot as f64 / size as f64);
         epoch = if pivot % workers == rank {
             epoch.set_flag(pivot as u32)?
         } else {

@@ -6,6 +6,7 @@ mod gauss;
 mod litmus;
 mod lu;
 mod sor;
+mod typed;
 
 use std::fmt;
 use std::str::FromStr;

@@ -10,6 +10,7 @@
 use viaduct_cashmere::node::start::Error;
 use viaduct_cashmere::{Array, Dsm, Epoch};
 
+use crate::typed::Typed;
 use crate::{Outcome, Problem};
 
 /// Bytes of shared memory: more than the programs use.
@@ -47,12 +48,14 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     let memory: Array<u8> = dsm.array(BYTES)?;
     let other: Array<u64> = dsm.array(4096)?;
     let own: Array<u8> = dsm.array(OWN * dsm.size())?;
+    let typed = Typed::new(dsm)?;
     let mut epoch = dsm.epoch();
     if problem.rounds == 0 {
         alone(epoch, own, problem.size)?;
         return Ok(Outcome { sum: problem.size as f64, equal: Some(true) });
     }
     epoch = neighbours(epoch, memory)?;
+    epoch = typed.check(epoch)?;
     epoch = counters(epoch, other)?;
     epoch = bounce(epoch, other)?;
     epoch = hand_over_hand(epoch, other)?;

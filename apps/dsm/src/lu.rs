@@ -167,6 +167,7 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     }
     epoch = epoch.barrier(0)?;
     for k in 0..tiles {
+        epoch.progress(k as f64 / tiles as f64);
         if mine(k) {
             diagonal(&mut Shared { epoch: &epoch, array, size }, k);
         }

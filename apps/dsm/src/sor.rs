@@ -48,7 +48,8 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
         }
     }
     epoch = epoch.barrier(0)?;
-    for _ in 0..rounds {
+    for round in 0..rounds {
+        epoch.progress(round as f64 / rounds as f64);
         for colour in 0..2 {
             for row in rows.clone().filter(|&row| row > 0 && row + 1 < size) {
                 step(&epoch, grid, half, row, colour);

@@ -1,29 +1,30 @@
-//! What a program sees: shared arrays at one address everywhere, epochs between barriers, locks.
-//!
-//! An [`Epoch`] is the time between two barriers of a worker. What a program borrows from shared memory it borrows from the
-//! epoch, and a barrier uses the epoch up: no slice outlives the synchronisation that may change it.
+//! What a program has of shared memory: its place among the workers, allocation, faults, the end.
 
-use std::cell::RefCell;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
+use std::time::Instant;
 
 use viaduct_job::Job;
 use viaduct_os::fault::{self, EngineKind, Serving, Stack, Window};
 
+use crate::array::{Array, Guarded, Placement, Plain};
+use crate::epoch::Epoch;
+use crate::given::{Given, Report};
 use crate::ids::PageId;
+use crate::node::layout::NAMES;
 use crate::node::process::Process;
 use crate::node::start::{self, Error, WINDOW};
 use crate::node::wire::Says;
+use crate::progress::Progress;
 use crate::protocol::page::Access;
-use crate::raw::{self, Plain, finish};
+use crate::raw::{self, finish};
 use crate::statistics::{Counter, Statistics};
 use crate::worker::Worker;
-use crate::world::{Name, NodeDown};
+use crate::world::Name;
 
 /// What page faults go to.
-struct Inner {
-    process: Process,
-    worker: Worker,
+pub(crate) struct Inner {
+    pub(crate) process: Process,
+    pub(crate) worker: Worker,
 }
 
 impl Inner {
@@ -55,13 +56,17 @@ fn catch(address: usize, access: fault::Access) -> bool {
 
 /// A worker of a node: the program's own process.
 pub struct Dsm {
-    inner: raw::Current<Inner>,
+    pub(crate) inner: raw::Current<Inner>,
+    pub(crate) progress: Progress,
     job: Job,
     rank: usize,
     size: usize,
     engine: EngineKind,
     bytes: usize,
     next: usize,
+    guarded: Name,
+    begun: Instant,
+    report: Report,
     _serving: Serving,
     _stack: Stack,
 }
@@ -80,7 +85,30 @@ impl Dsm {
         let rank = usize::from(process.me.0) * shape.workers as usize + usize::from(worker.0);
         let size = usize::from(shape.nodes) * shape.workers as usize;
         let inner = raw::Current::set(Inner { process, worker: Worker::new(worker) });
-        Ok(Dsm { inner, job, rank, size, engine, bytes, next: 0, _serving: serving, _stack: stack })
+        Ok(Dsm {
+            inner,
+            progress: Progress::none(),
+            job,
+            rank,
+            size,
+            engine,
+            bytes,
+            next: 0,
+            guarded: LOCKS,
+            begun: Instant::now(),
+            report: Report::None,
+            _serving: serving,
+            _stack: stack,
+        })
+    }
+
+    /// Takes over what the launcher wants to hear: of progress, and at the end.
+    pub fn tells(mut self, given: &Given) -> Dsm {
+        if self.rank == 0 {
+            self.report = given.report;
+            self.progress = given.progress.as_deref().map_or_else(Progress::none, Progress::to);
+        }
+        self
     }
 
     /// This worker among all workers of all nodes.
@@ -98,31 +126,95 @@ impl Dsm {
         self.engine
     }
 
-    /// Shared values, zero at first, beginning at a page. Every worker makes the same arrays in the same order.
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.inner.with(|inner| usize::from(inner.process.shape.nodes))
+    }
+
+    /// The node of this worker.
+    pub fn node(&self) -> usize {
+        self.inner.with(|inner| usize::from(inner.process.me.0))
+    }
+
+    /// Bytes of a page, the unit in which memory is kept consistent.
+    pub fn page(&self) -> usize {
+        self.inner.with(|inner| inner.process.shape.page)
+    }
+
+    /// Shared values, zero at first, beginning at a page of their own. Every worker makes the same arrays in the same order.
+    /// The first node to touch a page is its home.
     ///
     /// # Errors
     /// If the shared memory has no room for them.
     pub fn array<T: Plain>(&mut self, len: usize) -> Result<Array<T>, Error> {
-        let page = self.inner.with(|inner| inner.process.shape.page);
+        let page = self.page();
         let at = self.next.next_multiple_of(page);
         let end = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(at));
         match end.filter(|end| *end <= self.bytes) {
             Some(end) => {
                 self.next = end;
-                Ok(Array { at: WINDOW + at, len, kind: PhantomData })
+                Ok(Array::new(WINDOW + at, len))
             }
             None => Err(Error::Settings(format!(
                 "{len} values of {} bytes do not fit into the {} bytes of shared memory that are left; \
-                 hint: give the run more memory",
+                 hint: give the run more, `viaduct dsm --memory BYTES`",
                 size_of::<T>(),
                 self.bytes.saturating_sub(at)
             ))),
         }
     }
 
+    /// Shared values whose pages have their homes where `placement` says. All workers meet here.
+    ///
+    /// # Errors
+    /// If the shared memory has no room for them, there is no such node, or a node is gone.
+    pub fn placed<T: Plain>(&mut self, len: usize, placement: Placement) -> Result<Array<T>, Error> {
+        let nodes = self.nodes();
+        if let Placement::Node(node) = placement
+            && node >= nodes
+        {
+            return Err(Error::Settings(format!("there is no node {node}: the run has {nodes}")));
+        }
+        let array = self.array(len)?;
+        let page = self.page();
+        let place = array.place(&(0..len));
+        let pages = (place.start - WINDOW) / page..(place.end - WINDOW).div_ceil(page);
+        self.inner.with(|inner| {
+            for (number, page) in pages.clone().enumerate() {
+                if let Some(home) = placement.home(number, pages.len(), nodes) {
+                    inner.process.place(PageId(page as u32), home);
+                }
+            }
+        });
+        // No worker may touch a page before every node knows its home.
+        self.epoch().pass(MEETING)?;
+        Ok(array)
+    }
+
+    /// Shared values behind a lock of their own, on pages of their own. Every worker makes the same ones in the same order.
+    ///
+    /// # Errors
+    /// If the shared memory has no room for them, or there are no locks left.
+    pub fn guarded<T: Plain>(&mut self, len: usize) -> Result<Guarded<T>, Error> {
+        if self.guarded as usize >= NAMES {
+            let most = NAMES - LOCKS as usize;
+            return Err(Error::Settings(format!(
+                "there are locks for {most} guarded allocations; hint: one allocation may hold many values"
+            )));
+        }
+        let values = self.array(len)?;
+        self.guarded += 1;
+        Ok(Guarded { values, lock: self.guarded - 1 })
+    }
+
+    /// Addresses of what this worker has allocated.
+    pub(crate) fn allocated(&self) -> Range<usize> {
+        WINDOW..WINDOW + self.next
+    }
+
     /// The first epoch. One at a time.
     pub fn epoch(&mut self) -> Epoch<'_> {
-        Epoch { dsm: self, borrowed: RefCell::default() }
+        Epoch::of(self)
     }
 
     /// Leaves: after a barrier nothing of the shared memory can be used any more. Gives what all nodes counted.
@@ -130,204 +222,36 @@ impl Dsm {
     /// # Errors
     /// If a node is gone.
     pub fn finish(mut self) -> Result<Statistics, Error> {
-        self.epoch().barrier(END)?;
+        self.epoch().pass(END)?;
         self.inner.with(|inner| {
             let nodes = inner.process.shape.nodes;
             let byes = (0..nodes).map(|node| inner.process.post(crate::ids::NodeId(node), Says::Bye, &[]));
             let byes: Vec<_> = byes.collect::<Result<_, _>>()?;
             byes.into_iter().try_for_each(|bye| inner.process.wait_answer(bye).map(drop))
         })?;
+        let (report, took, engine) = (self.report, self.begun.elapsed(), self.engine);
         let Dsm { inner, job, .. } = self;
-        start::end(job, &inner.take().process)
-    }
-}
-
-/// The barrier of [`Dsm::finish`].
-const END: Name = crate::node::layout::NAMES as Name - 1;
-
-/// Values of type `T` in shared memory, at the same address in every worker.
-#[derive(Debug)]
-pub struct Array<T> {
-    at: usize,
-    len: usize,
-    kind: PhantomData<T>,
-}
-
-impl<T> Clone for Array<T> {
-    fn clone(&self) -> Array<T> {
-        *self
-    }
-}
-
-impl<T> Copy for Array<T> {}
-
-impl<T> Array<T> {
-    /// How many values there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn place(&self, range: &Range<usize>) -> Range<usize> {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of an array of {}", self.len);
-        self.at + range.start * size_of::<T>()..self.at + range.end * size_of::<T>()
-    }
-}
-
-/// The time of a worker between two barriers.
-///
-/// Programs must be free of data races: what one worker writes in an epoch no other worker touches in that epoch, unless a
-/// lock orders them.
-pub struct Epoch<'a> {
-    dsm: &'a mut Dsm,
-    /// What is borrowed: addresses, and whether it is to be changed.
-    borrowed: RefCell<Vec<(Range<usize>, bool)>>,
-}
-
-impl<'a> Epoch<'a> {
-    /// This worker among all.
-    pub fn rank(&self) -> usize {
-        self.dsm.rank
-    }
-
-    /// How many workers there are.
-    pub fn size(&self) -> usize {
-        self.dsm.size
-    }
-
-    fn borrow(&self, place: Range<usize>, writes: bool) {
-        let mut borrowed = self.borrowed.borrow_mut();
-        let clash = |other: &(Range<usize>, bool)| {
-            (writes || other.1) && other.0.start < place.end && place.start < other.0.end
-        };
-        assert!(!borrowed.iter().any(clash), "shared values are borrowed twice, once to be changed");
-        borrowed.push((place, writes));
-    }
-
-    fn give_back(&self, place: &Range<usize>, writes: bool) {
-        let mut borrowed = self.borrowed.borrow_mut();
-        if let Some(index) = borrowed.iter().position(|one| one.0 == *place && one.1 == writes) {
-            borrowed.swap_remove(index);
+        let inner = inner.take();
+        let statistics = start::end(job, &inner.process)?;
+        let shape = inner.process.shape;
+        let layout =
+            format!("{} nodes of {} workers, {}, {engine}", shape.nodes, shape.workers, shape.variant);
+        match report {
+            Report::None => {}
+            Report::Table => eprint!("{layout}: {:.3} s\n{}", took.as_secs_f64(), statistics.table()),
+            Report::Json => {
+                eprintln!("{{\"seconds\":{},\"counts\":{}}}", took.as_secs_f64(), statistics.json())
+            }
         }
-    }
-
-    /// Values to be read.
-    ///
-    /// # Panics
-    /// If the range is outside, or values of it are borrowed to be changed.
-    pub fn read<T: Plain>(&self, array: Array<T>, range: Range<usize>) -> Ref<'_, T> {
-        let place = array.place(&range);
-        self.borrow(place.clone(), false);
-        Ref { values: raw::shared(place.start, range.len()), place, epoch: self }
-    }
-
-    /// Values to be changed.
-    ///
-    /// # Panics
-    /// If the range is outside, or values of it are borrowed.
-    pub fn write<T: Plain>(&self, array: Array<T>, range: Range<usize>) -> Mut<'_, T> {
-        let place = array.place(&range);
-        self.borrow(place.clone(), true);
-        Mut { values: raw::shared_mut(place.start, range.len()), place, epoch: self }
-    }
-
-    /// Waits until all workers of all nodes have come to the barrier of this name; then what they wrote is seen.
-    ///
-    /// # Errors
-    /// If a node is gone.
-    pub fn barrier(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
-        let Epoch { dsm, .. } = self;
-        dsm.inner.with(|inner| {
-            inner.process.count(Counter::Barriers, 1);
-            finish(inner.worker.barrier(&mut inner.process, name))
-        })?;
-        Ok(Epoch { dsm, borrowed: RefCell::default() })
-    }
-
-    /// Sets a flag, once: a worker that waits for it sees what this one wrote before.
-    ///
-    /// # Errors
-    /// If a node is gone.
-    pub fn set_flag(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
-        let Epoch { dsm, .. } = self;
-        dsm.inner.with(|inner| finish(inner.worker.set_flag(&mut inner.process, name)))?;
-        Ok(Epoch { dsm, borrowed: RefCell::default() })
-    }
-
-    /// Waits until a flag is set.
-    ///
-    /// # Errors
-    /// If a node is gone.
-    pub fn wait_flag(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
-        let Epoch { dsm, .. } = self;
-        dsm.inner.with(|inner| finish(inner.worker.wait_flag(&mut inner.process, name)))?;
-        Ok(Epoch { dsm, borrowed: RefCell::default() })
-    }
-
-    /// Runs `act` under a lock: it sees what others wrote under it. Nothing else may be borrowed meanwhile.
-    ///
-    /// # Errors
-    /// If a node is gone.
-    pub fn locked<R>(&mut self, name: Name, act: impl FnOnce(&Epoch<'_>) -> R) -> Result<R, NodeDown> {
-        let inner = &self.dsm.inner;
-        inner.with(|inner| {
-            inner.process.count(Counter::Locks, 1);
-            finish(inner.worker.lock(&mut inner.process, name))
-        })?;
-        let result = act(self);
-        self.dsm.inner.with(|inner| finish(inner.worker.unlock(&mut inner.process, name)))?;
-        Ok(result)
+        Ok(statistics)
     }
 }
 
-/// Shared values, read.
-pub struct Ref<'e, T> {
-    values: &'e [T],
-    place: Range<usize>,
-    epoch: &'e Epoch<'e>,
-}
+/// Locks, barriers and flags of a program have numbers below these; the rest is the library's own.
+pub(crate) const LOCKS: Name = 512;
+pub(crate) const BARRIERS: Name = MEETING;
+pub(crate) const FLAGS: Name = NAMES as Name;
 
-impl<T> Deref for Ref<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.values
-    }
-}
-
-impl<T> Drop for Ref<'_, T> {
-    fn drop(&mut self) {
-        self.epoch.give_back(&self.place, false);
-    }
-}
-
-/// Shared values, to be changed.
-pub struct Mut<'e, T> {
-    values: &'e mut [T],
-    place: Range<usize>,
-    epoch: &'e Epoch<'e>,
-}
-
-impl<T> Deref for Mut<'_, T> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        self.values
-    }
-}
-
-impl<T> DerefMut for Mut<'_, T> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        self.values
-    }
-}
-
-impl<T> Drop for Mut<'_, T> {
-    fn drop(&mut self) {
-        self.epoch.give_back(&self.place, true);
-    }
-}
+/// The barriers of [`Dsm::placed`] and of [`Dsm::finish`].
+const MEETING: Name = NAMES as Name - 2;
+const END: Name = NAMES as Name - 1;

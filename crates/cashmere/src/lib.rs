@@ -9,7 +9,10 @@
 //!   serve        what a node answers
 //!   world        what worker and server need of their surroundings
 //!   node         nodes of real processes: shared entries, messages, a server
-//!   dsm          what a program sees: arrays, epochs, locks
+//!   dsm          what a program sees: its place, allocation, faults, the end
+//!   array        what lies in shared memory: arrays, guarded values, pointers
+//!   epoch        the time between two synchronisations: borrows, locks, barriers, flags
+//!   given        what the launcher tells the processes; progress: what a worker tells the launcher
 //!   raw          the one place that touches shared memory
 //! ```
 //!
@@ -18,9 +21,13 @@
 #![deny(unsafe_code)]
 
 mod acquire;
+mod array;
 pub mod dsm;
+mod epoch;
+pub mod given;
 pub mod ids;
 pub mod node;
+pub mod progress;
 pub mod protocol;
 mod raw;
 mod release;
@@ -33,5 +40,6 @@ pub mod variant;
 pub mod worker;
 pub mod world;
 
-pub use dsm::{Array, Dsm, Epoch};
-pub use raw::Plain;
+pub use array::{Array, Guarded, Placement, Plain, Ptr};
+pub use dsm::Dsm;
+pub use epoch::{Epoch, Mut, Ref};

@@ -13,6 +13,8 @@ use std::time::Duration;
 use viaduct_os::segment::Segment;
 use viaduct_os::{copy, futex};
 
+use crate::array::Plain;
+
 /// How long a sleeper goes without looking whether its node still lives.
 const NAP: Duration = Duration::from_millis(50);
 /// Looks before a process sleeps.
@@ -236,20 +238,6 @@ pub(crate) fn shared_mut<'a, T: Plain>(at: usize, len: usize) -> &'a mut [T] {
     // SAFETY: as in `shared`, and the epoch gives no other borrow of them.
     unsafe { std::slice::from_raw_parts_mut(at as *mut T, len) }
 }
-
-/// Types that may lie in shared memory: any bytes are a value, and none of them is an address of this process.
-///
-/// # Safety
-/// Every pattern of bytes is valid, there is no padding, and nothing is done when a value goes.
-pub unsafe trait Plain: Copy + 'static {}
-
-macro_rules! plain {
-    ($($kind:ty),*) => { $(
-        // SAFETY: numbers.
-        unsafe impl Plain for $kind {}
-    )* };
-}
-plain!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
 /// Runs a future that never waits: a real world waits inside its calls.
 pub(crate) fn finish<F: Future>(future: F) -> F::Output {

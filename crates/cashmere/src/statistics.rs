@@ -173,6 +173,22 @@ impl Statistics {
         self.0.get(counter as usize).copied().unwrap_or(0)
     }
 
+    /// A line for each count, with its name.
+    pub fn table(&self) -> String {
+        Counter::ALL
+            .iter()
+            .map(|&counter| format!("{:>32}  {}\n", counter.name(), self.get(counter)))
+            .collect()
+    }
+
+    /// An object of JSON with each count by its name.
+    pub fn json(&self) -> String {
+        let name = |counter: &Counter| counter.name().replace(' ', "_");
+        let counts =
+            Counter::ALL.iter().map(|counter| format!("\"{}\":{}", name(counter), self.get(*counter)));
+        format!("{{{}}}", counts.collect::<Vec<_>>().join(","))
+    }
+
     /// As bytes, for an exchange between ranks.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|count| count.to_le_bytes()).collect()

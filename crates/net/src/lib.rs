@@ -7,6 +7,7 @@
 //!      ├── streams::{Sovia, Stream, Listener}            sockets over VIA      feature `streams`, on by default
 //!      ├── streams::tokio::{Sockets, Stream, Listener}   the same for tokio    feature `tokio`
 //!      ├── job::Job                                      ranks of a job        feature `job`
+//!      ├── dsm::{Dsm, Epoch, Array, Guarded}             shared memory         feature `dsm`
 //!      └── providers                                     shm, ofi, auto, loopback, and their settings
 //! ```
 //!
@@ -67,6 +68,9 @@
 //! the manifest, checked by the lints; raising it is a minor version.
 
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "dsm")]
+pub mod dsm;
 
 #[cfg(feature = "job")]
 pub use viaduct_job as job;

@@ -78,6 +78,13 @@ const OTHERS: &[Other] = &[
         Purpose::Figures,
         "name of the local socket at which preloaded libraries meet their agent",
     ),
+    Other(
+        "dsm.run",
+        "VIADUCT_DSM",
+        "",
+        Purpose::Figures,
+        "how a run of shared memory is laid out; set by viaduct dsm for the processes that it starts",
+    ),
     Other("test.scale", "VIADUCT_TEST_SCALE", "1", Purpose::Figures, "factor of all time limits in tests"),
     Other("test.full", "VIADUCT_TEST_FULL", "off", Purpose::Figures, "the long form of tests"),
     Other(

@@ -8,6 +8,7 @@ mod bench_programs;
 mod bench_sort;
 mod common;
 mod dsm;
+mod dsm_program;
 mod dsm_protocol;
 mod far;
 mod launch;

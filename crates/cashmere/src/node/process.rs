@@ -14,6 +14,7 @@ use super::region::Region;
 use super::remote::Targets;
 use super::wire::{Head, Says};
 use crate::ids::{NodeId, PageId, WorkerId};
+use crate::protocol::page::Page;
 use crate::statistics::{Counter, Kind};
 use crate::variant::Variant;
 use crate::world::{Name, NodeDown, Place, Reply, Request, Shared};
@@ -136,6 +137,13 @@ impl Process {
 
     pub(crate) fn count(&self, counter: Counter, by: u64) {
         self.meta().count(counter as usize, by);
+    }
+
+    /// Gives a page that no worker has touched yet its home, unless it has one.
+    pub(crate) fn place(&mut self, page: PageId, home: NodeId) {
+        let slot = self.meta().entry(page);
+        let entry = slot.lock(&|| self.meta().alive());
+        slot.unlock(if entry.home().is_none() { Page::with_home(home) } else { entry });
     }
 
     /// Counts a message to another node.

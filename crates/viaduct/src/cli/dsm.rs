@@ -1,24 +1,56 @@
 //! Arguments of `viaduct dsm`.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
 use clap::Args;
+use viaduct_cashmere::given::Bind;
 use viaduct_cashmere::variant::Variant;
 use viaduct_dsm_apps::App;
 use viaduct_os::fault::EngineKind;
 
 pub(crate) const DSM_HELP: &str = "\
 Each node is a server process and its workers, which share frames; pages move between nodes as the program touches them.
+A program of your own is built on `viaduct_net::dsm`; the chapter `Shared memory between nodes` of the book has one.
 
 Examples:
   viaduct dsm sor --nodes 2 --procs 2 --check
   viaduct dsm gauss --nodes 4 --procs 1 --size 256 --variant none-mg
   viaduct dsm sor --nodes 2 --procs 2 --variant dms
   viaduct dsm sor --hosts node[1-4] --procs 8
-  viaduct dsm lu --nodes 2 --procs 2 --engine mprotect --json";
+  viaduct dsm lu --nodes 2 --procs 2 --engine mprotect --json
+  viaduct dsm ./heat --nodes 2 --procs 2 --memory 1G -- 4096 100";
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub(crate) enum Program {
+    /// A program that comes with Viaduct.
+    Ours(App),
+    /// A program that is built on the library.
+    Path(PathBuf),
+}
+
+impl FromStr for Program {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Program, String> {
+        if word.contains('/') {
+            return Ok(Program::Path(word.into()));
+        }
+        let named = word.parse().map(Program::Ours);
+        named.map_err(|why| format!("{why}, and the path of a program of yours has a `/`: ./{word}"))
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct DsmArgs {
-    /// The program: sor, gauss or lu
-    pub(crate) app: App,
+    /// The program: sor, gauss, lu, or the path of one that is built on the library
+    #[arg(value_name = "APP")]
+    pub(crate) program: Program,
+    /// Words for a program of yours
+    #[arg(last = true, value_name = "ARGS")]
+    pub(crate) words: Vec<OsString>,
     /// Nodes, all on this host
     #[arg(long, default_value_t = 2, value_name = "N", conflicts_with = "hosts")]
     pub(crate) nodes: usize,
@@ -37,27 +69,33 @@ pub(crate) struct DsmArgs {
     /// How accesses are seen: mprotect or uffd-sync [default: the better one that works here]
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<EngineKind>,
-    /// Bytes of a page
-    #[arg(long, default_value_t = 4096, value_name = "BYTES")]
-    pub(crate) page: usize,
+    /// Bytes of a page [default: 4096, or what the program wishes]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) page: Option<usize>,
+    /// Bytes of shared memory: 64M, 2G [default: what the program wishes]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// Cores for workers: auto (one each, if there are enough), core (one each, shared if need be) or none
+    #[arg(long, default_value = "auto", value_name = "HOW")]
+    pub(crate) bind: Bind,
     /// Rows and columns of the problem [default: that of the program]
     #[arg(long, value_name = "ROWS")]
     pub(crate) size: Option<usize>,
-    /// Rounds of the programs that have them
-    #[arg(long, default_value_t = 20, value_name = "N")]
-    pub(crate) rounds: usize,
+    /// Rounds of the programs that have them [default: 20]
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<usize>,
     /// Compare the result with the sequential program, bit by bit
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print time and statistics as JSON
+    /// Print time and statistics as JSON; those of a program of yours on standard error
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print no statistics of a program of yours, and show no progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
     /// Let root start the processes
     #[arg(long)]
     pub(crate) allow_root: bool,
-    /// How many nodes the hosts have; set by `dsm` itself
-    #[arg(long, hide = true, value_name = "N")]
-    pub(crate) of: Option<usize>,
     /// This process is a rank of the run; set by `dsm` itself
     #[arg(long, hide = true)]
     pub(crate) as_rank: bool,

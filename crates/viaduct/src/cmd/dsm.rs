@@ -1,48 +1,97 @@
-//! `viaduct dsm`: starts nodes of processes that share memory, and is one of their processes.
+//! `viaduct dsm`: starts nodes of processes that share memory; with a program of ours it is one of these processes, too.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use viaduct_cashmere::Dsm;
-use viaduct_cashmere::node::start::{self, Error, Role, Settings};
+use viaduct_cashmere::given::{Given, Report, VARIABLE, Wishes};
 use viaduct_cashmere::statistics::{Counter, Statistics};
 use viaduct_catapult::hosts::Host;
-use viaduct_dsm_apps::{Outcome, Problem};
-use viaduct_job::Job;
-use viaduct_via::Nic;
+use viaduct_dsm_apps::{App, Outcome, Problem};
+use viaduct_net::dsm::{self, Dsm, Error};
+use viaduct_results::size;
 
-use crate::cli::dsm::DsmArgs;
+use crate::cli::dsm::{DsmArgs, Program};
 use crate::cli::{Cli, Verb};
-use crate::cmd::jobs;
-use crate::knobs;
+use crate::output::follow::Follow;
 
 /// How long a rank that failed leaves it to the launcher to end it.
 const AFTER: Duration = Duration::from_secs(3);
 
+/// Rounds of programs that have them.
+const ROUNDS: usize = 20;
+
 pub(crate) fn run(args: &DsmArgs) -> Result<ExitCode> {
-    if args.as_rank { rank(args) } else { launch(args) }
+    match &args.program {
+        Program::Ours(app) if args.as_rank => rank(args, *app),
+        _ => launch(args),
+    }
 }
 
-/// How a run of so many nodes is laid out; at one level every worker is one.
-fn settings(args: &DsmArgs, nodes: usize) -> Settings {
+fn problem(args: &DsmArgs, app: App) -> Problem {
+    let size = args.size.unwrap_or(app.usual_size());
+    Problem { size, rounds: args.rounds.unwrap_or(ROUNDS), check: args.check }
+}
+
+/// What the program wishes, where the command line is silent.
+fn wishes(args: &DsmArgs) -> Wishes {
+    match &args.program {
+        Program::Ours(app) => Wishes { memory: app.memory(problem(args, *app).size), ..Wishes::default() },
+        Program::Path(_) => Wishes::default(),
+    }
+}
+
+/// What the processes of a run on so many nodes are told; at one level every worker is a node.
+fn given(args: &DsmArgs, nodes: usize) -> Result<Given> {
     let (nodes, workers) = match args.levels {
         1 => (nodes.saturating_mul(args.procs), 1),
         _ => (nodes, args.procs),
     };
-    let memory = args.app.memory(args.size.unwrap_or(args.app.usual_size()));
-    Settings { nodes, workers, variant: args.variant, engine: args.engine, memory, page: args.page }
+    let report = match (&args.program, args.quiet, args.json) {
+        // A program of ours prints what it counted itself.
+        (Program::Ours(_), ..) | (_, true, _) => Report::None,
+        (Program::Path(_), _, true) => Report::Json,
+        (Program::Path(_), _, false) => Report::Table,
+    };
+    Ok(Given {
+        nodes,
+        workers,
+        variant: args.variant,
+        engine: args.engine,
+        memory: args.memory.as_deref().map(size::parse).transpose()?,
+        page: args.page,
+        bind: args.bind,
+        report,
+        progress: None,
+    })
 }
 
-/// Starts the processes, which are this program again.
+/// Starts the processes: the program of the user, or this one again.
 fn launch(args: &DsmArgs) -> Result<ExitCode> {
+    if let Program::Path(path) = &args.program {
+        if args.size.is_some() || args.rounds.is_some() || args.check {
+            bail!(
+                "--size, --rounds and --check are for the programs that come with Viaduct; words for yours follow `--`"
+            );
+        }
+        if args.hosts.is_none() && !path.is_file() {
+            bail!("there is no program {}; hint: cargo build puts it into target/debug", path.display());
+        }
+    } else if !args.words.is_empty() {
+        bail!("words behind `--` are for a program of yours, not for one that comes with Viaduct");
+    }
     let hosts = args.hosts.as_deref().map(crate::cmd::launch::host_list).transpose()?;
     let hosts = hosts.unwrap_or_else(|| vec![Host { name: "localhost".to_owned(), slots: args.nodes }]);
     let nodes: usize = hosts.iter().map(|host| host.slots).sum();
-    let settings = settings(args, nodes);
+    let mut given = given(args, nodes)?;
+    let settings = given.settings(wishes(args));
     settings.check()?;
+    let shown = std::io::stderr().is_terminal() && !args.quiet && !args.json;
+    let follow = shown.then(Follow::new).transpose()?;
+    given.progress = follow.as_ref().map(|follow| follow.path().to_owned());
     // The ranks of a node stand one behind the other, on one host.
     let ranks = settings.ranks() / nodes.max(1);
     let list: Vec<String> =
@@ -52,9 +101,21 @@ fn launch(args: &DsmArgs) -> Result<ExitCode> {
         words.push("--allow-root".into());
     }
     words.extend(["-n".into(), settings.ranks().to_string().into()]);
-    words.extend(["--hosts".into(), list.join(",").into(), "/proc/self/exe".into()]);
-    words.extend(["dsm".into(), "--as-rank".into(), "--of".into(), nodes.to_string().into()]);
-    words.extend(std::env::args_os().skip(2));
+    words.extend(["--genv".into(), format!("{VARIABLE}={given}").into()]);
+    words.extend(["--hosts".into(), list.join(",").into()]);
+    match &args.program {
+        Program::Ours(_) => {
+            words.extend(["/proc/self/exe", "dsm", "--as-rank"].map(OsString::from));
+            words.extend(std::env::args_os().skip(2));
+        }
+        Program::Path(path) => {
+            if args.hosts.is_some() {
+                words.push("--stage".into());
+            }
+            words.push(path.into());
+            words.extend(args.words.iter().cloned());
+        }
+    }
     match Cli::try_parse_from(words)?.verb {
         Verb::Launch(args) => crate::cmd::launch::run(&args),
         _ => bail!("the nodes could not be started"),
@@ -62,14 +123,9 @@ fn launch(args: &DsmArgs) -> Result<ExitCode> {
 }
 
 /// This process is a server or a worker. A failure ends the job, whose launcher says why.
-fn rank(args: &DsmArgs) -> Result<ExitCode> {
-    let mut job = Job::join(&knobs::variable)?;
-    let mut config = knobs::from_environment()?;
-    config.join(&mut job)?;
-    let nic = Nic::open_with(viaduct_providers::open("auto", &config)?, config.wait)?;
-    match start::start(job, nic, &jobs::folder()?, &settings(args, args.of.unwrap_or(args.nodes))) {
-        Ok(Role::Server) => Ok(ExitCode::SUCCESS),
-        Ok(Role::Worker(dsm)) => work(args, *dsm),
+fn rank(args: &DsmArgs, app: App) -> Result<ExitCode> {
+    match dsm::start_with(wishes(args)) {
+        Ok(dsm) => work(args, app, dsm),
         Err(error) => failed(&error),
     }
 }
@@ -82,15 +138,14 @@ fn failed(error: &Error) -> Result<ExitCode> {
     bail!("{error}")
 }
 
-fn work(args: &DsmArgs, mut dsm: Dsm) -> Result<ExitCode> {
-    let size = args.size.unwrap_or(args.app.usual_size());
-    let problem = Problem { size, rounds: args.rounds, check: args.check };
+fn work(args: &DsmArgs, app: App, mut dsm: Dsm) -> Result<ExitCode> {
     let begun = Instant::now();
-    let outcome = match args.app.run(&mut dsm, problem) {
+    let outcome = match app.run(&mut dsm, problem(args, app)) {
         Ok(outcome) => outcome,
         Err(error) => return failed(&error),
     };
     let (took, rank, engine) = (begun.elapsed(), dsm.rank(), dsm.engine());
+    let nodes = if args.levels == 1 { dsm.nodes() / args.procs.max(1) } else { dsm.nodes() };
     let statistics = match dsm.finish() {
         Ok(statistics) => statistics,
         Err(error) => return failed(&error),
@@ -98,7 +153,7 @@ fn work(args: &DsmArgs, mut dsm: Dsm) -> Result<ExitCode> {
     if rank != 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    let run = Run { args, outcome, took, engine: engine.name(), statistics: &statistics };
+    let run = Run { args, app, nodes, outcome, took, engine: engine.name(), statistics: &statistics };
     if args.json {
         run.json()?
     } else {
@@ -113,6 +168,8 @@ fn work(args: &DsmArgs, mut dsm: Dsm) -> Result<ExitCode> {
 /// What a run has to say.
 struct Run<'a> {
     args: &'a DsmArgs,
+    app: App,
+    nodes: usize,
     outcome: Outcome,
     took: Duration,
     engine: &'static str,
@@ -121,13 +178,10 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn table(&self) {
-        let Run { args, outcome, took, engine, statistics } = self;
-        let nodes = args.of.unwrap_or(args.nodes);
+        let Run { args, app, nodes, outcome, took, engine, statistics } = self;
         let layout = format!("{nodes} nodes of {} workers, level {}", args.procs, args.levels);
-        println!("{}: {layout}, {}, {engine}: {:.3} s", args.app, args.variant, took.as_secs_f64());
-        for counter in Counter::ALL {
-            println!("{:>26}  {}", counter.name(), statistics.get(counter));
-        }
+        println!("{app}: {layout}, {}, {engine}: {:.3} s", args.variant, took.as_secs_f64());
+        print!("{}", statistics.table());
         match outcome.equal {
             Some(true) => println!("equal to the sequential program, bit by bit; sum {}", outcome.sum),
             Some(false) => println!("NOT equal to the sequential program; sum {}", outcome.sum),
@@ -136,13 +190,13 @@ impl Run<'_> {
     }
 
     fn json(&self) -> Result<()> {
-        let Run { args, outcome, took, engine, statistics } = self;
+        let Run { args, app, nodes, outcome, took, engine, statistics } = self;
         let counts: serde_json::Map<String, serde_json::Value> = Counter::ALL
             .into_iter()
             .map(|counter| (counter.name().replace(' ', "_"), statistics.get(counter).into()))
             .collect();
         let line = serde_json::json!({
-            "app": args.app.name(), "nodes": args.of.unwrap_or(args.nodes), "procs": args.procs, "levels": args.levels,
+            "app": app.name(), "nodes": nodes, "procs": args.procs, "levels": args.levels,
             "variant": args.variant.name(), "engine": engine, "seconds": took.as_secs_f64(),
             "sum": outcome.sum, "equal": outcome.equal, "counts": counts,
         });

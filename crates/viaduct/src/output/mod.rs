@@ -1,5 +1,6 @@
 //! How results reach people and programs.
 
+pub(crate) mod follow;
 pub(crate) mod osu;
 pub(crate) mod progress;
 pub(crate) mod results;
