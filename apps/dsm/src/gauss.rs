@@ -3,6 +3,8 @@
 //! Rows are dealt out to the workers in turn. In each step one row is ready, which its owner says by a flag, and every worker
 //! takes it off its own later rows: one row goes from one worker to all.
 
+use std::time::Instant;
+
 use viaduct_cashmere::node::start::Error;
 use viaduct_cashmere::{Array, Dsm};
 
@@ -50,6 +52,7 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
         values.iter_mut().enumerate().for_each(|(column, value)| *value = element(row, column, size));
     }
     epoch = epoch.barrier(0)?;
+    let begun = Instant::now();
     for pivot in 0..size {
         epoch.progress(pivot as f64 / size as f64);
         epoch = if pivot % workers == rank {
@@ -64,12 +67,13 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
         }
     }
     epoch = epoch.barrier(0)?;
+    let work = begun.elapsed();
     let outcome = if rank == 0 {
         let solution = substitute(&epoch.read(matrix, 0..size * width), size);
         let equal = check.then(|| same(&solution, &sequential(size)));
-        Outcome { sum: solution.iter().sum(), equal }
+        Outcome { sum: solution.iter().sum(), equal, work }
     } else {
-        Outcome { sum: 0.0, equal: None }
+        Outcome { sum: 0.0, equal: None, work }
     };
     epoch.barrier(0)?;
     Ok(outcome)

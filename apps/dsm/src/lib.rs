@@ -2,17 +2,22 @@
 
 #![forbid(unsafe_code)]
 
+mod costs;
 mod gauss;
 mod litmus;
 mod lu;
 mod sor;
+mod team;
 mod typed;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use viaduct_cashmere::Dsm;
 use viaduct_cashmere::node::start::Error;
+
+pub use team::Team;
 
 /// A program of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,8 @@ pub enum App {
     Lu,
     /// Not of the paper: programs that check what shared memory promises. The size of the problem is a seed.
     Litmus,
+    /// Not of the paper's suite: what the basic operations of section 3.1 cost, for `viaduct bench dsm`.
+    Costs,
 }
 
 impl App {
@@ -38,6 +45,7 @@ impl App {
             App::Gauss => "gauss",
             App::Lu => "lu",
             App::Litmus => "litmus",
+            App::Costs => "costs",
         }
     }
 
@@ -46,7 +54,7 @@ impl App {
         match self {
             App::Sor => 1024,
             App::Gauss | App::Lu => 512,
-            App::Litmus => 1,
+            App::Litmus | App::Costs => 1,
         }
     }
 
@@ -54,6 +62,7 @@ impl App {
     pub fn memory(self, size: usize) -> usize {
         match self {
             App::Litmus => litmus::MEMORY,
+            App::Costs => costs::MEMORY,
             _ => size * size * size_of::<f64>() + (1 << 20),
         }
     }
@@ -68,6 +77,37 @@ impl App {
             App::Gauss => gauss::run(dsm, problem),
             App::Lu => lu::run(dsm, problem),
             App::Litmus => litmus::run(dsm, problem),
+            App::Costs => costs::run(dsm, problem),
+        }
+    }
+
+    /// How many numbers each of the arrays has that [`run_on`](App::run_on) wants.
+    ///
+    /// # Errors
+    /// A size that is refused, or a program that needs more than barriers.
+    pub fn arrays(self, size: usize) -> Result<Vec<usize>, Error> {
+        match self {
+            App::Sor => sor::check_size(size).map(|()| vec![size * (size / 2); 2]),
+            App::Lu => lu::check_size(size).map(|()| vec![size * size]),
+            _ => Err(Error::Settings(format!("{self} runs on nodes only"))),
+        }
+    }
+
+    /// Runs the program in a worker of any team, on arrays of zeroes as [`arrays`](App::arrays) says. Gives the team back, and the
+    /// time of the work without that of first touches.
+    ///
+    /// # Errors
+    /// A worker that is gone, or what `arrays` refuses.
+    pub fn run_on<T: Team>(
+        self,
+        team: T,
+        arrays: &[T::Numbers],
+        problem: Problem,
+    ) -> Result<(T, Duration), Error> {
+        match (self, arrays) {
+            (App::Sor, &[red, black]) => sor::compute(team, [red, black], problem),
+            (App::Lu, &[matrix]) => lu::compute(team, matrix, problem),
+            _ => Err(Error::Settings(format!("{self} runs on nodes only"))),
         }
     }
 }
@@ -82,7 +122,7 @@ impl FromStr for App {
     type Err = String;
 
     fn from_str(word: &str) -> Result<App, String> {
-        let found = App::ALL.into_iter().chain([App::Litmus]).find(|app| app.name() == word);
+        let found = App::ALL.into_iter().chain([App::Litmus, App::Costs]).find(|app| app.name() == word);
         found.ok_or_else(|| format!("no program `{word}`; there are sor, gauss and lu"))
     }
 }
@@ -105,6 +145,8 @@ pub struct Outcome {
     pub sum: f64,
     /// Whether the results equal those of the sequential program; None if that was not asked, or by another worker.
     pub equal: Option<bool>,
+    /// The time of the work itself, without that of the first touches.
+    pub work: Duration,
 }
 
 /// The rows of a worker among `rows`, in one band.

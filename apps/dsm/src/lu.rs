@@ -3,9 +3,12 @@
 //! A column of tiles belongs to one worker. In each step the tile on the diagonal is factored, then the tiles to its right
 //! and below, then all later ones; tiles of different workers share pages, as in the paper's LU.
 
-use viaduct_cashmere::node::start::Error;
-use viaduct_cashmere::{Array, Dsm, Epoch};
+use std::time::{Duration, Instant};
 
+use viaduct_cashmere::node::start::Error;
+use viaduct_cashmere::{Array, Dsm};
+
+use crate::team::Team;
 use crate::{Outcome, Problem, noise, same};
 
 /// Rows and columns of a tile.
@@ -67,9 +70,9 @@ trait Matrix {
     fn put(&mut self, row: usize, column: usize, tile: &Tile);
 }
 
-struct Shared<'e, 'a> {
-    epoch: &'e Epoch<'a>,
-    array: Array<f64>,
+struct Shared<'t, T: Team> {
+    team: &'t T,
+    array: T::Numbers,
     size: usize,
 }
 
@@ -78,18 +81,18 @@ fn line(size: usize, row: usize, column: usize, inner: usize) -> std::ops::Range
     at..at + TILE
 }
 
-impl Matrix for Shared<'_, '_> {
+impl<T: Team> Matrix for Shared<'_, T> {
     fn get(&self, row: usize, column: usize) -> Tile {
         let mut tile = [[0.0; TILE]; TILE];
         for (inner, values) in tile.iter_mut().enumerate() {
-            values.copy_from_slice(&self.epoch.read(self.array, line(self.size, row, column, inner)));
+            values.copy_from_slice(&self.team.read(self.array, line(self.size, row, column, inner)));
         }
         tile
     }
 
     fn put(&mut self, row: usize, column: usize, tile: &Tile) {
         for (inner, values) in tile.iter().enumerate() {
-            self.epoch.write(self.array, line(self.size, row, column, inner)).copy_from_slice(values);
+            self.team.write(self.array, line(self.size, row, column, inner)).copy_from_slice(values);
         }
     }
 }
@@ -146,46 +149,62 @@ fn diagonal(matrix: &mut impl Matrix, k: usize) {
     matrix.put(k, k, &tile);
 }
 
-pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
-    let Problem { size, check, .. } = problem;
-    if size == 0 || size % TILE != 0 {
+pub(crate) fn check_size(size: usize) -> Result<(), Error> {
+    if size == 0 || !size.is_multiple_of(TILE) {
         return Err(Error::Settings(format!("{size} rows: a multiple of {TILE} is wanted")));
     }
-    let tiles = size / TILE;
+    Ok(())
+}
+
+pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
+    let Problem { size, check, .. } = problem;
+    check_size(size)?;
     let array: Array<f64> = dsm.array(size * size)?;
-    let mut epoch = dsm.epoch();
-    let (rank, workers) = (epoch.rank(), epoch.size());
+    let (epoch, work) = compute(dsm.epoch(), array, problem)?;
+    let outcome = if epoch.rank() == 0 {
+        let values = epoch.read(array, 0..size * size).to_vec();
+        let equal = check.then(|| same(&values, &sequential(size)));
+        Outcome { sum: values.iter().sum(), equal, work }
+    } else {
+        Outcome { sum: 0.0, equal: None, work }
+    };
+    epoch.barrier(0)?;
+    Ok(outcome)
+}
+
+/// The factorisation, and its time after every worker has filled its part.
+pub(crate) fn compute<T: Team>(
+    mut team: T,
+    array: T::Numbers,
+    problem: Problem,
+) -> Result<(T, Duration), Error> {
+    let size = problem.size;
+    let tiles = size / TILE;
+    let (rank, workers) = (team.rank(), team.size());
     let mine = |column: usize| column % workers == rank;
     for column in (0..tiles).filter(|&column| mine(column)) {
         for row in 0..size {
-            let mut values = epoch.write(array, row * size + column * TILE..row * size + (column + 1) * TILE);
+            let mut values = team.write(array, row * size + column * TILE..row * size + (column + 1) * TILE);
             values
                 .iter_mut()
                 .enumerate()
                 .for_each(|(j, value)| *value = element(row, column * TILE + j, size));
         }
     }
-    epoch = epoch.barrier(0)?;
+    team = team.barrier()?;
+    let begun = Instant::now();
     for k in 0..tiles {
-        epoch.progress(k as f64 / tiles as f64);
+        team.progress(k as f64 / tiles as f64);
         if mine(k) {
-            diagonal(&mut Shared { epoch: &epoch, array, size }, k);
+            diagonal(&mut Shared { team: &team, array, size }, k);
         }
-        epoch = epoch.barrier(0)?;
-        perimeter(&mut Shared { epoch: &epoch, array, size }, k, tiles, mine);
-        epoch = epoch.barrier(0)?;
-        interior(&mut Shared { epoch: &epoch, array, size }, k, tiles, mine);
-        epoch = epoch.barrier(0)?;
+        team = team.barrier()?;
+        perimeter(&mut Shared { team: &team, array, size }, k, tiles, mine);
+        team = team.barrier()?;
+        interior(&mut Shared { team: &team, array, size }, k, tiles, mine);
+        team = team.barrier()?;
     }
-    let outcome = if rank == 0 {
-        let values = epoch.read(array, 0..size * size).to_vec();
-        let equal = check.then(|| same(&values, &sequential(size)));
-        Outcome { sum: values.iter().sum(), equal }
-    } else {
-        Outcome { sum: 0.0, equal: None }
-    };
-    epoch.barrier(0)?;
-    Ok(outcome)
+    Ok((team, begun.elapsed()))
 }
 
 fn sequential(size: usize) -> Vec<f64> {

@@ -3,9 +3,12 @@
 //! Red and black points lie in arrays of their own, so that a half step reads one and writes the other. Workers have bands
 //! of rows; a row of another worker is read at each edge of a band.
 
+use std::time::{Duration, Instant};
+
 use viaduct_cashmere::node::start::Error;
 use viaduct_cashmere::{Array, Dsm, Epoch};
 
+use crate::team::Team;
 use crate::{Outcome, Problem, band, noise, same};
 
 const OMEGA: f64 = 1.2;
@@ -30,33 +33,21 @@ fn is_shifted(row: usize, colour: usize) -> bool {
     row % 2 != colour
 }
 
+pub(crate) fn check_size(size: usize) -> Result<(), Error> {
+    match size / 2 {
+        0 | 1 => {
+            Err(Error::Settings(format!("a grid of {size} by {size} is too small; 4 or more are wanted")))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     let Problem { size, rounds, check } = problem;
+    check_size(size)?;
     let half = size / 2;
-    if half < 2 {
-        return Err(Error::Settings(format!(
-            "a grid of {size} by {size} is too small; 4 or more are wanted"
-        )));
-    }
     let grid: [Array<f64>; 2] = [dsm.array(size * half)?, dsm.array(size * half)?];
-    let mut epoch = dsm.epoch();
-    let rows = band(size, epoch.rank(), epoch.size());
-    for (colour, &array) in grid.iter().enumerate() {
-        for row in rows.clone() {
-            let mut points = epoch.write(array, row * half..(row + 1) * half);
-            points.iter_mut().enumerate().for_each(|(j, point)| *point = noise(row, 2 * j + colour));
-        }
-    }
-    epoch = epoch.barrier(0)?;
-    for round in 0..rounds {
-        epoch.progress(round as f64 / rounds as f64);
-        for colour in 0..2 {
-            for row in rows.clone().filter(|&row| row > 0 && row + 1 < size) {
-                step(&epoch, grid, half, row, colour);
-            }
-            epoch = epoch.barrier(0)?;
-        }
-    }
+    let (epoch, work) = compute(dsm.epoch(), grid, problem)?;
     let all = |epoch: &Epoch<'_>, array| epoch.read(array, 0..size * half).to_vec();
     let outcome = if epoch.rank() == 0 {
         let (red, black) = (all(&epoch, grid[0]), all(&epoch, grid[1]));
@@ -65,20 +56,52 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
             let [wanted_red, wanted_black] = sequential(size, rounds);
             same(&red, &wanted_red) && same(&black, &wanted_black)
         });
-        Outcome { sum, equal }
+        Outcome { sum, equal, work }
     } else {
-        Outcome { sum: 0.0, equal: None }
+        Outcome { sum: 0.0, equal: None, work }
     };
     epoch.barrier(0)?;
     Ok(outcome)
 }
 
-fn step(epoch: &Epoch<'_>, grid: [Array<f64>; 2], half: usize, row: usize, colour: usize) {
+/// All rounds, and the time of those after the first, in which every worker touches what it needs.
+pub(crate) fn compute<T: Team>(
+    mut team: T,
+    grid: [T::Numbers; 2],
+    problem: Problem,
+) -> Result<(T, Duration), Error> {
+    let Problem { size, rounds, .. } = problem;
+    let half = size / 2;
+    let rows = band(size, team.rank(), team.size());
+    for (colour, &array) in grid.iter().enumerate() {
+        for row in rows.clone() {
+            let mut points = team.write(array, row * half..(row + 1) * half);
+            points.iter_mut().enumerate().for_each(|(j, point)| *point = noise(row, 2 * j + colour));
+        }
+    }
+    team = team.barrier()?;
+    let mut begun = Instant::now();
+    for round in 0..rounds {
+        team.progress(round as f64 / rounds as f64);
+        for colour in 0..2 {
+            for row in rows.clone().filter(|&row| row > 0 && row + 1 < size) {
+                step(&team, grid, half, row, colour);
+            }
+            team = team.barrier()?;
+        }
+        if round == 0 {
+            begun = Instant::now();
+        }
+    }
+    Ok((team, begun.elapsed()))
+}
+
+fn step<T: Team>(team: &T, grid: [T::Numbers; 2], half: usize, row: usize, colour: usize) {
     let line = |row: usize| row * half..(row + 1) * half;
     let other = grid[1 - colour];
     let (up, own, down) =
-        (epoch.read(other, line(row - 1)), epoch.read(other, line(row)), epoch.read(other, line(row + 1)));
-    relax(&mut epoch.write(grid[colour], line(row)), &up, &own, &down, is_shifted(row, colour));
+        (team.read(other, line(row - 1)), team.read(other, line(row)), team.read(other, line(row + 1)));
+    relax(&mut team.write(grid[colour], line(row)), &up, &own, &down, is_shifted(row, colour));
 }
 
 fn sequential(size: usize, rounds: usize) -> [Vec<f64>; 2] {

@@ -129,6 +129,43 @@ const TABLES: &[TableInfo] = &[
                 by how often a record uses it, bounds the sort.",
         command: "viaduct bench components -o results.jsonl",
     },
+    TableInfo {
+        name: "dsm-table2",
+        title: "Cashmere: what remote writes save (Table II)",
+        words: "Two nodes of one worker on one host, each worker on its own core. `remote writes` is the variant dms, `messages` the variant \
+            none: diffs by their length, with finding what has changed and until the home has it; a lock that the other node had last; an empty \
+            barrier. The paper's values are of 8 nodes with 32 processors on Memory Channel.",
+        command: "viaduct bench dsm -o results.jsonl",
+    },
+    TableInfo {
+        name: "dsm-operations",
+        title: "Cashmere: basic operations (section 3.1)",
+        words: "Nodes of one worker on one host, two unless a row says more; four share two cores. A page fetch is a load that finds no mapping: \
+            the signal, the request, the page and the new mapping. Notices are told until the other nodes have them.",
+        command: "viaduct bench dsm -o results.jsonl",
+    },
+    TableInfo {
+        name: "dsm-region",
+        title: "Cashmere: the layer of remote writes",
+        words: "What stands in the place of Memory Channel, by itself: a word that one node writes until another that spins sees it; a word to all \
+            replicas, the writer's own last (loopback); whole pages; and pairs of words of which none was seen in the wrong order.",
+        command: "viaduct bench dsm -o results.jsonl",
+    },
+    TableInfo {
+        name: "dsm-wake",
+        title: "Cashmere: operations beside a wake-up across cores",
+        words: "A futex wake from one core to a sleeper on the other, both ways in turn, in the rounds in which the operations were measured; \
+            `wake-ups` is the ratio, round by round.",
+        command: "viaduct bench dsm -o results.jsonl",
+    },
+    TableInfo {
+        name: "dsm-bars",
+        title: "Cashmere: ratios, beside what is wanted",
+        words: "An empty barrier of two nodes against Open MPI's on the same cores; the work of two workers done by eight on two cores; one node \
+            of two workers against two threads of one process that run the same program, without the first touches. Ratios are taken \
+            round by round; results are compared bit by bit.",
+        command: "viaduct bench dsm -o results.jsonl",
+    },
 ];
 
 /// Tables of the sort whose rows are made up of parts: figure 8 of Millennium Sort, and its overhead by cause.

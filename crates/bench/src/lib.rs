@@ -28,6 +28,7 @@ pub mod cases;
 mod catalogue;
 mod control;
 pub mod demo;
+pub mod dsm;
 mod error;
 pub mod launch;
 pub mod layers;

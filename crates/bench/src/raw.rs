@@ -5,7 +5,8 @@
 //! is written by one end, then announced by a release store, then read by the other. These are measuring tools, not a
 //! model for code that meets strangers.
 
-use std::ops::Deref;
+use std::cell::UnsafeCell;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -104,6 +105,41 @@ impl Block {
     pub(crate) fn sum(&self) -> u64 {
         // SAFETY: mapped and in range; not written while we read, as in `read`.
         unsafe { sum_at(self.at.as_ptr(), self.len) }
+    }
+}
+
+/// Numbers that threads of one process share without locks: a program that is free of data races on nodes, where barriers
+/// keep its workers apart, is so on threads.
+#[derive(Debug)]
+pub(crate) struct Numbers(Box<[UnsafeCell<f64>]>);
+
+// SAFETY: the threads that share it write no number that another one touches before they have met at a barrier.
+unsafe impl Sync for Numbers {}
+
+impl Numbers {
+    pub(crate) fn zeroes(len: usize) -> Numbers {
+        Numbers((0..len).map(|_| UnsafeCell::new(0.0)).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Numbers that no thread writes before the next barrier.
+    #[inline(always)]
+    pub(crate) fn read(&self, range: Range<usize>) -> &[f64] {
+        let cells = &self.0[range];
+        // SAFETY: a cell has the layout of what is in it; no thread writes these meanwhile, as said above.
+        unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), cells.len()) }
+    }
+
+    /// Numbers that no other thread touches before the next barrier, and this one by no other slice.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref, reason = "barriers keep the threads apart, not borrows")]
+    pub(crate) fn write(&self, range: Range<usize>) -> &mut [f64] {
+        let cells = &self.0[range];
+        // SAFETY: as in `read`, and this thread alone has them.
+        unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) }
     }
 }
 

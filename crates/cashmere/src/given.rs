@@ -32,7 +32,7 @@ pub enum Report {
     None,
     /// A table of times and counts.
     Table,
-    /// The same as a line of JSON.
+    /// A line of JSON.
     Json,
 }
 

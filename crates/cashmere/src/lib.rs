@@ -27,6 +27,8 @@ mod epoch;
 pub mod given;
 pub mod ids;
 pub mod node;
+#[doc(hidden)]
+pub mod probe;
 pub mod progress;
 pub mod protocol;
 mod raw;

@@ -3,6 +3,7 @@
 mod agent_users;
 mod bench;
 mod bench_cases;
+mod bench_dsm;
 mod bench_ofi;
 mod bench_programs;
 mod bench_sort;

@@ -28,6 +28,7 @@ use crate::session::PeerCommand;
 
 pub use cases::{CASES, Case};
 use lines::{Gathered, Key};
+pub(crate) use ways::open_mpi;
 pub use ways::{ALL, Way, find};
 use ways::{Ready, Tools};
 

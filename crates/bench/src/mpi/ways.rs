@@ -175,7 +175,7 @@ fn set(variables: &[(&'static str, &str)]) -> Vec<(&'static str, Option<OsString
 }
 
 /// It would bind ranks to cores of its own choice, and refuses root without being told.
-fn open_mpi(further: &[&str]) -> Vec<String> {
+pub(crate) fn open_mpi(further: &[&str]) -> Vec<String> {
     let root = rustix::process::geteuid().is_root().then_some("--allow-run-as-root");
     let words = ["--bind-to", "none", "--oversubscribe"].into_iter().chain(root);
     words.chain(further.iter().copied()).map(Into::into).collect()

@@ -71,8 +71,14 @@ impl Process {
         Ok(())
     }
 
+    /// Begins to write bytes into the frame of a page at a node.
+    pub(crate) fn write_frame(&mut self, page: PageId, node: NodeId, bytes: &[u8]) -> Result<(), NodeDown> {
+        let range = self.range(page);
+        self.write(node, Into::Frames, range.start, &bytes[..bytes.len().min(range.len())], Kind::Data)
+    }
+
     /// Waits until all remote writes have landed.
-    fn landed(&mut self) -> Result<(), NodeDown> {
+    pub(crate) fn landed(&mut self) -> Result<(), NodeDown> {
         while !self.net.has_landed() {
             self.pump(PATIENCE)?;
         }

@@ -120,6 +120,7 @@ Questions, and what answers them:
   How fast are streams?                                     bench sockets
   How fast is my unmodified program?                        bench apps; bench rpc; bench ftp
   MPI, ours beside other libraries?                         bench mpi
+  What do shared pages, locks and barriers cost?            bench dsm
   Against other libraries?                                  bench rivals
 Without --single, short messages are timed in batches, so that their p99 is that of batch means; `load` and `wakeup`
 time every message by itself.";
@@ -354,6 +355,7 @@ fn case_names() -> PossibleValuesParser {
             .iter()
             .map(|case| case.name)
             .chain(["sockets", "all", "rivals", "launch", "ftp", "rpc", "apps", "list"])
+            .chain(crate::cmd::bench_dsm::NAMES)
             .chain(crate::cmd::bench_sort::NAMES)
             .chain(crate::cmd::bench_mpi::names()),
     )

@@ -10,7 +10,7 @@ use viaduct_results::schema::Line;
 use viaduct_results::size;
 
 use crate::cli::{BenchArgs, BenchFormat, Format, RepostArg, SendArg, WaitArg};
-use crate::cmd::{all, bench_launch, bench_mpi, bench_programs, bench_sort, rivals};
+use crate::cmd::{all, bench_dsm, bench_launch, bench_mpi, bench_programs, bench_sort, rivals};
 use crate::knobs;
 use crate::output::progress::Progress;
 use crate::output::sink::Sink;
@@ -36,6 +36,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         "rivals" => return rivals::run(args),
         "launch" => return bench_launch::run(args),
         name if bench_mpi::has(name) => return bench_mpi::run(name, args),
+        name if bench_dsm::NAMES.contains(&name) => return bench_dsm::run(name, args),
         name if bench_sort::NAMES.contains(&name) => return bench_sort::run(name, args),
         _ => {}
     }

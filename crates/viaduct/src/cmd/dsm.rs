@@ -198,7 +198,7 @@ impl Run<'_> {
         let line = serde_json::json!({
             "app": app.name(), "nodes": nodes, "procs": args.procs, "levels": args.levels,
             "variant": args.variant.name(), "engine": engine, "seconds": took.as_secs_f64(),
-            "sum": outcome.sum, "equal": outcome.equal, "counts": counts,
+            "work_seconds": outcome.work.as_secs_f64(), "sum": outcome.sum, "equal": outcome.equal, "counts": counts,
         });
         println!("{}", serde_json::to_string(&line)?);
         Ok(())

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod all;
 pub(crate) mod bench;
+pub(crate) mod bench_dsm;
 pub(crate) mod bench_launch;
 pub(crate) mod bench_mpi;
 pub(crate) mod bench_programs;
