@@ -132,6 +132,23 @@ fn the_library_by_itself_starts_an_agent() {
 }
 
 #[test]
+fn an_agent_is_no_child_of_the_program_and_holds_none_of_its_files() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(60)), "a program");
+    let built = Built::new();
+    let lock = built.folder.join("lock");
+    let children = "read children < /proc/$$/task/$$/children; echo \"[$children]\"";
+    let script = format!("exec 9>'{}'; exec \"$0\" run -- /bin/sh -c '{children}'", lock.display());
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &script]).arg(&built.program).env("VIADUCT_CLAIM", &built.name);
+    let output = command.env("VIADUCT_PRELOAD", &built.library).env_remove("LD_PRELOAD").output().unwrap();
+    assert_eq!(text(&output.stdout), "[]\n", "{}", text(&output.stderr));
+    let pid = built.agent().expect("an agent was started");
+    let held = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let held: Vec<PathBuf> = held.filter_map(|link| fs::read_link(link.path()).ok()).collect();
+    assert!(!held.is_empty() && !held.contains(&lock), "{held:?}");
+}
+
+#[test]
 fn an_agent_that_no_process_needs_leaves() {
     let _dog = Watchdog::arm(scaled(Duration::from_secs(60)), "an agent");
     let built = Built::new();

@@ -1,12 +1,13 @@
 //! `viaduct run`: an unmodified program over Viaduct, and the agent that its connections need.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,7 @@ use viaduct_intercept::carry;
 use viaduct_intercept::rules::Rules;
 use viaduct_intercept::settings::agent_name;
 use viaduct_intercept::wire;
+use viaduct_os::bare::start;
 use viaduct_os::fdpass::{Channel, Recv};
 use viaduct_os::{children, process};
 
@@ -149,16 +151,17 @@ fn provide_agent() -> Result<()> {
     if Channel::connect_abstract(&name).is_ok() {
         return Ok(());
     }
-    let mut command = Command::new(std::env::current_exe().context("our own program")?);
-    command.args(["agent", "claims"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
-    let mut child = command.spawn().context("starting the agent")?;
+    let own = std::env::current_exe().context("our own program")?;
+    let own = CString::new(own.into_os_string().into_vec())?;
+    let variable = CString::new([NAME_VARIABLE.as_bytes(), b"=", &name].concat())?;
+    // Apart: the program that this process becomes has no child that it does not know, and the agent holds no
+    // descriptor of the caller's (a lock, a pipe) for as long as it lives.
+    start::apart(&[&own, c"agent", c"claims"], &[&variable]);
     let end = Instant::now() + PATIENCE;
+    // Two at once start two: the one that finds the name taken ends, and the other answers.
     while Channel::connect_abstract(&name).is_err() {
-        // Two at once start two: the one that finds the name taken ends, and the other answers.
-        let ended = child.try_wait()?.is_some();
         if Instant::now() >= end {
-            bail!("the agent {}", if ended { "ended at once" } else { "does not answer" });
+            bail!("the agent does not answer; `viaduct agent claims`, by hand, says why");
         }
         std::thread::sleep(Duration::from_millis(2));
     }
