@@ -13,7 +13,7 @@ use viaduct_kit::tempdir::TempDir;
 
 const SOCKPERF: &str = r#"#!/bin/sh
 case "$1" in
-  server) exec /bin/sleep 100 ;;
+  server) /bin/sleep 100 & echo $! >> "${0%/*}/workers"; exec /bin/sleep 100 ;;
   ping-pong) echo "sockperf: ---> percentile 50.000 =   35.025" ;;
   throughput) echo "sockperf: Summary: BandWidth is 1000.000 MBps (8000.000 Mbps)" ;;
 esac
@@ -54,6 +54,13 @@ fn an_installed_tool_is_measured_and_missing_ones_are_named() {
         "2^20 bytes were a megabyte"
     );
     assert!(value("auto", "rivals-latency") > 0.0 && value("auto", "rivals-bandwidth") > 0.0);
+    // What a tool has started is ended with it.
+    let workers = fs::read_to_string(folder.join("workers")).unwrap();
+    assert!(!workers.is_empty());
+    for worker in workers.lines() {
+        let state = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
 }
 
 #[test]

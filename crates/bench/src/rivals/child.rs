@@ -1,7 +1,7 @@
 //! Outside programs under our thumb: started on a core, waited for with a limit, gone when we are.
 //!
-//! They know nothing of us, so a hidden verb of our own stands before them: it pins itself, asks the kernel to be killed
-//! when its parent dies, and becomes the tool.
+//! They know nothing of us, so a hidden verb of our own stands before them: it pins itself, asks the kernel to be ended
+//! when its parent dies, makes a group of processes, and becomes the tool.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -11,9 +11,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal, setpgid};
 
 use crate::error::{Error, Result};
+
+/// How long a tool has to end by itself when it is asked to.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How the hidden verb is called.
 #[derive(Clone, Debug)]
@@ -157,8 +160,16 @@ impl Running {
 }
 
 impl Drop for Running {
+    /// Ends the tool with all that it started: workers of a server outlive a master that is killed.
     fn drop(&mut self) {
+        let group = Pid::from_child(&self.child);
         // Already gone is as good.
+        let _ = kill_process_group(group, Signal::TERM);
+        let end = Instant::now() + FAREWELL;
+        while !self.has_ended() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = kill_process_group(group, Signal::KILL);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -177,7 +188,12 @@ pub fn exec_tool(cpu: Option<usize>, parent: u32, command: &[OsString]) -> Error
     {
         return Error::os(format!("pinning a tool to core {cpu}"))(error);
     }
-    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+    // A group of its own, so that all of it can be ended.
+    if let Err(error) = setpgid(None, None) {
+        return Error::os("making a group of processes")(error);
+    }
+    // Asked politely: a server ends its workers, a launcher its ranks.
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::TERM)) {
         return Error::os("asking to die with the parent")(error);
     }
     if getppid().map(Pid::as_raw_pid) != i32::try_from(parent).ok() {
