@@ -7,6 +7,7 @@ use viaduct_job::Job;
 use viaduct_os::fault::{self, EngineKind, Serving, Stack, Window};
 
 use crate::array::{Array, Guarded, Placement, Plain};
+use crate::clock::Spent;
 use crate::epoch::Epoch;
 use crate::given::{Given, Report};
 use crate::ids::PageId;
@@ -19,7 +20,7 @@ use crate::protocol::page::Access;
 use crate::raw::{self, finish};
 use crate::statistics::{Counter, Statistics};
 use crate::worker::Worker;
-use crate::world::Name;
+use crate::world::{Name, NodeDown};
 
 /// What page faults go to.
 pub(crate) struct Inner {
@@ -43,10 +44,26 @@ impl Inner {
         };
         let counter = if access == Access::Write { Counter::WriteFaults } else { Counter::ReadFaults };
         self.process.count(counter, 1);
+        self.process.clock.switch(Spent::Protocol);
         match finish(self.worker.fault(&mut self.process, page, access)) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.process.clock.switch(Spent::User);
+                true
+            }
             Err(down) => start::give_up(&format!("{down}: a page of shared memory cannot be had")),
         }
+    }
+
+    /// A lock, a barrier or a flag.
+    pub(crate) fn synchronise(
+        &mut self,
+        act: impl FnOnce(&Worker, &mut Process) -> Result<(), NodeDown>,
+    ) -> Result<(), NodeDown> {
+        self.process.clock.switch(Spent::Protocol);
+        let done = act(&self.worker, &mut self.process);
+        self.process.forget_hints();
+        self.process.clock.switch(Spent::User);
+        done
     }
 }
 
@@ -224,6 +241,7 @@ impl Dsm {
     pub fn finish(mut self) -> Result<Statistics, Error> {
         self.epoch().pass(END)?;
         self.inner.with(|inner| {
+            inner.process.count_times();
             let nodes = inner.process.shape.nodes;
             let byes = (0..nodes).map(|node| inner.process.post(crate::ids::NodeId(node), Says::Bye, &[]));
             let byes: Vec<_> = byes.collect::<Result<_, _>>()?;
@@ -240,7 +258,9 @@ impl Dsm {
             Report::None => {}
             Report::Table => eprint!("{layout}: {:.3} s\n{}", took.as_secs_f64(), statistics.table()),
             Report::Json => {
-                eprintln!("{{\"seconds\":{},\"counts\":{}}}", took.as_secs_f64(), statistics.json())
+                let (seconds, times) = (took.as_secs_f64(), statistics.times_json());
+                let counts = statistics.json();
+                eprintln!("{{\"seconds\":{seconds},\"times\":{times},\"counts\":{counts}}}");
             }
         }
         Ok(statistics)

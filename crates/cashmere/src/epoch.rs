@@ -178,7 +178,7 @@ impl<'a> Epoch<'a> {
         let Epoch { dsm, .. } = self;
         dsm.inner.with(|inner| {
             inner.process.count(Counter::Barriers, 1);
-            finish(inner.worker.barrier(&mut inner.process, name))
+            inner.synchronise(|worker, process| finish(worker.barrier(process, name)))
         })?;
         dsm.progress.barrier();
         Ok(Epoch::of(dsm))
@@ -194,7 +194,8 @@ impl<'a> Epoch<'a> {
     pub fn set_flag(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
         assert!(name < FLAGS, "flag {name}: their names are below {FLAGS}");
         let Epoch { dsm, .. } = self;
-        dsm.inner.with(|inner| finish(inner.worker.set_flag(&mut inner.process, name)))?;
+        dsm.inner
+            .with(|inner| inner.synchronise(|worker, process| finish(worker.set_flag(process, name))))?;
         Ok(Epoch::of(dsm))
     }
 
@@ -208,7 +209,8 @@ impl<'a> Epoch<'a> {
     pub fn wait_flag(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
         assert!(name < FLAGS, "flag {name}: their names are below {FLAGS}");
         let Epoch { dsm, .. } = self;
-        dsm.inner.with(|inner| finish(inner.worker.wait_flag(&mut inner.process, name)))?;
+        dsm.inner
+            .with(|inner| inner.synchronise(|worker, process| finish(worker.wait_flag(process, name))))?;
         Ok(Epoch::of(dsm))
     }
 
@@ -241,10 +243,12 @@ impl<'a> Epoch<'a> {
         let inner = &self.dsm.inner;
         inner.with(|inner| {
             inner.process.count(Counter::Locks, 1);
-            finish(inner.worker.lock(&mut inner.process, name))
+            inner.synchronise(|worker, process| finish(worker.lock(process, name)))
         })?;
         let result = act(self);
-        self.dsm.inner.with(|inner| finish(inner.worker.unlock(&mut inner.process, name)))?;
+        self.dsm
+            .inner
+            .with(|inner| inner.synchronise(|worker, process| finish(worker.unlock(process, name))))?;
         Ok(result)
     }
 }

@@ -8,6 +8,7 @@
 //!   sync         locks, barriers, flags
 //!   serve        what a node answers
 //!   world        what worker and server need of their surroundings
+//!   statistics   counts and times of a run; clock: where the time of a process goes
 //!   node         nodes of real processes: shared entries, messages, a server
 //!   dsm          what a program sees: its place, allocation, faults, the end
 //!   array        what lies in shared memory: arrays, guarded values, pointers
@@ -22,6 +23,7 @@
 
 mod acquire;
 mod array;
+mod clock;
 pub mod dsm;
 mod epoch;
 pub mod given;
@@ -43,5 +45,6 @@ pub mod worker;
 pub mod world;
 
 pub use array::{Array, Guarded, Placement, Plain, Ptr};
+pub use clock::Spent;
 pub use dsm::Dsm;
 pub use epoch::{Epoch, Mut, Ref};

@@ -1,5 +1,9 @@
-//! What a node counts in a run (Table IV), and what travels between nodes by the areas of Table I.
+//! What a node counts in a run (Table IV), what travels between nodes by the areas of Table I, and where the time of its
+//! processes goes (figures 2 and 3).
 
+use std::time::Duration;
+
+use crate::clock::Spent;
 use crate::world::Request;
 
 /// What is counted.
@@ -52,11 +56,21 @@ pub enum Counter {
     SyncBytes,
     /// Messages for diffs, with their answers: a part of those for data.
     DiffMessages,
+    /// Pages that travelled between nodes.
+    PageTransfers,
+    /// Faults of stores that asked for the home's place, as its workers did not seem to write the page.
+    MigrationAttempts,
+    /// Requests of other nodes that a waiting worker answered, or handed to its server.
+    ServedByWorkers,
+    /// Requests of other nodes that came to a server.
+    ServedByServers,
+    /// Requests that a worker did not take in time, and that went to its server.
+    SentAgain,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 23] = [
+    pub const ALL: [Counter; 28] = [
         Counter::ReadFaults,
         Counter::WriteFaults,
         Counter::ReadFetches,
@@ -80,6 +94,11 @@ impl Counter {
         Counter::MetaBytes,
         Counter::SyncBytes,
         Counter::DiffMessages,
+        Counter::PageTransfers,
+        Counter::MigrationAttempts,
+        Counter::ServedByWorkers,
+        Counter::ServedByServers,
+        Counter::SentAgain,
     ];
 
     /// The name in tables and JSON.
@@ -108,6 +127,11 @@ impl Counter {
             Counter::MetaBytes => "bytes of metadata",
             Counter::SyncBytes => "bytes of synchronisation",
             Counter::DiffMessages => "messages of diffs",
+            Counter::PageTransfers => "page transfers",
+            Counter::MigrationAttempts => "migration attempts",
+            Counter::ServedByWorkers => "requests served by workers",
+            Counter::ServedByServers => "requests served by servers",
+            Counter::SentAgain => "requests sent again",
         }
     }
 }
@@ -159,6 +183,11 @@ impl Kind {
     }
 }
 
+/// Where a node's counters have the time of its processes, in nanoseconds: behind the counts.
+pub(crate) fn time_place(spent: Spent) -> usize {
+    Counter::ALL.len() + spent as usize
+}
+
 /// The counts of a node, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics(Vec<u64>);
@@ -168,17 +197,40 @@ impl Statistics {
         Statistics(counts)
     }
 
+    /// The time that all workers, or all servers, spent so.
+    pub fn time(&self, spent: Spent) -> Duration {
+        Duration::from_nanos(self.0.get(time_place(spent)).copied().unwrap_or(0))
+    }
+
     /// One count.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0.get(counter as usize).copied().unwrap_or(0)
     }
 
-    /// A line for each count, with its name.
+    /// A line for each part of the workers' time, with its share; then one for each count.
     pub fn table(&self) -> String {
-        Counter::ALL
-            .iter()
-            .map(|&counter| format!("{:>32}  {}\n", counter.name(), self.get(counter)))
-            .collect()
+        let workers = Spent::ALL.into_iter().filter(|spent| *spent != Spent::Server);
+        let all: Duration = workers.map(|spent| self.time(spent)).sum();
+        let mut text = String::new();
+        for spent in Spent::ALL {
+            let time = self.time(spent).as_secs_f64();
+            let share = match spent {
+                Spent::Server => "beside the workers".to_owned(),
+                _ => format!("{:.1} %", 100.0 * time / all.as_secs_f64().max(f64::MIN_POSITIVE)),
+            };
+            text += &format!("{:>32}  {time:.3} s  {share}\n", format!("time: {}", spent.name()));
+        }
+        for counter in Counter::ALL {
+            text += &format!("{:>32}  {}\n", counter.name(), self.get(counter));
+        }
+        text
+    }
+
+    /// An object of JSON with each part of the time by its name, in seconds: summed up over all workers, or all servers.
+    pub fn times_json(&self) -> String {
+        let times =
+            Spent::ALL.map(|spent| format!("\"{}\":{}", spent.name(), self.time(spent).as_secs_f64()));
+        format!("{{{}}}", times.join(","))
     }
 
     /// An object of JSON with each count by its name.
@@ -202,5 +254,25 @@ impl Statistics {
             let count: [u8; 8] = count.try_into().unwrap_or_default();
             self.0[index] += u64::from_le_bytes(count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_times_of_nodes_are_summed_up() {
+        let mut ours = vec![0; time_place(Spent::Server) + 1];
+        ours[Counter::Diffs as usize] = 5;
+        ours[time_place(Spent::User)] = 3_000_000_000;
+        ours[time_place(Spent::Wait)] = 1_000_000_000;
+        let node = Statistics::new(ours);
+        let mut sum = Statistics::default();
+        (0..2).for_each(|_| sum.add_bytes(&node.to_bytes()));
+        assert_eq!((sum.get(Counter::Diffs), sum.time(Spent::User)), (10, Duration::from_secs(6)));
+        let table = sum.table();
+        assert!(table.contains("time: user  6.000 s  75.0 %") && table.contains("diffs  10"), "{table}");
+        assert!(sum.times_json().starts_with("{\"user\":6,\"protocol\":0,"), "{}", sum.times_json());
     }
 }

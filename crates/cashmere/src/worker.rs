@@ -55,7 +55,12 @@ impl Worker {
                     world.publish(page, permission).await?;
                     change(world, page, |entry| entry.published(permission));
                 }
-                Fault::Fetch { home } => self.fetch(world, page, home, access).await?,
+                Fault::Fetch { home, migrates } => {
+                    if migrates {
+                        world.attempt_migration();
+                    }
+                    self.fetch(world, page, home, access).await?;
+                }
                 Fault::Break { holder } => self.take_back(world, page, holder).await?,
             }
         }

@@ -118,6 +118,9 @@ pub trait World {
     /// Takes the pages that an acquire of `worker` has to look at.
     fn take_noticed(&mut self, worker: WorkerId) -> Vec<PageId>;
 
+    /// The next fetch asks for the place of the home too, which is counted.
+    fn attempt_migration(&mut self) {}
+
     /// Sends a request to another node (or this one).
     fn send(&mut self, to: NodeId, request: Request) -> Self::Ticket;
     /// Sends the numbers of changed pages.

@@ -7,10 +7,13 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::error::OsError;
 
 /// Reads `len` bytes at address `remote` of process `pid` into `local`; says how many it got.
 ///
@@ -69,6 +72,16 @@ pub unsafe fn vm_write_tail(pid: i32, local: *const u8, remote: u64, len: usize)
         Err(e) if body == 0 => Err(e),
         Err(_) => Ok(body),
     }
+}
+
+/// A descriptor that tells of the end of a process. The number may by then be another's: the caller knows that it lives.
+///
+/// # Errors
+/// The kernel's: there is no such process.
+pub fn pidfd(pid: u32) -> Result<OwnedFd, OsError> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH);
+    pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
+        .map_err(|error| OsError::sys("pidfd_open", error))
 }
 
 /// Whether the process behind a pidfd still lives. A stopped one does, a zombie does not.
@@ -155,8 +168,6 @@ fn named_user(name: &str) -> Option<u32> {
 mod tests {
     use std::os::fd::AsFd;
     use std::process::{Command, Stdio, id};
-
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::*;
 

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::process::{Process, Ticket};
+use super::process::Process;
+use super::requests::Ticket;
 use super::wire::Says;
 use crate::ids::{NodeId, PageId};
 use crate::serve;

@@ -1,9 +1,13 @@
 //! What lies where in the memory that the processes of a node share.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use viaduct_os::error::OsError;
+use viaduct_os::process::{pid_alive, pidfd};
 use viaduct_os::segment::Segment;
 
+use super::wire::SLOTS;
 use crate::ids::{NodeId, PageId, WorkerId, WorkerSet};
 use crate::protocol::barrier::Local;
 use crate::protocol::lock::{Lock, Manager};
@@ -37,6 +41,8 @@ pub(crate) struct Meta {
     segment: Segment,
     pages: usize,
     layout: Layout,
+    /// This node, and its other processes, once they are known.
+    siblings: (NodeId, Vec<OwnedFd>),
 }
 
 #[derive(Debug)]
@@ -52,6 +58,8 @@ struct Layout {
     test_and_set: Part,
     outgoing: Part,
     incoming: Part,
+    claimed: Part,
+    pids: Part,
     /// The bins, then for each worker its list and its noticed pages.
     queues: Vec<QueueParts>,
 }
@@ -88,6 +96,8 @@ fn lay_out(pages: usize, workers: usize, nodes: usize) -> (Layout, usize) {
     let test_and_set = places.take::<AtomicU32>(NAMES);
     let outgoing = places.take::<Guarded<Outgoing>>(nodes);
     let incoming = places.take::<Guarded<Incoming>>(nodes);
+    let claimed = places.take::<AtomicU64>(nodes * (workers + 1) * SLOTS);
+    let pids = places.take::<AtomicU32>(workers + 1);
     let queues = (0..1 + 2 * workers)
         .map(|_| QueueParts {
             head: places.take::<Guarded<u32>>(1),
@@ -107,6 +117,8 @@ fn lay_out(pages: usize, workers: usize, nodes: usize) -> (Layout, usize) {
         test_and_set,
         outgoing,
         incoming,
+        claimed,
+        pids,
         queues,
     };
     (layout, places.0)
@@ -137,7 +149,27 @@ impl Meta {
     }
 
     pub(crate) fn new(segment: Segment, pages: usize, workers: usize, nodes: usize) -> Meta {
-        Meta { segment, pages, layout: lay_out(pages, workers, nodes).0 }
+        Meta { segment, pages, layout: lay_out(pages, workers, nodes).0, siblings: (NodeId(0), Vec::new()) }
+    }
+
+    fn pids(&self) -> &[AtomicU32] {
+        part(&self.segment, self.layout.pids)
+    }
+
+    /// Says which process has this place in the node: 0 is the server's.
+    pub(crate) fn enter(&self, place: usize) {
+        self.pids()[place].store(std::process::id(), Ordering::Release);
+    }
+
+    /// Watches the other processes of the node, all of which have entered.
+    ///
+    /// # Errors
+    /// If one of them is gone already.
+    pub(crate) fn watch(&mut self, node: NodeId, place: usize) -> Result<(), OsError> {
+        let pids = self.pids().iter().enumerate().filter(|(other, _)| *other != place);
+        let watched: Result<_, _> = pids.map(|(_, pid)| pidfd(pid.load(Ordering::Acquire))).collect();
+        self.siblings = (node, watched?);
+        Ok(())
     }
 
     fn word(&self, index: usize) -> &AtomicU32 {
@@ -208,6 +240,19 @@ impl Meta {
         WorkerSet::from_bits(self.waiting(waits).load(Ordering::SeqCst))
     }
 
+    /// Workers that wait at a lock, a barrier or a flag, and so poll for a while.
+    pub(crate) fn polls(&self) -> WorkerSet {
+        WorkerSet::from_bits(self.waiting(Waits::Synchronisation).load(Ordering::Relaxed))
+    }
+
+    /// Whether this copy of a request is the first that a process of this node takes. A process uses a slot for one request
+    /// after the other, with growing tickets.
+    pub(crate) fn claim(&self, rank: usize, slot: u8, ticket: u64) -> bool {
+        let word =
+            &part::<AtomicU64>(&self.segment, self.layout.claimed)[rank * SLOTS + usize::from(slot) - 1];
+        word.fetch_max(ticket, Ordering::AcqRel) < ticket
+    }
+
     pub(crate) fn bins(&self) -> Queue<'_> {
         self.queue(0)
     }
@@ -251,7 +296,13 @@ impl Meta {
         self.bump();
     }
 
+    /// Whether the run can go on. Asked by processes that wait long for a lock: its owner may have died in the middle, and
+    /// they hear nothing of their network meanwhile.
     pub(crate) fn alive(&self) -> bool {
+        let (node, siblings) = &self.siblings;
+        if self.down().is_none() && siblings.iter().any(|sibling| !pid_alive(sibling.as_fd())) {
+            self.set_down(*node);
+        }
         self.down().is_none()
     }
 

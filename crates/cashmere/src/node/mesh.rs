@@ -16,11 +16,10 @@ use crate::variant::Way;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Which ranks are connected, and for what.
+/// What connections carry: all ranks are connected.
 #[derive(Clone, Copy)]
 struct Plan {
     group: usize,
-    direct: bool,
 }
 
 impl Plan {
@@ -28,14 +27,9 @@ impl Plan {
         rank.is_multiple_of(self.group)
     }
 
-    /// Every process with every server and with its siblings; with all others to wake them after a remote write.
-    fn linked(self, a: usize, b: usize) -> bool {
-        a != b && (self.direct || self.serves(a) || self.serves(b) || a / self.group == b / self.group)
-    }
-
-    /// Requests go to servers.
+    /// Requests go to servers and to workers of other nodes; workers of one node only wake each other.
     fn messages(self, a: usize, b: usize) -> bool {
-        self.serves(a) || self.serves(b)
+        self.serves(a) || self.serves(b) || a / self.group != b / self.group
     }
 }
 
@@ -81,7 +75,7 @@ impl Card {
 /// Connects this process with those it talks to, and gives the places of the other nodes' memory.
 pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memory) -> Result<Targets, Error> {
     let (me, group) = (job.rank(), shape.workers as usize + 1);
-    let plan = Plan { group, direct: shape.variant.synchronisation() == Way::Direct };
+    let plan = Plan { group };
     let mut open = |way, segment| match way {
         Way::Direct => net.open(segment).map_err(failed("opening memory to the other nodes")),
         Way::Message => Ok(NOWHERE),
@@ -101,7 +95,7 @@ pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memor
     let cards: Vec<Card> =
         cards.iter().map(|card| Card::parse(card)).collect::<Option<_>>().ok_or_else(strange)?;
     let mut pending = Vec::new();
-    for rank in (0..me).filter(|rank| plan.linked(me, *rank)) {
+    for rank in 0..me {
         // The name alone is enough on one host.
         let host = if hosts[rank] == hosts[me] {
             String::new()
@@ -115,7 +109,7 @@ pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memor
         let vi = net.connect(me, rank, &address, plan.messages(me, rank));
         pending.push(vi.map_err(failed("connecting with a rank"))?);
     }
-    let missing = (me + 1..cards.len()).filter(|rank| plan.linked(me, *rank)).count();
+    let missing = cards.len() - me - 1;
     stand(net, listener, pending, missing, |rank| plan.messages(me, rank))?;
     let servers = || cards.iter().step_by(group);
     Ok(Targets {
@@ -180,10 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn workers_of_different_nodes_meet_where_they_wake_each_other() {
-        let plan = |direct| Plan { group: 3, direct };
-        assert!(plan(false).linked(1, 2) && plan(false).linked(1, 3) && !plan(false).linked(1, 4));
-        assert!(plan(true).linked(1, 4) && !plan(true).linked(4, 4));
-        assert!(!plan(true).messages(1, 4) && plan(true).messages(0, 4));
+    fn workers_of_one_node_send_each_other_no_messages() {
+        let plan = Plan { group: 3 };
+        assert!(plan.messages(0, 1) && plan.messages(1, 3) && plan.messages(1, 4));
+        assert!(!plan.messages(1, 2) && !plan.messages(4, 5));
     }
 }

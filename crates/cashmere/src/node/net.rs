@@ -1,8 +1,8 @@
 //! Connections of a process: with the servers of all nodes, with its siblings, and with every process of other nodes where
 //! synchronisation goes by remote write.
 //!
-//! A request goes to a server and is answered on the VI it came by. A process has no more requests under way to a node than
-//! half of the receives of a VI, so that no message ever finds none. Siblings only wake each other.
+//! A process has no more requests under way to another than half of the receives of a VI, so that no message ever finds
+//! none. Workers of one node only wake each other.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,24 +13,21 @@ use viaduct_via::{
     Queue, RemoteAddress, Status, Vi, ViAttributes,
 };
 
-use super::wire::{Bounds, HEAD, Head};
-use crate::ids::{NodeId, WorkerId};
+use super::wire::{Bounds, HEAD, Head, Peer, SLOTS};
+use crate::ids::NodeId;
 
-/// Receives of a VI.
-const RECEIVES: usize = 16;
-/// Requests that a process has under way to one node; its answers to that node's requests take the other half.
-pub(crate) const LIMIT: usize = RECEIVES / 2 - 1;
+/// Receives of a VI: for requests, second copies of them at a server, and answers.
+const RECEIVES: usize = 3 * SLOTS + 3;
 /// Descriptors of remote writes, where they do not go by value; all of them fit into a send queue.
 const WRITES: usize = 16;
 /// How long setting up a connection may take.
 const SET_UP: Duration = Duration::from_secs(30);
 /// Send buffers made at a time.
-const BATCH: usize = 8;
+const BATCH: usize = 32;
 
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Came {
-    pub(crate) vi: Vi,
     pub(crate) head: Head,
 }
 
@@ -80,13 +77,6 @@ impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         Fault::Via(error)
     }
-}
-
-/// A process of the run: the server of a node, or one of its workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
-    pub(crate) node: NodeId,
-    pub(crate) worker: Option<WorkerId>,
 }
 
 pub(crate) struct Net {
@@ -237,14 +227,19 @@ impl Net {
         Ok(())
     }
 
-    /// The VI to a process.
-    pub(crate) fn link(&self, peer: Peer) -> Option<Vi> {
+    /// The rank of a process.
+    pub(crate) fn rank(&self, peer: Peer) -> usize {
         let place = peer.worker.map_or(0, |worker| usize::from(worker.0) + 1);
-        self.links[usize::from(peer.node.0) * self.bounds.group() + place]
+        usize::from(peer.node.0) * self.bounds.group() + place
+    }
+
+    /// The VI to a process.
+    fn link(&self, peer: Peer) -> Option<Vi> {
+        self.links[self.rank(peer)]
     }
 
     /// The VI to the server of a node.
-    pub(crate) fn server(&self, node: NodeId) -> Vi {
+    fn server(&self, node: NodeId) -> Vi {
         self.link(Peer { node, worker: None }).expect("every process is connected with every server")
     }
 
@@ -257,7 +252,9 @@ impl Net {
     }
 
     /// Sends a message.
-    pub(crate) fn send(&mut self, vi: Vi, head: Head, payload: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn send(&mut self, to: Peer, head: Head, payload: &[u8]) -> Result<(), Fault> {
+        // A process that names itself or a sibling as the one to answer speaks nonsense.
+        let vi = self.link(to).ok_or(Fault::Down(to.node, Seen::Nonsense))?;
         if self.free.is_empty() {
             self.prepare()?;
         }
@@ -352,6 +349,16 @@ impl Net {
         }
     }
 
+    /// What has come already; None if there is nothing.
+    pub(crate) fn poll(&mut self) -> Result<Option<Woken>, Fault> {
+        while let Some(done) = self.nic.poll_cq(self.cq)? {
+            if let Some(woken) = self.take(done)? {
+                return Ok(Some(woken));
+            }
+        }
+        Ok(None)
+    }
+
     /// Takes a completion in; None for a message that has left.
     fn take(&mut self, done: Completion) -> Result<Option<Woken>, Fault> {
         let Completion { vi, queue, op, status, length, descriptor, .. } = done;
@@ -373,7 +380,7 @@ impl Net {
         self.nic.post_recv(vi, descriptor).map_err(|refused| Fault::Via(refused.error))?;
         // A node that sends what is no message, or in another's name, is as good as gone.
         let head = head.filter(|head| head.from == node).ok_or(Fault::Down(node, Seen::Nonsense))?;
-        Ok(Some(Woken::Message(Came { vi, head })))
+        Ok(Some(Woken::Message(Came { head })))
     }
 
     fn sent(&mut self, descriptor: Descriptor) -> Option<Woken> {

@@ -1,6 +1,6 @@
-//! A process of a node: the memory it shares with its siblings, its messages, and how it waits.
+//! A process of a node: the memory it shares with its siblings, and how it waits.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,14 +8,18 @@ use std::time::Duration;
 use viaduct_os::fault::Window;
 use viaduct_os::segment::Segment;
 
+use super::board::Board;
 use super::layout::{Meta, Waits};
-use super::net::{Came, Fault, LIMIT, Net, Peer, Woken};
+use super::net::{Came, Fault, Net, Woken};
 use super::region::Region;
 use super::remote::Targets;
-use super::wire::{Head, Says};
+use super::requests::AGAIN;
+use super::under_way::UnderWay;
+use super::wire::{Peer, SLOTS, Says};
+use crate::clock::{Clock, Spent};
 use crate::ids::{NodeId, PageId, WorkerId};
 use crate::protocol::page::Page;
-use crate::statistics::{Counter, Kind};
+use crate::statistics::{Counter, Kind, time_place};
 use crate::variant::Variant;
 use crate::world::{Name, NodeDown, Place, Reply, Request, Shared};
 
@@ -23,10 +27,7 @@ use crate::world::{Name, NodeDown, Place, Reply, Request, Shared};
 pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Answers that came and were not asked for yet: as many as can be under way.
-const ANSWERS: usize = 64 * LIMIT;
-
-/// The bit of tickets whose answers are dropped.
-const FORGOTTEN: u64 = 1 << 63;
+const ANSWERS: usize = 64 * SLOTS;
 
 /// What all processes of a run know.
 #[derive(Clone, Copy, Debug)]
@@ -77,31 +78,22 @@ pub(crate) struct Process {
     pub(crate) net: Net,
     /// Where remote writes go.
     pub(super) targets: Targets,
+    /// Which workers poll, where that can be seen.
+    pub(super) board: Option<Board>,
     /// The program's view, at a worker.
     pub(crate) window: Option<Window>,
-    /// The page that came beside an answer or goes beside one.
+    /// The page that came beside an answer.
     pub(crate) staging: Vec<u8>,
-    /// The diff that came beside a request.
-    pub(crate) incoming: Vec<u8>,
+    /// The page that goes beside an answer: a worker may answer another node while its own page is in `staging`.
+    pub(super) outgoing: Vec<u8>,
+    /// What came beside a request: a diff, or notices.
+    pub(super) incoming: Vec<u8>,
     /// Diffs that were sent and may have to be sent again, by page.
     pub(super) diffs: HashMap<PageId, Vec<u8>>,
-    answers: Vec<(u64, Reply)>,
-    tickets: u64,
-    under_way: Vec<usize>,
-    /// Requests that wait until fewer are under way, by node.
-    outbox: Vec<VecDeque<(Head, Vec<u8>)>>,
-}
-
-/// A request that was sent.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    number: u64,
-}
-
-impl Ticket {
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
+    pub(super) answers: Vec<(u64, Reply)>,
+    pub(super) tickets: u64,
+    pub(super) under_way: UnderWay,
+    pub(crate) clock: Clock,
 }
 
 impl Process {
@@ -112,6 +104,7 @@ impl Process {
         memory: Memory,
         net: Net,
         targets: Targets,
+        board: Option<Board>,
     ) -> Process {
         Process {
             shape,
@@ -120,14 +113,16 @@ impl Process {
             memory,
             net,
             targets,
+            board,
             window: None,
             staging: vec![0; shape.page],
-            incoming: Vec::new(),
+            outgoing: vec![0; shape.page],
+            incoming: Vec::with_capacity(shape.payload()),
             diffs: HashMap::new(),
             answers: Vec::with_capacity(ANSWERS),
             tickets: 0,
-            under_way: vec![0; usize::from(shape.nodes)],
-            outbox: vec![VecDeque::new(); usize::from(shape.nodes)],
+            under_way: UnderWay::new(usize::from(shape.nodes), shape.workers as usize),
+            clock: Clock::new(if worker.is_some() { Spent::User } else { Spent::Wait }),
         }
     }
 
@@ -144,6 +139,15 @@ impl Process {
         let slot = self.meta().entry(page);
         let entry = slot.lock(&|| self.meta().alive());
         slot.unlock(if entry.home().is_none() { Page::with_home(home) } else { entry });
+    }
+
+    /// Adds the time of this process to that of its node.
+    pub(crate) fn count_times(&mut self) {
+        for (spent, time) in Spent::ALL.into_iter().zip(self.clock.take()) {
+            if self.worker.is_some() != (spent == Spent::Server) {
+                self.meta().count(time_place(spent), time.as_nanos() as u64);
+            }
+        }
     }
 
     /// Counts a message to another node.
@@ -197,82 +201,6 @@ impl Process {
         self.wake(Waits::Synchronisation);
     }
 
-    /// Sends what is answered without anything in the answer that matters.
-    pub(super) fn tell(&mut self, to: NodeId, request: Request) -> Result<(), NodeDown> {
-        let before = self.tickets;
-        self.tickets |= FORGOTTEN;
-        let sent = self.post(to, Says::Request(request), &[]);
-        self.tickets = before;
-        sent.map(drop)
-    }
-
-    pub(crate) fn post(&mut self, to: NodeId, says: Says, payload: &[u8]) -> Result<Ticket, NodeDown> {
-        self.tickets += 1;
-        let ticket = self.tickets;
-        let head = Head { ticket, from: self.me, worker: self.worker, says, len: 0 };
-        let index = usize::from(to.0);
-        if self.under_way[index] < LIMIT && self.outbox[index].is_empty() {
-            self.launch(to, head, payload)?;
-        } else {
-            self.outbox[index].push_back((head, payload.to_vec()));
-        }
-        Ok(Ticket { number: ticket })
-    }
-
-    fn launch(&mut self, to: NodeId, head: Head, payload: &[u8]) -> Result<(), NodeDown> {
-        if let Says::Request(request) = head.says {
-            self.count_message(to, request, payload.len());
-        }
-        let vi = self.net.server(to);
-        self.under_way[usize::from(to.0)] += 1;
-        self.net.send(vi, head, payload).map_err(|fault| self.broken(&fault))
-    }
-
-    /// An answer came.
-    pub(crate) fn answered(&mut self, came: Came) -> Result<(), NodeDown> {
-        let Says::Reply(reply) = came.head.says else { return Ok(()) };
-        let from = came.head.from;
-        let index = usize::from(from.0);
-        self.under_way[index] = self.under_way[index].saturating_sub(1);
-        if matches!(reply, Reply::Page(_) | Reply::Frame) {
-            let payload = self.net.payload(&came.head);
-            let len = payload.len().min(self.staging.len());
-            self.staging[..len].copy_from_slice(&payload[..len]);
-        }
-        if let Reply::Page(fetched) = reply {
-            self.count(Counter::Migrations, u64::from(fetched.migrated));
-            self.count(Counter::Exclusive, u64::from(fetched.exclusive));
-        }
-        if came.head.ticket & FORGOTTEN == 0 {
-            self.answers.push((came.head.ticket, reply));
-        }
-        match self.outbox[index].pop_front() {
-            Some((head, payload)) => self.launch(from, head, &payload),
-            None => Ok(()),
-        }
-    }
-
-    /// An answer that this process gives itself.
-    pub(super) fn answer_here(&mut self, reply: Reply) -> Ticket {
-        self.tickets += 1;
-        self.answers.push((self.tickets, reply));
-        Ticket { number: self.tickets }
-    }
-
-    pub(crate) fn take_answer(&mut self, ticket: u64) -> Option<Reply> {
-        let index = self.answers.iter().position(|(number, _)| *number == ticket)?;
-        Some(self.answers.swap_remove(index).1)
-    }
-
-    pub(crate) fn wait_answer(&mut self, ticket: Ticket) -> Result<Reply, NodeDown> {
-        loop {
-            if let Some(reply) = self.take_answer(ticket.number) {
-                return Ok(reply);
-            }
-            self.pump(PATIENCE)?;
-        }
-    }
-
     /// A worker takes in one message, or waits a while for one.
     pub(super) fn pump(&mut self, patience: Duration) -> Result<(), NodeDown> {
         self.look(patience, |_| false).map(drop)
@@ -280,15 +208,90 @@ impl Process {
 
     /// Waits a while until `ready` holds, and takes in what comes meanwhile. True: it holds.
     fn look(&mut self, patience: Duration, mut ready: impl FnMut(&Memory) -> bool) -> Result<bool, NodeDown> {
+        let patience = if self.under_way.is_abroad() { patience.min(AGAIN) } else { patience };
         let memory = &self.memory;
         match self.net.wait(patience, || ready(memory)) {
             Ok(Woken::Ready) => return Ok(true),
-            Ok(Woken::Message(came)) => self.answered(came)?,
+            Ok(Woken::Message(came)) => self.take(came)?,
             Ok(Woken::Landed) => {}
             Ok(Woken::Timeout) => self.check()?,
             Err(fault) => return Err(self.broken(&fault)),
         }
+        self.send_overdue()?;
         Ok(false)
+    }
+
+    /// A worker takes a message in: an answer, or a request of another node that found it polling.
+    fn take(&mut self, came: Came) -> Result<(), NodeDown> {
+        match came.head.says {
+            Says::Reply(reply) => self.answered(came, reply),
+            Says::Dropped => self.dropped(&came.head),
+            Says::Request(request) => {
+                let before = self.clock.switch(Spent::Message);
+                let served = self.serve_waiting(came, request);
+                self.clock.switch(before);
+                served
+            }
+            Says::Handed(_) | Says::Bye => Ok(()),
+        }
+    }
+
+    /// A worker begins to wait: it answers requests of other nodes, which can see that.
+    fn open(&mut self, waits: Option<Waits>, spent: Spent) -> Spent {
+        if let Some(worker) = self.worker {
+            if let Some(waits) = waits {
+                self.meta().set_waiting(waits, worker, true);
+            }
+            if let Some(board) = &self.board {
+                board.open(self.me, worker);
+            }
+        }
+        self.clock.switch(spent)
+    }
+
+    /// A worker has waited. Requests that came before others could know are answered, and nothing is left in its hands:
+    /// it may not look at its queue for long.
+    fn close(&mut self, waits: Option<Waits>, before: Spent) -> Result<(), NodeDown> {
+        let Some(worker) = self.worker else { return Ok(()) };
+        if let Some(waits) = waits {
+            self.meta().set_waiting(waits, worker, false);
+        }
+        if let Some(board) = &self.board {
+            board.close(self.me, worker);
+        }
+        if self.board.is_some() || waits == Some(Waits::Synchronisation) {
+            self.clock.switch(Spent::Message);
+            while let Some(woken) = self.net.poll().map_err(|fault| self.broken(&fault))? {
+                if let Woken::Message(came) = woken {
+                    self.take(came)?;
+                }
+            }
+        }
+        while self.under_way.has_queued() {
+            self.pump(PATIENCE)?;
+        }
+        self.clock.switch(before);
+        Ok(())
+    }
+
+    /// Waits with the worker's door open to other nodes, until `done` gives something.
+    pub(super) fn wait_open<R>(
+        &mut self,
+        waits: Option<Waits>,
+        spent: Spent,
+        mut done: impl FnMut(&mut Process) -> Result<Option<R>, NodeDown>,
+    ) -> Result<R, NodeDown> {
+        let before = self.open(waits, spent);
+        let ended = loop {
+            match done(self) {
+                Ok(Some(result)) => break Ok(result),
+                Ok(None) => {}
+                Err(down) => break Err(down),
+            }
+        };
+        // After a failure there is nothing left to answer.
+        let closed = if ended.is_ok() { self.close(waits, before) } else { Ok(()) };
+        closed.and(ended)
     }
 
     /// Waits until `ready` holds, which a sibling or a remote write brings about.
@@ -300,16 +303,18 @@ impl Process {
         if ready(&self.memory) {
             return self.check();
         }
-        let Some(worker) = self.worker else { return Ok(()) };
-        self.meta().set_waiting(waits, worker, true);
-        let ended = loop {
-            match self.look(PATIENCE, &mut ready) {
-                Ok(false) => {}
-                Ok(true) => break self.check(),
-                Err(down) => break Err(down),
-            }
-        };
-        self.meta().set_waiting(waits, worker, false);
-        ended
+        if self.worker.is_none() {
+            return Ok(());
+        }
+        let spent = if waits == Waits::Synchronisation { Spent::Wait } else { Spent::Message };
+        self.wait_open(Some(waits), spent, |process| Ok(process.look(PATIENCE, &mut ready)?.then_some(())))?;
+        self.check()
+    }
+}
+
+impl Shape {
+    /// Bytes that follow the head of the longest message: a diff of single bytes, every second one.
+    pub(crate) fn payload(&self) -> usize {
+        self.page * 5 / 2
     }
 }

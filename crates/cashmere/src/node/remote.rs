@@ -7,13 +7,15 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use viaduct_os::point::point;
 use viaduct_os::random;
 use viaduct_via::RemoteAddress;
 
 use super::layout::{Outgoing, Waits};
-use super::net::Peer;
 use super::process::{PATIENCE, Process};
 use super::region::Bin;
+use super::wire::Peer;
+use crate::clock::Spent;
 use crate::ids::{NodeId, NodeSet, PageId, WorkerId, WorkerSet};
 use crate::protocol::page::{Page, Permission};
 use crate::statistics::{Counter, Kind};
@@ -57,6 +59,7 @@ impl Process {
         bytes: &[u8],
         kind: Kind,
     ) -> Result<(), NodeDown> {
+        let before = self.clock.switch(Spent::Message);
         while !self.net.can_write() {
             self.pump(PATIENCE)?;
         }
@@ -66,8 +69,10 @@ impl Process {
         };
         let to = bases[usize::from(node.0)].offset(at as u64);
         self.net.write(node, bytes, to).map_err(|fault| self.broken(&fault))?;
+        point("dsm.wrote");
         self.count(kind.writes(), 1);
         self.count(kind.bytes(), bytes.len() as u64);
+        self.clock.switch(before);
         Ok(())
     }
 
@@ -79,19 +84,24 @@ impl Process {
 
     /// Waits until all remote writes have landed.
     pub(crate) fn landed(&mut self) -> Result<(), NodeDown> {
+        let before = self.clock.switch(Spent::Message);
         while !self.net.has_landed() {
             self.pump(PATIENCE)?;
         }
+        self.clock.switch(before);
         Ok(())
     }
 
     fn brought(&mut self) -> Result<u64, NodeDown> {
-        loop {
+        let before = self.clock.switch(Spent::Message);
+        let word = loop {
             if let Some(word) = self.net.brought() {
-                return Ok(word);
+                break word;
             }
             self.pump(PATIENCE)?;
-        }
+        };
+        self.clock.switch(before);
+        Ok(word)
     }
 
     /// Writes this node's byte of the directory to all replicas.
@@ -147,6 +157,7 @@ impl Process {
         self.count(Counter::Notices, pages.len() as u64 * u64::from(to.len()));
         for node in to.iter() {
             let mut bin = self.meta().outgoing(node).lock(&|| self.meta().alive());
+            point("dsm.bins");
             let written = self.write_bin(node, pages, &mut bin);
             self.meta().outgoing(node).unlock(bin);
             written?;
@@ -237,6 +248,7 @@ impl Process {
         }
         self.landed()?;
         self.memory.region.word(at).store(value, Ordering::SeqCst);
+        point("dsm.word");
         let waits = |node: NodeId| match place {
             // A lock that is taken is tried again after a pause, without being woken.
             Place::Lock(..) => false,
@@ -259,12 +271,12 @@ impl Process {
         let most = PAUSE * (1 << failures.min(DOUBLINGS));
         let pause = Duration::from_nanos(random::u64() % most.as_nanos() as u64 + 1);
         let end = Instant::now() + pause;
-        loop {
+        self.wait_open(None, Spent::Wait, |process| {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return self.check();
+                return process.check().map(Some);
             }
-            self.pump(left)?;
-        }
+            process.pump(left).map(|()| None)
+        })
     }
 }

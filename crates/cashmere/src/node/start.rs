@@ -4,10 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use viaduct_job::Job;
+use viaduct_job::{HostId, Job};
 use viaduct_os::fault::EngineKind;
 use viaduct_via::Nic;
 
+use super::board::Board;
 use super::layout::Meta;
 use super::mesh;
 use super::net::Net;
@@ -73,7 +74,7 @@ impl From<NodeDown> for Error {
     }
 }
 
-pub(super) fn failed<E: fmt::Display>(step: &'static str) -> impl Fn(E) -> Error {
+pub(crate) fn failed<E: fmt::Display>(step: &'static str) -> impl Fn(E) -> Error {
     move |why| Error::Start(step, why.to_string())
 }
 
@@ -149,18 +150,24 @@ pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Resu
     let group = settings.workers + 1;
     let (node, place) = (job.rank() / group, job.rank() % group);
     let me = NodeId(node as u8);
-    job.hosts().map_err(failed("meeting the other ranks"))?;
-    let memory = share(&mut job, folder, shape, (node * group..(node + 1) * group).collect())?;
+    let hosts = job.hosts().map_err(failed("meeting the other ranks"))?.to_vec();
+    let mut memory = share(&mut job, folder, shape, (node * group..(node + 1) * group).collect())?;
+    memory.meta.enter(place);
     let bounds = Bounds { nodes: shape.nodes, workers: shape.workers, pages: shape.pages };
+    let board = match shape.variant.synchronisation() {
+        Way::Direct => Some(board(&mut job, folder, group, &hosts)?),
+        Way::Message => None,
+    };
     let mut net =
-        Net::new(nic, bounds, shape.page * 5 / 2).map_err(failed("preparing the network interface"))?;
+        Net::new(nic, bounds, shape.payload()).map_err(failed("preparing the network interface"))?;
     let targets = mesh::connect(&mut job, &mut net, shape, &memory)?;
+    memory.meta.watch(me, place).map_err(failed("watching the processes of the node"))?;
     net.prepare().map_err(failed("making send buffers"))?;
     if shape.variant.metadata() == Way::Direct {
         net.prepare_writes(Region::claim_of(me)).map_err(failed("making descriptors of remote writes"))?;
     }
     let worker = place.checked_sub(1).map(|worker| WorkerId(worker as u8));
-    let process = Process::new(shape, me, worker, memory, net, targets);
+    let process = Process::new(shape, me, worker, memory, net, targets, board);
     job.barrier().map_err(failed("meeting the other ranks"))?;
     match worker {
         Some(_) => Ok(Role::Worker(Box::new(Dsm::new(job, process, settings.engine)?))),
@@ -192,6 +199,18 @@ fn share(job: &mut Job, folder: &Path, shape: Shape, group: Vec<usize>) -> Resul
     let meta = Meta::new(segment(Meta::bytes(pages, workers, nodes))?, pages, workers, nodes);
     let region = Region { segment: Arc::new(segment(map.bytes())?), map };
     Ok(Memory { meta, region, frames: Arc::new(segment(bytes)?), twins: segment(bytes)? })
+}
+
+/// The board of this host, which its nodes share.
+fn board(job: &mut Job, folder: &Path, group: usize, hosts: &[HostId]) -> Result<Board, Error> {
+    let ours = hosts[job.rank()];
+    let ranks: Vec<usize> = (0..hosts.len()).filter(|rank| hosts[*rank] == ours).collect();
+    let nodes = hosts.len() / group;
+    let segment = job
+        .share_sparse(&ranks, Board::bytes(nodes), folder)
+        .map_err(failed("sharing memory with the nodes of the host"))?;
+    let here = (0..nodes).filter(|node| hosts[node * group] == ours);
+    Ok(Board::new(segment, here.fold(NodeSet::EMPTY, |set, node| set.with(NodeId(node as u8)))))
 }
 
 /// Ends the process: memory that it is about to touch cannot be had.

@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use viaduct_os::fault::Protection;
+use viaduct_os::point::point;
 
 use super::diff;
 use super::layout::Waits;
-use super::net::Peer;
-use super::process::{Memory, Process, Ticket};
-use super::wire::Says;
+use super::process::{Memory, Process};
+use super::requests::Ticket;
+use super::wire::{Peer, Says};
 use crate::ids::{NodeId, NodeSet, PageId, WorkerId, WorkerSet};
 use crate::protocol::barrier::Local;
 use crate::protocol::fault::Merge;
@@ -45,7 +46,9 @@ impl World for Process {
     }
 
     fn lock(&mut self, page: PageId) -> Page {
-        self.meta().entry(page).lock(&|| self.meta().alive())
+        let entry = self.meta().entry(page).lock(&|| self.meta().alive());
+        point("dsm.locked");
+        entry
     }
 
     fn unlock(&mut self, page: PageId, entry: Page) -> u64 {
@@ -92,6 +95,7 @@ impl World for Process {
 
     fn merge(&mut self, page: PageId, merge: Merge) {
         let range = self.range(page);
+        point("dsm.merges");
         match merge {
             Merge::Copy => raw::copy_in(&self.memory.frames, range, &self.staging),
             Merge::Incoming { .. } => {
@@ -102,6 +106,7 @@ impl World for Process {
     }
 
     fn diff(&mut self, page: PageId, keep_twin: bool) -> bool {
+        point("dsm.differs");
         let mut encoded = self.diffs.remove(&page).unwrap_or_default();
         encoded.clear();
         raw::differences(
@@ -139,6 +144,10 @@ impl World for Process {
         let mut pages = Vec::new();
         self.meta().noticed(worker).take(|page| pages.push(page));
         pages
+    }
+
+    fn attempt_migration(&mut self) {
+        self.count(Counter::MigrationAttempts, 1);
     }
 
     fn send(&mut self, to: NodeId, request: Request) -> Self::Ticket {
@@ -246,12 +255,12 @@ impl World for Process {
 impl Copies for Process {
     fn copy_out(&mut self, page: PageId) {
         let range = self.range(page);
-        raw::copy_out(&self.memory.frames, range, &mut self.staging);
+        raw::copy_out(&self.memory.frames, range, &mut self.outgoing);
     }
 
     fn twin_of_copy(&mut self, page: PageId) {
         let range = self.range(page);
-        raw::copy_in(&self.memory.twins, range, &self.staging);
+        raw::copy_in(&self.memory.twins, range, &self.outgoing);
     }
 
     fn apply(&mut self, page: PageId) {

@@ -26,6 +26,8 @@ pub enum Fault {
     Fetch {
         /// Where this node believes the home to be.
         home: NodeId,
+        /// The home's place is asked for too: its workers do not seem to write the page.
+        migrates: bool,
     },
     /// This node is the home: take the page back from `holder`, then call [`Page::broken`].
     Break {
@@ -85,7 +87,9 @@ impl Page {
             *asked |= access == Access::Write;
             self.busy = Busy::Fetching;
             self.asked_at = scene.now;
-            return Fault::Fetch { home };
+            let migrates =
+                access == Access::Write && scene.variant.migrates() && !self.view(scene).home_writes;
+            return Fault::Fetch { home, migrates };
         }
         debug_assert_ne!(self.published, Permission::Absent, "a copy outside the sharing set");
         let twin = access == Access::Write && !self.twin;

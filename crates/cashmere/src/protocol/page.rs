@@ -154,6 +154,18 @@ impl Page {
         self.holder
     }
 
+    /// When the fetch left that the frame is of.
+    #[cfg(test)]
+    pub(crate) fn updated(&self) -> Stamp {
+        self.updated
+    }
+
+    /// Breaks the rule of when that was.
+    #[cfg(test)]
+    pub(crate) fn set_updated(&mut self, stamp: Stamp) {
+        self.updated = stamp;
+    }
+
     /// Whether the frame may be mapped without a fetch.
     pub(super) fn is_valid(&self, me: NodeId) -> bool {
         self.exclusive || (self.is_home(me) && self.holder.is_none()) || self.updated > self.noticed

@@ -70,6 +70,8 @@ pub(super) struct Node {
     pub(super) parked: Vec<Parked>,
     /// Breaks that the server asked for, by ticket.
     pub(super) breaks: HashMap<u64, PageId>,
+    /// Requests that a process of the node has taken.
+    pub(super) taken: HashSet<u64>,
 }
 
 /// What was counted, by kind.
@@ -102,6 +104,8 @@ pub(super) struct Cluster {
     pub(super) random: Random,
     pub(super) mutation: Mutation,
     pub(super) counts: Counts,
+    /// Whether some requests are sent twice.
+    pub(super) doubles: bool,
 }
 
 impl Cluster {
@@ -137,6 +141,7 @@ impl Cluster {
             random: Random::new(seed),
             mutation: Mutation::None,
             counts: Counts::default(),
+            doubles: seed.is_multiple_of(3),
         }
     }
 
@@ -147,6 +152,14 @@ impl Cluster {
 
     pub(super) fn post(&mut self, from: Process, to: Process, body: Body) {
         self.count(&body);
+        // A request that a worker did not take in time is sent to the server, too.
+        if matches!(body, Body::Request { .. }) && self.doubles && self.random.below(4) == 0 {
+            self.put(from, to, body.clone());
+        }
+        self.put(from, to, body);
+    }
+
+    fn put(&mut self, from: Process, to: Process, body: Body) {
         match self.channels.iter_mut().find(|(ends, _)| *ends == (from, to)) {
             Some((_, queue)) => queue.push_back(body),
             None => self.channels.push(((from, to), VecDeque::from([body]))),

@@ -10,7 +10,7 @@ use super::cluster::{Body, Bytes, Cluster, Effect, Node, PAGE, Process};
 use super::mutation::Mutation;
 use crate::ids::{NodeId, NodeSet, PageId, WorkerId, WorkerSet};
 use crate::protocol::barrier::Local;
-use crate::protocol::fault::Merge;
+use crate::protocol::fault::{Fetched, Merge};
 use crate::protocol::lock::Lock;
 use crate::protocol::page::{Access, Page, Permission, Stamp, View};
 use crate::serve::Copies;
@@ -98,8 +98,12 @@ impl World for Handle {
         self.at_node(|node| node.pages[at(page)])
     }
 
-    fn unlock(&mut self, page: PageId, entry: Page) -> u64 {
+    fn unlock(&mut self, page: PageId, mut entry: Page) -> u64 {
+        let late = self.mutation() == Mutation::LateStamps;
         self.at_node(|node| {
+            if late && node.pages[at(page)].updated() != entry.updated() {
+                entry.set_updated(Stamp(node.clock));
+            }
             node.versions[at(page)] += u64::from(node.pages[at(page)] != entry);
             node.pages[at(page)] = entry;
             node.versions[at(page)]
@@ -216,17 +220,33 @@ impl World for Handle {
             Request::Diff(page) => self.diffs[&page].clone(),
             _ => Vec::new(),
         };
-        self.request(to, request, diff, Vec::new())
+        let ticket = self.request(to, request, diff, Vec::new());
+        if matches!(request, Request::Diff(_)) && self.mutation() == Mutation::EarlyNotices {
+            let all = (0..self.nodes()).map(NodeId).fold(NodeSet::EMPTY, NodeSet::with);
+            let done = Reply::Done(View { sharers: all, home_writes: false });
+            self.cluster.borrow_mut().replies.insert(ticket, (done, None));
+        }
+        ticket
     }
 
     fn send_notices(&mut self, to: NodeId, pages: &[PageId]) -> u64 {
+        let pages = if self.mutation() == Mutation::NoNotices { &[] } else { pages };
         self.request(to, Request::Notices, Vec::new(), pages.to_vec())
     }
 
     async fn answer(&mut self, ticket: u64) -> Result<Reply, NodeDown> {
         let (reply, frame) = self.found(|cluster| cluster.replies.remove(&ticket)).await;
         self.staging = frame;
-        Ok(reply)
+        Ok(match (self.mutation(), reply) {
+            (Mutation::OwnHomes, Reply::Home(_)) => Reply::Home(self.me()),
+            (Mutation::SharedExclusive, Reply::Page(fetched)) => {
+                Reply::Page(Fetched { exclusive: true, ..fetched })
+            }
+            (Mutation::StolenHome, Reply::Page(fetched)) => {
+                Reply::Page(Fetched { migrated: true, ..fetched })
+            }
+            _ => reply,
+        })
     }
 
     async fn publish(&mut self, page: PageId, permission: Permission) -> Result<(), NodeDown> {
@@ -244,6 +264,9 @@ impl World for Handle {
     async fn claim(&mut self, page: PageId) -> Result<NodeId, NodeDown> {
         let op = self.cluster.borrow_mut().write(vec![Effect::Claim { page: at(page), node: self.me() }]);
         self.landed(op).await;
+        if self.mutation() == Mutation::OwnHomes {
+            return Ok(self.me());
+        }
         Ok(self.cluster.borrow().claimed[&op])
     }
 
@@ -264,6 +287,7 @@ impl World for Handle {
     }
 
     async fn write_notices(&mut self, to: NodeSet, pages: &[PageId]) -> Result<(), NodeDown> {
+        let pages = if self.mutation() == Mutation::NoNotices { &[] } else { pages };
         let notices = |node: NodeId| Effect::Notices { node: usize::from(node.0), pages: pages.to_vec() };
         let effects = to.iter().map(notices).collect();
         let op = self.cluster.borrow_mut().write(effects);
@@ -272,8 +296,12 @@ impl World for Handle {
     }
 
     fn with_lock<R>(&mut self, name: Name, act: impl FnOnce(&mut Lock) -> R) -> R {
+        let forged = self.mutation() == Mutation::LockWithoutToken;
         self.at_node(|node| {
             let lock = node.locks.entry(name).or_default();
+            if forged {
+                lock.forge();
+            }
             let before = *lock;
             let result = act(lock);
             node.synchronised += u64::from(before != *lock);
@@ -331,10 +359,18 @@ impl Shared for Handle {
     }
 
     fn word(&self, place: Place) -> u64 {
+        match (self.mutation(), place) {
+            (Mutation::BlindLock, Place::Lock(..)) => return 0,
+            (Mutation::EarlyFlag, Place::Flag(_)) => return 1,
+            _ => {}
+        }
         self.at_node(|node| node.words.get(&place).copied().unwrap_or(0))
     }
 
     fn is_over(&self, name: Name, episode: u64) -> bool {
+        if self.mutation() == Mutation::OpenBarrier {
+            return true;
+        }
         self.at_node(|node| node.barriers.entry(name).or_default().is_over(episode))
     }
 

@@ -113,9 +113,11 @@ pub(super) fn run<F: Future<Output = ()> + 'static>(
             cluster.borrow_mut().land(choice);
         } else if choice < stores + channels {
             let ((from, to), body) = {
+                // Messages overtake each other: any process of a node may take a request, and answer it.
                 let mut cluster = cluster.borrow_mut();
-                let (ends, queue) = &mut cluster.channels[choice - stores];
-                (*ends, queue.pop_front().expect("not empty"))
+                let Cluster { channels, random, .. } = &mut *cluster;
+                let (ends, queue) = &mut channels[choice - stores];
+                (*ends, queue.remove(random.below(queue.len())).expect("not empty"))
             };
             deliver(&mut servers, from, to, body);
         } else if choice < stores + channels + tasks.len() {
@@ -151,7 +153,10 @@ fn deliver(servers: &mut [Handle], from: Process, to: Process, body: Body) {
             }
         }
         Body::Request { ticket, request, diff, notices } => {
-            serve_one(server, from, ticket, request, diff, notices)
+            let twice = server.cluster.borrow().mutation == Mutation::AnswerTwice;
+            if server.at_node(|node| node.taken.insert(ticket)) || twice {
+                serve_one(server, from, ticket, request, diff, notices);
+            }
         }
     }
 }

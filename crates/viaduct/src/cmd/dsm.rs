@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use viaduct_cashmere::Spent;
 use viaduct_cashmere::given::{Given, Report, VARIABLE, Wishes};
 use viaduct_cashmere::statistics::{Counter, Statistics};
 use viaduct_catapult::hosts::Host;
@@ -195,10 +196,15 @@ impl Run<'_> {
             .into_iter()
             .map(|counter| (counter.name().replace(' ', "_"), statistics.get(counter).into()))
             .collect();
+        let times: serde_json::Map<String, serde_json::Value> = Spent::ALL
+            .into_iter()
+            .map(|spent| (spent.name().to_owned(), statistics.time(spent).as_secs_f64().into()))
+            .collect();
         let line = serde_json::json!({
             "app": app.name(), "nodes": nodes, "procs": args.procs, "levels": args.levels,
             "variant": args.variant.name(), "engine": engine, "seconds": took.as_secs_f64(),
-            "work_seconds": outcome.work.as_secs_f64(), "sum": outcome.sum, "equal": outcome.equal, "counts": counts,
+            "work_seconds": outcome.work.as_secs_f64(), "sum": outcome.sum, "equal": outcome.equal,
+            "times": times, "counts": counts,
         });
         println!("{}", serde_json::to_string(&line)?);
         Ok(())
