@@ -87,6 +87,26 @@ pub fn own(dst: *const u8, len: usize) {
     let _ = (dst, len, OWNED);
 }
 
+/// As [`own`], for a block that will be written as a whole, on CPUs that gain from it: those of Intel fetch no line that
+/// is overwritten from end to end, unless they are asked to, and a copy between far cores takes half as long again then.
+#[inline]
+pub fn own_target(dst: *const u8, len: usize) {
+    if fetches_what_it_overwrites() {
+        own(dst, len);
+    }
+}
+
+/// Whether the lines of a block that is overwritten are fetched all the same.
+fn fetches_what_it_overwrites() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    {
+        static FETCHES: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *FETCHES.get_or_init(|| !x86::is_intel())
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+    true
+}
+
 /// Loads a word from `src`, in one go where the machine can.
 ///
 /// # Safety

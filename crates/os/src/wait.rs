@@ -119,6 +119,23 @@ impl WaitPolicy {
         }
     }
 
+    /// A policy that spins for up to `longest` where that pays: for programs that have their CPUs to themselves as a rule, and
+    /// exchange so much at a time that an answer takes longer than a wake-up.
+    pub fn patient(config: WaitConfig, longest: Duration) -> WaitPolicy {
+        let longest = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX).max(learn::MAX_NS);
+        WaitPolicy { spin: SpinLearner::with_longest(longest), ..WaitPolicy::new(config) }
+    }
+
+    /// What was waited for since the last wait was found so many times by looking, outside of this policy: spinning pays.
+    /// A caller that looks a while by itself and waits only for what it did not find says so, or the policy would learn from its
+    /// long waits alone.
+    #[inline]
+    pub fn found_before(&mut self, times: u32) {
+        for _ in 0..times.min(CREDIT) {
+            self.spin.hit(0);
+        }
+    }
+
     /// Waits until `poll` finds something; `None` once `deadline` (on [`clock::now_ns`]) has passed and a last look
     /// found nothing. No deadline: for ever.
     #[inline]
@@ -277,6 +294,8 @@ const LOOKS_PER_CLOCK: u32 = 32;
 /// kernel's is milliseconds. Eight clients of one server on two CPUs: with 4, 16, 64 and 256 the requests a second grow, and
 /// so do the p99 and the distance between clients; from 8 to 64 all are better than over Unix sockets.
 const TURN: u32 = 32;
+/// Hits that make up for misses: enough to go from never to mostly.
+const CREDIT: u32 = 4;
 /// Yields before sleeping: enough for one peer on this core to run and answer.
 const YIELDS: u32 = 4;
 
@@ -316,6 +335,48 @@ mod tests {
             assert!(policy.wait(None, look, &Nap).is_some());
         }
         policy.yields
+    }
+
+    /// Counts sleeps, none of which lasts.
+    #[derive(Default)]
+    struct Naps(std::cell::Cell<u32>);
+
+    impl Sleep for Naps {
+        fn announce(&self) -> u32 {
+            0
+        }
+
+        fn cancel(&self) {}
+
+        fn park(&self, _ticket: u32, _timeout: Option<Duration>) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// Waits whose answer comes while they sleep, with so many found by the caller itself before each. Returns how many of
+    /// the last hundred did not spin.
+    fn without_a_spin(found_before: u32) -> usize {
+        let naps = Naps::default();
+        let crowd = || false;
+        let mut policy = WaitPolicy { crowd, ..WaitPolicy::new(WaitConfig { spin: Spin::Auto }) };
+        let mut idle = 0;
+        for wait in 0..200 {
+            policy.found_before(found_before);
+            let (before, sleeps) = (policy.spins, naps.0.get());
+            let found = policy.wait(None, || (naps.0.get() > sleeps).then_some(()), &naps);
+            assert!(found.is_some());
+            idle += usize::from(wait >= 100 && policy.spins == before);
+        }
+        idle
+    }
+
+    #[test]
+    fn a_caller_that_finds_most_by_itself_goes_on_spinning_for_the_rest() {
+        if cpu::machine() == 1 {
+            return;
+        }
+        assert_eq!(without_a_spin(10), 0);
+        assert!(without_a_spin(0) > 50, "spins that find nothing end");
     }
 
     #[test]

@@ -22,6 +22,14 @@ pub(super) unsafe fn store(dst: *mut u8, word: u64) {
     unsafe { asm!("mov [{d}], {w}", d = in(reg) dst, w = in(reg) word, options(nostack, preserves_flags)) };
 }
 
+/// Whether Intel made this CPU.
+pub(super) fn is_intel() -> bool {
+    #[allow(unused_unsafe, reason = "older compilers call it unsafe")]
+    // SAFETY: every CPU that runs this program has the instruction, and it changes nothing.
+    let about = unsafe { std::arch::x86_64::__cpuid(0) };
+    [about.ebx, about.edx, about.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+}
+
 /// Asks for the line at `dst`, to write to it. (The compiler's intrinsic asks for a line to read, unless told that the
 /// CPU has this instruction, and then leaves it with the others as well.)
 #[inline(always)]

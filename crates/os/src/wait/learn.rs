@@ -12,7 +12,7 @@
 //! other, sleeps, and is late in turn, though both would be fast if one of them stayed awake. After a full spin that
 //! just missed, the next wait therefore spins for longer, once until a spin finds something again.
 
-/// The longest spin: about twice what waking a sleeper costs.
+/// The longest spin, as a rule: about twice what waking a sleeper costs.
 pub(super) const MAX_NS: u64 = 50_000;
 /// The spin that ends a step: longer than a wake-up takes on a virtual machine whose core had gone to rest.
 const LONGER_NS: u64 = 150_000;
@@ -23,6 +23,8 @@ pub(super) const MIN_NS: u64 = 2_000;
 #[derive(Clone, Debug)]
 pub(super) struct SpinLearner {
     pub(super) budget: u64,
+    /// The longest spin.
+    max: u64,
     /// How often spins find something, exponentially weighted; [`ALWAYS`] is always.
     success: u32,
     /// Waits without a spin until the next try, and how many it will be after the next failure.
@@ -48,6 +50,7 @@ impl SpinLearner {
     pub(super) fn new() -> SpinLearner {
         SpinLearner {
             budget: MAX_NS,
+            max: MAX_NS,
             success: ALWAYS / 2,
             skip: 0,
             backoff: FIRST_BACKOFF,
@@ -56,11 +59,16 @@ impl SpinLearner {
         }
     }
 
+    /// One whose longest spin is another.
+    pub(super) fn with_longest(max: u64) -> SpinLearner {
+        SpinLearner { budget: max, max, ..SpinLearner::new() }
+    }
+
     /// Nanoseconds to spin in the next wait; 0 for not at all.
     pub(super) fn budget(&mut self) -> u64 {
         if self.step == Step::Suspected {
             self.step = Step::Tried;
-            return LONGER_NS;
+            return LONGER_NS.max(self.max);
         }
         if self.success < PAYS && self.skip > 0 {
             self.skip -= 1;
@@ -77,7 +85,7 @@ impl SpinLearner {
         self.contradicted = false;
         self.step = Step::Free;
         if took > self.budget / 2 {
-            self.budget = (self.budget * 2).min(MAX_NS);
+            self.budget = (self.budget * 2).min(self.max);
         }
     }
 
@@ -93,18 +101,18 @@ impl SpinLearner {
     /// What was waited for came `asleep` nanoseconds after falling asleep, and `spun` were spent spinning before.
     pub(super) fn slept(&mut self, asleep: u64, spun: u64) {
         // Waking takes time itself, so a message that came within the longest spin shows up later than that.
-        let soon = asleep.saturating_add(spun) < MAX_NS + WAKE_NS;
-        if self.step == Step::Free && spun >= MAX_NS && asleep < LONGER_NS {
+        let soon = asleep.saturating_add(spun) < self.max + WAKE_NS;
+        if self.step == Step::Free && spun >= self.max && asleep < LONGER_NS {
             self.step = Step::Suspected;
         }
         if !soon {
-            if asleep > 4 * MAX_NS {
+            if asleep > 4 * self.max {
                 self.budget = (self.budget / 2).max(MIN_NS);
             }
-        } else if spun >= MAX_NS {
+        } else if spun >= self.max {
             self.contradicted = true;
         } else if !self.contradicted {
-            self.budget = (self.budget * 2).min(MAX_NS);
+            self.budget = (self.budget * 2).min(self.max);
             self.skip /= 2;
         }
     }
@@ -203,6 +211,14 @@ mod tests {
         run(&mut learner, 1000, 10_000_000);
         run(&mut learner, 100, 20_000);
         assert_eq!(run(&mut learner, 100, 20_000), (100, 100));
+    }
+
+    #[test]
+    fn a_longer_spin_is_kept_where_it_finds_something_and_given_up_where_not() {
+        let mut learner = SpinLearner::with_longest(1_000_000);
+        assert_eq!(run(&mut learner, 100, 400_000), (100, 100));
+        let (spun, found) = run(&mut learner, 1000, 20_000_000);
+        assert!(found == 0 && spun < 20, "{spun}");
     }
 
     #[test]
