@@ -101,15 +101,18 @@ impl Nic {
     /// another operation; [`Error::InvalidHandle`].
     #[inline]
     pub fn post_recv(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), PostError> {
-        // A receive that was checked before, and that only its own queue has to know of.
+        // A receive that was checked before, and that only its own queue has to know of, or the transport, too.
         if !self.is_forked()
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.receives_straight()
             && descriptor.work().stamp == self.mem.stamp() ^ core.recv_mix
-            && descriptor.work().total < core.tell_from
             && reserve(&mut self.cqs, core.attributes.recv_cq).is_some()
         {
-            core.recv.push(descriptor);
+            let tell = descriptor.work().total >= core.tell_from;
+            let index = core.recv.push(descriptor);
+            if tell {
+                core.tell_receive(index);
+            }
             return Ok(());
         }
         self.post_recv_checked(vi, descriptor)

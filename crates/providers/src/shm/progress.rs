@@ -124,20 +124,25 @@ impl ShmVi {
         self.took(1, Small::new(8, immediate), extras.in_burst())
     }
 
-    /// Takes a message that is shorter or longer than a word and still inside the ring.
+    /// Takes a message that is shorter or longer than a word and still inside the ring, or in its receive buffer already.
     #[inline(never)]
     pub(crate) fn take_words(&mut self, work: &Work) -> Option<Small> {
         let head = self.rx.peek().ok()??;
-        let plain = head.kind == Kind::Inline && head.flags & !(BURSTING | HAS_IMMEDIATE) == 0;
-        let [only] = work.segments() else { return None };
-        if !plain
+        if head.flags & !(BURSTING | HAS_IMMEDIATE) != 0
             || work.verdict != Status::Success
             || head.len > work.total
-            || head.len as usize > INLINE_BYTES
         {
             return None;
         }
         let immediate = (head.flags & HAS_IMMEDIATE != 0).then(|| self.rx.numbers().0);
+        if head.kind == Kind::Pushed && head.len >> 31 == 0 {
+            // It is in the descriptor's memory already, whatever the number of its segments.
+            return self.took(0, Small::new(head.len, immediate), head.flags & BURSTING != 0);
+        }
+        let [only] = work.segments() else { return None };
+        if head.kind != Kind::Inline || head.len as usize > INLINE_BYTES {
+            return None;
+        }
         let used = (head.len as usize).div_ceil(8);
         let mut words = [0u64; INLINE_WORDS];
         self.rx.words(&mut words[..used]);

@@ -236,6 +236,21 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         self.next += 1;
     }
 
+    /// Writes a message of one entry, `len` bytes of these words; the caller has checked that there is [`room`](Self::room).
+    #[inline]
+    pub(crate) fn put_line(&mut self, flags: u8, len: u32, immediate: u32, words: &[u64; FIRST_WORDS]) {
+        let slot = self.shape.at(&self.slots, self.next);
+        // All of them, whatever the length: the line travels as a whole.
+        for (to, from) in slot.body[1..].iter().zip(words) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        slot.body[0].store(u64::from(immediate), Ordering::Relaxed);
+        slot.head.store(pack(Kind::Inline, flags, len, self.shape.lap(self.next)), Ordering::Release);
+        self.run += 1;
+        self.wide = false;
+        self.next += 1;
+    }
+
     /// Writes one message; the caller has checked that there is [`room`](Self::room).
     #[inline]
     pub(crate) fn put(&mut self, head: Head, immediate: u32, spare: u32, words: &[u64]) {

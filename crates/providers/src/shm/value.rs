@@ -1,7 +1,7 @@
 //! Messages by value: bytes of the caller's that are taken before the call returns. They go the ways of a descriptor's
 //! (`send.rs`), but all at once or not at all, since the bytes are the caller's again afterwards.
 
-use viaduct_os::copy::{copy, own};
+use viaduct_os::copy::{copy, own_target};
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Submit;
 use viaduct_via::{Counter, Status, Work};
@@ -151,7 +151,7 @@ pub(crate) fn push_into(segment: &Segment, offset: usize, payload: &impl Payload
     let to = unsafe { segment.as_ptr().add(offset) };
     if payload.places() > 1 {
         // One long copy has many lines on their way at once, one of pieces only those of a piece.
-        own(to, total as usize);
+        own_target(to, total as usize);
     }
     payload.gather(0, to, total);
 }
