@@ -52,6 +52,10 @@ pub(super) fn cells(gathered: &Gathered, rounds: usize) -> Vec<Line> {
     put("two ranks on one core, MPICH's / ours", inverse(one_core("mpich")), 50.0, true);
     put("two ranks on one core, Open MPI's / ours", inverse(one_core("openmpi")), 50.0, true);
     put("two ranks on one core, ours / Open MPI's yielding", one_core("openmpi-yield"), 1.5, false);
+    for (rival, name) in [("mpich", "MPICH"), ("intelmpi", "Intel MPI")] {
+        let row = format!("IMB-MPI1 by 16 ranks on two cores, ours / {name}'s");
+        put(&row, ratio("mpi-crowd", rival, 0), 1.0, false);
+    }
     put("start and end of 16 ranks, ours / MPICH's", ratio("mpi-start", "mpich", 0), 1.0, false);
     lines
 }

@@ -11,6 +11,7 @@
 
 mod bars;
 mod cases;
+mod imb;
 mod lines;
 mod ways;
 
@@ -139,6 +140,9 @@ impl Bench<'_> {
         if !wanted || seldom || runner.failed.contains(&case.name) {
             return;
         }
+        if case.word == "imb" {
+            return self.crowd(tools, case, runner, round, gathered, listener);
+        }
         let [one, other] = self.settings.cpus;
         let cpus = if case.one_core { [one, one] } else { [one, other] };
         let seconds = self.settings.time / 20.0;
@@ -160,6 +164,38 @@ impl Bench<'_> {
                 runner.failed.push(case.name);
                 gathered.fail(Key::new(case.name, way.layer, "", 0, None), &error.to_string());
                 return listener(Heard::Failed(way.layer, case.name, error.to_string()));
+            }
+        }
+    }
+
+    /// One turn of a library in the case with more ranks than cores: once if it was cut off, else three times.
+    fn crowd(
+        &self,
+        tools: &Tools<'_>,
+        case: &'static Case,
+        runner: &mut Runner,
+        round: usize,
+        gathered: &mut Gathered,
+        listener: &mut (dyn FnMut(Heard) + Send),
+    ) {
+        let way = runner.way;
+        if round >= 3 || !runner.ready.has_interface_of_mpich() {
+            return;
+        }
+        let key = Key::new(case.name, way.layer, "", 0, None);
+        match imb::run(tools, &runner.ready, self.settings.cpus, self.settings.quick) {
+            Ok(took) => {
+                gathered.add(key, way.provider, Some(took.milliseconds));
+                if took.cut {
+                    runner.failed.push(case.name);
+                    let why = format!("cut off after {} s, which counts as its time", imb::LIMIT.as_secs());
+                    listener(Heard::Failed(way.layer, case.name, why));
+                }
+            }
+            Err(error) => {
+                runner.failed.push(case.name);
+                gathered.fail(key, &error.to_string());
+                listener(Heard::Failed(way.layer, case.name, error.to_string()));
             }
         }
     }

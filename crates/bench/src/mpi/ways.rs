@@ -137,10 +137,42 @@ impl Ready {
         args: &[String],
         limit: Duration,
     ) -> Result<String> {
-        let head = ["-n".to_owned(), ranks.to_string(), program.display().to_string()];
-        let words = [&self.words[..], &head, args].concat();
         let variables = [&clean()[..], &self.variables].concat();
-        tools.launcher.whole_in(&self.start, &words, &variables, limit)
+        tools.launcher.whole_in(&self.start, &self.words_for(program, ranks, args), &variables, limit)
+    }
+
+    /// Runs a program by so many ranks under another one, with further variables.
+    #[allow(clippy::too_many_arguments, reason = "those of `run`, and what comes before and beside them")]
+    pub(super) fn run_under(
+        &self,
+        (tool, before): (&Path, &[String]),
+        tools: &Tools<'_>,
+        program: &Path,
+        ranks: usize,
+        args: &[String],
+        further: &[(&'static str, Option<OsString>)],
+        limit: Duration,
+    ) -> Result<String> {
+        let start = [self.start.display().to_string()];
+        let words = [before, &start, &self.words_for(program, ranks, args)].concat();
+        let variables = [&clean()[..], &self.variables, further].concat();
+        tools.launcher.whole_in(tool, &words, &variables, limit)
+    }
+
+    /// What the launcher is told.
+    fn words_for(&self, program: &Path, ranks: usize, args: &[String]) -> Vec<String> {
+        let head = ["-n".to_owned(), ranks.to_string(), program.display().to_string()];
+        [&self.words[..], &head, args].concat()
+    }
+
+    /// Whether it is MPICH as it is installed.
+    pub(super) fn is_mpich(&self) -> bool {
+        self.start.file_name().is_some_and(|name| name == "mpiexec.mpich")
+    }
+
+    /// Whether programs that were built for MPICH run on it.
+    pub(super) fn has_interface_of_mpich(&self) -> bool {
+        self.start.file_name().is_none_or(|name| name != "mpiexec.openmpi")
     }
 }
 
@@ -181,14 +213,19 @@ pub(crate) fn open_mpi(further: &[&str]) -> Vec<String> {
     words.chain(further.iter().copied()).map(Into::into).collect()
 }
 
-/// Intel's, of the wheel: in the environment that is active, or in that of this build.
-fn intel(tools: &Tools<'_>) -> Option<Ready> {
+/// Where the wheel of Intel MPI is: in the environment that is active, or in that of this build.
+pub(super) fn wheel() -> Option<PathBuf> {
     let active = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     let own = std::env::current_exe().ok()?;
     let built = own.ancestors().map(|folder| folder.join("xtask/venv"));
     let has =
         |folder: &PathBuf| folder.join("lib/libmpi.so.12").exists() && folder.join("bin/IMB-MPI1").exists();
-    let folder = active.into_iter().chain(built).find(has)?;
+    active.into_iter().chain(built).find(has)
+}
+
+/// Intel's, of the wheel.
+fn intel(tools: &Tools<'_>) -> Option<Ready> {
+    let folder = wheel()?;
     let lib = folder.join("lib");
     let variables = vec![
         ("LD_LIBRARY_PATH", Some(lib.into_os_string())),
