@@ -32,6 +32,7 @@ const COUNTED: &[(&str, &str, &str)] = &[
     ("viaduct-providers", "count_via", "crates/providers/examples/count_via/baselines.txt"),
     ("viaduct-sovia", "count_streams", "crates/sovia/examples/count_streams/baselines.txt"),
     ("viaduct-vipl", "count_vipl", "capi/vipl/examples/count_vipl/baselines.txt"),
+    ("viaduct-mpi", "count_mpi", "crates/mpi/examples/count_mpi/baselines.txt"),
 ];
 /// What `cargo build` makes without further words.
 const DEFAULTS: [&str; 3] = ["viaduct", "viaduct-libsovia", "viaduct-vipl"];
