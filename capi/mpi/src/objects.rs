@@ -171,7 +171,7 @@ static PREDEFINED: LazyLock<Vec<Option<TypeObject>>> = LazyLock::new(|| {
     let mut slots: Vec<Option<TypeObject>> = (0..512).map(|_| None).collect();
     for kind in Datatype::predefined() {
         if let Some(handle) = kind.handle() {
-            slots[predefined_slot(handle)] = Some(TypeObject::new(kind, true));
+            slots[predefined_slot(handle)] = Some(TypeObject::new(kind.clone(), true));
         }
     }
     slots

@@ -14,6 +14,9 @@ use viaduct_via::{Descriptor, MemHandle, Op, RemoteAddress};
 
 use crate::datatype::{Datatype, Run};
 
+/// Most blocks of a packet that are gathered where they lie; more are packed first.
+const PARTS: usize = 16;
+
 /// Memory of the program that a message is sent from or received into: elements of a datatype at an address.
 ///
 /// Cheap to clone. What it points to is the program's, until the request that uses it is done.
@@ -152,13 +155,59 @@ impl Span {
         unsafe { unpack(self.base, &self.kind, self.count, from, data) };
     }
 
-    /// Does something with bytes of the message, if it is in one piece.
+    /// Does something with a header and bytes of the message where they lie, if those are in few pieces.
     #[inline]
-    pub(crate) fn with_block<R>(&self, from: usize, len: usize, act: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    pub(crate) fn with_parts<R>(
+        &self,
+        head: &[u8],
+        from: usize,
+        len: usize,
+        act: impl FnOnce(&[&[u8]]) -> R,
+    ) -> Option<R> {
         assert!(from + len <= self.bytes, "{len} bytes from {from} of {}", self.bytes);
+        if let Some(block) = self.block.filter(|_| len > 0) {
+            // SAFETY: the promise of `new`: a message that is sent is valid for reads, and the program does not change it.
+            return Some(act(&[head, unsafe { std::slice::from_raw_parts(block.wrapping_add(from), len) }]));
+        }
+        self.with_pieces(head, from, len, act)
+    }
+
+    #[inline(never)]
+    fn with_pieces<R>(
+        &self,
+        head: &[u8],
+        from: usize,
+        len: usize,
+        act: impl FnOnce(&[&[u8]]) -> R,
+    ) -> Option<R> {
+        // As many as there are on average, and two that are cut.
+        let blocks = self.kind.blocks().saturating_mul(self.count);
+        if blocks.saturating_mul(len) / self.bytes.max(1) + 2 > PARTS {
+            return None;
+        }
+        let mut parts: [&[u8]; PARTS + 1] = [&[]; PARTS + 1];
+        parts[0] = head;
+        let mut used = 1;
+        let (layout, extent) = (self.kind.layout(), self.kind.extent());
+        layout.visit_all(self.count, extent, from, from + len, &mut |run| {
+            for index in 0..run.count as i64 {
+                let start = self.base.wrapping_offset((run.disp + index * run.stride) as isize);
+                if let Some(part) = parts.get_mut(used) {
+                    // SAFETY: as above, for each block of the message.
+                    *part = unsafe { std::slice::from_raw_parts(start, run.len) };
+                }
+                used += 1;
+            }
+        });
+        parts.get(..used).map(act)
+    }
+
+    /// Has something fill the first `len` bytes of a message that is received, if they are in one piece.
+    pub(crate) fn fill<R>(&self, len: usize, fill: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        assert!(len <= self.bytes, "{len} bytes of {}", self.bytes);
         let block = self.block.filter(|_| len > 0)?;
-        // SAFETY: the promise of `new`: a message that is sent is valid for reads, and the program does not change it.
-        Some(act(unsafe { std::slice::from_raw_parts(block.wrapping_add(from), len) }))
+        // SAFETY: the promise of `new`: a message that is received is valid for writes, and the program does not use it.
+        Some(fill(unsafe { std::slice::from_raw_parts_mut(block, len) }))
     }
 
     /// The message as bytes, if it is in one piece.
@@ -265,9 +314,19 @@ pub(crate) fn fresh(len: usize) -> Box<[AtomicU8]> {
 /// A copy of memory that a peer may write.
 pub(crate) fn copied(from: &[AtomicU8]) -> Box<[AtomicU8]> {
     let to = fresh(from.len());
-    // SAFETY: both have this length, and `to` is new.
-    unsafe { copy::copy(to.as_ptr().cast::<u8>().cast_mut(), from.as_ptr().cast(), from.len()) };
+    copy_between(from, &to);
     to
+}
+
+/// Copies memory that a peer may write.
+///
+/// # Panics
+/// If the two are not equally long.
+pub(crate) fn copy_between(from: &[AtomicU8], to: &[AtomicU8]) {
+    assert_eq!(from.len(), to.len(), "bytes of a message");
+    // SAFETY: both have this length; atomics may be written through a shared reference, and no memory that a peer writes is
+    // part of a message that was taken before.
+    unsafe { copy::copy(to.as_ptr().cast::<u8>().cast_mut(), from.as_ptr().cast(), from.len()) };
 }
 
 /// Computes `into = from op into` for elements in the program's memory, by a predefined operation.
@@ -512,6 +571,29 @@ mod tests {
                 // SAFETY: as above.
                 unsafe { pack(back.as_ptr().add(middle), &kind, count, 0, &mut again) };
                 assert_eq!(again, whole);
+            }
+        }
+    }
+
+    #[test]
+    fn few_blocks_are_gathered_where_they_lie_and_many_are_not() {
+        let memory: Vec<u8> = (0..4000u32).map(|byte| (byte * 7 + byte / 251) as u8).collect();
+        let base = memory.as_ptr().cast_mut();
+        let kinds = [
+            (int(), 100, Some(2)),
+            (build::vector(5, 1, 3, &int()).unwrap(), 2, Some(11)),
+            (build::hindexed(&[3, 1, 2], &[40, 0, 23], &int()).unwrap(), 4, Some(13)),
+            (build::vector(40, 1, 3, &int()).unwrap(), 1, None),
+        ];
+        for (kind, count, wanted) in kinds {
+            // SAFETY: all types stay within 2,000 bytes.
+            let span = unsafe { Span::new(base, count, &kind) };
+            for (from, len) in [(0, span.bytes()), (3, span.bytes() - 5)] {
+                let mut whole = vec![0; len];
+                span.read(from, &mut whole);
+                let gathered = span.with_parts(b"head", from, len, |parts| (parts.len(), parts.concat()));
+                assert_eq!(gathered.as_ref().map(|(count, _)| *count), wanted, "{kind:?}");
+                assert!(gathered.is_none_or(|(_, bytes)| bytes == [b"head", &whole[..]].concat()));
             }
         }
     }

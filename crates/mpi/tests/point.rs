@@ -27,7 +27,16 @@ fn ranks_connect_on_first_use() {
 #[test]
 fn messages_of_all_lengths_arrive() {
     run("lengths", 2, &[]);
-    run("lengths", 2, &["VIADUCT_MPI_CREDITS=4", "VIADUCT_MPI_EAGER=256", "VIADUCT_MPI_ROOM=2K"]);
+    run(
+        "lengths",
+        2,
+        &[
+            "VIADUCT_MPI_CREDITS=4",
+            "VIADUCT_MPI_EAGER=600",
+            "VIADUCT_MPI_FRAGMENT=256",
+            "VIADUCT_MPI_ROOM=2K",
+        ],
+    );
 }
 
 #[test]

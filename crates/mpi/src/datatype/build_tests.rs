@@ -176,7 +176,7 @@ fn a_struct_is_padded_as_the_compiler_does_it() {
 #[test]
 fn pairs_are_laid_out_as_in_c() {
     let sizes = |name: &str| {
-        let pair = Datatype::predefined().into_iter().find(|kind| kind.name() == Some(name)).unwrap();
+        let pair = Datatype::predefined().iter().find(|kind| kind.name() == Some(name)).unwrap().clone();
         (pair.size(), pair.extent(), pair.true_extent().1)
     };
     assert_eq!(sizes("MPI_SHORT_INT"), (6, 8, 8));

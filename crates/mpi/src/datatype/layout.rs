@@ -65,6 +65,16 @@ impl Layout {
         matches!(self.shape, Shape::Block).then_some((self.disp, self.size))
     }
 
+    /// How many blocks there are.
+    pub fn blocks(&self) -> usize {
+        match &self.shape {
+            Shape::Block => usize::from(self.size > 0),
+            Shape::Strided { count, .. } => *count,
+            Shape::Repeat { inner, count, .. } => inner.blocks().saturating_mul(*count),
+            Shape::Sequence(parts) => parts.iter().map(|part| part.layout.blocks()).sum(),
+        }
+    }
+
     /// The layout with every displacement larger by `by`.
     pub fn shifted(mut self, by: i64) -> Layout {
         if self.size > 0 {
@@ -288,7 +298,7 @@ mod tests {
     #[test]
     fn neighbours_become_one_block() {
         let joined = Layout::sequence([Layout::block(0, 4), Layout::EMPTY, Layout::block(4, 8)]);
-        assert_eq!(joined.as_block(), Some((0, 12)));
+        assert_eq!((joined.as_block(), joined.blocks()), (Some((0, 12)), 1));
         assert_eq!(Layout::block(8, 4).repeated(5, 4).as_block(), Some((8, 20)));
     }
 
@@ -297,7 +307,7 @@ mod tests {
         let parts = [0, 10, 20, 30].map(|disp| Layout::block(disp, 3));
         assert_eq!(Layout::sequence(parts), Layout::block(0, 3).repeated(4, 10));
         let twice = Layout::block(0, 3).repeated(4, 10).repeated(2, 40);
-        assert_eq!(twice, Layout::block(0, 3).repeated(8, 10));
+        assert_eq!((twice.blocks(), &twice), (8, &Layout::block(0, 3).repeated(8, 10)));
     }
 
     #[test]

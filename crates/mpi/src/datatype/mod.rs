@@ -10,7 +10,8 @@ pub mod darray;
 mod layout;
 mod signature;
 
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 pub use basic::{Basic, Kind};
 pub use layout::{Layout, Run};
@@ -60,7 +61,26 @@ pub struct Recipe {
 /// A datatype. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Datatype {
-    inner: Arc<Inner>,
+    inner: Held,
+}
+
+/// Where a datatype is kept. Every message clones its own: a predefined one is not counted for that.
+#[derive(Clone, Debug)]
+enum Held {
+    Always(&'static Inner),
+    Counted(Arc<Inner>),
+}
+
+impl Deref for Held {
+    type Target = Inner;
+
+    #[inline]
+    fn deref(&self) -> &Inner {
+        match self {
+            Held::Always(inner) => inner,
+            Held::Counted(inner) => inner,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -69,6 +89,8 @@ struct Inner {
     named: Option<(u32, &'static str)>,
     recipe: Recipe,
     layout: Layout,
+    /// Blocks of the layout.
+    blocks: usize,
     bounds: Bounds,
     signature: Signature,
 }
@@ -87,8 +109,21 @@ pub(crate) struct Bounds {
 
 impl Datatype {
     /// Every predefined type, with the pairs.
-    pub fn predefined() -> Vec<Datatype> {
-        BASICS.iter().copied().map(Datatype::of_basic).chain(PAIRS.iter().map(Datatype::of_pair)).collect()
+    pub fn predefined() -> &'static [Datatype] {
+        static ALL: LazyLock<Vec<Datatype>> = LazyLock::new(|| {
+            let basic = BASICS.iter().copied().map(Datatype::of_basic);
+            basic.chain(PAIRS.iter().map(Datatype::of_pair)).map(Datatype::lasting).collect()
+        });
+        &ALL
+    }
+
+    /// This datatype, never given back.
+    fn lasting(self) -> Datatype {
+        let inner = match self.inner {
+            Held::Always(inner) => inner,
+            Held::Counted(inner) => &**Box::leak(Box::new(inner)),
+        };
+        Datatype { inner: Held::Always(inner) }
     }
 
     /// A basic type.
@@ -106,8 +141,9 @@ impl Datatype {
 
     /// `MPI_BYTE`.
     pub fn byte() -> Datatype {
-        static BYTE: std::sync::LazyLock<Datatype> = std::sync::LazyLock::new(|| {
-            Datatype::of_basic(basic::find(0x4c00_010d).expect("the table has bytes, as a test shows"))
+        static BYTE: LazyLock<Datatype> = LazyLock::new(|| {
+            let byte = basic::find(0x4c00_010d).expect("the table has bytes, as a test shows");
+            Datatype::of_basic(byte).lasting()
         });
         BYTE.clone()
     }
@@ -138,7 +174,10 @@ impl Datatype {
         bounds: Bounds,
         signature: Signature,
     ) -> Datatype {
-        Datatype { inner: Arc::new(Inner { named, recipe, layout, bounds, signature }) }
+        let blocks = layout.blocks();
+        Datatype {
+            inner: Held::Counted(Arc::new(Inner { named, recipe, layout, blocks, bounds, signature })),
+        }
     }
 
     /// The handle that programs have compiled in, for a predefined type.
@@ -159,6 +198,11 @@ impl Datatype {
     /// Where its bytes lie.
     pub fn layout(&self) -> &Layout {
         &self.inner.layout
+    }
+
+    /// How many blocks its bytes lie in.
+    pub fn blocks(&self) -> usize {
+        self.inner.blocks
     }
 
     /// What its elements are.

@@ -88,7 +88,12 @@ impl<T> Posted<T> {
     }
 
     /// A message came: takes the receive that was posted first among those that take it.
+    #[inline]
     pub fn take(&mut self, envelope: &Envelope) -> Option<T> {
+        if self.is_empty() { None } else { self.take_first(envelope) }
+    }
+
+    fn take_first(&mut self, envelope: &Envelope) -> Option<T> {
         let keys = envelope.keys();
         let looked_at = if self.open > 0 { keys.len() } else { 1 };
         let fronts = keys[..looked_at].iter().filter_map(|key| self.lists.front(*key, 0));

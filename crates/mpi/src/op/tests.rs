@@ -3,7 +3,7 @@
 use super::*;
 
 fn named(name: &str) -> Datatype {
-    Datatype::predefined().into_iter().find(|kind| kind.name() == Some(name)).unwrap()
+    Datatype::predefined().iter().find(|kind| kind.name() == Some(name)).unwrap().clone()
 }
 
 fn bytes<const N: usize>(numbers: impl IntoIterator<Item = [u8; N]>) -> Vec<u8> {
@@ -111,9 +111,9 @@ fn operations_that_a_type_does_not_allow_are_refused() {
 fn every_allowed_operation_computes() {
     for kind in Datatype::predefined() {
         for op in Op::ALL {
-            if check(op, &kind).is_ok() {
+            if check(op, kind).is_ok() {
                 let mut into = vec![1; 5 * kind.extent() as usize];
-                combine(op, &kind, &mut into, &vec![0; 5 * kind.extent() as usize]).unwrap();
+                combine(op, kind, &mut into, &vec![0; 5 * kind.extent() as usize]).unwrap();
             }
         }
     }

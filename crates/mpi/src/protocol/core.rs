@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicU8;
 use super::flow::Returned;
 use super::packet::{Kind, Packet};
 use super::peer::{Item, Peer, State};
+use super::pieces::Kept;
 use super::requests::{Done, Receiving, Request, Requests, Senders, Status, Work};
+use super::soon::Soon;
 use crate::error::{Class, Error};
 use crate::group::Group;
 use crate::matching::{Envelope, Pattern, Posted, Unexpected};
@@ -20,6 +22,8 @@ use crate::raw::Span;
 pub struct Limits {
     /// Longest message in bytes that is sent without being asked for.
     pub eager: usize,
+    /// Most bytes of a message in one packet.
+    pub fragment: usize,
     /// Receives that are posted for each peer.
     pub credits: u16,
     /// Bytes of early messages that are kept for each peer.
@@ -31,8 +35,19 @@ pub struct Limits {
 pub struct Pull {
     /// The address in the sender.
     pub address: u64,
-    /// The number of the memory handle.
+    /// The number of the memory handle; 0 if the memory is not registered, and the kernel is to copy it.
     pub handle: u32,
+}
+
+/// What became of a read out of a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulling {
+    /// It is under way.
+    Started,
+    /// The bytes are there.
+    Done,
+    /// It cannot be done: the bytes have to be asked for.
+    No,
 }
 
 /// What follows the header of a packet.
@@ -59,13 +74,10 @@ pub trait Port {
     fn send(&mut self, to: usize, packet: &Packet, payload: Payload<'_>);
     /// A connection is needed. [`Core::opened`] follows.
     fn connect(&mut self, to: usize);
-    /// Most bytes of payload in a packet.
-    fn most(&self) -> usize;
     /// Where a peer can read this message, if it can.
     fn place(&mut self, to: usize, span: &Span) -> Option<Pull>;
-    /// Starts to read `len` bytes of a message into a span that is in one piece. [`Core::pulled`] follows, unless this
-    /// returns false: then the bytes have to be asked for.
-    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> bool;
+    /// Reads `len` bytes of a message into a span that is in one piece. If that is only started, [`Core::pulled`] follows.
+    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> Pulling;
 }
 
 /// The processes that a receive may match.
@@ -89,6 +101,8 @@ pub(super) enum Early {
         /// The sender's request, if it waits for the receive.
         waits: Option<u32>,
     },
+    /// The pieces of it that have come.
+    Pieces { peer: usize, kept: Arc<Kept> },
     /// Its envelope.
     Announced { peer: usize, len: usize, request: u32, place: Option<Pull> },
     /// A message of this process to itself, by its request.
@@ -118,7 +132,7 @@ pub struct Core {
     /// Counts messages that came early: what a probe waits for.
     pub(super) arrivals: u64,
     /// Whether some peer is lost.
-    any_lost: bool,
+    pub(super) any_lost: bool,
 }
 
 impl Core {
@@ -328,7 +342,8 @@ impl Core {
         }
     }
 
-    /// A packet came from a peer. The caller posts its receive again, then calls [`reposted`](Self::reposted).
+    /// A packet came from a peer. `soon` may take its message. The caller posts its receive again, then calls
+    /// [`reposted`](Self::reposted).
     ///
     /// # Errors
     /// If the packet breaks the protocol; the connection is to be cut.
@@ -339,16 +354,18 @@ impl Core {
         from: usize,
         packet: &Packet,
         payload: &[AtomicU8],
+        soon: Option<&mut Soon<'_>>,
     ) -> Result<(), Violation> {
         let returned = Returned { credits: packet.credits, freed: packet.freed };
         self.peers[from].flow.got(returned).map_err(|_| Violation("more credits than there are"))?;
         match packet.kind {
-            Kind::Eager => self.take_eager(port, from, packet, payload),
-            Kind::Start => self.take_start(port, from, packet, payload),
+            Kind::Eager => self.take_eager(port, from, packet, payload, soon),
+            Kind::Start => self.take_start(port, from, packet, payload, soon),
             Kind::Reply => self.take_reply(from, packet),
             Kind::Data => self.take_data(from, packet, payload),
             Kind::Ack => self.take_ack(from, packet),
             Kind::Credit => Ok(()),
+            Kind::More => self.take_more(port, from, packet, payload),
             Kind::Bye => {
                 self.peers[from].finished = true;
                 Ok(())
@@ -393,9 +410,11 @@ impl Core {
 
     /// Keeps a message that no receive takes yet.
     pub(super) fn keep_early(&mut self, envelope: Envelope, early: Early) {
-        if let Early::Whole { bytes, .. } = &early {
-            self.early_bytes += bytes.len();
-        }
+        self.early_bytes += match &early {
+            Early::Whole { bytes, .. } => bytes.len(),
+            Early::Pieces { kept, .. } => kept.bytes.len(),
+            Early::Announced { .. } | Early::Own { .. } => 0,
+        };
         self.early.push(envelope, early);
         self.arrivals += 1;
     }
@@ -403,13 +422,14 @@ impl Core {
     fn len_of(&self, early: &Early) -> usize {
         match early {
             Early::Whole { bytes, .. } => bytes.len(),
+            Early::Pieces { kept, .. } => kept.bytes.len(),
             Early::Announced { len, .. } | Early::Own { len, .. } => *len,
         }
     }
 
     fn peer_of(&self, early: &Early) -> usize {
         match early {
-            Early::Whole { peer, .. } | Early::Announced { peer, .. } => *peer,
+            Early::Whole { peer, .. } | Early::Pieces { peer, .. } | Early::Announced { peer, .. } => *peer,
             Early::Own { .. } => self.me,
         }
     }

@@ -44,6 +44,12 @@ impl Flow {
         self.left > 1
     }
 
+    /// Whether so many packets can be sent one after the other.
+    #[inline]
+    pub fn may_send_many(&self, packets: usize) -> bool {
+        usize::from(self.left) > packets
+    }
+
     /// Whether the other end is waiting for what it gets back, and a packet can be sent for that alone.
     #[inline]
     pub fn should_tell(&self) -> bool {

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   eager         sender ── EAGER, bytes ──▶ receiver            up to the eager limit, while the receiver has room for it
+//!   in pieces     sender ── EAGER, MORE, … ▶ receiver            longer than a packet, and not longer than the limit
 //!   rendezvous    sender ── START ─────────▶ receiver            a longer message, or one that finds no room
 //!                        ◀─────────── REPLY                      when a receive takes it
 //!                        ── DATA, DATA, … ─▶                     through posted receives
-//!   pulled        sender ── START, place ──▶ receiver            a longer message out of registered memory
+//!   pulled        sender ── START, place ──▶ receiver            a longer message that the receiver can read where it is
 //!                        ◀───── (RDMA read), ACK                 the sender does nothing for it
 //!   synchronous   sender ── EAGER ─────────▶ receiver
 //!                        ◀───────────── ACK                      when a receive takes it
@@ -22,16 +23,19 @@ pub mod core;
 pub mod flow;
 pub mod packet;
 mod peer;
+mod pieces;
 mod receive;
 mod requests;
 mod send;
+mod soon;
 
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use self::core::{Core, Limits, Payload, Port, Pull, Source};
+pub use self::core::{Core, Limits, Payload, Port, Pull, Pulling, Source};
 pub use packet::Packet;
 pub use receive::PLACE;
 pub use requests::{Done, Request, Status};
+pub use soon::Soon;

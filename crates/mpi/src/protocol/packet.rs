@@ -16,7 +16,7 @@ pub const HEADER: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A whole message: envelope and bytes. `number` is its length.
+    /// A message: envelope and bytes, all of them or the first. `number` is its length.
     Eager = 1,
     /// The envelope of a message whose bytes stay with the sender. `number` is its length.
     Start = 2,
@@ -30,6 +30,8 @@ pub enum Kind {
     Credit = 6,
     /// The sender has finished; no packet follows.
     Bye = 7,
+    /// Another piece of the eager message that is under way, from byte `number` of it on.
+    More = 8,
 }
 
 /// The sender of an eager message waits for an [`Kind::Ack`].
@@ -93,6 +95,7 @@ impl Packet {
             5 => Kind::Ack,
             6 => Kind::Credit,
             7 => Kind::Bye,
+            8 => Kind::More,
             _ => return None,
         };
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_header_are_refused() {
         let mut bytes = Packet::new(Kind::Bye).to_bytes();
-        for kind in [0, 8, 255] {
+        for kind in [0, 9, 255] {
             bytes[0] = kind;
             assert_eq!(Packet::parse(&bytes), None);
         }

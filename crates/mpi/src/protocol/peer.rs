@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::flow::Flow;
 use super::packet::Packet;
+use super::pieces::Incoming;
 
 /// Where the connection with a peer stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub(super) enum Item {
 pub(super) struct Stream {
     /// The request here.
     pub(super) request: u32,
-    /// The receiver's.
+    /// The receiver's, if it has asked.
     pub(super) target: u32,
     pub(super) at: usize,
     pub(super) end: usize,
@@ -68,7 +69,11 @@ pub(super) struct Peer {
     pub(super) cause: Cow<'static, str>,
     pub(super) flow: Flow,
     pub(super) queue: VecDeque<Item>,
+    /// The message that is being sent in pieces: everything else comes after it.
+    pub(super) pieces: Option<Stream>,
     pub(super) streams: VecDeque<Stream>,
+    /// The message that comes in pieces.
+    pub(super) incoming: Option<Incoming>,
     pub(super) counts: Counts,
 }
 
@@ -80,6 +85,8 @@ impl Peer {
             cause: Cow::Borrowed(""),
             flow: Flow::new(credits, room),
             queue: VecDeque::new(),
+            pieces: None,
+            incoming: None,
             streams: VecDeque::new(),
             counts: Counts::default(),
         }
@@ -88,17 +95,18 @@ impl Peer {
     /// Whether a packet can be sent past everything that waits.
     #[inline]
     pub(super) fn is_clear(&self) -> bool {
-        self.state == State::Open && self.queue.is_empty() && self.flow.may_send()
+        self.state == State::Open && self.queue.is_empty() && self.pieces.is_none() && self.flow.may_send()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.streams.is_empty()
+        self.queue.is_empty() && self.pieces.is_none() && self.streams.is_empty()
     }
 
     pub(super) fn lose(&mut self, cause: Cow<'static, str>) {
         self.cause = cause;
         self.state = State::Lost;
         self.queue.clear();
+        (self.pieces, self.incoming) = (None, None);
         self.streams.clear();
     }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::core::{Core, Early, Port, Pull, Violation};
+use super::core::{Core, Early, Port, Pull, Pulling, Violation};
 use super::packet::{self, Kind, Packet};
 use super::peer::State;
 use super::requests::{Done, Matched, Status};
+use super::soon::Soon;
 use crate::error::{Class, Error};
 use crate::matching::Envelope;
 use crate::raw;
@@ -21,15 +22,21 @@ impl Core {
         from: usize,
         packet: &Packet,
         payload: &[AtomicU8],
+        soon: Option<&mut Soon<'_>>,
     ) -> Result<(), Violation> {
         if packet.number != payload.len() as u64 {
-            return Err(Violation("an eager message of another length than it says"));
+            return self.take_first_piece(from, packet, payload, soon);
         }
         let envelope = envelope_of(packet)?;
         let waits = (packet.flags & packet::SYNCHRONOUS != 0).then_some(packet.request);
         match self.posted.take(&envelope) {
             Some(index) => self.deliver(port, index, from, &envelope, payload, waits),
             None => {
+                if let Some(soon) = soon.filter(|soon| soon.takes(&envelope)) {
+                    soon.fill(&envelope, payload);
+                    self.consumed(port, from, payload.len(), waits);
+                    return Ok(());
+                }
                 let bytes = raw::copied(payload);
                 self.peers[from].counts.early += 1;
                 self.keep_early(envelope, Early::Whole { peer: from, bytes, waits });
@@ -44,14 +51,20 @@ impl Core {
         from: usize,
         packet: &Packet,
         payload: &[AtomicU8],
+        soon: Option<&mut Soon<'_>>,
     ) -> Result<(), Violation> {
         let envelope = envelope_of(packet)?;
         let place = (packet.flags & packet::PULL != 0).then(|| place_of(payload)).transpose()?;
         let len = usize::try_from(packet.number).map_err(|_| Violation("a message of endless length"))?;
         let early = Early::Announced { peer: from, len, request: packet.request, place };
-        match self.posted.take(&envelope) {
-            Some(index) => self.accept(port, index, envelope, early),
-            None => {
+        let soon = soon.filter(|soon| soon.takes(&envelope));
+        match (self.posted.take(&envelope), soon) {
+            (Some(index), _) => self.accept(port, index, envelope, early),
+            (None, Some(soon)) => {
+                let request = self.begin(soon, from);
+                self.accept(port, request.index, envelope, early);
+            }
+            (None, None) => {
                 self.peers[from].counts.early += 1;
                 self.keep_early(envelope, early);
             }
@@ -100,6 +113,7 @@ impl Core {
                 self.early_bytes -= bytes.len();
                 self.deliver(port, index, peer, &envelope, &bytes, waits);
             }
+            Early::Pieces { peer, kept } => self.accept_pieces(port, index, &envelope, (peer, kept)),
             Early::Own { request, len } => {
                 let from = self.requests.sending(request).expect("kept until it is received").span.clone();
                 let Some(receiving) = self.requests.receiving(index) else { return };
@@ -123,11 +137,11 @@ impl Core {
                     self.requests.finish(index, done_with(&envelope, len, want));
                     return self.acknowledge(port, peer, request);
                 }
-                let pulls = place
-                    .filter(|_| span.block().is_some())
-                    .is_some_and(|place| port.pull(peer, place, &span, want, index));
-                if !pulls {
-                    self.ask(port, index, &matched);
+                let place = place.filter(|_| span.block().is_some());
+                match place.map_or(Pulling::No, |place| port.pull(peer, place, &span, want, index)) {
+                    Pulling::Started => {}
+                    Pulling::Done => self.pulled(port, index, true),
+                    Pulling::No => self.ask(port, index, &matched),
                 }
             }
         }
@@ -135,7 +149,7 @@ impl Core {
 
     /// A receive gets all bytes of its message.
     #[inline]
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         port: &mut impl Port,
         index: u32,
@@ -149,11 +163,17 @@ impl Core {
             receiving.span.unpack(0, &bytes[..want]);
             self.requests.finish(index, done_with(envelope, bytes.len(), want));
         }
+        self.consumed(port, peer, bytes.len(), waits);
+    }
+
+    /// A receive has taken an eager message of this length.
+    #[inline]
+    pub(super) fn consumed(&mut self, port: &mut impl Port, peer: usize, len: usize, waits: Option<u32>) {
         if peer == self.me {
-            self.own_bytes -= bytes.len();
+            self.own_bytes -= len;
             return;
         }
-        self.peers[peer].flow.consumed(bytes.len());
+        self.peers[peer].flow.consumed(len);
         match waits {
             Some(request) => self.acknowledge(port, peer, request),
             None => self.pump(port, peer),
@@ -195,7 +215,7 @@ fn place_of(payload: &[AtomicU8]) -> Result<Pull, Violation> {
 }
 
 #[inline]
-fn envelope_of(packet: &Packet) -> Result<Envelope, Violation> {
+pub(super) fn envelope_of(packet: &Packet) -> Result<Envelope, Violation> {
     if packet.tag < 0 || packet.source < 0 {
         return Err(Violation("a tag or a rank below 0"));
     }
@@ -204,7 +224,7 @@ fn envelope_of(packet: &Packet) -> Result<Envelope, Violation> {
 
 /// How a receive ends for which a message of `len` bytes came, of which it took `want`.
 #[inline]
-fn done_with(envelope: &Envelope, len: usize, want: usize) -> Done {
+pub(super) fn done_with(envelope: &Envelope, len: usize, want: usize) -> Done {
     let status = Status::of(envelope, want);
     let error = (want < len).then(|| {
         Error::new(Class::Truncate, format!("a message of {len} bytes came for a receive of {want}"))

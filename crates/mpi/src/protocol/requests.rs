@@ -217,6 +217,18 @@ impl Requests {
         }
     }
 
+    /// A receive that is not done, by its name.
+    pub(super) fn receive_of(&mut self, request: Request) -> Option<&mut Receiving> {
+        self.slot(request)?;
+        self.receiving(request.index)
+    }
+
+    /// The name of the request at a place.
+    pub(super) fn request_at(&self, index: u32) -> Option<Request> {
+        let slot = self.slots.get(index as usize).filter(|slot| slot.used)?;
+        Some(Request { index, generation: slot.generation })
+    }
+
     pub(super) fn finish(&mut self, index: u32, done: Done) {
         let slot = &mut self.slots[index as usize];
         self.finished += 1;

@@ -19,6 +19,9 @@ impl Core {
         if len > self.limits.eager || !peer.is_clear() || !peer.flow.has_room(len) {
             return false;
         }
+        if len > self.limits.fragment {
+            return self.send_pieces_now(port, span, to, envelope);
+        }
         self.send_eager(port, span, to, envelope, None);
         true
     }
@@ -71,7 +74,9 @@ impl Core {
     fn pump_slowly(&mut self, port: &mut impl Port, to: usize) {
         while self.peers[to].state == State::Open && self.peers[to].flow.may_send() {
             let peer = &mut self.peers[to];
-            if let Some(item) = peer.queue.pop_front() {
+            if let Some(stream) = peer.pieces.take() {
+                self.send_more(port, to, stream);
+            } else if let Some(item) = peer.queue.pop_front() {
                 match item {
                     Item::Control(packet) => self.transmit(port, to, packet, Payload::None),
                     Item::First(index) => self.send_first(port, index),
@@ -89,15 +94,16 @@ impl Core {
         }
     }
 
+    /// Sends an eager message, or its first piece. Returns where the next one begins.
     #[inline]
-    fn send_eager(
+    pub(super) fn send_eager(
         &mut self,
         port: &mut impl Port,
         span: &Span,
         to: usize,
         envelope: &Envelope,
         waits: Option<u32>,
-    ) {
+    ) -> usize {
         let (peer, len) = (&mut self.peers[to], span.bytes());
         peer.flow.spend(len);
         peer.counts.eager += 1;
@@ -108,7 +114,9 @@ impl Core {
             number: len as u64,
             ..about(Kind::Eager, envelope)
         };
+        let len = len.min(self.limits.fragment);
         self.transmit(port, to, packet, Payload::Part { span, from: 0, len });
+        len
     }
 
     /// Sends the first packet of a request: the message, or its envelope.
@@ -116,20 +124,24 @@ impl Core {
         let Some(sending) = self.requests.sending(index) else { return };
         let (span, to, envelope) = (sending.span.clone(), sending.to, sending.envelope);
         let (synchronous, len) = (sending.synchronous, span.bytes());
-        let short = len <= self.limits.eager;
-        if short && self.peers[to].flow.has_room(len) {
-            sending.stage = Stage::Announced;
-            self.send_eager(port, &span, to, &envelope, synchronous.then_some(index));
-            if !synchronous {
+        // Only a message of one packet can be acknowledged, and only a longer one is worth a place.
+        let packet = self.limits.fragment.min(self.limits.eager);
+        let short = len <= if synchronous { packet } else { self.limits.eager };
+        let place = if len > packet { port.place(to, &span) } else { None };
+        if short && place.is_none() && self.peers[to].flow.has_room(len) {
+            sending.stage = if synchronous { Stage::Announced } else { Stage::Streaming };
+            let at = self.send_eager(port, &span, to, &envelope, synchronous.then_some(index));
+            if at < len {
+                self.peers[to].pieces = Some(Stream { request: index, target: 0, at, end: len });
+            } else if !synchronous {
                 self.requests.finish(index, Done::well(Status::EMPTY));
             }
             return;
         }
         sending.stage = Stage::Announced;
-        let place = if short { None } else { port.place(to, &span) };
         let counts = &mut self.peers[to].counts;
         counts.rendezvous += 1;
-        counts.no_room += u64::from(short);
+        counts.no_room += u64::from(short && place.is_none());
         counts.bytes += len as u64;
         let packet = Packet {
             flags: if place.is_some() { packet::PULL } else { 0 },
@@ -143,7 +155,7 @@ impl Core {
     fn send_data(&mut self, port: &mut impl Port, to: usize, mut stream: Stream) {
         let Some(sending) = self.requests.sending(stream.request) else { return };
         let span = sending.span.clone();
-        let len = port.most().min(stream.end - stream.at);
+        let len = self.limits.fragment.min(stream.end - stream.at);
         let packet = Packet { request: stream.target, number: stream.at as u64, ..Packet::new(Kind::Data) };
         self.transmit(port, to, packet, Payload::Part { span: &span, from: stream.at, len });
         stream.at += len;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU8;
 
-use super::core::{Core, Limits, Payload, Port, Pull};
+use super::core::{Core, Limits, Payload, Port, Pull, Pulling};
 use super::packet::Packet;
 use super::receive::PLACE;
 use crate::raw::Span;
@@ -44,19 +44,28 @@ impl Port for Wire {
         self.wanted.push(to);
     }
 
-    fn most(&self) -> usize {
-        self.most
-    }
-
     fn place(&mut self, _to: usize, span: &Span) -> Option<Pull> {
         span.block().filter(|_| self.readable)?;
         self.places.push(span.clone());
         Some(Pull { address: self.places.len() as u64 - 1, handle: 1 })
     }
 
-    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> bool {
+    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> Pulling {
         self.pulls.push_back((from, place, into.clone(), len, request));
-        true
+        Pulling::Started
+    }
+}
+
+impl Wire {
+    /// Whether nothing was given to the network.
+    pub(super) fn is_silent(&self) -> bool {
+        self.out.iter().all(VecDeque::is_empty)
+    }
+
+    /// Takes the packets for a rank off the network.
+    pub(super) fn take_all(&mut self, to: usize) -> Vec<(Packet, Vec<AtomicU8>)> {
+        let atomics = |bytes: Vec<u8>| bytes.into_iter().map(AtomicU8::new).collect();
+        self.out[to].drain(..).map(|(packet, bytes)| (packet, atomics(bytes))).collect()
     }
 }
 
@@ -71,7 +80,7 @@ impl Net {
     pub(super) fn new(size: usize, limits: Limits, readable: bool, seed: u64) -> Net {
         let wire = || Wire {
             out: (0..size).map(|_| VecDeque::new()).collect(),
-            most: limits.eager,
+            most: limits.fragment,
             readable,
             ..Wire::default()
         };
@@ -94,6 +103,13 @@ impl Net {
             0 => self.open(me),
             1 => self.pull(me),
             _ => self.deliver(peer, me),
+        }
+    }
+
+    /// All connections that were asked for come about.
+    pub(super) fn open_all(&mut self) {
+        for me in 0..self.ranks.len() {
+            while self.open(me) {}
         }
     }
 
@@ -125,7 +141,7 @@ impl Net {
         let Some((packet, bytes)) = self.ranks[from].1.out[to].pop_front() else { return false };
         let payload: Vec<AtomicU8> = bytes.into_iter().map(AtomicU8::new).collect();
         let (core, wire) = &mut self.ranks[to];
-        core.arrived(wire, from, &packet, &payload).expect("a packet of the protocol");
+        core.arrived(wire, from, &packet, &payload, None).expect("a packet of the protocol");
         core.reposted(wire, from);
         true
     }

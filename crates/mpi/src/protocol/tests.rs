@@ -1,17 +1,19 @@
 //! Several ranks on the simulated network: every message arrives whole, in order, within the bounds.
 
+use std::sync::atomic::AtomicU8;
+
 use proptest::prelude::*;
 
 use super::core::{Core, Limits, Port, Source, Violation};
 use super::packet::{Kind, Packet};
 use super::sim::Net;
-use super::{Request, Status};
+use super::{Request, Soon, Status};
 use crate::error::Class;
 use crate::group::Group;
 use crate::matching::{Envelope, Pattern};
 use crate::raw::Span;
 
-const LIMITS: Limits = Limits { eager: 64, credits: 4, room: 600 };
+const LIMITS: Limits = Limits { eager: 200, fragment: 64, credits: 4, room: 600 };
 
 fn envelope(source: usize, tag: i32) -> Envelope {
     Envelope { context: 9, source: source as i32, tag }
@@ -175,7 +177,7 @@ proptest! {
 
     /// Packets of any content neither panic nor finish what they do not belong to.
     #[test]
-    fn nonsense_is_refused(seed in any::<u64>(), packets in prop::collection::vec((any::<[u8; 32]>(), 1u8..8), 1..20)) {
+    fn nonsense_is_refused(seed in any::<u64>(), packets in prop::collection::vec((any::<[u8; 32]>(), 1u8..9), 1..20)) {
         let mut net = Net::new(2, LIMITS, false, seed);
         let waiting = irecv(&mut net, 0, Pattern { context: 9, source: Some(1), tag: Some(1) }, &Span::zeroes(100));
         let long = Span::owned(&bytes(500, 1));
@@ -187,7 +189,7 @@ proptest! {
             header[0] = kind;
             let packet = Packet::parse(&header).unwrap();
             let (core, wire) = &mut net.ranks[0];
-            if core.arrived(wire, 1, &packet, &[]).is_err() {
+            if core.arrived(wire, 1, &packet, &[], None).is_err() {
                 core.lost(1, "gone");
                 break;
             }
@@ -240,7 +242,7 @@ fn the_loss_of_a_peer_fails_what_needs_it() {
 #[test]
 fn a_message_that_is_too_long_is_cut_and_named() {
     let mut net = Net::new(2, LIMITS, false, 5);
-    for len in [60, 500] {
+    for len in [60, 150, 500] {
         let span = Span::owned(&bytes(len, 2));
         let message = Planned { from: 0, to: 1, tag: 1, len, synchronous: false };
         let send = isend(&mut net, &message, &span);
@@ -261,7 +263,7 @@ fn answers_to_nothing_are_violations() {
     let refused = |core: &mut Core, wire: &mut _, packet: Packet| -> Violation {
         arrived(core, wire, packet).unwrap_err()
     };
-    for kind in [Kind::Reply, Kind::Ack, Kind::Data] {
+    for kind in [Kind::Reply, Kind::Ack, Kind::Data, Kind::More] {
         refused(core, wire, Packet::new(kind));
     }
     refused(core, wire, Packet { number: 1, ..Packet::new(Kind::Eager) });
@@ -270,5 +272,130 @@ fn answers_to_nothing_are_violations() {
 }
 
 fn arrived(core: &mut Core, wire: &mut impl Port, packet: Packet) -> Result<(), Violation> {
-    core.arrived(wire, 1, &packet, &[])
+    core.arrived(wire, 1, &packet, &[], None)
+}
+
+/// What a rank sends with so many bytes, packet by packet.
+fn packets_of(net: &mut Net, len: usize, tag: i32) -> Vec<(Packet, Vec<AtomicU8>)> {
+    let message = Planned { from: 1, to: 0, tag, len, synchronous: false };
+    let sent = isend(net, &message, &Span::owned(&bytes(len, len)));
+    while net.ranks[1].1.is_silent() {
+        net.open_all();
+    }
+    let packets = net.ranks[1].1.take_all(0);
+    take(net, 1, sent);
+    packets
+}
+
+#[test]
+fn a_receive_inside_its_turn_takes_a_message_that_no_posted_one_takes() {
+    let mut net = Net::new(2, LIMITS, false, 5);
+    let exact = |tag| Pattern { context: 9, source: Some(1), tag: Some(tag) };
+    let posted = irecv(&mut net, 0, exact(3), &Span::zeroes(60));
+    let back = Span::zeroes(60);
+    let mut soon = Soon::new(Pattern { context: 9, source: None, tag: None }, &back);
+    for (tag, taken) in [(3, false), (4, true), (5, false)] {
+        for (packet, payload) in packets_of(&mut net, 50, tag) {
+            let (core, wire) = &mut net.ranks[0];
+            core.arrived(wire, 1, &packet, &payload, Some(&mut soon)).unwrap();
+        }
+        if taken {
+            assert!(soon.is_done(), "the first one that was left over");
+            let status = soon.result().unwrap();
+            assert_eq!((status.tag, status.bytes), (4, 50));
+            assert_eq!(contents(&back)[..50], bytes(50, 50));
+            soon = Soon::new(exact(4), &back);
+        }
+        assert!(!soon.is_done());
+    }
+    assert_eq!(take(&mut net, 0, posted).tag, 3);
+    let (core, wire) = &mut net.ranks[0];
+    assert!(
+        core.may_wait_soon(wire, &mut soon) && soon.is_waiting(),
+        "its tag is 4, that of the early message 5"
+    );
+    let mut soon = Soon::new(exact(5), &back);
+    assert!(!core.may_wait_soon(wire, &mut soon) && soon.is_done());
+    assert_eq!(soon.result().map(|status| status.tag), Ok(5));
+    assert_eq!(core.early_bytes(), 0);
+}
+
+#[test]
+fn a_receive_inside_its_turn_becomes_a_request_for_a_message_in_pieces() {
+    let mut net = Net::new(2, LIMITS, false, 5);
+    let (back, mut request) = (Span::zeroes(200), None);
+    let mut soon = Soon::new(Pattern { context: 9, source: Some(1), tag: Some(4) }, &back);
+    let packets = packets_of(&mut net, 150, 4);
+    assert_eq!(packets.len(), 3);
+    for (packet, payload) in packets {
+        let (core, wire) = &mut net.ranks[0];
+        assert!(request.is_none_or(|request| !core.is_done(request)));
+        core.arrived(wire, 1, &packet, &payload, Some(&mut soon)).unwrap();
+        request = soon.request();
+    }
+    assert_eq!(take(&mut net, 0, request.expect("from the first piece on")).bytes, 150);
+    assert_eq!(contents(&back)[..150], bytes(150, 150));
+}
+
+#[test]
+fn a_receive_inside_its_turn_becomes_a_request_for_a_message_that_is_announced() {
+    let mut net = Net::new(2, LIMITS, false, 5);
+    let back = Span::zeroes(500);
+    let mut soon = Soon::new(Pattern { context: 9, source: Some(1), tag: Some(4) }, &back);
+    let sent = isend(
+        &mut net,
+        &Planned { from: 1, to: 0, tag: 4, len: 500, synchronous: false },
+        &Span::owned(&bytes(500, 3)),
+    );
+    net.open_all();
+    let (packet, payload) = net.ranks[1].1.take_all(0).remove(0);
+    let (core, wire) = &mut net.ranks[0];
+    core.arrived(wire, 1, &packet, &payload, Some(&mut soon)).unwrap();
+    core.reposted(wire, 1);
+    let request = soon.request().expect("from the envelope on");
+    net.settle();
+    assert_eq!(take(&mut net, 0, request).bytes, 500);
+    assert_eq!(contents(&back), bytes(500, 3));
+    take(&mut net, 1, sent);
+}
+
+#[test]
+fn a_message_of_which_pieces_are_missing_waits_for_them_or_fails_with_its_sender() {
+    for dies in [false, true] {
+        let mut net = Net::new(2, LIMITS, false, 5);
+        let pattern = Pattern { context: 9, source: Some(1), tag: Some(4) };
+        let back = Span::zeroes(200);
+        let mut packets = packets_of(&mut net, 150, 4);
+        let last = packets.pop().unwrap();
+        for (packet, payload) in packets {
+            let (core, wire) = &mut net.ranks[0];
+            core.arrived(wire, 1, &packet, &payload, None).unwrap();
+        }
+        assert_eq!(net.ranks[0].0.probe(&pattern).map(|status| status.bytes), Some(150));
+        let before = irecv(&mut net, 0, pattern, &back);
+        let core = &mut net.ranks[0].0;
+        assert!(!core.is_done(before) && core.early_bytes() == 0);
+        if dies {
+            core.lost(1, "gone");
+            assert_eq!(core.take(before).unwrap().error.unwrap().class(), Class::ProcAborted);
+            continue;
+        }
+        let (core, wire) = &mut net.ranks[0];
+        core.arrived(wire, 1, &last.0, &last.1, None).unwrap();
+        assert_eq!(take(&mut net, 0, before).bytes, 150);
+        assert_eq!(contents(&back)[..150], bytes(150, 150));
+    }
+}
+
+#[test]
+fn a_message_whose_sender_died_between_its_pieces_fails_its_receive() {
+    let mut net = Net::new(2, LIMITS, false, 5);
+    let (packet, payload) = packets_of(&mut net, 150, 4).remove(0);
+    let (core, wire) = &mut net.ranks[0];
+    core.arrived(wire, 1, &packet, &payload, None).unwrap();
+    core.lost(1, "gone");
+    let late = irecv(&mut net, 0, Pattern { context: 9, source: Some(1), tag: Some(4) }, &Span::zeroes(150));
+    let core = &mut net.ranks[0].0;
+    assert_eq!(core.take(late).unwrap().error.unwrap().class(), Class::ProcAborted);
+    assert_eq!(core.early_bytes(), 0);
 }

@@ -6,10 +6,12 @@ use viaduct_via::{Completion, Nic, Op, Queue};
 use super::links::Links;
 use crate::error::Error;
 use crate::protocol::packet::{HEADER, Packet};
-use crate::protocol::{Core, Limits, Source};
+use crate::protocol::{Core, Limits, Soon, Source};
 
 /// Completions that one look takes in, so that the caller's own matters get their turn.
 const AT_ONCE: usize = 64;
+/// Bytes that one look has the kernel copy: the program reads what has come while it is in its cache.
+const MOST_COPIED: usize = 16 << 10;
 /// Sends after which a look is taken.
 const OFTEN: u32 = 8;
 
@@ -22,6 +24,58 @@ pub(super) struct Engine {
     news: News,
     /// Changes of the protocol that other threads were told of.
     told: u64,
+    patience: Patience,
+    /// Messages that receives found by looking, since a thread last waited.
+    quick: u32,
+}
+
+/// How often a blocking receive looks before it gives up its turn: long while that finds messages, a few times where peers
+/// answer late or have no core, and long again now and then.
+#[derive(Debug)]
+struct Patience {
+    /// Receives in a row whose message was not found.
+    misses: u32,
+    /// Receives that look a few times only, until the next that looks long, and how many it will be after that.
+    skip: u32,
+    backoff: u32,
+}
+
+/// A look takes some nanoseconds: these are a microsecond or two, in which other threads wait for their turn.
+const MOST_LOOKS: u32 = 256;
+const LEAST_LOOKS: u32 = 4;
+/// Misses after which patience ends, and after how many more it is tried again: at first, and at last.
+const LENIENT: u32 = 4;
+const FIRST_BACKOFF: u32 = 16;
+const LAST_BACKOFF: u32 = 1024;
+
+impl Patience {
+    const NEW: Patience = Patience { misses: 0, skip: 0, backoff: FIRST_BACKOFF };
+
+    #[inline]
+    fn looks(&self) -> u32 {
+        if self.skip == 0 { MOST_LOOKS } else { LEAST_LOOKS }
+    }
+
+    /// Found after so many looks. One that would have been found in any case says nothing.
+    #[inline]
+    fn hit(&mut self, looks: u32) {
+        if looks >= LEAST_LOOKS {
+            *self = Patience::NEW;
+        }
+    }
+
+    #[inline]
+    fn miss(&mut self) {
+        if self.skip > 0 {
+            self.skip -= 1;
+            return;
+        }
+        self.misses += 1;
+        if self.misses >= LENIENT {
+            self.skip = self.backoff;
+            self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
+        }
+    }
 }
 
 impl Layer for Engine {
@@ -53,20 +107,54 @@ impl Engine {
             calls: 0,
             news: News::default(),
             told: 0,
+            patience: Patience::NEW,
+            quick: 0,
         }
     }
 
-    /// Takes in what has come, and moves everything on.
-    pub(super) fn look(&mut self) {
-        for _ in 0..AT_ONCE {
+    /// Takes in what has come, and moves everything on. True: there may be more.
+    pub(super) fn look(&mut self) -> bool {
+        let (before, mut taken) = (self.links.copied, 0);
+        let more = loop {
             match self.links.nic.poll_cq(self.links.cq) {
-                Ok(Some(completion)) => self.take(completion),
-                _ => break,
+                Ok(Some(completion)) => self.take(completion, None),
+                _ => break false,
             }
-        }
+            taken += 1;
+            if taken == AT_ONCE || self.links.copied.wrapping_sub(before) >= MOST_COPIED {
+                break true;
+            }
+        };
         if self.links.has_business() {
             self.attend();
         }
+        more
+    }
+
+    /// Receives a message without a request: one that is there, or that comes within a few looks.
+    #[inline]
+    pub(super) fn receive_soon(&mut self, soon: &mut Soon<'_>) {
+        if !self.core.may_wait_soon(&mut self.links, soon) {
+            return;
+        }
+        for looks in 0..self.patience.looks() {
+            let Ok(Some(completion)) = self.links.nic.poll_cq(self.links.cq) else { continue };
+            self.take(completion, Some(soon));
+            if soon.is_done() {
+                self.quick = self.quick.saturating_add(u32::from(looks > 0));
+                return self.patience.hit(looks);
+            }
+            // A first piece, or an envelope.
+            if soon.request().is_some() {
+                return;
+            }
+        }
+        self.patience.miss();
+    }
+
+    /// How many messages receives have found by looking since this was last asked.
+    pub(super) fn take_quick(&mut self) -> u32 {
+        std::mem::take(&mut self.quick)
     }
 
     /// A look in one call of many, for programs that send and never wait.
@@ -90,15 +178,15 @@ impl Engine {
     }
 
     #[inline]
-    fn take(&mut self, completion: Completion) {
+    fn take(&mut self, completion: Completion, soon: Option<&mut Soon<'_>>) {
         if completion.queue == Queue::Receive && completion.status.is_success() {
-            return self.take_packet(completion);
+            return self.take_packet(completion, soon);
         }
         self.take_other(completion);
     }
 
     #[inline]
-    fn take_packet(&mut self, completion: Completion) {
+    fn take_packet(&mut self, completion: Completion, soon: Option<&mut Soon<'_>>) {
         let Completion { vi, length, descriptor, .. } = completion;
         let from = descriptor.work().context as usize;
         let bytes = descriptor.buffers()[0].atomics();
@@ -113,7 +201,7 @@ impl Engine {
         let violation = match packet {
             None => Some("a packet without a header"),
             Some(packet) => {
-                let taken = self.core.arrived(&mut self.links, from, &packet, &bytes[HEADER..end]);
+                let taken = self.core.arrived(&mut self.links, from, &packet, &bytes[HEADER..end], soon);
                 taken.err().map(|violation| violation.0)
             }
         };

@@ -11,11 +11,13 @@ use viaduct_via::{
 use super::readable;
 use super::wire::Wire;
 use crate::protocol::packet::{HEADER, Packet};
-use crate::protocol::{Limits, Payload, Port, Pull};
+use crate::protocol::{Limits, Payload, Port, Pull, Pulling};
 use crate::raw::Span;
 
 /// Most bytes of a packet that is sent by value, whatever the provider would take.
 const INLINE: usize = 128;
+/// Most bytes of a packet that travels in one cache line: the usual short message.
+const LINE: usize = 48;
 /// Send buffers that are made at a time.
 const BATCH: usize = 8;
 /// Sends and reads that a VI has under way beside those that credits allow.
@@ -27,6 +29,12 @@ pub(super) struct Links {
     tag: ProtectionTag,
     limits: Limits,
     vis: Vec<Option<Vi>>,
+    /// Whether a peer and this process can read each other's memory, registered or not.
+    private: Vec<bool>,
+    /// The shortest message that is read so.
+    private_from: usize,
+    /// Bytes that were read so.
+    pub(super) copied: usize,
     ranks: HashMap<Vi, usize>,
     /// Descriptors with a buffer each, ready to send.
     free: Vec<Descriptor>,
@@ -40,7 +48,13 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(mut nic: Nic, size: usize, limits: Limits, wire: Wire) -> Result<Links, Error> {
+    pub(super) fn new(
+        mut nic: Nic,
+        size: usize,
+        limits: Limits,
+        private_from: usize,
+        wire: Wire,
+    ) -> Result<Links, Error> {
         let tag = nic.create_ptag()?;
         let entries = size * (2 * usize::from(limits.credits) + SPARE);
         let cq = nic.create_cq(entries.clamp(64, nic.attributes().max_cq_entries))?;
@@ -51,6 +65,9 @@ impl Links {
             tag,
             limits,
             vis: vec![None; size],
+            private: vec![false; size],
+            private_from,
+            copied: 0,
             ranks: HashMap::new(),
             free: Vec::new(),
             made: 0,
@@ -63,7 +80,7 @@ impl Links {
 
     /// Makes a VI for a peer, with its receives posted.
     pub(super) fn vi_for(&mut self, peer: usize) -> Result<Vi, Error> {
-        let (credits, len) = (usize::from(self.limits.credits), HEADER + self.limits.eager);
+        let (credits, len) = (usize::from(self.limits.credits), HEADER + self.limits.fragment);
         let attributes = ViAttributes {
             send_depth: credits + SPARE,
             recv_depth: credits,
@@ -83,6 +100,7 @@ impl Links {
     /// The connection with a peer stands on this VI.
     pub(super) fn bind(&mut self, peer: usize, vi: Vi) {
         self.vis[peer] = Some(vi);
+        self.private[peer] = self.nic.can_read_private(vi);
         self.ranks.insert(vi, peer);
     }
 
@@ -142,11 +160,30 @@ impl Links {
         if let Some(descriptor) = self.free.pop() {
             return Ok(descriptor);
         }
-        let len = (HEADER + self.limits.eager).next_multiple_of(64);
+        let len = (HEADER + self.limits.fragment).next_multiple_of(64);
         let region = self.nic.alloc(len * BATCH, MemAttributes::local(self.tag))?;
         self.free.extend(region.chunks(len).into_iter().map(Descriptor::send));
         self.made += BATCH;
         self.free.pop().ok_or(Error::Busy)
+    }
+
+    /// Sends a packet of at most `N` bytes by value.
+    #[inline]
+    fn send_short<const N: usize>(
+        &mut self,
+        vi: Vi,
+        packet: &Packet,
+        payload: Payload<'_>,
+        len: usize,
+    ) -> Result<(), Error> {
+        let mut bytes = [0; N];
+        bytes[..HEADER].copy_from_slice(&packet.to_bytes());
+        match payload {
+            Payload::None => {}
+            Payload::Part { span, from, len } => span.read(from, &mut bytes[HEADER..HEADER + len]),
+            Payload::Place(place) => bytes[HEADER..HEADER + len].copy_from_slice(&place.to_bytes()),
+        }
+        self.nic.send_inline(vi, &bytes[..HEADER + len], None)
     }
 
     /// Sends a packet out of a buffer.
@@ -184,19 +221,16 @@ impl Port for Links {
             Payload::Place(_) => crate::protocol::PLACE,
         };
         if HEADER + len <= self.inline {
-            let mut bytes = [0; INLINE];
-            bytes[..HEADER].copy_from_slice(&packet.to_bytes());
-            match payload {
-                Payload::None => {}
-                Payload::Part { span, from, len } => span.read(from, &mut bytes[HEADER..HEADER + len]),
-                Payload::Place(place) => bytes[HEADER..HEADER + len].copy_from_slice(&place.to_bytes()),
-            }
-            if self.nic.send_inline(vi, &bytes[..HEADER + len], None).is_ok() {
+            let sent = match HEADER + len <= LINE {
+                true => self.send_short::<LINE>(vi, packet, payload, len),
+                false => self.send_short::<INLINE>(vi, packet, payload, len),
+            };
+            if sent.is_ok() {
                 return;
             }
         } else if let Payload::Part { span, from, len } = payload {
             let head = packet.to_bytes();
-            let sent = span.with_block(from, len, |bytes| self.nic.send_value(vi, &[&head, bytes], None));
+            let sent = span.with_parts(&head, from, len, |parts| self.nic.send_value(vi, parts, None));
             if matches!(sent, Some(Ok(()))) {
                 return;
             }
@@ -210,28 +244,32 @@ impl Port for Links {
         self.wire.want(to);
     }
 
-    fn most(&self) -> usize {
-        self.limits.eager
-    }
-
-    fn place(&mut self, _to: usize, span: &Span) -> Option<Pull> {
+    fn place(&mut self, to: usize, span: &Span) -> Option<Pull> {
         let start = span.block()? as usize;
-        let (first, buffer) = self.memory.range(..=start).next_back()?;
-        let offset = start - first;
-        if offset + span.bytes() > buffer.len() {
-            return None;
+        if let Some((first, buffer)) = self.memory.range(..=start).next_back() {
+            let offset = start - first;
+            if offset + span.bytes() <= buffer.len() {
+                let remote = buffer.remote(offset);
+                return Some(Pull { address: remote.addr, handle: remote.handle.number() });
+            }
         }
-        let remote = buffer.remote(offset);
-        Some(Pull { address: remote.addr, handle: remote.handle.number() })
+        let private = span.bytes() >= self.private_from && self.private[to];
+        private.then_some(Pull { address: start as u64, handle: MemHandle::NONE.number() })
     }
 
-    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> bool {
-        let Some(vi) = self.vis[from] else { return false };
+    fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> Pulling {
+        let Some(vi) = self.vis[from] else { return Pulling::No };
+        if place.handle == MemHandle::NONE.number() {
+            self.copied = self.copied.wrapping_add(len);
+            let read = into.fill(len, |bytes| self.nic.read_private(vi, place.address, bytes));
+            return if matches!(read, Some(Ok(()))) { Pulling::Done } else { Pulling::No };
+        }
         if len > self.nic.attributes().max_transfer_size as usize {
-            return false;
+            return Pulling::No;
         }
         let remote = RemoteAddress { addr: place.address, handle: MemHandle::from_number(place.handle) };
         let order = into.pull(remote, len, u64::from(request));
-        order.is_some_and(|order| self.nic.post_send(vi, order).is_ok())
+        let started = order.is_some_and(|order| self.nic.post_send(vi, order).is_ok());
+        if started { Pulling::Started } else { Pulling::No }
     }
 }

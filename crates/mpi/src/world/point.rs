@@ -2,6 +2,7 @@
 
 use super::{Comm, Request, Status, World, lock};
 use crate::error::{Class, Error, Result};
+use crate::protocol::Soon;
 use crate::raw::Span;
 
 /// How a message is sent.
@@ -113,7 +114,21 @@ impl World {
     /// # Errors
     /// For arguments that make no sense, a message that is too long, or if the sender is gone.
     pub fn recv(&self, span: &Span, source: i32, tag: i32, comm: &Comm) -> Result<Status> {
-        let request = self.irecv(span, source, tag, comm)?;
+        let Some((pattern, from)) = comm.pattern(source, tag)? else { return Ok(Status::PROC_NULL) };
+        let mut soon = Soon::new(pattern, span);
+        self.shared.with(|engine| engine.receive_soon(&mut soon))?;
+        if soon.is_waiting() && self.shared.hand_over() {
+            self.shared.with(|engine| engine.receive_soon(&mut soon))?;
+        }
+        if soon.is_done() {
+            return soon.result();
+        }
+        let request = match soon.request() {
+            Some(request) => request,
+            None => self
+                .shared
+                .with(|engine| engine.core.irecv(&mut engine.links, span, pattern, from, comm.keep()))?,
+        };
         let done = self.wait(request);
         done.error.map_or(Ok(done.status), Err)
     }

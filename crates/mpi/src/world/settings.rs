@@ -9,6 +9,10 @@ use crate::protocol::Limits;
 pub struct Settings {
     /// Longest message in bytes that is sent without being asked for.
     pub eager: usize,
+    /// Most bytes of a message in one packet.
+    pub fragment: usize,
+    /// Shortest message in bytes that its receiver reads out of the sender's ordinary memory, where the kernel lets it.
+    pub private: usize,
     /// Receives posted for each peer. None: by the number of ranks.
     pub credits: Option<u16>,
     /// Bytes of early messages that are kept for each peer.
@@ -23,7 +27,16 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { eager: 8 << 10, credits: None, room: 1 << 20, connect_all: 16, board: true, stats: false }
+        Settings {
+            eager: 64 << 10,
+            fragment: 8 << 10,
+            private: 16 << 10,
+            credits: None,
+            room: 1 << 20,
+            connect_all: 16,
+            board: true,
+            stats: false,
+        }
     }
 }
 
@@ -47,7 +60,7 @@ impl Settings {
             9..=16 => 16,
             _ => 8,
         });
-        Limits { eager: self.eager, credits, room: self.room as u32 }
+        Limits { eager: self.eager, fragment: self.fragment, credits, room: self.room as u32 }
     }
 }
 
@@ -56,10 +69,26 @@ pub const KNOBS: &[Knob<Settings>] = &[
     Knob {
         name: "mpi.eager",
         env: "VIADUCT_MPI_EAGER",
-        help: "longest message, in bytes, that MPI sends without being asked for; also the length of a fragment of longer ones",
+        help: "longest message, in bytes, that MPI sends without being asked for",
         purpose: Purpose::Use,
         show: |c| c.eager.to_string(),
         set: |c, text| within(text, 256, 1 << 20).map(|n| c.eager = n),
+    },
+    Knob {
+        name: "mpi.fragment",
+        env: "VIADUCT_MPI_FRAGMENT",
+        help: "most bytes of a message in one packet, and so the length of the receives that a rank posts for each peer; longer messages go in fragments",
+        purpose: Purpose::Use,
+        show: |c| c.fragment.to_string(),
+        set: |c, text| within(text, 256, 1 << 20).map(|n| c.fragment = n),
+    },
+    Knob {
+        name: "mpi.private",
+        env: "VIADUCT_MPI_PRIVATE",
+        help: "shortest message, in bytes and longer than a fragment, that its receiver has the kernel copy out of the sender's memory, where that is allowed; not of MPI_Alloc_mem, which needs no kernel",
+        purpose: Purpose::Use,
+        show: |c| c.private.to_string(),
+        set: |c, text| within(text, 0, 1 << 40).map(|n| c.private = n),
     },
     Knob {
         name: "mpi.credits",

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use viaduct_job::{HostId, Job};
-use viaduct_os::{random, runtime_dir};
+use viaduct_os::{cpu, random, runtime_dir};
 use viaduct_via::{Listener, NetAddress, Nic, Spin, WaitConfig};
 
 use super::board::{Board, Seat};
@@ -58,9 +58,10 @@ pub(super) fn start(
     } else {
         None
     };
-    let links =
-        Links::new(nic, size, limits, wire).map_err(|why| failed("preparing the network interface")(&why))?;
-    let shared = Shared::new(Engine::new(me, size, limits, links), wait);
+    let links = Links::new(nic, size, limits, settings.private, wire)
+        .map_err(|why| failed("preparing the network interface")(&why))?;
+    let here = hosts.iter().filter(|host| **host == hosts[me]).count();
+    let shared = Shared::new(Engine::new(me, size, limits, links), wait, here > cpu::machine());
     if size > 1 && size <= settings.connect_all {
         connect_all(&shared, me)?;
     } else if size > 1 {
@@ -103,7 +104,13 @@ fn exchange(
     let mut card = Vec::new();
     card.extend(random::u64().to_le_bytes());
     card.extend(random::u64().to_le_bytes());
-    let bounds = [limits.eager as u64, u64::from(limits.credits), u64::from(limits.room), u64::from(board)];
+    let bounds = [
+        limits.eager as u64,
+        limits.fragment as u64,
+        u64::from(limits.credits),
+        u64::from(limits.room),
+        u64::from(board),
+    ];
     let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
     card.extend(&bounds);
     card.extend(format!("{host}/{name}").as_bytes());
@@ -119,7 +126,7 @@ fn exchange(
             // Every rank finds such a one: none leaves before all have.
             let _ = job.barrier();
             let cause = format!(
-                "rank {rank} was started with other values of VIADUCT_MPI_EAGER, _CREDITS, _ROOM or _BOARD"
+                "rank {rank} was started with other values of VIADUCT_MPI_EAGER, _FRAGMENT, _CREDITS, _ROOM or _BOARD"
             );
             return Err(Error::new(Class::NotSame, cause));
         }
