@@ -36,6 +36,7 @@ const WHEELS: &[Wheel] = &[
     Wheel { name: "mpi4py", version: "4.1.2", large: false },
     Wheel { name: "numpy", version: "2.4.6", large: true },
     Wheel { name: "polars", version: "2.1.0", large: true },
+    Wheel { name: "polars-runtime-32", version: "2.1.0", large: true },
 ];
 
 /// A package's source as its makers published it: name, version, and the digest (SHA-256) of the archive.

@@ -1,6 +1,8 @@
 //! Runs a sort on one node: one pass if everything fits into memory, two if not.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -327,9 +329,12 @@ pub(crate) fn room_for(framing: Framing, wanted: usize) -> usize {
     if step <= wanted { wanted / step * step } else { wanted.max(size).next_multiple_of(4096) }
 }
 
+/// Whether it can be read in pieces, by its length. Files of the kernel's say that they have none, and are read to their end.
 fn is_file(path: &Path) -> bool {
+    let has_bytes = || File::open(path).is_ok_and(|mut file| file.read(&mut [0]).is_ok_and(|len| len > 0));
     // What is not there is found out when it is opened, by name.
-    std::fs::metadata(path).map_or(true, |kind| kind.is_file() || kind.is_dir())
+    std::fs::metadata(path)
+        .map_or(true, |kind| kind.is_dir() || kind.is_file() && (kind.len() > 0 || !has_bytes()))
 }
 
 fn path_of(input: Input) -> Option<PathBuf> {

@@ -1,8 +1,11 @@
 //! What goes wrong with disks and pipes while `viaduct sort` runs: a cause, and no half of an output.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::ptr::null_mut;
 use std::time::Duration;
 
 use viaduct_kit::effort::scaled;
@@ -27,6 +30,21 @@ fn names(folder: &Path) -> Vec<String> {
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// An input that gives these records and then an error of the disk: memory of this process, of which the kernel reads no more
+/// where the file that is mapped has ended.
+fn breaking_off(records: &Path) -> File {
+    let file = File::open(records).unwrap();
+    let length = usize::try_from(file.metadata().unwrap().len()).unwrap();
+    assert!(length > 0 && length.is_multiple_of(4096), "whole pages");
+    let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
+    // SAFETY: a new mapping at an address that the kernel chooses; it is read by the kernel alone.
+    let place = unsafe { libc::mmap(null_mut(), 2 * length, read, private, file.as_raw_fd(), 0) };
+    assert_ne!(place, libc::MAP_FAILED);
+    let mut memory = File::open("/proc/self/mem").unwrap();
+    memory.seek(SeekFrom::Start(place as u64)).unwrap();
+    memory
 }
 
 /// Runs a script in whose folder `small` a file system of 3 MB is mounted. `None` where that is not allowed.
@@ -89,6 +107,37 @@ fn an_input_that_cannot_be_read_is_named() {
     assert_eq!(answer.status.code(), Some(2));
     assert!(said(&answer).contains("reading standard input: Is a directory"), "{}", said(&answer));
     assert!(names(folder.path()).is_empty());
+}
+
+#[test]
+fn an_error_in_the_middle_of_an_input_is_named() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-error");
+    let records = folder.join("records");
+    let made = Command::new(VIADUCT).args(["sort", "gen", "1024", "-o"]).arg(&records).status();
+    assert!(made.unwrap().success());
+    for options in [&[][..], &["--lines"], &["--memory", "16M", "--direct", "off"], &["--checksum", "off"]] {
+        let mut command = Command::new(VIADUCT);
+        command.arg("sort").args(options).args(["-o", "out"]).current_dir(folder.path());
+        let output = command.stdin(breaking_off(&records)).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        assert!(said.contains("reading") && said.contains("Input/output error"), "{options:?}: {said}");
+        assert_eq!(names(folder.path()), ["records"], "{options:?}");
+    }
+}
+
+/// The kernel gives no length for files of its own.
+#[test]
+fn a_file_that_does_not_tell_its_length_is_sorted_whole() {
+    let _watchdog = watch();
+    let mut lines: Vec<String> =
+        std::fs::read_to_string("/proc/self/limits").unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    let output = Command::new(VIADUCT).args(["sort", "--lines", "/proc/self/limits"]).output().unwrap();
+    let sorted = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(sorted.lines().count(), lines.len());
+    assert!(sorted.lines().is_sorted());
 }
 
 /// A sort that reads a pipe beyond its memory, and the end to feed it by.
