@@ -42,8 +42,17 @@ pub(crate) struct Port {
     at: Listener,
     backlog: usize,
     pub(crate) ready: VecDeque<SocketId>,
-    /// A task that waits for the next one.
-    pub(crate) waiter: Option<Waker>,
+    /// Wakers of threads and tasks that wait for the next one.
+    waiting: Vec<Waker>,
+}
+
+impl Port {
+    /// The next connection takes this waker. To be left in one turn with a look, or followed by one.
+    pub(crate) fn leave_waker(&mut self, waker: &Waker) {
+        if !self.waiting.iter().any(|other| other.will_wake(waker)) {
+            self.waiting.push(waker.clone());
+        }
+    }
 }
 
 pub(crate) struct Engine {
@@ -315,7 +324,7 @@ impl Engine {
     pub(crate) fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<usize, Error> {
         let at = self.nic.listen(address, backlog)?;
         self.news.poke();
-        let port = Some(Port { at, backlog, ready: VecDeque::new(), waiter: None });
+        let port = Some(Port { at, backlog, ready: VecDeque::new(), waiting: Vec::new() });
         match self.ports.iter().position(Option::is_none) {
             Some(free) => {
                 self.ports[free] = port;
@@ -366,8 +375,8 @@ impl Engine {
                     Ok(()) => {
                         let port = self.port(at);
                         port.ready.push_back(id);
-                        let task = port.waiter.take();
-                        task.into_iter().for_each(|task| self.news.task(task));
+                        let waiting = std::mem::take(&mut port.waiting);
+                        waiting.into_iter().for_each(|task| self.news.task(task));
                     }
                     Err(_) => self.retire(id),
                 }
@@ -515,6 +524,10 @@ impl Layer for Engine {
     /// The service thread is the paper's connection thread (it accepts connections that the application has not asked for),
     /// its close thread (it takes packets in while no socket is open and some are closing) and the timer of combining:
     /// sections 3.1.2, 3.2.3 and 3.3. Only as close thread does it sleep on the bell.
+    fn take_in(&mut self) {
+        while self.handle() {}
+    }
+
     fn tick(&mut self, now: u64) -> Rest {
         self.accept_requests();
         let more = self.closing > 0 && (0..ROUNDS).all(|_| self.handle());

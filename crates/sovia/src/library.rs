@@ -190,7 +190,9 @@ impl Shared {
         mut poll: impl FnMut(&mut Engine) -> Option<T>,
     ) -> Option<T> {
         if self.handling == Handling::Single {
-            return self.look(policy, deadline, poll);
+            let look = |engine: &mut Engine| Self::poll_once(engine, LOOKS, &mut poll);
+            let leave = |engine: &mut Engine, waker: &Waker| engine.leave_waker(id, direction, waker);
+            return self.driver.wait_at(policy, deadline, look, leave).ok();
         }
         let waker = Waker::from(Arc::new(Parked(thread::current())));
         loop {
@@ -217,6 +219,18 @@ impl Shared {
     fn handle(&self) {
         let mut policy = WaitPolicy::new(self.wait);
         let _ = self.look(&mut policy, None, |_| self.exiting.load(Ordering::Acquire).then_some(()));
+    }
+
+    /// Waits for a connection at a port, and takes packets in meanwhile.
+    pub(crate) fn wait_at_port<T>(
+        &self,
+        deadline: Option<u64>,
+        port: usize,
+        mut poll: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> Option<T> {
+        let look = |engine: &mut Engine| Self::poll_once(engine, LOOKS, &mut poll);
+        let leave = |engine: &mut Engine, waker: &Waker| engine.port(port).leave_waker(waker);
+        self.driver.wait_at(&mut WaitPolicy::new(self.wait), deadline, look, leave).ok()
     }
 
     /// Waits and takes packets in meanwhile.

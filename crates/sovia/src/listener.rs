@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use viaduct_os::clock;
-use viaduct_os::wait::WaitPolicy;
 use viaduct_via::NetAddress;
 
 use crate::address;
@@ -57,10 +56,10 @@ impl Listener {
         std::iter::repeat_with(|| self.accept())
     }
 
-    /// The next connection wakes this task, and no longer the one before it. To be followed by another look.
+    /// The next connection wakes this task. To be followed by another look.
     #[cfg(feature = "tokio")]
     pub(crate) fn leave_waker(&self, waker: &std::task::Waker) {
-        self.with(|engine, port| engine.port(port).waiter = Some(waker.clone()));
+        self.with(|engine, port| engine.port(port).leave_waker(waker));
     }
 
     fn accept_until(&self, deadline: Option<u64>) -> io::Result<Stream> {
@@ -76,7 +75,7 @@ impl Listener {
         };
         let next = match nonblocking {
             true => shared.poll_now(next),
-            false => shared.look(&mut WaitPolicy::new(shared.wait), deadline, next),
+            false => shared.wait_at_port(deadline, self.port, next),
         };
         match next {
             Some((id, peer)) => Ok(Stream::new(self.owner.clone(), id, peer)),

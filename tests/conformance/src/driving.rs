@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use viaduct_kit::tempdir::TempDir;
+use viaduct_os::clock;
+use viaduct_os::wait::WaitPolicy;
 use viaduct_via::Reliability::ReliableDelivery;
 use viaduct_via::{
-    Completion, Cq, Descriptor, Driver, Error, Layer, Listener, News, Nic, Rest, Status, Vi, ViAttributes,
+    Completion, Cq, Descriptor, Driver, Error, Layer, Listener, News, Nic, Rest, Spin, Status, Vi,
+    ViAttributes, WaitConfig,
 };
 
 use crate::world::{LONG, Node, SHORT, World, until};
@@ -45,6 +48,10 @@ impl Layer for Desk {
         &mut self.news
     }
 
+    fn take_in(&mut self) {
+        Desk::take_in(self);
+    }
+
     fn tick(&mut self, now: u64) -> Rest {
         let accepted = self.accept();
         if self.serves {
@@ -73,6 +80,11 @@ impl Desk {
             self.came.entry(completion.vi).or_default().push_back(completion);
             self.news.wake();
         }
+    }
+
+    /// Leaves the waker of a thread that waits for a VI.
+    fn leave(&mut self, vi: Vi, waker: &Waker) {
+        self.tasks.insert(vi, waker.clone());
     }
 
     fn next(&mut self, vi: Vi) -> Option<Completion> {
@@ -179,6 +191,57 @@ pub fn a_thread_that_takes_in_for_another_wakes_it(w: World) {
         s.say(first.0, &[n]);
     }
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Waits at a VI, asleep, with its waker left there.
+fn await_at(desk: &Driver<Desk>, vi: Vi) -> Completion {
+    let mut policy = WaitPolicy::new(WaitConfig { spin: Spin::Never });
+    let deadline = LONG.map(|time| clock::now_ns() + time.as_nanos() as u64);
+    let waited =
+        desk.wait_at(&mut policy, deadline, |desk| desk.next(vi), |desk, waker| desk.leave(vi, waker));
+    waited.unwrap()
+}
+
+/// Of many threads that wait at VIs each gets what is for it, whichever of them is at the bell.
+pub fn threads_that_wait_at_vis_get_what_is_theirs(w: World) {
+    let mut s = scene(w, 5, |_| {});
+    let threads: Vec<_> = (s.pairs.iter())
+        .map(|&(_, vi)| {
+            let desk = s.desk.clone();
+            thread::spawn(move || (0..10u8).for_each(|n| assert_eq!(await_at(&desk, vi).data(), [n])))
+        })
+        .collect();
+    for n in 0..10u8 {
+        // Once all together, once one after the other from the last to the first.
+        for at in 0..5 {
+            let at = if n.is_multiple_of(2) { at } else { 4 - at };
+            let (va, _) = s.pairs[at];
+            s.say(va, &[n]);
+            if n % 3 == 1 {
+                thread::sleep(Duration::from_micros(300));
+            }
+        }
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// A thread that was at the bell and does not come back leaves no other one asleep.
+pub fn a_lookout_that_does_not_come_back_is_replaced(w: World) {
+    let mut s = scene(w, 3, |_| {});
+    let waits = |at: usize| {
+        let (desk, vi) = (s.desk.clone(), s.pairs[at].1);
+        thread::spawn(move || await_at(&desk, vi).data())
+    };
+    let threads = [0, 1, 2].map(|at| {
+        let thread = waits(at);
+        // Asleep, so that the first of them is the one at the bell.
+        thread::sleep(Duration::from_millis(5));
+        thread
+    });
+    for (at, thread) in threads.into_iter().enumerate() {
+        s.say(s.pairs[at].0, &[at as u8]);
+        assert_eq!(thread.join().unwrap(), [at as u8]);
+    }
 }
 
 /// A wait ends at its deadline, and the layer is free for others while it lasts.

@@ -3,6 +3,7 @@
 //! ```text
 //!   threads ──▶ Driver::with ── turn ─▶ Layer { nic, news, its own state }
 //!           ──▶ Driver::wait ── spin, yield, sleep on the NIC's bell; the turn is held only while it looks
+//!           ──▶ Driver::wait_at ── one of the threads sleeps on the bell, the others are woken by name   (lookout.rs)
 //!   event loop ▶ Watch         one descriptor for everything on the NIC
 //!   service thread ──▶ Layer::tick    accepts, timers; moves sends whose owner makes no calls   (service.rs)
 //! ```
@@ -12,6 +13,7 @@
 //! usual thread enters with plain stores ([`Turn`]), waits do not hold it, and a thread that took something in for another
 //! says so in its [`News`], which the driver acts on after the turn. The chapter "Write a layer" of the book has an example.
 
+mod lookout;
 mod news;
 mod service;
 mod sleepers;
@@ -26,7 +28,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use viaduct_os::turn::{Turn, TurnGuard};
-use viaduct_os::wait::{WaitConfig, WaitPolicy};
+use viaduct_os::wait::{Sleep, WaitConfig, WaitPolicy};
 use viaduct_os::{clock, fork};
 
 use crate::counters::{Counter, CounterSlot};
@@ -34,6 +36,7 @@ use crate::error::Error;
 use crate::handle::Vi;
 use crate::nic::Nic;
 
+use lookout::Lookout;
 pub use news::{News, Rest};
 use sleepers::Sleepers;
 pub use watch::Watch;
@@ -57,6 +60,10 @@ pub trait Layer: Send + Sized + 'static {
         Rest::parked()
     }
 
+    /// Takes in what has come, on the service thread while that stands in for threads that wait at objects
+    /// ([`Driver::wait_at`]), and wakes those concerned.
+    fn take_in(&mut self) {}
+
     /// One round of the service thread. For layers that run code of their users, which may call in again and therefore must
     /// not run inside a turn; the others have [`tick`](Self::tick).
     fn serve(driver: &Driver<Self>) -> Rest {
@@ -72,6 +79,7 @@ struct Inner<L: Layer> {
     /// There until it is closed.
     layer: Turn<Option<L>>,
     sleep: Sleepers,
+    lookout: Lookout,
     /// How calls wait, as the NIC was set when it was handed over.
     wait: WaitConfig,
     counters: CounterSlot,
@@ -93,6 +101,7 @@ impl<L: Layer> Driver<L> {
     pub fn new(mut layer: L) -> Driver<L> {
         Driver(Arc::new(Inner {
             sleep: Sleepers::new(layer.nic().sleep()),
+            lookout: Lookout::default(),
             wait: layer.nic().wait_config,
             counters: layer.nic().counters.clone(),
             layer: Turn::new(Some(layer)),
@@ -206,7 +215,7 @@ impl<L: Layer> Driver<L> {
         };
         match look() {
             Some(found) => found,
-            None => self.wait_on(policy, deadline, look),
+            None => self.wait_on(policy, deadline, look, &self.0.sleep),
         }
     }
 
@@ -216,9 +225,10 @@ impl<L: Layer> Driver<L> {
         policy: &mut WaitPolicy,
         deadline: Option<u64>,
         look: impl FnMut() -> Option<Result<T, Error>>,
+        sleep: &impl Sleep,
     ) -> Result<T, Error> {
         let before = (policy.spins, policy.yields, policy.sleeps);
-        let found = policy.wait(deadline, look, &self.0.sleep).unwrap_or(Err(Error::Timeout));
+        let found = policy.wait(deadline, look, sleep).unwrap_or(Err(Error::Timeout));
         let counters = &self.0.counters;
         counters.add(Counter::Spins, policy.spins - before.0);
         counters.add(Counter::Yields, policy.yields - before.1);
@@ -300,7 +310,9 @@ impl After {
 
     fn found<L: Layer>(layer: &mut L, inner: &Inner<L>, wake: bool) -> After {
         let (unrest, news) = (layer.nic().unrest.take(), layer.news());
-        let ring = (wake || news.wakes() || unrest.cooled()) && inner.sleep.any();
+        // The lookout is woken by name, but for VIs that it has to look at itself.
+        let ring =
+            (wake || news.wakes()) && inner.sleep.any_unnamed() || unrest.cooled() && inner.sleep.any();
         After { ring, poke: news.pokes(), sends: unrest.sends(), tasks: news.end() }
     }
 }

@@ -15,6 +15,7 @@ use viaduct_os::error::OsError;
 use viaduct_os::signals;
 use viaduct_os::wait::Sleep;
 
+use super::lookout::{Duty, PAUSE};
 use super::sleepers::Sleepers;
 use super::{Driver, Inner, Layer, Rest};
 use crate::error::Error;
@@ -56,6 +57,15 @@ impl<L: Layer> Driver<L> {
         // Without a thread the sends move inside calls, as those of a plain NIC, and there are no ticks.
         if self.0.server.get().is_some() || self.start().is_ok() {
             self.0.wake_service();
+        }
+    }
+
+    /// As [`poke`](Self::poke), for a thread that knows that the service thread does not sleep on the bell, or need not wake if it does.
+    pub(super) fn poke_parked(&self) {
+        if (self.0.server.get().is_some() || self.start().is_ok())
+            && let Some(thread) = self.0.server.get()
+        {
+            thread.unpark();
         }
     }
 
@@ -129,6 +139,8 @@ impl<L: Layer> Inner<L> {
 /// until unparked.
 fn serve<L: Layer>(driver: &Weak<Inner<L>>, sleep: &Sleepers) {
     let (mut rest, mut paused, mut pauses) = (Rest::parked(), false, 0u32);
+    // Times that the lookout had left at the last look; whether the last pause was for its sake alone.
+    let (mut seen, mut watching) = (0, false);
     loop {
         let open = |inner: &Arc<Inner<L>>| !inner.closing.load(Ordering::SeqCst);
         let Some(inner) = driver.upgrade().filter(open) else { return };
@@ -139,7 +151,7 @@ fn serve<L: Layer>(driver: &Weak<Inner<L>>, sleep: &Sleepers) {
         // The end of a pause is no reason to take the layer from the thread that makes those calls.
         pauses = if paused { pauses + 1 } else { 0 };
         let enough = pauses.is_multiple_of(MOST_PAUSES);
-        if !paused || !called || enough || rest.is_over() {
+        if !(paused && (called || watching)) || enough || rest.is_over() {
             rest = L::serve(&held);
         }
         if paused && called && enough {
@@ -147,16 +159,20 @@ fn serve<L: Layer>(driver: &Weak<Inner<L>>, sleep: &Sleepers) {
             held.move_sends();
         }
         paused = false;
-        if !rest.on_bell && (!left || called) {
+        let duty = held.0.lookout.duty(&mut seen);
+        if !rest.on_bell && duty != Duty::Stand && (!left || called) {
             drop(held);
             if driver.strong_count() == 0 {
                 return;
             }
-            match rest.time(left.then_some(SILENCE)) {
+            watching = duty == Duty::Watch && !left;
+            let limit =
+                left.then_some(SILENCE).into_iter().chain((duty == Duty::Watch).then_some(PAUSE)).min();
+            match rest.time(limit) {
                 Some(time) => {
                     let begin = Instant::now();
                     thread::park_timeout(time);
-                    paused = left && begin.elapsed() >= time;
+                    paused = limit.is_some() && begin.elapsed() >= time;
                 }
                 None => thread::park(),
             }
@@ -164,8 +180,12 @@ fn serve<L: Layer>(driver: &Weak<Inner<L>>, sleep: &Sleepers) {
         }
         let ticket = sleep.announce();
         rest = L::serve(&held);
+        let stands = held.0.lookout.duty(&mut seen) == Duty::Stand;
+        if stands {
+            held.own_turn(L::take_in);
+        }
         let left = if called { left } else { held.move_sends() };
-        let sleeps = (rest.on_bell || left) && open(&held.0);
+        let sleeps = (rest.on_bell || left || stands) && open(&held.0);
         drop(held);
         if sleeps && driver.strong_count() > 0 {
             let limit = if called { SILENCE } else { LOOK_AGAIN };

@@ -16,6 +16,8 @@ use crate::waiting::NicSleep;
 
 /// One watcher of the pollable descriptor, in the word that counts threads below it.
 const WATCHER: u64 = 1 << 32;
+/// The lookout, among the threads: it is woken by name.
+const LOOKOUT: u64 = 1 << 31;
 
 /// Where the threads that share a NIC sleep.
 #[derive(Clone)]
@@ -28,7 +30,7 @@ pub(super) struct Sleepers {
 struct Counted {
     /// Held while the bell is told, so that the count and the bell agree.
     asleep: Mutex<()>,
-    /// Threads that sleep in the lower half, watchers in the upper one.
+    /// Threads that sleep in the lower half, with a bit for the lookout; watchers in the upper half.
     count: AtomicU64,
 }
 
@@ -42,6 +44,12 @@ impl Sleepers {
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.counted.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether some thread sleeps or watches that is not woken by name. Asked as [`any`](Self::any) is.
+    #[inline]
+    pub(super) fn any_unnamed(&self) -> bool {
+        self.counted.count.load(Ordering::SeqCst) & !LOOKOUT > 0
     }
 
     /// Whether some thread sleeps on the bell, or is about to.
@@ -91,18 +99,38 @@ impl Sleepers {
     }
 }
 
-impl Sleep for Sleepers {
-    fn announce(&self) -> u32 {
+impl Sleepers {
+    /// The lookout is about to sleep. As [`Sleep::announce`] else.
+    pub(super) fn announce_lookout(&self) -> u32 {
+        self.announce_as(LOOKOUT)
+    }
+
+    /// The lookout is awake.
+    pub(super) fn cancel_lookout(&self) {
+        self.cancel_as(LOOKOUT);
+    }
+
+    fn announce_as(&self, unit: u64) -> u32 {
         let _held = self.hold();
-        self.counted.count.fetch_add(1, Ordering::SeqCst);
+        self.counted.count.fetch_add(unit, Ordering::SeqCst);
         self.inner.announce()
     }
 
-    fn cancel(&self) {
+    fn cancel_as(&self, unit: u64) {
         let _held = self.hold();
-        if self.counted.count.fetch_sub(1, Ordering::SeqCst) as u32 == 1 {
+        if u64::from(self.counted.count.fetch_sub(unit, Ordering::SeqCst) as u32) == unit {
             self.inner.cancel();
         }
+    }
+}
+
+impl Sleep for Sleepers {
+    fn announce(&self) -> u32 {
+        self.announce_as(1)
+    }
+
+    fn cancel(&self) {
+        self.cancel_as(1);
     }
 
     fn park(&self, ticket: u32, timeout: Option<Duration>) {
