@@ -13,7 +13,7 @@ use crate::{Outcome, Problem};
 /// Bytes of shared memory: more than is used with the largest pages.
 pub(crate) const MEMORY: usize = 16 << 20;
 const PAGES: usize = 64;
-/// Notices are told in so many calls before the other nodes take them.
+/// Turns that are timed together; other nodes take notices after as many calls.
 const BATCH: usize = 8;
 /// Flags are set once, and two are used in a turn.
 const FLAGS: usize = 400;
@@ -63,6 +63,32 @@ fn micros(time: Duration, turns: usize) -> f64 {
     time.as_secs_f64() * 1e6 / turns as f64
 }
 
+/// Microseconds of what was timed, one at a time or in short batches: the median, as one interruption by another program
+/// outweighs a thousand operations.
+#[derive(Default)]
+struct Times(Vec<f64>);
+
+impl Times {
+    fn add(&mut self, time: Duration, turns: usize) {
+        self.0.push(micros(time, turns));
+    }
+
+    /// Times a batch.
+    fn batch(&mut self, mut act: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+        let begun = Instant::now();
+        for _ in 0..BATCH {
+            act()?;
+        }
+        self.add(begun.elapsed(), BATCH);
+        Ok(())
+    }
+
+    fn median(&mut self) -> Option<f64> {
+        self.0.sort_by(f64::total_cmp);
+        self.0.get(self.0.len() / 2).copied()
+    }
+}
+
 impl Costs<'_> {
     fn node(&self) -> usize {
         self.dsm.node()
@@ -79,6 +105,12 @@ impl Costs<'_> {
         }
     }
 
+    fn tell(&self, name: &str, mut times: Times) {
+        if let Some(median) = times.median() {
+            self.say(name, median);
+        }
+    }
+
     /// Node 0 does something in turns, while the others wait at a barrier.
     fn alone(
         &mut self,
@@ -87,25 +119,27 @@ impl Costs<'_> {
     ) -> Result<(), Error> {
         self.meet()?;
         if self.node() == 0 {
-            let begun = Instant::now();
-            for turn in 0..self.turns {
-                act(self, turn)?;
+            let (mut times, mut turn) = (Times::default(), 0);
+            for _ in 0..self.turns.div_ceil(BATCH) {
+                times.batch(|| {
+                    turn += 1;
+                    act(self, turn - 1)
+                })?;
             }
-            self.say(name, micros(begun.elapsed(), self.turns));
+            self.tell(name, times);
         }
         self.meet()
     }
 
     fn barriers(&mut self) -> Result<(), Error> {
-        let turns = 10 * self.turns;
         for _ in 0..self.turns {
             self.meet()?;
         }
-        let begun = Instant::now();
-        for _ in 0..turns {
-            self.meet()?;
+        let mut times = Times::default();
+        for _ in 0..self.turns {
+            times.batch(|| self.meet())?;
         }
-        self.say("barrier", micros(begun.elapsed(), turns));
+        self.tell("barrier", times);
         Ok(())
     }
 
@@ -117,7 +151,7 @@ impl Costs<'_> {
     /// Node 1 changes every page, node 0 loads from each.
     fn fetches(&mut self) -> Result<(), Error> {
         let (page, far) = (self.page, self.far);
-        let (mut spent, mut turns) = (Duration::ZERO, 0);
+        let mut times = Times::default();
         for round in 1..=self.turns.div_ceil(BATCH) as u8 {
             if self.node() == 1 {
                 let epoch = self.dsm.epoch();
@@ -130,16 +164,13 @@ impl Costs<'_> {
                 let fresh = (0..PAGES).all(|at| epoch.read(far, at * page..at * page + 1)[0] == round);
                 // The first round finds the homes.
                 if round > 1 {
-                    spent += begun.elapsed();
-                    turns += PAGES;
+                    times.add(begun.elapsed(), PAGES);
                 }
                 assert!(fresh, "pages that were fetched in round {round}");
             }
             self.meet()?;
         }
-        if turns > 0 {
-            self.say("fetch", micros(spent, turns));
-        }
+        self.tell("fetch", times);
         Ok(())
     }
 
@@ -158,19 +189,19 @@ impl Costs<'_> {
             [("8", 8, 8), ("64", 64, 8), ("512", 512, 8), ("page", page, 8), ("words", page, 16)]
         {
             self.meet()?;
-            let mut spent = Duration::ZERO;
             if self.node() == 0 {
+                let mut times = Times::default();
                 for turn in 0..self.turns {
                     let value = (turn % 250) as u8 + 1;
                     let epoch = self.dsm.epoch();
                     (0..bytes).step_by(stride).for_each(|at| epoch.write(far, at..at + 8).fill(value));
                     let begun = Instant::now();
                     let changed = self.dsm.probe().diff(far, 0, 1)?;
-                    spent += begun.elapsed();
+                    times.add(begun.elapsed(), 1);
                     // Two turns may store the same where there is only one.
                     assert!(changed || turn == 0, "a diff of {name} bytes");
                 }
-                self.say(&format!("diff-{name}"), micros(spent, self.turns));
+                self.tell(&format!("diff-{name}"), times);
             }
             self.meet()?;
             if self.node() == 1 {
@@ -191,26 +222,21 @@ impl Costs<'_> {
         for (count, last) in
             [1, 16, PAGES].into_iter().flat_map(|count| ends.iter().map(move |&end| (count, end)))
         {
-            let mut spent = Duration::ZERO;
-            let batches = self.turns.div_ceil(BATCH);
-            for _ in 0..batches {
+            let mut times = Times::default();
+            for _ in 0..self.turns.div_ceil(BATCH) {
                 self.meet()?;
                 if self.node() == 0 {
-                    let begun = Instant::now();
-                    for _ in 0..BATCH {
-                        self.dsm.probe().notices(untouched, count, last)?;
-                    }
-                    spent += begun.elapsed();
+                    times.batch(|| Ok(self.dsm.probe().notices(untouched, count, last)?))?;
                 }
             }
-            self.say(&format!("notices-{count}-{last}"), micros(spent, batches * BATCH));
+            self.tell(&format!("notices-{count}-{last}"), times);
         }
         self.meet()
     }
 
     /// A lock that another node had last, and one that this node had.
     fn locks(&mut self) -> Result<(), Error> {
-        let (mut far, mut near) = (Duration::ZERO, Duration::ZERO);
+        let (mut far, mut near) = (Times::default(), Times::default());
         for _ in 0..self.turns {
             if self.node() == 1 {
                 self.dsm.epoch().locked(1, |_| ())?;
@@ -219,29 +245,29 @@ impl Costs<'_> {
             if self.node() == 0 {
                 let mut epoch = self.dsm.epoch();
                 let begun = Instant::now();
-                epoch.locked(1, |_| far += begun.elapsed())?;
+                epoch.locked(1, |_| far.add(begun.elapsed(), 1))?;
                 let begun = Instant::now();
-                epoch.locked(1, |_| near += begun.elapsed())?;
+                epoch.locked(1, |_| near.add(begun.elapsed(), 1))?;
             }
             self.meet()?;
         }
-        self.say("lock", micros(far, self.turns));
-        self.say("lock-again", micros(near, self.turns));
+        self.tell("lock", far);
+        self.tell("lock-again", near);
         Ok(())
     }
 
     /// Flags between nodes 0 and 1, to and fro: until the other has seen it, and until the call returns.
     fn flags(&mut self) -> Result<(), Error> {
         self.meet()?;
-        let turns = self.turns.min(FLAGS);
-        let (begun, mut setting) = (Instant::now(), Duration::ZERO);
-        for turn in 0..turns as u32 {
+        let (mut passing, mut setting) = (Times::default(), Times::default());
+        for turn in 0..self.turns.min(FLAGS) as u32 {
             match self.node() {
                 0 => {
                     let begun = Instant::now();
                     let epoch = self.dsm.epoch().set_flag(2 * turn)?;
-                    setting += begun.elapsed();
+                    setting.add(begun.elapsed(), 1);
                     epoch.wait_flag(2 * turn + 1)?;
+                    passing.add(begun.elapsed(), 2);
                 }
                 1 => {
                     self.dsm.epoch().wait_flag(2 * turn)?.set_flag(2 * turn + 1)?;
@@ -249,8 +275,8 @@ impl Costs<'_> {
                 _ => {}
             }
         }
-        self.say("flag", micros(begun.elapsed(), 2 * turns));
-        self.say("flag-set", micros(setting, turns));
+        self.tell("flag", passing);
+        self.tell("flag-set", setting);
         self.meet()
     }
 
@@ -276,12 +302,14 @@ impl Costs<'_> {
     fn region(&mut self) -> Result<(), Error> {
         let turns = 20 * self.turns as u64;
         self.alone("region-write", |costs, turn| Ok(costs.dsm.probe().broadcast(1, turn as u64 + 1)?))?;
-        let begun = Instant::now();
+        let mut times = Times::default();
         for turn in 1..=turns {
             match self.node() {
                 0 => {
+                    let begun = Instant::now();
                     self.dsm.probe().broadcast(0, turn)?;
                     self.until(|dsm| dsm.probe().word(0, 1) >= turn)?;
+                    times.add(begun.elapsed(), 2);
                 }
                 1 => {
                     self.until(|dsm| dsm.probe().word(0, 0) >= turn)?;
@@ -290,7 +318,7 @@ impl Costs<'_> {
                 _ => {}
             }
         }
-        self.say("region-latency", micros(begun.elapsed(), 2 * turns as usize));
+        self.tell("region-latency", times);
         self.meet()?;
         let mut broken = 0_u64;
         match self.node() {

@@ -248,6 +248,7 @@ impl Dsm {
             byes.into_iter().try_for_each(|bye| inner.process.wait_answer(bye).map(drop))
         })?;
         let (report, took, engine) = (self.report, self.begun.elapsed(), self.engine);
+        self.progress.end();
         let Dsm { inner, job, .. } = self;
         let inner = inner.take();
         let statistics = start::end(job, &inner.process)?;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(200);
 /// Bytes of the file.
 const LENGTH: usize = 40;
+/// How long a worker gives the launcher to take its words off the terminal.
+const FAREWELL: Duration = Duration::from_millis(150);
+const END: &str = "end";
 
 pub(crate) struct Progress {
     file: Option<File>,
@@ -50,18 +53,45 @@ impl Progress {
             return;
         }
         self.said.set(Some(now));
-        let mut line = format!("{:.4} {} ", self.share.get(), self.barriers.get()).into_bytes();
-        line.resize(LENGTH, b' ');
-        // A launcher that is gone needs nothing.
-        let _ = file.write_at(&line, 0);
+        write(file, &format!("{:.4} {}", self.share.get(), self.barriers.get()));
+    }
+
+    /// The program has done its work, and prints what it found.
+    pub(crate) fn end(&self) {
+        if let Some(file) = self.file.as_ref().filter(|_| self.said.get().is_some()) {
+            write(file, END);
+            std::thread::sleep(FAREWELL);
+        }
     }
 }
 
-/// What a file of progress says: the share that is done, and barriers; None before the first word.
-pub fn read(path: &Path) -> Option<(f64, u64)> {
+fn write(file: &File, words: &str) {
+    // A launcher that is gone needs nothing.
+    let _ = file.write_at(format!("{words:LENGTH$}").as_bytes(), 0);
+}
+
+/// What a file of progress says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Said {
+    /// How far the program is.
+    Share {
+        /// The share of the work that is done.
+        share: f64,
+        /// Barriers that are behind the first worker.
+        barriers: u64,
+    },
+    /// It is done.
+    End,
+}
+
+/// Reads a file of progress; None before the first word.
+pub fn read(path: &Path) -> Option<Said> {
     let text = std::fs::read_to_string(path).ok()?;
     let mut words = text.split_whitespace();
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    match words.next()? {
+        END => Some(Said::End),
+        share => Some(Said::Share { share: share.parse().ok()?, barriers: words.next()?.parse().ok()? }),
+    }
 }
 
 #[cfg(test)]
@@ -76,11 +106,14 @@ mod tests {
         assert_eq!(read(&path), None);
         let progress = Progress::to(&path);
         progress.share(0.25);
-        assert_eq!(read(&path), Some((0.25, 0)));
+        let share = |share, barriers| Some(Said::Share { share, barriers });
+        assert_eq!(read(&path), share(0.25, 0));
         progress.barrier();
-        assert_eq!(read(&path), Some((0.25, 0)), "too soon to say more");
+        assert_eq!(read(&path), share(0.25, 0), "too soon to say more");
         progress.said.set(None);
         progress.barrier();
-        assert_eq!(read(&path), Some((0.25, 2)));
+        assert_eq!(read(&path), share(0.25, 2));
+        progress.end();
+        assert_eq!(read(&path), Some(Said::End));
     }
 }

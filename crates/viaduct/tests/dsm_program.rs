@@ -145,3 +145,25 @@ fn the_books_program_is_built_outside_and_runs_by_its_path() {
         assert!(run.status != 0 && run.err.contains(reason), "{words:?}: {}", run.err);
     }
 }
+
+#[test]
+fn progress_is_shown_on_a_terminal_and_leaves_before_the_result() {
+    let Some(script) = need_program("script", "bsdutils") else { return };
+    let _watchdog = Watchdog::arm(scaled(Duration::from_secs(300)), "a run on a terminal");
+    let folder = Folder::new();
+    let program = env!("CARGO_BIN_EXE_viaduct");
+    let command = format!("{program} dsm sor --size 512 --rounds 400 --allow-root");
+    let mut run = Command::new(script);
+    run.args(["-qec", &command, "/dev/null"]).env("VIADUCT_RUNTIME_DIR", folder.path());
+    let output = run.stdin(std::process::Stdio::null()).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}");
+    let (bar, result) = (text.rfind(" barriers ["), text.find("sor: 2 nodes of 1 workers"));
+    assert!(bar.is_some() && bar < result, "{text:?}");
+    assert!(
+        std::fs::read_dir(folder.path())
+            .expect("the folder")
+            .flatten()
+            .all(|entry| { !entry.file_name().to_string_lossy().starts_with("progress.") })
+    );
+}

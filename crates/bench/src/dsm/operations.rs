@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use viaduct_os::{cpu, futex};
+use viaduct_results::stats::median;
 
 use super::{Bench, Emit, Progress, points, tables};
 
@@ -56,13 +57,13 @@ pub fn operations(bench: &Bench<'_>, progress: Progress<'_>, emit: Emit<'_>) -> 
     tables::write(bench, &found, emit)
 }
 
-/// Two threads on two cores wake each other in turn by a futex: microseconds from a call to the other's return.
+/// Two threads on two cores wake each other in turn by a futex: microseconds from a call to the other's return, the median.
 fn wake(cpus: [usize; 2], turns: u32) -> f64 {
     let word = AtomicU32::new(0);
     let play = |me: u32| {
         // Where pinning is refused the kernel places them.
         let _ = cpu::pin(cpus[me as usize]);
-        let begun = Instant::now();
+        let (mut times, mut begun) = (Vec::new(), Instant::now());
         for turn in 0..turns {
             let mine = 2 * turn + me;
             loop {
@@ -72,16 +73,20 @@ fn wake(cpus: [usize; 2], turns: u32) -> f64 {
                 }
                 futex::wait(&word, now, Some(Duration::from_secs(1)));
             }
+            times.push(begun.elapsed().as_secs_f64() * 1e6 / 2.0);
+            begun = Instant::now();
             word.store(mine + 1, Ordering::Release);
             futex::wake(&word, 1);
         }
-        begun.elapsed()
+        times
     };
-    let took = std::thread::scope(|scope| {
-        let both = [scope.spawn(|| play(0)), scope.spawn(|| play(1))];
-        both.map(|thread| thread.join().unwrap_or_default()).into_iter().max().unwrap_or_default()
+    let times = std::thread::scope(|scope| {
+        let other = scope.spawn(|| play(1));
+        let own = scope.spawn(|| play(0));
+        let _ = other.join();
+        own.join().unwrap_or_default()
     });
-    took.as_secs_f64() * 1e6 / f64::from(2 * turns)
+    median(&times).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub fn barriers(bench: &Bench<'_>, progress: Progress<'_>, emit: Emit<'_>) -> io
     let table = bench.table("dsm-bars");
     let rival = compile(bench);
     let (mut ours, mut theirs) = ([Vec::new(), Vec::new()], Vec::new());
-    let turns = if bench.quick { "24" } else { "4000" };
+    let turns = if bench.quick { "24" } else { "20000" };
     for round in 0..bench.rounds {
         progress("barrier", round as f64 / bench.rounds as f64);
         for (way, values) in WAYS.into_iter().zip(&mut ours) {

@@ -11,7 +11,8 @@ use super::{Bench, Emit};
 
 const COLUMNS: [&str; 2] = ["remote writes", "messages"];
 const PAPER: [&str; 2] = ["paper, remote writes", "paper, messages"];
-const SOURCE: &str = "Cashmere, section 3.1 and Table II";
+const SOURCE: &str = "Table II";
+const SECTION: &str = "section 3.1";
 
 /// A row: what it is called, the point on so many nodes, and what the paper gives.
 type Row = (&'static str, &'static str, usize, [Option<f64>; 2]);
@@ -47,20 +48,20 @@ const OPERATIONS: &[Row] = &[
 
 /// Writes all of them.
 pub(super) fn write(bench: &Bench<'_>, found: &Found, emit: Emit<'_>) -> io::Result<()> {
-    both_ways(&bench.table("dsm-table2"), TABLE_TWO, found, emit)?;
-    both_ways(&bench.table("dsm-operations"), OPERATIONS, found, emit)?;
+    both_ways(&bench.table("dsm-table2"), TABLE_TWO, SOURCE, found, emit)?;
+    both_ways(&bench.table("dsm-operations"), OPERATIONS, SECTION, found, emit)?;
     region(&bench.table("dsm-region"), found, emit)?;
     beside_a_wake(&bench.table("dsm-wake"), found, emit)
 }
 
-fn both_ways(table: &Table, rows: &[Row], found: &Found, emit: Emit<'_>) -> io::Result<()> {
+fn both_ways(table: &Table, rows: &[Row], source: &str, found: &Found, emit: Emit<'_>) -> io::Result<()> {
     for &(row, point, nodes, paper) in rows {
         for (way, column) in WAYS.into_iter().zip(COLUMNS) {
             emit(table.cell(row, column, "us", Better::Less).of(found.of(way, nodes, point)))?;
         }
         for (value, column) in paper.into_iter().zip(PAPER) {
             if let Some(value) = value {
-                emit(table.cell(row, column, "us", Better::Less).from_paper(SOURCE, value))?;
+                emit(table.cell(row, column, "us", Better::Less).from_paper(source, value))?;
             }
         }
     }

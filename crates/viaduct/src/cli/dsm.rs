@@ -93,10 +93,16 @@ pub(crate) struct DsmArgs {
     /// Print no statistics of a program of yours, and show no progress
     #[arg(long)]
     pub(crate) quiet: bool,
+    /// Show on the terminal how far a program of yours is; those that come with Viaduct do it unasked
+    #[arg(long, conflicts_with_all = ["quiet", "json"])]
+    pub(crate) progress: bool,
     /// Let root start the processes
     #[arg(long)]
     pub(crate) allow_root: bool,
     /// This process is a rank of the run; set by `dsm` itself
     #[arg(long, hide = true)]
     pub(crate) as_rank: bool,
+    /// This process shows the progress that a worker writes to a file; set by `dsm` itself
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) follow: Option<PathBuf>,
 }

@@ -17,7 +17,7 @@ use viaduct_results::size;
 
 use crate::cli::dsm::{DsmArgs, Program};
 use crate::cli::{Cli, Verb};
-use crate::output::follow::Follow;
+use crate::output::follow::{self, Follow};
 
 /// How long a rank that failed leaves it to the launcher to end it.
 const AFTER: Duration = Duration::from_secs(3);
@@ -26,6 +26,10 @@ const AFTER: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 20;
 
 pub(crate) fn run(args: &DsmArgs) -> Result<ExitCode> {
+    if let Some(path) = &args.follow {
+        follow::show(path);
+        return Ok(ExitCode::SUCCESS);
+    }
     match &args.program {
         Program::Ours(app) if args.as_rank => rank(args, *app),
         _ => launch(args),
@@ -90,7 +94,9 @@ fn launch(args: &DsmArgs) -> Result<ExitCode> {
     let mut given = given(args, nodes)?;
     let settings = given.settings(wishes(args));
     settings.check()?;
-    let shown = std::io::stderr().is_terminal() && !args.quiet && !args.json;
+    // A program that prints as it goes would print into the bar.
+    let wanted = args.progress || matches!(args.program, Program::Ours(_));
+    let shown = wanted && std::io::stderr().is_terminal() && !args.quiet && !args.json;
     let follow = shown.then(Follow::new).transpose()?;
     given.progress = follow.as_ref().map(|follow| follow.path().to_owned());
     // The ranks of a node stand one behind the other, on one host.

@@ -1,39 +1,34 @@
-//! How far the first worker of a run of shared memory has come, shown on a terminal by its launcher.
+//! How far the first worker of a run of shared memory has come, shown on a terminal.
+//!
+//! By a process of its own: the launcher forks, which one with threads must not.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use viaduct_cashmere::progress;
-use viaduct_catapult::guard::HANDED_ON;
-use viaduct_os::signals::{SignalFd, number};
+use viaduct_cashmere::progress::{self, Said};
 
 use crate::cmd::jobs;
 use crate::output::progress::Progress;
 
-const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE: Duration = Duration::from_millis(50);
 
-/// A thread that looks at the worker's file, and the file.
+/// The file that the worker writes to, and the process that shows it.
 pub(crate) struct Follow {
     path: PathBuf,
-    end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    child: Child,
 }
 
 impl Follow {
     pub(crate) fn new() -> Result<Follow> {
         let path = jobs::folder()?.join(format!("progress.{}", std::process::id()));
         std::fs::write(&path, "").with_context(|| format!("making {}", path.display()))?;
-        // The launcher blocks these in its own thread and reads them: one that came to this thread would end it.
-        let watched: Vec<i32> = HANDED_ON.into_iter().chain([number::CHLD, number::CONT]).collect();
-        drop(SignalFd::block(&watched)?);
-        let end = Arc::new(AtomicBool::new(false));
-        let (told, file) = (end.clone(), path.clone());
-        let thread = std::thread::spawn(move || follow(&file, &told));
-        Ok(Follow { path, end, thread: Some(thread) })
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["dsm", "sor", "--follow"]).arg(&path);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        Ok(Follow { child: child.context("starting what shows the progress")?, path })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -41,31 +36,33 @@ impl Follow {
     }
 }
 
-/// Short runs show nothing.
-fn follow(path: &Path, end: &AtomicBool) {
-    let mut bar: Option<Progress> = None;
-    loop {
-        std::thread::park_timeout(PAUSE);
-        if end.load(Ordering::Acquire) {
-            break;
-        }
-        if let Some((share, barriers)) = progress::read(path) {
-            let bar = bar.get_or_insert_with(|| Progress::new("dsm"));
-            bar.show(&format!("{barriers} barriers"), share);
-        }
-    }
-    if let Some(bar) = bar {
-        bar.clear();
+impl Drop for Follow {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        // The launcher may have ended it in the middle of a line.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::io::stderr().write_all(b"\r\x1b[K");
     }
 }
 
-impl Drop for Follow {
-    fn drop(&mut self) {
-        self.end.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
+/// Shows what the file says, until it says no more, is gone, or the launcher is.
+pub(crate) fn show(path: &Path) {
+    let parent = std::os::unix::process::parent_id();
+    let mut bar: Option<Progress> = None;
+    while std::os::unix::process::parent_id() == parent {
+        match progress::read(path) {
+            Some(Said::Share { share, barriers }) => {
+                let bar = bar.get_or_insert_with(|| Progress::new("dsm"));
+                bar.show(&format!("{barriers} barriers"), share);
+            }
+            Some(Said::End) => break,
+            None if !path.exists() => break,
+            None => {}
         }
-        let _ = std::fs::remove_file(&self.path);
+        std::thread::sleep(PAUSE);
+    }
+    if let Some(bar) = bar {
+        bar.clear();
     }
 }
