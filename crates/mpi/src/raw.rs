@@ -16,6 +16,8 @@ use crate::datatype::{Datatype, Run};
 
 /// Most blocks of a packet that are gathered where they lie; more are packed first.
 const PARTS: usize = 16;
+/// Bytes that blocks have on average if they are gathered: 1 KiB in eight blocks took a third longer so than packed first.
+const WORTHWHILE: usize = 1 << 10;
 
 /// Memory of the program that a message is sent from or received into: elements of a datatype at an address.
 ///
@@ -182,7 +184,8 @@ impl Span {
     ) -> Option<R> {
         // As many as there are on average, and two that are cut.
         let blocks = self.kind.blocks().saturating_mul(self.count);
-        if blocks.saturating_mul(len) / self.bytes.max(1) + 2 > PARTS {
+        let few = blocks.saturating_mul(len) / self.bytes.max(1) + 2 <= PARTS;
+        if !few || self.bytes < blocks.saturating_mul(WORTHWHILE) {
             return None;
         }
         let mut parts: [&[u8]; PARTS + 1] = [&[]; PARTS + 1];
@@ -577,16 +580,17 @@ mod tests {
 
     #[test]
     fn few_blocks_are_gathered_where_they_lie_and_many_are_not() {
-        let memory: Vec<u8> = (0..4000u32).map(|byte| (byte * 7 + byte / 251) as u8).collect();
+        let memory: Vec<u8> = (0..200_000u32).map(|byte| (byte * 7 + byte / 251) as u8).collect();
         let base = memory.as_ptr().cast_mut();
         let kinds = [
             (int(), 100, Some(2)),
-            (build::vector(5, 1, 3, &int()).unwrap(), 2, Some(11)),
-            (build::hindexed(&[3, 1, 2], &[40, 0, 23], &int()).unwrap(), 4, Some(13)),
-            (build::vector(40, 1, 3, &int()).unwrap(), 1, None),
+            (build::vector(5, 300, 900, &int()).unwrap(), 2, Some(11)),
+            (build::hindexed(&[300, 256, 500], &[4000, 0, 8023], &int()).unwrap(), 4, Some(13)),
+            (build::vector(40, 300, 900, &int()).unwrap(), 1, None),
+            (build::vector(5, 100, 300, &int()).unwrap(), 1, None),
         ];
         for (kind, count, wanted) in kinds {
-            // SAFETY: all types stay within 2,000 bytes.
+            // SAFETY: all types stay within 150,000 bytes.
             let span = unsafe { Span::new(base, count, &kind) };
             for (from, len) in [(0, span.bytes()), (3, span.bytes() - 5)] {
                 let mut whole = vec![0; len];

@@ -39,6 +39,17 @@ pub struct Pull {
     pub handle: u32,
 }
 
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Its caller goes on: up to the eager limit it leaves at once, so that sender and receiver copy at the same time.
+    Nonblocking,
+    /// Its caller waits for it: one copy of the kernel's, if it is long, and nothing else to do meanwhile.
+    Blocking,
+    /// As a blocking one, and done when it has met its receive.
+    Synchronous,
+}
+
 /// What became of a read out of a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulling {
@@ -74,8 +85,8 @@ pub trait Port {
     fn send(&mut self, to: usize, packet: &Packet, payload: Payload<'_>);
     /// A connection is needed. [`Core::opened`] follows.
     fn connect(&mut self, to: usize);
-    /// Where a peer can read this message, if it can.
-    fn place(&mut self, to: usize, span: &Span) -> Option<Pull>;
+    /// Where a peer can read this message, if it can: in registered memory, or in `private` memory, too.
+    fn place(&mut self, to: usize, span: &Span, private: bool) -> Option<Pull>;
     /// Reads `len` bytes of a message into a span that is in one piece. If that is only started, [`Core::pulled`] follows.
     fn pull(&mut self, from: usize, place: Pull, into: &Span, len: usize, request: u32) -> Pulling;
 }

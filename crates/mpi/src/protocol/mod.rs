@@ -34,7 +34,7 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use self::core::{Core, Limits, Payload, Port, Pull, Pulling, Source};
+pub use self::core::{Core, Limits, Manner, Payload, Port, Pull, Pulling, Source};
 pub use packet::Packet;
 pub use receive::PLACE;
 pub use requests::{Done, Request, Status};

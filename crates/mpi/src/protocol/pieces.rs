@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use super::core::{Core, Early, Payload, Port, Violation};
+use super::core::{Core, Early, Manner, Payload, Port, Violation};
 use super::packet::{self, Kind, Packet};
 use super::peer::Stream;
 use super::receive::{done_with, envelope_of};
@@ -59,10 +59,12 @@ impl Core {
         span: &Span,
         to: usize,
         envelope: &Envelope,
+        manner: Manner,
     ) -> bool {
+        let private = manner != Manner::Nonblocking;
         let (len, most) = (span.bytes(), self.limits.fragment);
         // What lies in memory that the receiver can read is left there.
-        if !self.peers[to].flow.may_send_many(len.div_ceil(most)) || port.place(to, span).is_some() {
+        if !self.peers[to].flow.may_send_many(len.div_ceil(most)) || port.place(to, span, private).is_some() {
             return false;
         }
         let mut at = self.send_eager(port, span, to, envelope, None);

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use super::core::Manner;
 use crate::error::Error;
 use crate::group::Group;
 use crate::matching::{Entry, Envelope};
@@ -72,7 +73,7 @@ pub(super) struct Sending {
     pub(super) span: Span,
     pub(super) to: usize,
     pub(super) envelope: Envelope,
-    pub(super) synchronous: bool,
+    pub(super) manner: Manner,
     pub(super) stage: Stage,
 }
 

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::core::{Core, Early, Payload, Port, Violation};
+use super::core::{Core, Early, Manner, Payload, Port, Violation};
 use super::packet::{self, Kind, Packet};
 use super::peer::{Item, State, Stream};
 use super::requests::{Done, Request, Sending, Stage, Status, Work};
@@ -13,39 +13,46 @@ use crate::raw::{self, Span};
 impl Core {
     /// Sends a short message without a request, if that can be done now. False: use [`isend`](Self::isend).
     #[inline]
-    pub fn send_now(&mut self, port: &mut impl Port, span: &Span, to: usize, envelope: &Envelope) -> bool {
+    pub fn send_now(
+        &mut self,
+        port: &mut impl Port,
+        span: &Span,
+        to: usize,
+        envelope: &Envelope,
+        manner: Manner,
+    ) -> bool {
         let len = span.bytes();
         let peer = &mut self.peers[to];
         if len > self.limits.eager || !peer.is_clear() || !peer.flow.has_room(len) {
             return false;
         }
         if len > self.limits.fragment {
-            return self.send_pieces_now(port, span, to, envelope);
+            return self.send_pieces_now(port, span, to, envelope, manner);
         }
         self.send_eager(port, span, to, envelope, None);
         true
     }
 
-    /// Sends a message. A synchronous one is done when it has met its receive.
+    /// Sends a message.
     pub fn isend(
         &mut self,
         port: &mut impl Port,
         span: &Span,
         to: usize,
         envelope: Envelope,
-        synchronous: bool,
+        manner: Manner,
         keep: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Request {
         if to == self.me {
-            return self.send_to_self(port, span, envelope, synchronous, keep);
+            return self.send_to_self(port, span, envelope, manner, keep);
         }
-        if !synchronous && self.send_now(port, span, to, &envelope) {
+        if manner != Manner::Synchronous && self.send_now(port, span, to, &envelope, manner) {
             return self.finished(Status::EMPTY);
         }
         if self.is_lost(to) {
             return self.failed(self.gone(to));
         }
-        let sending = Sending { span: span.clone(), to, envelope, synchronous, stage: Stage::Queued };
+        let sending = Sending { span: span.clone(), to, envelope, manner, stage: Stage::Queued };
         let request = self.requests.insert(Work::Send(sending), keep);
         let peer = &mut self.peers[to];
         peer.queue.push_back(Item::First(request.index));
@@ -123,11 +130,13 @@ impl Core {
     fn send_first(&mut self, port: &mut impl Port, index: u32) {
         let Some(sending) = self.requests.sending(index) else { return };
         let (span, to, envelope) = (sending.span.clone(), sending.to, sending.envelope);
-        let (synchronous, len) = (sending.synchronous, span.bytes());
+        let (manner, len) = (sending.manner, span.bytes());
+        let synchronous = manner == Manner::Synchronous;
         // Only a message of one packet can be acknowledged, and only a longer one is worth a place.
         let packet = self.limits.fragment.min(self.limits.eager);
         let short = len <= if synchronous { packet } else { self.limits.eager };
-        let place = if len > packet { port.place(to, &span) } else { None };
+        let private = manner != Manner::Nonblocking || len > self.limits.eager;
+        let place = if len > packet { port.place(to, &span, private) } else { None };
         if short && place.is_none() && self.peers[to].flow.has_room(len) {
             sending.stage = if synchronous { Stage::Announced } else { Stage::Streaming };
             let at = self.send_eager(port, &span, to, &envelope, synchronous.then_some(index));
@@ -200,12 +209,12 @@ impl Core {
         port: &mut impl Port,
         span: &Span,
         envelope: Envelope,
-        synchronous: bool,
+        manner: Manner,
         keep: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Request {
         self.peers[self.me].counts.bytes += span.bytes() as u64;
         let short = span.bytes() <= self.limits.eager
-            && !synchronous
+            && manner != Manner::Synchronous
             && self.own_bytes + span.bytes() <= self.limits.room as usize;
         let receive = self.posted.take(&envelope);
         if short && receive.is_none() {
@@ -215,8 +224,7 @@ impl Core {
             self.keep_early(envelope, Early::Whole { peer: self.me, bytes, waits: None });
             return self.finished(Status::EMPTY);
         }
-        let sending =
-            Sending { span: span.clone(), to: self.me, envelope, synchronous, stage: Stage::Announced };
+        let sending = Sending { span: span.clone(), to: self.me, envelope, manner, stage: Stage::Announced };
         let request = self.requests.insert(Work::Send(sending), keep);
         let own = Early::Own { request: request.index, len: span.bytes() };
         match receive {

@@ -44,7 +44,7 @@ impl Port for Wire {
         self.wanted.push(to);
     }
 
-    fn place(&mut self, _to: usize, span: &Span) -> Option<Pull> {
+    fn place(&mut self, _to: usize, span: &Span, _private: bool) -> Option<Pull> {
         span.block().filter(|_| self.readable)?;
         self.places.push(span.clone());
         Some(Pull { address: self.places.len() as u64 - 1, handle: 1 })

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU8;
 
 use proptest::prelude::*;
 
-use super::core::{Core, Limits, Port, Source, Violation};
+use super::core::{Core, Limits, Manner, Port, Source, Violation};
 use super::packet::{Kind, Packet};
 use super::sim::Net;
 use super::{Request, Soon, Status};
@@ -52,7 +52,8 @@ fn planned(size: usize) -> impl Strategy<Value = Planned> {
 
 fn isend(net: &mut Net, plan: &Planned, span: &Span) -> Request {
     let (core, wire) = &mut net.ranks[plan.from];
-    core.isend(wire, span, plan.to, envelope(plan.from, plan.tag), plan.synchronous, None)
+    let manner = if plan.synchronous { Manner::Synchronous } else { Manner::Nonblocking };
+    core.isend(wire, span, plan.to, envelope(plan.from, plan.tag), manner, None)
 }
 
 fn irecv(net: &mut Net, me: usize, pattern: Pattern, span: &Span) -> Request {

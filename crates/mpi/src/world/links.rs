@@ -244,7 +244,7 @@ impl Port for Links {
         self.wire.want(to);
     }
 
-    fn place(&mut self, to: usize, span: &Span) -> Option<Pull> {
+    fn place(&mut self, to: usize, span: &Span, private: bool) -> Option<Pull> {
         let start = span.block()? as usize;
         if let Some((first, buffer)) = self.memory.range(..=start).next_back() {
             let offset = start - first;
@@ -253,7 +253,7 @@ impl Port for Links {
                 return Some(Pull { address: remote.addr, handle: remote.handle.number() });
             }
         }
-        let private = span.bytes() >= self.private_from && self.private[to];
+        let private = private && span.bytes() >= self.private_from && self.private[to];
         private.then_some(Pull { address: start as u64, handle: MemHandle::NONE.number() })
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Comm, Request, Status, World, lock};
 use crate::error::{Class, Error, Result};
-use crate::protocol::Soon;
+use crate::protocol::{Manner, Soon};
 use crate::raw::Span;
 
 /// How a message is sent.
@@ -48,7 +48,7 @@ impl World {
         let Some(to) = comm.process(dest)? else { return Ok(()) };
         if matches!(mode, Mode::Standard | Mode::Ready) {
             let sent = self.shared.with(|engine| {
-                let sent = engine.core.send_now(&mut engine.links, span, to, &envelope);
+                let sent = engine.core.send_now(&mut engine.links, span, to, &envelope, Manner::Blocking);
                 if sent {
                     engine.look_sometimes();
                 }
@@ -58,7 +58,7 @@ impl World {
                 return Ok(());
             }
         }
-        let request = self.isend(mode, span, dest, tag, comm)?;
+        let request = self.start(mode, Manner::Blocking, span, dest, tag, comm)?;
         self.wait(request).error.map_or(Ok(()), Err)
     }
 
@@ -67,15 +67,27 @@ impl World {
     /// # Errors
     /// For arguments that make no sense.
     pub fn isend(&self, mode: Mode, span: &Span, dest: i32, tag: i32, comm: &Comm) -> Result<Request> {
+        self.start(mode, Manner::Nonblocking, span, dest, tag, comm)
+    }
+
+    fn start(
+        &self,
+        mode: Mode,
+        manner: Manner,
+        span: &Span,
+        dest: i32,
+        tag: i32,
+        comm: &Comm,
+    ) -> Result<Request> {
         let envelope = comm.envelope(tag)?;
         let Some(to) = comm.process(dest)? else {
             return self.shared.with(|engine| engine.core.finished(Status::EMPTY));
         };
-        let synchronous = mode == Mode::Synchronous;
+        let manner = if mode == Mode::Synchronous { Manner::Synchronous } else { manner };
         if mode == Mode::Buffered {
             let copy = span.packed();
             let sent = self.shared.with(|engine| {
-                engine.core.isend(&mut engine.links, &copy, to, envelope, false, comm.keep())
+                engine.core.isend(&mut engine.links, &copy, to, envelope, Manner::Nonblocking, comm.keep())
             })?;
             let mut buffered = lock(&self.buffered);
             self.shared.with(|engine| buffered.retain(|(old, _)| engine.core.take(*old).is_none()))?;
@@ -83,7 +95,7 @@ impl World {
             return self.shared.with(|engine| engine.core.finished(Status::EMPTY));
         }
         self.shared.with(|engine| {
-            let request = engine.core.isend(&mut engine.links, span, to, envelope, synchronous, comm.keep());
+            let request = engine.core.isend(&mut engine.links, span, to, envelope, manner, comm.keep());
             engine.look_sometimes();
             request
         })

@@ -9,7 +9,7 @@ use crate::coll::{Chunk, Kind, Local, Place, Schedule, Transfer};
 use crate::datatype::Datatype;
 use crate::error::{Class, Error, Result};
 use crate::matching::{Envelope, Pattern};
-use crate::protocol::Source;
+use crate::protocol::{Manner, Source};
 use crate::raw::{self, Span};
 
 /// Which operation it is: its messages say so, and processes that are in different ones find out.
@@ -234,7 +234,9 @@ impl World {
     fn coll_send(&self, stage: &Stage<'_>, to: usize, span: &Span) -> Result<Request> {
         let process = stage.comm.process(to as i32)?.expect("a rank of the schedule");
         let envelope = Envelope { context: stage.context, source: stage.comm.rank(), tag: stage.tag };
-        self.shared.with(|engine| engine.core.isend(&mut engine.links, span, process, envelope, false, None))
+        self.shared.with(|engine| {
+            engine.core.isend(&mut engine.links, span, process, envelope, Manner::Blocking, None)
+        })
     }
 
     fn coll_recv(&self, stage: &Stage<'_>, from: usize, span: &Span) -> Result<Request> {
