@@ -1,9 +1,12 @@
 //! What a program has of shared memory: its place among the workers, allocation, faults, the end.
 
+use std::error::Error as _;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use viaduct_job::Job;
+use viaduct_os::error::OsError;
 use viaduct_os::fault::{self, EngineKind, Serving, Stack, Window};
 
 use crate::array::{Array, Guarded, Placement, Plain};
@@ -71,6 +74,16 @@ fn catch(address: usize, access: fault::Access) -> bool {
     raw::with_current(|inner: &mut Inner| inner.fault(address, access)).unwrap_or(false)
 }
 
+/// Why there is no window, and what may help.
+fn unmapped(why: OsError, engine: Option<EngineKind>) -> Error {
+    let cause = why.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    let hint = match engine {
+        Some(EngineKind::Uffd) => "; hint: `--engine mprotect` needs no userfaultfd",
+        _ => "",
+    };
+    Error::Start("mapping shared memory", format!("{why}{cause}{hint}"))
+}
+
 /// A worker of a node: the program's own process.
 pub struct Dsm {
     pub(crate) inner: raw::Current<Inner>,
@@ -84,15 +97,22 @@ pub struct Dsm {
     guarded: Name,
     begun: Instant,
     report: Report,
+    /// Where the homes of the first touch go.
+    homes: Option<PathBuf>,
     _serving: Serving,
     _stack: Stack,
 }
 
 impl Dsm {
-    pub(crate) fn new(job: Job, mut process: Process, engine: Option<EngineKind>) -> Result<Dsm, Error> {
+    pub(crate) fn new(
+        job: Job,
+        mut process: Process,
+        engine: Option<EngineKind>,
+        homes: Option<PathBuf>,
+    ) -> Result<Dsm, Error> {
         let failed = |step| move |why: viaduct_os::error::OsError| Error::Start(step, why.to_string());
         let window =
-            Window::new(&process.memory.frames, WINDOW, engine).map_err(failed("mapping shared memory"))?;
+            Window::new(&process.memory.frames, WINDOW, engine).map_err(|why| unmapped(why, engine))?;
         let (bytes, engine) = (window.len(), window.engine());
         process.window = Some(window);
         let stack = Stack::install().map_err(failed("a stack for faults"))?;
@@ -114,6 +134,7 @@ impl Dsm {
             guarded: LOCKS,
             begun: Instant::now(),
             report: Report::None,
+            homes,
             _serving: serving,
             _stack: stack,
         })
@@ -249,9 +270,9 @@ impl Dsm {
         })?;
         let (report, took, engine) = (self.report, self.begun.elapsed(), self.engine);
         self.progress.end();
-        let Dsm { inner, job, .. } = self;
+        let Dsm { inner, job, homes, .. } = self;
         let inner = inner.take();
-        let statistics = start::end(job, &inner.process)?;
+        let statistics = start::end(job, &inner.process, homes.as_deref())?;
         let shape = inner.process.shape;
         let layout =
             format!("{} nodes of {} workers, {}, {engine}", shape.nodes, shape.workers, shape.variant);

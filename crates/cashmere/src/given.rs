@@ -1,7 +1,7 @@
 //! What the launcher of a run tells its processes: one variable of the environment, the same in all of them.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use viaduct_os::fault::EngineKind;
@@ -79,6 +79,10 @@ pub struct Given {
     pub bind: Bind,
     /// What is said at the end.
     pub report: Report,
+    /// A file of homes to begin with, which the first process reads.
+    pub homes_in: Option<PathBuf>,
+    /// The file to which the first worker writes the homes of the first touch.
+    pub homes_out: Option<PathBuf>,
     /// The file to which the first worker writes how far it has come.
     pub progress: Option<PathBuf>,
 }
@@ -109,6 +113,8 @@ impl Given {
             engine: self.engine,
             memory: self.memory.unwrap_or(wishes.memory),
             page: self.page.unwrap_or(wishes.page),
+            homes_in: self.homes_in.clone(),
+            homes_out: self.homes_out.clone(),
         }
     }
 }
@@ -127,11 +133,14 @@ impl fmt::Display for Given {
         if let Some(page) = self.page {
             write!(f, " page={page}")?;
         }
-        // Last: a path may have blanks.
-        match &self.progress {
-            Some(path) => write!(f, " progress={}", path.display()),
-            None => Ok(()),
+        let paths =
+            [("homes-in", &self.homes_in), ("homes-out", &self.homes_out), ("progress", &self.progress)];
+        for (name, path) in paths {
+            if let Some(path) = path {
+                write!(f, " {name}={}", escape(path))?;
+            }
         }
+        Ok(())
     }
 }
 
@@ -148,14 +157,11 @@ impl FromStr for Given {
             page: None,
             bind: Bind::Auto,
             report: Report::None,
+            homes_in: None,
+            homes_out: None,
             progress: None,
         };
-        let (words, progress) = match text.split_once(" progress=") {
-            Some((words, path)) => (words, Some(path.into())),
-            None => (text, None),
-        };
-        given.progress = progress;
-        for word in words.split_whitespace() {
+        for word in text.split(' ') {
             let (name, value) = word.split_once('=').ok_or_else(|| format!("`{word}` has no value"))?;
             let number = || value.parse().map_err(|_| format!("{name}: `{value}` is not a number"));
             match name {
@@ -167,11 +173,23 @@ impl FromStr for Given {
                 "page" => given.page = Some(number()?),
                 "bind" => given.bind = value.parse()?,
                 "report" => given.report = value.parse()?,
+                "homes-in" => given.homes_in = Some(unescape(value)),
+                "homes-out" => given.homes_out = Some(unescape(value)),
+                "progress" => given.progress = Some(unescape(value)),
                 other => return Err(format!("`{other}` is not known; program and `viaduct` differ in age")),
             }
         }
         Ok(given)
     }
+}
+
+/// A path as one word: blanks are written as `%20`.
+fn escape(path: &Path) -> String {
+    path.display().to_string().replace('%', "%25").replace(' ', "%20")
+}
+
+fn unescape(word: &str) -> PathBuf {
+    word.replace("%20", " ").replace("%25", "%").into()
 }
 
 #[cfg(test)]
@@ -189,6 +207,8 @@ mod tests {
             page: None,
             bind: Bind::None,
             report: Report::Json,
+            homes_in: None,
+            homes_out: None,
             progress: None,
         };
         let most = Given {
@@ -196,6 +216,8 @@ mod tests {
             memory: Some(1 << 30),
             page: Some(8192),
             bind: Bind::Core,
+            homes_in: Some("a %20 b".into()),
+            homes_out: Some("homes".into()),
             progress: Some("/run/a folder/x=1 y".into()),
             ..least.clone()
         };

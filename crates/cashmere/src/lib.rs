@@ -14,6 +14,7 @@
 //!   array        what lies in shared memory: arrays, guarded values, pointers
 //!   epoch        the time between two synchronisations: borrows, locks, barriers, flags
 //!   given        what the launcher tells the processes; progress: what a worker tells the launcher
+//!   homes        homes of pages in a file; lone: a worker for counting instructions
 //!   raw          the one place that touches shared memory
 //! ```
 //!
@@ -27,7 +28,10 @@ mod clock;
 pub mod dsm;
 mod epoch;
 pub mod given;
+pub mod homes;
 pub mod ids;
+#[doc(hidden)]
+pub mod lone;
 pub mod node;
 #[doc(hidden)]
 pub mod probe;

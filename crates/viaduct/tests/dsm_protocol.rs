@@ -91,21 +91,6 @@ fn pages_that_one_node_alone_uses_send_nothing() {
 }
 
 #[test]
-fn two_levels_move_less_data_than_one() {
-    if !effort::full() {
-        return;
-    }
-    let _watchdog = watch();
-    let moved = |levels: &str| {
-        // A row of the matrix is a page.
-        let words = ["gauss", "--nodes", "4", "--procs", "2", "--levels", levels, "--size", "511", "--check"];
-        Counts::of(&[&words[..], &["--variant", "none-mg"]].concat()).get("bytes_of_data") as f64
-    };
-    let ratio = moved("2") / moved("1");
-    assert!((0.4..=0.6).contains(&ratio), "two levels of two workers move {ratio} of one level's data");
-}
-
-#[test]
 fn nodes_on_different_hosts_share_memory() {
     let Some(cluster) = Cluster::new(2) else { return };
     let _watchdog = watch();

@@ -9,6 +9,8 @@ mod bench_programs;
 mod bench_sort;
 mod common;
 mod dsm;
+mod dsm_bars;
+mod dsm_faults;
 mod dsm_program;
 mod dsm_protocol;
 mod far;

@@ -31,6 +31,7 @@ use compare::{compare, table};
 const COUNTED: &[(&str, &str, &str)] = &[
     ("viaduct-providers", "count_via", "crates/providers/examples/count_via/baselines.txt"),
     ("viaduct-sovia", "count_streams", "crates/sovia/examples/count_streams/baselines.txt"),
+    ("viaduct-cashmere", "count_dsm", "crates/cashmere/examples/count_dsm/baselines.txt"),
     ("viaduct-vipl", "count_vipl", "capi/vipl/examples/count_vipl/baselines.txt"),
     ("viaduct-mpi", "count_mpi", "crates/mpi/examples/count_mpi/baselines.txt"),
 ];

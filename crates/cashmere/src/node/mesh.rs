@@ -8,7 +8,7 @@ use viaduct_os::networks::{self, Network};
 use viaduct_os::random;
 use viaduct_via::{Listener, MemHandle, NetAddress, RemoteAddress};
 
-use super::net::Net;
+use super::net::{BETWEEN_WORKERS, Net, WITH_SERVER};
 use super::process::{Memory, Shape};
 use super::remote::Targets;
 use super::start::{Error, failed};
@@ -27,9 +27,14 @@ impl Plan {
         rank.is_multiple_of(self.group)
     }
 
-    /// Requests go to servers and to workers of other nodes; workers of one node only wake each other.
-    fn messages(self, a: usize, b: usize) -> bool {
-        self.serves(a) || self.serves(b) || a / self.group != b / self.group
+    /// Receives of the VI between two ranks. Requests go to servers and to workers of other nodes; workers of one node only
+    /// wake each other.
+    fn receives(self, a: usize, b: usize) -> usize {
+        match self.serves(a) || self.serves(b) {
+            true => WITH_SERVER,
+            false if a / self.group != b / self.group => BETWEEN_WORKERS,
+            false => 0,
+        }
     }
 }
 
@@ -106,11 +111,11 @@ pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memor
         };
         let address = NetAddress::new(host.as_bytes(), cards[rank].name.as_bytes());
         let address = address.map_err(failed("the address of a rank"))?;
-        let vi = net.connect(me, rank, &address, plan.messages(me, rank));
+        let vi = net.connect(me, rank, &address, plan.receives(me, rank));
         pending.push(vi.map_err(failed("connecting with a rank"))?);
     }
     let missing = cards.len() - me - 1;
-    stand(net, listener, pending, missing, |rank| plan.messages(me, rank))?;
+    stand(net, listener, pending, missing, |rank| plan.receives(me, rank))?;
     let servers = || cards.iter().step_by(group);
     Ok(Targets {
         regions: servers().map(|card| card.region).collect(),
@@ -124,12 +129,12 @@ fn stand(
     listener: Listener,
     mut pending: Vec<viaduct_via::Vi>,
     mut missing: usize,
-    messages: impl Fn(usize) -> bool,
+    receives: impl Fn(usize) -> usize,
 ) -> Result<(), Error> {
     let end = Instant::now() + PATIENCE;
     while missing > 0 || !pending.is_empty() {
         let mut moved = false;
-        while missing > 0 && net.accept(listener, &messages).map_err(failed("accepting a rank"))? {
+        while missing > 0 && net.accept(listener, &receives).map_err(failed("accepting a rank"))? {
             missing -= 1;
             moved = true;
         }
@@ -176,7 +181,7 @@ mod tests {
     #[test]
     fn workers_of_one_node_send_each_other_no_messages() {
         let plan = Plan { group: 3 };
-        assert!(plan.messages(0, 1) && plan.messages(1, 3) && plan.messages(1, 4));
-        assert!(!plan.messages(1, 2) && !plan.messages(4, 5));
+        assert_eq!((plan.receives(0, 1), plan.receives(1, 3)), (WITH_SERVER, WITH_SERVER));
+        assert_eq!((plan.receives(1, 4), plan.receives(1, 2)), (BETWEEN_WORKERS, 0));
     }
 }

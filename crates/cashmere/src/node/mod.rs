@@ -13,6 +13,7 @@
 //!   desk      what every process of a node can answer
 //!   server    answers what no waiting worker takes
 //!   mesh      the ranks find each other
+//!   place     homes from a file and into one
 //!   start     from a job and a NIC to a server or a worker
 //! ```
 
@@ -22,6 +23,7 @@ mod diff;
 pub(crate) mod layout;
 mod mesh;
 pub(crate) mod net;
+pub mod place;
 pub(crate) mod process;
 pub(crate) mod region;
 mod remote;

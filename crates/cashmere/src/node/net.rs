@@ -16,8 +16,10 @@ use viaduct_via::{
 use super::wire::{Bounds, HEAD, Head, Peer, SLOTS};
 use crate::ids::NodeId;
 
-/// Receives of a VI: for requests, second copies of them at a server, and answers.
-const RECEIVES: usize = 3 * SLOTS + 3;
+/// Receives of a VI with a server: for requests, second copies of them, and answers.
+pub(crate) const WITH_SERVER: usize = 3 * SLOTS + 3;
+/// Receives of a VI between workers: for requests and answers.
+pub(crate) const BETWEEN_WORKERS: usize = 2 * SLOTS + 2;
 /// Descriptors of remote writes, where they do not go by value; all of them fit into a send queue.
 const WRITES: usize = 16;
 /// How long setting up a connection may take.
@@ -144,16 +146,16 @@ impl Net {
         self.nic.listen(address, 256)
     }
 
-    /// A VI; one that carries messages has receives.
-    fn vi(&mut self, messages: bool) -> Result<Vi, Error> {
+    /// A VI with so many receives: none if it carries no messages.
+    fn vi(&mut self, receives: usize) -> Result<Vi, Error> {
         let attributes = ViAttributes {
-            send_depth: 4 * RECEIVES,
-            recv_depth: RECEIVES,
+            send_depth: 4 * WITH_SERVER,
+            recv_depth: WITH_SERVER,
             ..ViAttributes::new(self.tag).cq(self.cq)
         };
         let vi = self.nic.create_vi(attributes)?;
-        if messages {
-            let region = self.nic.alloc(self.longest * RECEIVES, MemAttributes::local(self.tag))?;
+        if receives > 0 {
+            let region = self.nic.alloc(self.longest * receives, MemAttributes::local(self.tag))?;
             for buffer in region.chunks(self.longest) {
                 self.nic.post_recv(vi, Descriptor::recv(buffer)).map_err(|refused| refused.error)?;
             }
@@ -172,9 +174,9 @@ impl Net {
         me: usize,
         rank: usize,
         address: &NetAddress,
-        messages: bool,
+        receives: usize,
     ) -> Result<Vi, Error> {
-        let vi = self.vi(messages)?;
+        let vi = self.vi(receives)?;
         self.nic.connect_start(vi, None, address, &(me as u32).to_le_bytes(), Some(SET_UP))?;
         self.adopt(rank, vi);
         Ok(vi)
@@ -185,12 +187,12 @@ impl Net {
         Ok(self.nic.connect_poll(vi)?.is_some())
     }
 
-    /// Accepts one request at a listener, if there is one. `messages` says whether the VI with a rank carries any. True: a
+    /// Accepts one request at a listener, if there is one. `receives` says how many the VI with a rank has. True: a
     /// connection more stands.
     pub(crate) fn accept(
         &mut self,
         listener: Listener,
-        messages: impl Fn(usize) -> bool,
+        receives: impl Fn(usize) -> usize,
     ) -> Result<bool, Error> {
         let Some(request) = self.nic.poll_listener(listener)? else { return Ok(false) };
         let told = <[u8; 4]>::try_from(&request.remote().private_data[..]).map(u32::from_le_bytes);
@@ -201,7 +203,7 @@ impl Net {
                 return Ok(false);
             }
         };
-        let vi = self.vi(messages(rank))?;
+        let vi = self.vi(receives(rank))?;
         self.nic.accept(request, vi)?;
         self.adopt(rank, vi);
         Ok(true)

@@ -18,7 +18,6 @@ use super::under_way::UnderWay;
 use super::wire::{Peer, SLOTS, Says};
 use crate::clock::{Clock, Spent};
 use crate::ids::{NodeId, PageId, WorkerId};
-use crate::protocol::page::Page;
 use crate::statistics::{Counter, Kind, time_place};
 use crate::variant::Variant;
 use crate::world::{Name, NodeDown, Place, Reply, Request, Shared};
@@ -132,13 +131,6 @@ impl Process {
 
     pub(crate) fn count(&self, counter: Counter, by: u64) {
         self.meta().count(counter as usize, by);
-    }
-
-    /// Gives a page that no worker has touched yet its home, unless it has one.
-    pub(crate) fn place(&mut self, page: PageId, home: NodeId) {
-        let slot = self.meta().entry(page);
-        let entry = slot.lock(&|| self.meta().alive());
-        slot.unlock(if entry.home().is_none() { Page::with_home(home) } else { entry });
     }
 
     /// Adds the time of this process to that of its node.

@@ -151,6 +151,11 @@ impl Region {
         }
     }
 
+    /// The node that has claimed a page, if one has.
+    pub(crate) fn home(&self, page: PageId) -> Option<NodeId> {
+        self.named(self.word(self.map.claim(page)).load(Ordering::Acquire))
+    }
+
     /// The word by which a node claims a page.
     pub(crate) fn claim_of(node: NodeId) -> u64 {
         u64::from(node.0) + 1

@@ -1,7 +1,7 @@
 //! From a job and an opened NIC to a node: shared segments, connections, then a server or a worker.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use viaduct_job::{HostId, Job};
@@ -12,6 +12,7 @@ use super::board::Board;
 use super::layout::Meta;
 use super::mesh;
 use super::net::Net;
+use super::place;
 use super::process::{Memory, Process, Shape};
 use super::region::{Map, Region};
 use super::server::Server;
@@ -23,7 +24,7 @@ use crate::variant::{Variant, Way};
 use crate::world::NodeDown;
 
 /// How a run is laid out. The same in every process.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Nodes.
     pub nodes: usize,
@@ -37,6 +38,10 @@ pub struct Settings {
     pub memory: usize,
     /// Bytes of a page: a power of two, at least the machine's.
     pub page: usize,
+    /// A file of homes to begin with, which rank 0 reads.
+    pub homes_in: Option<PathBuf>,
+    /// The file to which the first worker writes the homes of the first touch.
+    pub homes_out: Option<PathBuf>,
 }
 
 /// Processes of a run: each has a connection with most others.
@@ -168,24 +173,35 @@ pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Resu
     }
     let worker = place.checked_sub(1).map(|worker| WorkerId(worker as u8));
     let process = Process::new(shape, me, worker, memory, net, targets, board);
+    if let Some(path) = &settings.homes_in {
+        place::replay(&mut job, path, shape, me, &process.memory, process.worker.is_none())?;
+    }
     job.barrier().map_err(failed("meeting the other ranks"))?;
+    let homes = settings.homes_out.clone();
     match worker {
-        Some(_) => Ok(Role::Worker(Box::new(Dsm::new(job, process, settings.engine)?))),
+        Some(_) => Ok(Role::Worker(Box::new(Dsm::new(job, process, settings.engine, homes)?))),
         None => {
             let process = Server::new(process).run()?;
-            end(job, &process)?;
+            end(job, &process, homes.as_deref())?;
             Ok(Role::Server)
         }
     }
 }
 
-/// The ranks exchange what they counted, and part. Gives the sum of all nodes.
-pub(crate) fn end(mut job: Job, process: &Process) -> Result<Statistics, Error> {
+/// The ranks exchange what they counted, and where homes are if a file wants them, and part. Gives the sum of all nodes.
+pub(crate) fn end(mut job: Job, process: &Process, homes: Option<&Path>) -> Result<Statistics, Error> {
     // Every process of a node sees the node's counts: the servers tell them.
     let ours = if process.worker.is_none() { process.memory.meta.counts() } else { Vec::new() };
     let all = job.exchange(&Statistics::new(ours).to_bytes()).map_err(failed("exchanging statistics"))?;
     let mut sum = Statistics::default();
     all.iter().for_each(|counts| sum.add_bytes(counts));
+    if let Some(path) = homes {
+        let homes = place::capture(&mut job, process)?;
+        if (process.me, process.worker) == (NodeId(0), Some(WorkerId(0))) {
+            let named = |why: std::io::Error| format!("{}: {why}", path.display());
+            std::fs::write(path, homes.to_string()).map_err(named).map_err(failed("writing homes"))?;
+        }
+    }
     job.finish().map_err(failed("leaving the job"))?;
     Ok(sum)
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use viaduct_cashmere::given::Bind;
 use viaduct_cashmere::variant::Variant;
 use viaduct_dsm_apps::App;
@@ -43,6 +43,22 @@ impl FromStr for Program {
     }
 }
 
+/// How time and statistics of a run are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DsmFormat {
+    /// For people
+    #[default]
+    Table,
+    /// One object
+    Json,
+}
+
+impl DsmArgs {
+    pub(crate) fn is_json(&self) -> bool {
+        self.json || self.format == DsmFormat::Json
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DsmArgs {
     /// The program: sor, gauss, lu, or the path of one that is built on the library
@@ -78,6 +94,12 @@ pub(crate) struct DsmArgs {
     /// Cores for workers: auto (one each, if there are enough), core (one each, shared if need be) or none
     #[arg(long, default_value = "auto", value_name = "HOW")]
     pub(crate) bind: Bind,
+    /// Begin with the homes of this file, which another run wrote; it is read on the first host
+    #[arg(long, value_name = "FILE")]
+    pub(crate) homes_in: Option<PathBuf>,
+    /// Write the homes of the first touch to this file, on the first host
+    #[arg(long, value_name = "FILE")]
+    pub(crate) homes_out: Option<PathBuf>,
     /// Rows and columns of the problem [default: that of the program]
     #[arg(long, value_name = "ROWS")]
     pub(crate) size: Option<usize>,
@@ -87,7 +109,10 @@ pub(crate) struct DsmArgs {
     /// Compare the result with the sequential program, bit by bit
     #[arg(long)]
     pub(crate) check: bool,
-    /// Print time and statistics as JSON; those of a program of yours on standard error
+    /// How time and statistics are printed; those of a program of yours on standard error
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: DsmFormat,
+    /// Short for --format json
     #[arg(long)]
     pub(crate) json: bool,
     /// Print no statistics of a program of yours, and show no progress

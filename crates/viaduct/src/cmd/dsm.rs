@@ -55,7 +55,7 @@ fn given(args: &DsmArgs, nodes: usize) -> Result<Given> {
         1 => (nodes.saturating_mul(args.procs), 1),
         _ => (nodes, args.procs),
     };
-    let report = match (&args.program, args.quiet, args.json) {
+    let report = match (&args.program, args.quiet, args.is_json()) {
         // A program of ours prints what it counted itself.
         (Program::Ours(_), ..) | (_, true, _) => Report::None,
         (Program::Path(_), _, true) => Report::Json,
@@ -70,6 +70,8 @@ fn given(args: &DsmArgs, nodes: usize) -> Result<Given> {
         page: args.page,
         bind: args.bind,
         report,
+        homes_in: args.homes_in.clone(),
+        homes_out: args.homes_out.clone(),
         progress: None,
     })
 }
@@ -94,9 +96,12 @@ fn launch(args: &DsmArgs) -> Result<ExitCode> {
     let mut given = given(args, nodes)?;
     let settings = given.settings(wishes(args));
     settings.check()?;
+    if let (Some(path), None) = (&settings.homes_in, &args.hosts) {
+        viaduct_cashmere::node::place::read(path, settings.page, settings.nodes)?;
+    }
     // A program that prints as it goes would print into the bar.
     let wanted = args.progress || matches!(args.program, Program::Ours(_));
-    let shown = wanted && std::io::stderr().is_terminal() && !args.quiet && !args.json;
+    let shown = wanted && std::io::stderr().is_terminal() && !args.quiet && !args.is_json();
     let follow = shown.then(Follow::new).transpose()?;
     given.progress = follow.as_ref().map(|follow| follow.path().to_owned());
     // The ranks of a node stand one behind the other, on one host.
@@ -161,7 +166,7 @@ fn work(args: &DsmArgs, app: App, mut dsm: Dsm) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let run = Run { args, app, nodes, outcome, took, engine: engine.name(), statistics: &statistics };
-    if args.json {
+    if args.is_json() {
         run.json()?
     } else {
         run.table()

@@ -1,0 +1,59 @@
+//! Shared memory where something is missing: memory, a link between hosts. Deaths of processes are in `tests/faults`.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use viaduct_kit::leaks::descendants;
+use viaduct_kit::watchdog::Watchdog;
+
+use crate::launching::cluster::Cluster;
+use crate::launching::{Folder, finish, verb_command, wait_for};
+
+#[test]
+fn a_run_without_memory_for_its_network_says_so() {
+    let folder = Folder::new();
+    let mut command = verb_command(&folder, &["dsm", "sor", "--size", "64", "--allow-root"]);
+    command.env("VIADUCT_SHM_MEMORY_BUDGET", "300K");
+    let run = finish(command);
+    assert_ne!(run.status, 0, "{}", run.out);
+    assert!(run.err.contains("budget"), "{}", run.err);
+}
+
+#[test]
+fn a_run_without_room_for_its_memory_says_so() {
+    let folder = Folder::new();
+    let program = env!("CARGO_BIN_EXE_viaduct");
+    // The processes have little address space; the launcher has more than they ask for.
+    let script = format!("ulimit -v 2000000; exec {program} dsm sor --size 64 --memory 4G --allow-root");
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script]).env("VIADUCT_RUNTIME_DIR", folder.path());
+    let run = finish(command);
+    assert_ne!(run.status, 0, "{}", run.out);
+    assert!(run.err.contains("memory"), "{}", run.err);
+}
+
+#[test]
+fn a_cut_link_between_nodes_ends_the_run() {
+    let Some(cluster) = Cluster::new(2) else { return };
+    let _watchdog = Watchdog::arm(Duration::from_secs(300), "a cut link between nodes");
+    let words = ["dsm", "sor", "--hosts", "h0,h1", "--size", "128", "--rounds", "100000000", "--allow-root"];
+    let mut command = cluster.verb(&words);
+    let run = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let run = run.expect("the program starts");
+    let below = |host| descendants(cluster.agent(host)).iter().map(|one| one.pid).collect::<Vec<_>>();
+    wait_for("a server and a worker on each host", || {
+        (0..2).all(|host| std::panic::catch_unwind(|| below(host).len() >= 3).unwrap_or(false))
+    });
+    let family: Vec<u32> = (0..2).flat_map(below).collect();
+    cluster.hosts.cut(1);
+    let output = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_ne!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("h1") || said.contains("is gone"), "{said}");
+    for pid in family {
+        wait_for(&format!("the end of process {pid}"), || {
+            !std::path::Path::new(&format!("/proc/{pid}/exe")).exists()
+        });
+    }
+    cluster.hosts.mend(1);
+}
