@@ -2,6 +2,7 @@
 
 mod channel;
 mod crowd;
+mod dsm;
 mod folders;
 mod fork;
 mod handshake;
