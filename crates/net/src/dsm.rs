@@ -89,10 +89,10 @@ pub fn start() -> Result<Dsm, Error> {
     start_with(Wishes::default())
 }
 
-/// [`start`], with the amount of memory and the size of pages that the program would like. The command line beats both.
+/// [`start()`], with the amount of memory and the size of pages that the program would like. The command line beats both.
 ///
 /// # Errors
-/// As of [`start`].
+/// As of [`start()`].
 pub fn start_with(wishes: Wishes) -> Result<Dsm, Error> {
     let Some(given) = variable(VARIABLE) else {
         let why = "this program shares memory between nodes, and no launcher has started it as one of their processes; \
