@@ -48,6 +48,12 @@ pub(crate) struct Slot {
     pub(crate) since: AtomicU64,
     /// Calls that moved bytes while the connection was pending; later, writes into a ring that is not read.
     pub(crate) count: AtomicU32,
+    /// How far the peer had read at the last of those writes.
+    pub(crate) read: AtomicU64,
+    /// When the kernel was last asked about a peer that does not read.
+    pub(crate) asked: AtomicU64,
+    /// Receives in a row that found little; a send ends the row.
+    pub(crate) trickle: AtomicU32,
     /// The port under which its length is learned.
     pub(crate) port: AtomicU32,
     /// Threads that sleep for it.
@@ -71,6 +77,9 @@ const FREE: Slot = Slot {
     flags: AtomicU32::new(0),
     since: AtomicU64::new(0),
     count: AtomicU32::new(0),
+    read: AtomicU64::new(0),
+    asked: AtomicU64::new(0),
+    trickle: AtomicU32::new(0),
     port: AtomicU32::new(0),
     inside: AtomicU32::new(0),
     publishes: AtomicU64::new(0),
@@ -116,7 +125,12 @@ pub(crate) fn by_cookie(cookie: u64) -> Option<u32> {
 
 /// Whether this process has an upgraded connection.
 pub(crate) fn any() -> bool {
-    LIVE.load(Ordering::Acquire) > 0
+    live() > 0
+}
+
+/// How many this process has.
+pub(crate) fn live() -> u32 {
+    LIVE.load(Ordering::Acquire)
 }
 
 /// Takes a free slot for a connection, with one reference. The descriptors stay the caller's if there is none.
@@ -135,6 +149,8 @@ pub(crate) fn open(grant: Grant) -> Result<u32, Errno> {
             slot.flags.store(PENDING, Ordering::Relaxed);
             slot.since.store(calls::now(), Ordering::Relaxed);
             slot.count.store(0, Ordering::Relaxed);
+            slot.read.store(0, Ordering::Relaxed);
+            slot.trickle.store(0, Ordering::Relaxed);
             slot.inside.store(0, Ordering::Relaxed);
             slot.publishes.store(0, Ordering::Relaxed);
             slot.registrations.store(0, Ordering::Relaxed);
@@ -190,6 +206,11 @@ pub(crate) fn after_fork() {
 impl Slot {
     pub(crate) fn is_live(&self) -> bool {
         self.refs.load(Ordering::Acquire) > 0 && self.id() != 0
+    }
+
+    /// Whether one descriptor alone names it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.refs.load(Ordering::Acquire) == 1
     }
 
     pub(crate) fn id(&self) -> u64 {

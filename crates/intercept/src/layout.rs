@@ -4,6 +4,7 @@
 //! have cache lines of their own. A peer may write anything anywhere: the reader of a word checks it, and a bad one breaks
 //! this connection. Positions count bytes from the start of the ring's life and never wrap.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use viaduct_os::bare::lock::RecoverableLock;
@@ -34,7 +35,13 @@ pub const TAKING: u32 = 1;
 /// All of that is the kernel's.
 pub const TAKEN: u32 = 2;
 
-/// What the sender of a direction writes.
+/// What follows stands on a line of its own.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(128))]
+pub struct Apart([u8; 0]);
+
+/// What the sender of a direction writes. A receiver that waits looks at the first line again and again; were the sender's
+/// lock there, each look would cost the sender that line three times a message instead of once.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Producer {
@@ -46,10 +53,12 @@ pub struct Producer {
     pub end: AtomicU64,
     /// 1 once the sender has shut this direction down.
     pub shut: AtomicU32,
-    /// The CPU on which the sender last ran.
-    pub cpu: AtomicU32,
+    /// Nothing.
+    pub apart: Apart,
     /// Held while bytes are put in.
     pub lock: RecoverableLock,
+    /// The CPU on which the sender last ran.
+    pub cpu: AtomicU32,
     /// Bytes that may be in the ring at a time: what the buffers of both sockets would hold, see [`capacity`].
     pub most: AtomicU32,
     /// Whether bytes are taken back: [`NOT_TAKEN`], [`TAKING`], [`TAKEN`].
@@ -60,20 +69,22 @@ pub struct Producer {
     pub taken_after: AtomicU64,
 }
 
-/// What the receiver of a direction writes.
+/// What the receiver of a direction writes; the sender looks at the first line.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Consumer {
     /// Bytes taken out of the ring.
     pub tail: AtomicU64,
+    /// 1 once the receiver asks for its bytes by TCP, those in the ring included.
+    pub back: AtomicU32,
+    /// Nothing.
+    pub apart: Apart,
     /// Where the next bytes come from: [`BY_TCP`], [`BY_RING`], [`BY_TCP_AGAIN`].
     pub phase: AtomicU32,
     /// The CPU on which the receiver last ran.
     pub cpu: AtomicU32,
     /// Held while bytes are taken out.
     pub lock: RecoverableLock,
-    /// 1 once the receiver asks for its bytes by TCP, those in the ring included.
-    pub back: AtomicU32,
 }
 
 /// A count on a line of its own.
@@ -120,6 +131,7 @@ pub struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER && RING.is_power_of_two());
+const _: () = assert!(offset_of!(Producer, lock) == 128 && offset_of!(Consumer, phase) == 128);
 
 /// Bytes that can be taken out; `None` if the positions make no sense.
 #[inline]

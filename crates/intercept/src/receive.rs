@@ -12,6 +12,11 @@ use crate::raw::{Buffers, View, peek};
 use crate::wait::{self, Asleep, Deadline, Want};
 use crate::{back, companion};
 
+/// A receive that takes fewer bytes took little.
+const LITTLE: u64 = 512;
+/// After so many of these in a row, without a send in between, the peer is taken for one that sends many small messages.
+const ROW: u32 = 16;
+
 /// What one look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -221,6 +226,9 @@ impl Call<'_> {
             return None; // a signal handler was here in between
         }
         consumer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
+        let trickle = &self.slot.trickle;
+        let row = if count < LITTLE { trickle.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        trickle.store(row, Ordering::Relaxed);
         let left = inside - count;
         let most = || capacity(producer.most.load(Ordering::Relaxed));
         if incoming.writers.0.load(Ordering::SeqCst) > 0 && has_room(most().saturating_sub(left), most()) {
@@ -292,7 +300,11 @@ impl Call<'_> {
         let by_ring = incoming.consumer.phase.load(Ordering::Relaxed) == BY_RING;
         let tail = incoming.consumer.tail.load(Ordering::Relaxed);
         let came = || incoming.producer.head.load(Ordering::Acquire) != tail;
-        if by_ring && wait::spin(incoming.producer.cpu.load(Ordering::Relaxed), came) {
+        let cpu = incoming.producer.cpu.load(Ordering::Relaxed);
+        if by_ring && self.slot.trickle.load(Ordering::Relaxed) >= ROW && !wait::linger(cpu, came) {
+            self.slot.trickle.store(0, Ordering::Relaxed);
+        }
+        if by_ring && wait::spin(cpu, came) {
             return Step::Empty;
         }
         let (deadline, limited) = *deadline.get_or_insert_with(|| {

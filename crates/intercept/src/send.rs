@@ -15,6 +15,8 @@ use crate::{back, companion, epoll};
 
 /// One of so many writes into a ring that is not read asks whether the peer is still there.
 const ASK_EVERY: u32 = 16;
+/// And not again for so many nanoseconds: a peer that takes many small messages at a time is asked about once in a while.
+const APART: u64 = 50_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -190,7 +192,7 @@ impl Call<'_> {
         let most = capacity(producer.most.load(Ordering::Relaxed));
         let Some(room) = writable(head, tail, most) else { return self.broken() };
         let room = whole_or_none(room, wanted as u64, most);
-        let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(room);
+        let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(tail, room);
         if suspect && companion::peer_has_ended(self.fd) {
             producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
             epoll::refresh(self.index);
@@ -207,6 +209,9 @@ impl Call<'_> {
         if self.slot.has(INTERRUPTED) {
             self.slot.publishes.store(0, Ordering::Relaxed);
             return self.by_tcp(skip); // where the handler's bytes are
+        }
+        if self.slot.trickle.load(Ordering::Relaxed) != 0 {
+            self.slot.trickle.store(0, Ordering::Relaxed);
         }
         // If that fails, a handler has just done it.
         let _ = producer.head.compare_exchange(head, until, Ordering::SeqCst, Ordering::Relaxed);
@@ -253,9 +258,24 @@ impl Call<'_> {
         }
     }
 
-    /// Whether it is time to ask: the ring is full, or was not empty a number of times.
-    fn peer_may_be_gone(&self, room: u64) -> bool {
-        room == 0 || self.slot.count.fetch_add(1, Ordering::Relaxed) % ASK_EVERY == ASK_EVERY - 1
+    /// Whether it is time to ask: the ring is full, or was not empty a number of times while the peer has read nothing. The
+    /// lock is held.
+    #[inline]
+    fn peer_may_be_gone(&self, tail: u64, room: u64) -> bool {
+        let (slot, order) = (self.slot, Ordering::Relaxed);
+        let count = if slot.read.load(order) == tail { slot.count.load(order).wrapping_add(1) } else { 0 };
+        slot.read.store(tail, order);
+        slot.count.store(count, order);
+        room == 0 || count % ASK_EVERY == ASK_EVERY - 1 && self.is_time_to_ask()
+    }
+
+    fn is_time_to_ask(&self) -> bool {
+        let now = calls::now();
+        let due = now.saturating_sub(self.slot.asked.load(Ordering::Relaxed)) > APART;
+        if due {
+            self.slot.asked.store(now, Ordering::Relaxed);
+        }
+        due
     }
 
     fn broken(&self) -> Step {

@@ -18,6 +18,8 @@ use crowd::Crowd;
 /// The longest spin, in nanoseconds.
 const LONGEST: u32 = 50_000;
 const SHORTEST: u32 = 2_000;
+/// How long a receiver of many small messages looks away, in nanoseconds.
+const LINGER: u64 = 1_500;
 /// What a sleeper that was woken for others leaves them, in nanoseconds.
 const PAUSE: u64 = 200_000;
 /// One of so many waits tries the longest spin again.
@@ -71,6 +73,18 @@ pub(crate) fn spin(peer_cpu: u32, mut ready: impl FnMut() -> bool) -> bool {
         BUDGET.store((budget - budget / 4).max(SHORTEST), Ordering::Relaxed);
     }
     false
+}
+
+/// Looks away for a moment, so that several small messages come together: a sender whose line is looked at for each of them
+/// waits for it each time. Whether something has come.
+pub(crate) fn linger(peer_cpu: u32, came: impl FnOnce() -> bool) -> bool {
+    if settings::cpus() > 1 && peer_cpu != calls::current_cpu() {
+        let start = calls::now();
+        while calls::now() - start < LINGER {
+            (0..8).for_each(|_| std::hint::spin_loop());
+        }
+    }
+    came()
 }
 
 /// What a yield has brought.

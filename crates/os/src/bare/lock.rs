@@ -124,7 +124,32 @@ impl RecoverableLock {
     }
 
     /// Gives it back. Nothing happens if it is another's by now.
+    ///
+    /// While its owner lives no other thread changes the word, so that giving it back has to be one step towards handlers of this
+    /// thread's signals, which may have given it back already, and need not be one towards other cores: one instruction, without
+    /// the lock of the bus that makes it three times as long.
     #[inline]
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    pub fn unlock(&self, me: Owner) {
+        if self.0.load(Ordering::Relaxed) != me.0 {
+            return;
+        }
+        // SAFETY: the word is valid and aligned. Stores of x86 are seen in their order, so all that was done under the lock is
+        // seen before it is free.
+        unsafe {
+            core::arch::asm!(
+                "cmpxchg qword ptr [{word}], {free}",
+                word = in(reg) self.0.as_ptr(),
+                free = in(reg) 0u64,
+                inout("rax") me.0 => _,
+                options(nostack),
+            );
+        }
+    }
+
+    /// Gives it back. Nothing happens if it is another's by now.
+    #[inline]
+    #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
     pub fn unlock(&self, me: Owner) {
         let _ = self.0.compare_exchange(me.0, 0, Ordering::Release, Ordering::Relaxed);
     }
