@@ -126,6 +126,20 @@ pub fn control(epoll: i32, operation: i32, fd: i32, event: Option<libc::epoll_ev
         Kind::Unknown if settings::claims() => claim::classify(fd),
         kind => kind,
     };
+    if known == Kind::Plain {
+        return calls::epoll_ctl(epoll, operation, fd, event);
+    }
+    control_slowly(epoll, operation, fd, event, known)
+}
+
+#[inline(never)]
+fn control_slowly(
+    epoll: i32,
+    operation: i32,
+    fd: i32,
+    event: Option<libc::epoll_event>,
+    known: Kind,
+) -> Result<(), Errno> {
     match (table::kind(epoll), known) {
         (Kind::Epoll(_), Kind::Epoll(member)) => {
             let done = calls::epoll_ctl(epoll, operation, fd, event);
@@ -239,8 +253,14 @@ enum Report {
     Bell(Option<u32>),
 }
 
+/// Whether a set reports something of ours.
+#[inline]
+fn is_ours(data: u64) -> bool {
+    data >> 48 == 0xf1a9
+}
+
 fn tagged(data: u64) -> Report {
-    if data >> 48 != 0xf1a9 {
+    if !is_ours(data) {
         return Report::Theirs;
     }
     let hint = (data >> 32) as u32 & 0xffff;
@@ -264,11 +284,23 @@ pub(crate) fn is_in_inherited_set(fd: i32) -> bool {
     node::of_fd(fd).any(|(_, node)| set(node.set()).inherited.load(Ordering::Relaxed) != 0)
 }
 
+/// Whether a descriptor's registrations can be the kernel's alone again: not in a set that a parent made, and not where the
+/// kernel changes nothing any more.
+pub(crate) fn may_leave(fd: i32) -> bool {
+    let exclusive = libc::EPOLLEXCLUSIVE as u32;
+    LOCK.lock().is_some_and(|_held| {
+        let mut nodes = node::of_fd(fd);
+        nodes.all(|(_, node)| {
+            node.events() & exclusive == 0 && set(node.set()).inherited.load(Ordering::Relaxed) == 0
+        })
+    })
+}
+
 /// Ties a registration to an endpoint: the bell goes into the set, and the peer rings it.
 fn tie(number: u32, node: &Node, endpoint: u32) {
     node.tie(number, endpoint);
     let set = set(node.set());
-    set.rings.fetch_add(1, Ordering::AcqRel);
+    set.rings.fetch_add(1, Ordering::SeqCst);
     let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: tag(endpoint) };
     let bell = slot(endpoint).bell();
     // Another descriptor of this connection may have put it there.
@@ -306,7 +338,7 @@ fn warm(number: u32, node: &Node) {
         set.hot_len.store(len as u32 + 1, Ordering::Relaxed);
         node.raise(IS_HOT);
     }
-    if set.sleepers.load(Ordering::Acquire) == 0 && set.nested.load(Ordering::Relaxed) == 0 {
+    if set.sleepers.load(Ordering::SeqCst) == 0 && set.nested.load(Ordering::Relaxed) == 0 {
         node.disarm();
     } else {
         node.arm();

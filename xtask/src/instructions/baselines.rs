@@ -13,7 +13,7 @@ use std::str::FromStr;
 use anyhow::{Context, Error, Result, bail};
 
 const HEADER: &str = "\
-# Instructions of one operation: release build, provider shm, both NICs driven by one thread, counted by callgrind.
+# Instructions of one operation: release build, one thread (over VIA: provider shm, both NICs driven by it), counted by callgrind.
 # Written by `cargo xtask instructions --renew`. The commit that renews it says what changed the counts.
 ";
 

@@ -34,7 +34,13 @@ const COUNTED: &[(&str, &str, &str)] = &[
     ("viaduct-cashmere", "count_dsm", "crates/cashmere/examples/count_dsm/baselines.txt"),
     ("viaduct-vipl", "count_vipl", "capi/vipl/examples/count_vipl/baselines.txt"),
     ("viaduct-mpi", "count_mpi", "crates/mpi/examples/count_mpi/baselines.txt"),
+    ("viaduct-intercept", "count_intercept", INTERCEPT),
 ];
+const INTERCEPT: &str = "crates/intercept/examples/count_intercept/baselines.txt";
+/// What the preloaded library may add to a call on a connection that is the kernel's. Of `epoll_wait` all is counted, what libc
+/// does in it and the conversion of times included.
+#[cfg(test)]
+const ADDED: [(&str, f64); 2] = [("epoll_wait_plain", 140.0), ("", 60.0)];
 /// What `cargo build` makes without further words.
 const DEFAULTS: [&str; 3] = ["viaduct", "viaduct-libsovia", "viaduct-vipl"];
 
@@ -237,6 +243,16 @@ mod tests {
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
             let baselines: Baselines = std::fs::read_to_string(file).unwrap().parse().unwrap();
             assert!(baselines.counts.len() > 3 && !baselines.rustc.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_call_towards_a_plain_peer_stays_within_its_bar() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(INTERCEPT);
+        let baselines: Baselines = std::fs::read_to_string(file).unwrap().parse().unwrap();
+        for (operation, count) in &baselines.counts {
+            let (_, most) = ADDED.iter().find(|(name, _)| operation.starts_with(name)).unwrap();
+            assert!(count <= most, "{operation}: {count}, {most}");
         }
     }
 }

@@ -8,15 +8,18 @@
 //!  valgrind --tool=callgrind --toggle-collect='*count_this_*' target/release/examples/count_intercept call_plain 1024
 //! ```
 //!
-//! In a release build with rustc 1.95.0: call_plain 26, call_unknown 40, poll_plain 53, close_plain 16.
+//! `baselines.txt` has the counts; `cargo xtask instructions` compares.
 
 use std::hint::black_box;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-use viaduct_intercept::{descriptors, poll, route};
+use viaduct_intercept::table::{self, Kind};
+use viaduct_intercept::{descriptors, epoll, poll, route};
+use viaduct_os::epoll::Epoll;
 
-const OPERATIONS: [&str; 4] = ["call_plain", "call_unknown", "poll_plain", "close_plain"];
+const OPERATIONS: [&str; 6] =
+    ["call_plain", "call_unknown", "poll_plain", "epoll_ctl_plain", "epoll_wait_plain", "close_plain"];
 
 /// Before read, write, recv and send.
 #[inline(never)]
@@ -28,6 +31,18 @@ fn count_this_call(fd: i32) -> bool {
 #[inline(never)]
 fn count_this_poll(fds: &[libc::pollfd]) -> bool {
     poll::concerns(fds)
+}
+
+/// epoll_ctl, whole: the system call itself is one instruction.
+#[inline(never)]
+fn count_this_control(set: i32, fd: i32, event: libc::epoll_event) -> bool {
+    epoll::control(set, libc::EPOLL_CTL_MOD, fd, Some(event)).is_ok()
+}
+
+/// epoll_wait, whole, for a set whose connections are all the kernel's.
+#[inline(never)]
+fn count_this_wait(index: u32, set: i32, events: &mut [libc::epoll_event]) -> Option<usize> {
+    epoll::wait(index, set, events, Some(1_000_000), None).ok()
 }
 
 /// Before close.
@@ -46,6 +61,13 @@ fn main() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let stream = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
     let fd = stream.as_raw_fd();
+    let event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 7 };
+    let made = Epoll::new().expect("the kernel has room for a set");
+    let set = made.as_fd().as_raw_fd();
+    epoll::note_set(set);
+    let Kind::Epoll(index) = table::kind(set) else { panic!("a set that is looked after") };
+    descriptors::note_plain(fd);
+    epoll::control(set, libc::EPOLL_CTL_ADD, fd, Some(event)).expect("a set has room");
     for _ in 0..rounds {
         match operation.as_str() {
             "call_plain" => {
@@ -60,6 +82,11 @@ fn main() {
                 descriptors::note_plain(fd);
                 let entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                 assert!(!black_box(count_this_poll(black_box(&[entry]))));
+            }
+            "epoll_ctl_plain" => assert!(black_box(count_this_control(set, black_box(fd), event))),
+            "epoll_wait_plain" => {
+                let mut events = [event; 4];
+                assert_eq!(black_box(count_this_wait(index, set, black_box(&mut events))), Some(1));
             }
             "close_plain" => {
                 descriptors::note_plain(fd);

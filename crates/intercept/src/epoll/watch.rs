@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::{Errno, calls, cancel};
 
 use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, GONE, Node, node};
-use super::{LOCK, Report, arm_everything, arm_hot, cool, disarm_hot, late, set, tagged, warm};
+use super::{LOCK, Report, arm_everything, arm_hot, cool, disarm_hot, is_ours, late, set, tagged, warm};
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
 use crate::{back, receive, send};
@@ -24,6 +24,24 @@ const LOOKS: u32 = 512;
 /// # Errors
 /// As `epoll_pwait`.
 pub fn wait(
+    index: u32,
+    epoll: i32,
+    events: &mut [libc::epoll_event],
+    limit_ns: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize, Errno> {
+    let set = set(index);
+    if set.rings.load(Ordering::Relaxed) == 0
+        && set.stale.load(Ordering::Relaxed) == 0
+        && let Some(done) = by_kernel(index, epoll, events, limit_ns, mask)
+    {
+        return done;
+    }
+    with_rings(index, epoll, events, limit_ns, mask)
+}
+
+#[inline(never)]
+fn with_rings(
     index: u32,
     epoll: i32,
     events: &mut [libc::epoll_event],
@@ -87,6 +105,48 @@ pub fn wait(
             return Ok(count);
         }
     }
+}
+
+/// Nothing in the set has a ring: the kernel alone waits. `None` if that has changed meanwhile, and nothing is to be reported yet.
+#[inline]
+fn by_kernel(
+    index: u32,
+    epoll: i32,
+    events: &mut [libc::epoll_event],
+    limit_ns: Option<u64>,
+    mask: Option<u64>,
+) -> Option<Result<usize, Errno>> {
+    let set = set(index);
+    // A connection that is upgraded from here on rings for this thread, or is seen here.
+    set.sleepers.fetch_add(1, Ordering::SeqCst);
+    let slept = (set.rings.load(Ordering::SeqCst) == 0)
+        .then(|| cancel::point(|| calls::epoll_wait(epoll, events, limit_ns, mask)));
+    let others = set.sleepers.fetch_sub(1, Ordering::SeqCst) - 1;
+    let count = match slept? {
+        Ok(count @ 1..) => count,
+        done => return Some(done),
+    };
+    if set.rings.load(Ordering::SeqCst) == 0 && !events[..count].iter().any(|event| is_ours(event.u64)) {
+        return Some(Ok(count));
+    }
+    changed(index, events, count, others)
+}
+
+/// A connection of the set was upgraded while the kernel waited.
+#[cold]
+fn changed(
+    index: u32,
+    events: &mut [libc::epoll_event],
+    count: usize,
+    others: u32,
+) -> Option<Result<usize, Errno>> {
+    if others == 0
+        && let Some(_held) = LOCK.lock()
+    {
+        disarm_hot(index);
+    }
+    let count = fold(index, events, count);
+    (count > 0).then_some(Ok(count))
 }
 
 /// Asks the kernel and the rings, without waiting.

@@ -4,6 +4,7 @@ use super::gate::{Errno, syscall};
 
 const NONE: usize = 0;
 
+#[inline(always)]
 fn call(number: i64, args: &[usize]) -> Result<usize, Errno> {
     let mut all = [NONE; 6];
     all[..args.len()].copy_from_slice(args);
@@ -113,6 +114,7 @@ pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) 
 ///
 /// # Errors
 /// The kernel's.
+#[inline]
 pub fn epoll_ctl(
     set: i32,
     operation: i32,
@@ -127,6 +129,7 @@ pub fn epoll_ctl(
 ///
 /// # Errors
 /// The kernel's.
+#[inline]
 pub fn epoll_wait(
     set: i32,
     events: &mut [libc::epoll_event],
