@@ -2,16 +2,16 @@
 
 use libc::{c_int, c_uint, c_ulong, c_void, sockaddr, socklen_t};
 use viaduct_intercept::table::{self, Kind};
-use viaduct_intercept::{claim, descriptors, learn, receive, send};
+use viaduct_intercept::{claim, descriptors, learn, receive, room, send};
 use viaduct_os::bare::{Errno, syscall};
 
 use crate::{blocking, give_int};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let args = [domain as usize, kind as usize, protocol as usize, 0, 0, 0];
     // SAFETY: no pointers.
-    let made =
-        unsafe { syscall(libc::SYS_socket, [domain as usize, kind as usize, protocol as usize, 0, 0, 0]) };
+    let made = room::open(|| unsafe { syscall(libc::SYS_socket, args) });
     if let Ok(fd) = made {
         let stream = kind & 0xf == libc::SOCK_STREAM && matches!(protocol, 0 | libc::IPPROTO_TCP);
         let tcp = stream && matches!(domain, libc::AF_INET | libc::AF_INET6);
@@ -52,9 +52,9 @@ pub unsafe extern "C-unwind" fn __connect(fd: c_int, to: *const sockaddr, len: s
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // A filter of system calls may know this one and not the newer one.
+    let args = [fd as usize, from as usize, len as usize, 0, 0, 0];
     // SAFETY: the caller's promise.
-    let made = unsafe { blocking(libc::SYS_accept, [fd as usize, from as usize, len as usize, 0, 0, 0]) };
-    accepted(fd, made)
+    accepted(fd, room::open(|| unsafe { blocking(libc::SYS_accept, args) }))
 }
 
 fn accepted(fd: c_int, made: Result<usize, Errno>) -> c_int {
@@ -78,7 +78,7 @@ pub unsafe extern "C-unwind" fn accept4(
 ) -> c_int {
     let args = [fd as usize, from as usize, len as usize, flags as usize, 0, 0];
     // SAFETY: the caller's promise.
-    accepted(fd, unsafe { blocking(libc::SYS_accept4, args) })
+    accepted(fd, room::open(|| unsafe { blocking(libc::SYS_accept4, args) }))
 }
 
 #[unsafe(no_mangle)]
@@ -142,7 +142,7 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
         return give_int(Err(Errno(libc::EBADF)));
     }
     // SAFETY: no pointers.
-    noted(fd, unsafe { syscall(libc::SYS_dup, [fd as usize, 0, 0, 0, 0, 0]) })
+    noted(fd, room::open(|| unsafe { syscall(libc::SYS_dup, [fd as usize, 0, 0, 0, 0, 0]) }))
 }
 
 #[unsafe(no_mangle)]
@@ -199,7 +199,7 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize
         _ if descriptors::is_internal(fd) => give_int(Err(Errno(libc::EBADF))),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             // SAFETY: the caller's promise.
-            noted(fd, unsafe { syscall(libc::SYS_fcntl, args) })
+            noted(fd, room::open(|| unsafe { syscall(libc::SYS_fcntl, args) }))
         }
         libc::F_SETFL => {
             // SAFETY: the caller's promise.

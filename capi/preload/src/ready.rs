@@ -2,7 +2,7 @@
 
 use libc::{c_int, c_void, epoll_event, nfds_t, pollfd, size_t, timespec, timeval};
 use viaduct_intercept::table::{self, Kind};
-use viaduct_intercept::{epoll, poll as engine, route, settings, wait as spin};
+use viaduct_intercept::{epoll, poll as engine, room, route, settings, wait as spin};
 use viaduct_os::bare::{Errno, calls, syscall};
 
 use crate::{blocking, give_int};
@@ -318,7 +318,7 @@ pub unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: no pointers.
-    let made = unsafe { syscall(libc::SYS_epoll_create1, [flags as usize, 0, 0, 0, 0, 0]) };
+    let made = room::open(|| unsafe { syscall(libc::SYS_epoll_create1, [flags as usize, 0, 0, 0, 0, 0]) });
     if let Ok(fd) = made {
         epoll::note_set(fd as c_int);
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use viaduct_agent::local::Resident;
 use viaduct_os::bare::sockets::{self, Side};
+use viaduct_os::children;
 use viaduct_os::epoll::{Epoll, Interest};
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
@@ -26,10 +27,14 @@ use crate::layout::SEGMENT;
 use crate::wire::{self, Answer, Verdict};
 use connections::{Connections, Place, Tuple};
 
-/// Processes that are served at a time.
+/// Processes that are served at a time, if there are descriptors for them.
 const MOST_GUESTS: usize = 8192;
-/// Connections that are remembered at a time.
+/// Connections that are remembered at a time, likewise.
 const MOST_CONNECTIONS: usize = 16_384;
+/// Descriptors of a connection.
+const EACH: usize = 3;
+/// Descriptors for all else: this program's own, and what a claim brings until it is answered.
+const OTHERS: usize = 64;
 /// How often connections that are gone are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Reasons that are told apart.
@@ -65,6 +70,7 @@ pub struct Claims {
     listener: Listener,
     epoll: Epoll,
     guests: HashMap<u64, Channel>,
+    most_guests: usize,
     next_guest: u64,
     connections: Connections<Rings>,
     namespace: Option<u64>,
@@ -77,7 +83,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Takes claims at this abstract name.
+    /// Takes claims at this abstract name, with as many descriptors as this process may get.
     ///
     /// # Errors
     /// If the name is taken: another agent is there already.
@@ -86,12 +92,14 @@ impl Claims {
         let epoll = Epoll::new()?;
         epoll.add(&listener, LISTENER, Interest::Read)?;
         let namespace = long_option(listener.as_fd(), SO_NETNS_COOKIE);
+        let (most_guests, most) = shares(children::raise_open_files() as usize);
         Ok(Claims {
             listener,
             epoll,
             guests: HashMap::new(),
+            most_guests,
             next_guest: LISTENER + 1,
-            connections: Connections::new(MOST_CONNECTIONS),
+            connections: Connections::new(most),
             namespace,
             swept: Instant::now(),
             // Without memory for it, nothing is counted.
@@ -105,7 +113,7 @@ impl Claims {
         while let Ok(Some(guest)) = self.listener.accept() {
             let ours = guest.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
             let token = self.next_guest;
-            let room = self.guests.len() < MOST_GUESTS;
+            let room = self.guests.len() < self.most_guests;
             if ours && room && self.epoll.add(&guest, token, Interest::Read).is_ok() {
                 self.next_guest += 1;
                 self.guests.insert(token, guest);
@@ -236,8 +244,30 @@ impl Resident for Claims {
     }
 }
 
+/// How many processes and how many connections so many descriptors are for. A process that cannot be accepted would keep the
+/// listener ready, so these have their own share.
+fn shares(limit: usize) -> (usize, usize) {
+    let limit = limit.saturating_sub(OTHERS);
+    (MOST_GUESTS.min(limit / 4), MOST_CONNECTIONS.min(limit / 4 * 3 / EACH))
+}
+
 fn long_option(fd: BorrowedFd<'_>, name: i32) -> Option<u64> {
     let mut bytes = [0; 8];
     let len = sockets::option_bytes(fd.as_raw_fd(), libc::SOL_SOCKET, name, &mut bytes).ok()?;
     (len == 8).then(|| u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_processes() {
+        for limit in [0, 64, 256, 1024, 20_000, 1 << 20] {
+            let (guests, connections) = shares(limit);
+            assert!(guests + connections * EACH <= limit.saturating_sub(OTHERS), "{limit}");
+        }
+        assert_eq!(shares(1 << 20), (MOST_GUESTS, MOST_CONNECTIONS));
+        assert!(shares(20_000).0 > 4900 && shares(20_000).1 > 4900);
+    }
 }

@@ -16,7 +16,7 @@ use crate::layout::{Header, OPEN, WITHDRAWN};
 use crate::settings::{self, Text, agent_name};
 use crate::table::{self, Kind};
 use crate::wire::{self, ANSWER, Answer, Verdict};
-use crate::{companion, epoll, learn, rules};
+use crate::{companion, epoll, learn, room, rules};
 
 /// Calls that move bytes before a pending connection is given up, and nanoseconds: the other side may be slow to start.
 const PATIENCE: u32 = 16;
@@ -178,7 +178,6 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
         return Err("no descriptors or memory are left");
     };
     let slot = slot(index);
-    slot.port.store(learn::port(fd).into(), Ordering::Relaxed);
     let Ok(view) = slot.view() else { return Err("no memory is left") };
     let header = view.header();
     let nonblocking = calls::status_flags(fd).unwrap_or(0) & libc::O_NONBLOCK != 0;
@@ -191,6 +190,13 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
         endpoint::release(index);
         return Err("it was given up before");
     }
+    if !here && !answer.again && room::is_enough(endpoint::live()) {
+        // This side never opens, so nothing was or will be sent by the ring.
+        header.attached.fetch_or(WITHDRAWN, Ordering::SeqCst);
+        endpoint::release(index);
+        return Err("it has too many connections for its limit of descriptors");
+    }
+    slot.port.store(learn::port(fd).into(), Ordering::Relaxed);
     if answer.second || here {
         epoll::adopt(fd, index);
         open(slot, header);
@@ -204,11 +210,9 @@ fn close_all(fds: &[i32]) {
     }
 }
 
-/// Moves one of our descriptors to a high number; -1 if there is none. A connection has two of ours for one of the
-/// application's, so the upper two thirds are for ours.
+/// Moves one of our descriptors to a high number, out of the application's way; -1 if there is none.
 fn lift(fd: i32) -> i32 {
-    let limit = calls::descriptor_limit().unwrap_or(1024).min(table::MOST as u64) as i32;
-    let high = calls::duplicate_from(fd, limit / 3).unwrap_or(-1);
+    let high = calls::duplicate_from(fd, room::lowest()).unwrap_or(-1);
     let _ = calls::close(fd);
     if high >= table::MOST as i32 {
         let _ = calls::close(high);
@@ -351,6 +355,16 @@ fn hang_up() {
         let _ = calls::close(fd);
     }
     ABSENT_UNTIL.store(calls::now() + ABSENCE, Ordering::Relaxed);
+}
+
+/// Takes leave of the agent for a while, because the application needs the descriptor. Whether there was one.
+pub(crate) fn let_go() -> bool {
+    let held = LOCK.lock();
+    let there = held.is_some() && CHANNEL.load(Ordering::Acquire) >= 0;
+    if there {
+        hang_up();
+    }
+    there
 }
 
 /// Connects to the agent, so that it stays while this process lives: a server may wait long for its first client.

@@ -20,7 +20,8 @@
 //! - [`rules`], [`learn`]: which connections the user, or their past, keeps from being claimed.
 //! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that;
 //!   `relay`: what such a program gets if the peer has ended its stream before.
-//! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork.
+//! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork. [`room`]: how many of them are
+//!   ours.
 //! - `agent` (a feature): what the agent does: it finds the two ends of one connection.
 //!
 //! Everything but the agent's part runs inside of foreign applications: no allocation, no thread, no handler, no name of
@@ -42,6 +43,7 @@ pub mod poll;
 pub mod raw;
 pub mod receive;
 mod relay;
+pub mod room;
 pub mod rules;
 pub mod send;
 pub mod settings;

@@ -19,7 +19,6 @@ use viaduct_kit::child::{Child, Program, say};
 use viaduct_kit::effort::{rounds, scaled};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
-use viaduct_os::children;
 use viaduct_os::fdpass::{Channel, Recv};
 
 /// Becomes an agent that takes claims at the name in the first argument, until it is killed.
@@ -27,7 +26,6 @@ use viaduct_os::fdpass::{Channel, Recv};
 /// # Panics
 /// If the name is taken.
 pub fn be_agent(args: &[String]) {
-    children::raise_open_files(); // as `viaduct agent` does
     let mut claims = Claims::new(args[0].as_bytes()).expect("the name is this test's own");
     say("ready");
     local::serve(&mut [&mut claims], Duration::from_secs(3600)).expect("an agent serves");

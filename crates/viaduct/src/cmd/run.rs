@@ -63,7 +63,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
 /// Serves claims until no one needs it.
 pub(crate) fn claims(args: &ClaimsArgs) -> Result<ExitCode> {
     children::leave_session()?;
-    children::raise_open_files(); // three for each connection
     let name = args.name.clone().map_or_else(name, String::into_bytes);
     let mut claims = Claims::new(&name)?;
     local::serve(&mut [&mut claims], seconds(args.idle)?)?;
