@@ -21,8 +21,8 @@ fn eliminate(row: &mut [f64], pivot: &[f64], at: usize) {
     row[at..].iter_mut().zip(&pivot[at..]).for_each(|(value, taken)| *value -= factor * taken);
 }
 
-fn substitute(matrix: &[f64], size: usize) -> Vec<f64> {
-    let width = size + 1;
+/// Rows of the matrix begin at every `width` numbers.
+fn substitute(matrix: &[f64], size: usize, width: usize) -> Vec<f64> {
     let mut solution = vec![0.0; size];
     for row in (0..size).rev() {
         let line = &matrix[row * width..(row + 1) * width];
@@ -42,11 +42,12 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
             "{size} rows: there is a flag for each, and 1 to {MOST} of them"
         )));
     }
-    let width = size + 1;
+    // Rows begin at pages: neighbours belong to different workers.
+    let width = (size + 1).next_multiple_of(dsm.page() / size_of::<f64>());
     let matrix: Array<f64> = dsm.array(size * width)?;
     let mut epoch = dsm.epoch();
     let (rank, workers) = (epoch.rank(), epoch.size());
-    let line = |row: usize| row * width..(row + 1) * width;
+    let line = |row: usize| row * width..row * width + size + 1;
     for row in (rank..size).step_by(workers) {
         let mut values = epoch.write(matrix, line(row));
         values.iter_mut().enumerate().for_each(|(column, value)| *value = element(row, column, size));
@@ -69,7 +70,7 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     epoch = epoch.barrier(0)?;
     let work = begun.elapsed();
     let outcome = if rank == 0 {
-        let solution = substitute(&epoch.read(matrix, 0..size * width), size);
+        let solution = substitute(&epoch.read(matrix, 0..size * width), size, width);
         let equal = check.then(|| same(&solution, &sequential(size)));
         Outcome { sum: solution.iter().sum(), equal, work }
     } else {
@@ -86,7 +87,7 @@ fn sequential(size: usize) -> Vec<f64> {
         let (done, left) = matrix.split_at_mut((pivot + 1) * width);
         left.chunks_mut(width).for_each(|row| eliminate(row, &done[pivot * width..], pivot));
     }
-    substitute(&matrix, size)
+    substitute(&matrix, size, width)
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ impl App {
         match self {
             App::Litmus => litmus::MEMORY,
             App::Costs => costs::MEMORY,
+            // Rows take whole pages, of any size.
+            App::Gauss => size * ((size + 1) * size_of::<f64>()).next_multiple_of(1 << 15),
             _ => size * size * size_of::<f64>() + (1 << 20),
         }
     }

@@ -4,10 +4,10 @@
 //! A barrier or a flag uses the epoch up, a lock borrows it as a whole: no slice outlives the synchronisation that may
 //! change it.
 
-use std::cell::RefCell;
 use std::ops::{Deref, DerefMut, Range};
 
 use crate::array::{Array, Guarded, Plain, Ptr};
+use crate::borrowed::Borrowed;
 use crate::dsm::{BARRIERS, Dsm, FLAGS, LOCKS};
 use crate::raw::{self, finish};
 use crate::statistics::Counter;
@@ -73,13 +73,12 @@ use crate::world::{Name, NodeDown};
 /// ```
 pub struct Epoch<'a> {
     dsm: &'a mut Dsm,
-    /// What is borrowed: addresses, and whether it is to be changed.
-    borrowed: RefCell<Vec<(Range<usize>, bool)>>,
+    borrowed: Borrowed,
 }
 
 impl<'a> Epoch<'a> {
     pub(crate) fn of(dsm: &'a mut Dsm) -> Epoch<'a> {
-        Epoch { dsm, borrowed: RefCell::default() }
+        Epoch { dsm, borrowed: Borrowed::default() }
     }
 
     /// This worker among all.
@@ -97,29 +96,13 @@ impl<'a> Epoch<'a> {
         self.dsm.progress.share(share);
     }
 
-    fn borrow(&self, place: Range<usize>, writes: bool) {
-        let mut borrowed = self.borrowed.borrow_mut();
-        let clash = |other: &(Range<usize>, bool)| {
-            (writes || other.1) && other.0.start < place.end && place.start < other.0.end
-        };
-        assert!(!borrowed.iter().any(clash), "shared values are borrowed twice, once to be changed");
-        borrowed.push((place, writes));
-    }
-
-    fn give_back(&self, place: &Range<usize>, writes: bool) {
-        let mut borrowed = self.borrowed.borrow_mut();
-        if let Some(index) = borrowed.iter().position(|one| one.0 == *place && one.1 == writes) {
-            borrowed.swap_remove(index);
-        }
-    }
-
     /// Values to be read.
     ///
     /// # Panics
     /// If the range is outside, or values of it are borrowed to be changed.
     pub fn read<T: Plain>(&self, array: Array<T>, range: Range<usize>) -> Ref<'_, T> {
         let place = array.place(&range);
-        self.borrow(place.clone(), false);
+        self.borrowed.add(place.clone(), false);
         Ref { values: raw::shared(place.start, range.len()), place, epoch: self }
     }
 
@@ -129,7 +112,7 @@ impl<'a> Epoch<'a> {
     /// If the range is outside, or values of it are borrowed.
     pub fn write<T: Plain>(&self, array: Array<T>, range: Range<usize>) -> Mut<'_, T> {
         let place = array.place(&range);
-        self.borrow(place.clone(), true);
+        self.borrowed.add(place.clone(), true);
         Mut { values: raw::shared_mut(place.start, range.len()), place, epoch: self }
     }
 
@@ -144,9 +127,9 @@ impl<'a> Epoch<'a> {
     /// If it leads nowhere, or the value is borrowed to be changed.
     pub fn load<T: Plain>(&self, ptr: Ptr<T>) -> T {
         let place = self.place(ptr);
-        self.borrow(place.clone(), false);
+        self.borrowed.add(place.clone(), false);
         let value = raw::shared::<T>(place.start, 1)[0];
-        self.give_back(&place, false);
+        self.borrowed.give_back(&place, false);
         value
     }
 
@@ -156,9 +139,9 @@ impl<'a> Epoch<'a> {
     /// If it leads nowhere, or the value is borrowed.
     pub fn store<T: Plain>(&self, ptr: Ptr<T>, value: T) {
         let place = self.place(ptr);
-        self.borrow(place.clone(), true);
+        self.borrowed.add(place.clone(), true);
         raw::shared_mut::<T>(place.start, 1)[0] = value;
-        self.give_back(&place, true);
+        self.borrowed.give_back(&place, true);
     }
 
     /// Waits until all workers of all nodes have come to the barrier of this name; then what they wrote is seen.
@@ -270,7 +253,7 @@ impl<T> Deref for Ref<'_, T> {
 
 impl<T> Drop for Ref<'_, T> {
     fn drop(&mut self) {
-        self.epoch.give_back(&self.place, false);
+        self.epoch.borrowed.give_back(&self.place, false);
     }
 }
 
@@ -297,6 +280,6 @@ impl<T> DerefMut for Mut<'_, T> {
 
 impl<T> Drop for Mut<'_, T> {
     fn drop(&mut self) {
-        self.epoch.give_back(&self.place, true);
+        self.epoch.borrowed.give_back(&self.place, true);
     }
 }

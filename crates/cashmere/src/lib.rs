@@ -12,7 +12,7 @@
 //!   node         nodes of real processes: shared entries, messages, a server
 //!   dsm          what a program sees: its place, allocation, faults, the end
 //!   array        what lies in shared memory: arrays, guarded values, pointers
-//!   epoch        the time between two synchronisations: borrows, locks, barriers, flags
+//!   epoch        the time between two synchronisations: borrows, locks, barriers, flags; borrowed: what is
 //!   given        what the launcher tells the processes; progress: what a worker tells the launcher
 //!   homes        homes of pages in a file; lone: a worker for counting instructions
 //!   raw          the one place that touches shared memory
@@ -24,6 +24,7 @@
 
 mod acquire;
 mod array;
+mod borrowed;
 mod clock;
 pub mod dsm;
 mod epoch;
