@@ -13,15 +13,17 @@ use crate::tally::Tally;
 /// How long one program may take to build.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// A crate with a program of its name.
+/// A crate with a program.
 #[derive(Clone, Copy, Debug)]
 struct Program {
     name: &'static str,
     version: &'static str,
+    /// What the program is called.
+    file: &'static str,
 }
 
 /// The sort of uutils; what Debian has may be years older.
-const PROGRAMS: &[Program] = &[Program { name: "uu_sort", version: "0.12.0" }];
+const PROGRAMS: &[Program] = &[Program { name: "uu_sort", version: "0.12.0", file: "sort" }];
 
 /// The folder below the target folder.
 const FOLDER: &str = "xtask/cargo";
@@ -43,7 +45,7 @@ pub(crate) fn provide(install: bool, full: bool, target: &Path) {
 
 impl Program {
     fn is_in(self, folder: &Path) -> bool {
-        folder.join("bin").join(self.name).is_file()
+        folder.join("bin").join(self.file).is_file()
     }
 
     fn build(self, folder: &Path) -> bool {

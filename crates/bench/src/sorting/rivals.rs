@@ -71,7 +71,7 @@ pub(super) fn of_lines(put: Put, words: &[&str]) -> Vec<Contender> {
 
 /// The sort of uutils: the one that was built beside this program, or the system's.
 fn uutils() -> Option<PathBuf> {
-    let built = beside("xtask/cargo/bin/uu_sort");
+    let built = beside("xtask/cargo/bin/sort");
     built.into_iter().chain(UUTILS.iter().filter_map(|name| find(name))).next()
 }
 
