@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Verb::BenchPeer(args) => cmd::peer::run(&args),
         Verb::BenchTool(args) => cmd::rivals::tool(&args),
         Verb::TourPeer(args) => cmd::tour::peer(&args),
+        Verb::TourTcp(args) => cmd::tour_floors::tcp(&args),
     };
     match done {
         Ok(code) => code,

@@ -3,6 +3,8 @@
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use viaduct_kit::effort::full;
+use viaduct_kit::skip;
 
 fn viaduct(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
@@ -85,7 +87,7 @@ fn stat_sees_a_running_benchmark() {
 
 #[test]
 fn the_tour_goes_to_its_end() {
-    let answer = text(&viaduct(&["tour", "--quick", "--time", "0.15"]));
+    let answer = text(&viaduct(&["tour", "--short", "--quick", "--time", "0.15"]));
     for word in [
         "1. This machine",
         "2. Two processes",
@@ -95,6 +97,28 @@ fn the_tour_goes_to_its_end() {
         "3. Latency",
         "4. Bandwidth",
         "In short: Viaduct (auto took shm)",
+    ] {
+        assert!(answer.contains(word), "{word}:\n{answer}");
+    }
+    assert!(!answer.contains("\n5. "), "{answer}");
+}
+
+#[test]
+fn the_tour_shows_every_layer() {
+    if !full() {
+        skip!("it measures for a minute: cargo xtask test --full");
+    }
+    let answer = text(&viaduct(&["tour", "--quick", "--time", "0.15"]));
+    for word in [
+        "5. An unmodified program",
+        "TCP under viaduct run",
+        "6. A job of four ranks",
+        "Linux",
+        "7. Memory that processes share",
+        "equal to the sequential program",
+        "8. A million records",
+        "GNU sort",
+        "9. MPI",
     ] {
         assert!(answer.contains(word), "{word}:\n{answer}");
     }

@@ -71,6 +71,9 @@ pub(crate) enum Verb {
     /// The second process of the tour; started by `tour` itself
     #[command(hide = true)]
     TourPeer(TourPeerArgs),
+    /// A server over TCP, or its client; started by `tour` itself
+    #[command(hide = true)]
+    TourTcp(TourTcpArgs),
 }
 
 #[derive(Debug, Args)]
@@ -88,6 +91,9 @@ pub(crate) struct TourArgs {
     /// Seconds for each layer at each size
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) time: f64,
+    /// VIA alone: leave out unmodified programs, jobs, MPI, shared memory and the sort
+    #[arg(long)]
+    pub(crate) short: bool,
 }
 
 #[derive(Debug, Args)]
@@ -271,6 +277,13 @@ pub(crate) struct ToolArgs {
     pub(crate) cpu: Option<usize>,
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourTcpArgs {
+    /// The port of the server; without it this is the server
+    #[arg(long)]
+    pub(crate) connect: Option<u16>,
 }
 
 #[derive(Debug, Args)]

@@ -24,3 +24,4 @@ pub(crate) mod run;
 pub(crate) mod sort;
 pub(crate) mod stat;
 pub(crate) mod tour;
+pub(crate) mod tour_floors;
