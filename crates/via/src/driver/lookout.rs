@@ -120,7 +120,25 @@ impl<L: Layer> Driver<L> {
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Closed`].
+    #[inline(always)]
     pub fn wait_at<T>(
+        &self,
+        policy: &mut WaitPolicy,
+        deadline: Option<u64>,
+        mut poll: impl FnMut(&mut L) -> Option<T>,
+        leave: impl FnMut(&mut L, &Waker),
+    ) -> Result<T, Error> {
+        match self.with(&mut poll) {
+            Some(Some(found)) => Ok(found),
+            Some(None) => self.wait_at_post(policy, deadline, poll, leave),
+            None => Err(Error::Closed),
+        }
+    }
+
+    /// Waits for what a first look did not find.
+    #[cold]
+    #[inline(never)]
+    fn wait_at_post<T>(
         &self,
         policy: &mut WaitPolicy,
         deadline: Option<u64>,
