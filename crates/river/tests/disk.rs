@@ -230,3 +230,21 @@ fn a_write_that_fails_under_way_is_told_by_name() {
     assert!(told.contains("read-only"), "{told}");
     assert_eq!(pool.take().capacity(), 8192, "the buffer is back in its pool");
 }
+
+#[test]
+fn a_read_that_fails_in_the_middle_is_told_by_name() {
+    let folder = TempDir::new("river-eio");
+    let good = folder.path().join("good");
+    std::fs::write(&good, vec![7; 64 << 10]).unwrap();
+    // Every second stripe lies at the start of this process's memory, where nothing is mapped: the kernel says EIO.
+    let bad = PathBuf::from("/proc/self/mem");
+    for direct in [Direct::Off, Direct::On] {
+        let volume = Volume::open_striped(&[good.clone(), bad.clone()], 16 << 10).unwrap();
+        let pool = MemPool::new(2, 16 << 10).unwrap();
+        let format = Arc::new(Fixed(8));
+        let source = DiskSource::new("input", vec![volume], format, pool, direct, Partial::Refuse).unwrap();
+        assert_eq!(source.pull().unwrap().expect("the first stripe").len(), 16 << 10);
+        let error = source.pull().unwrap_err().to_string();
+        assert!(error.contains("/proc/self/mem") && error.contains("Input/output error"), "{error}");
+    }
+}

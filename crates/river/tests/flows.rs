@@ -251,6 +251,40 @@ fn two_copies_serve_one_flow_and_stand_in_for_each_other() {
 }
 
 #[test]
+fn the_slower_copy_serves_less() {
+    let _watchdog = watch();
+    let folder = TempDir::new("river-slow");
+    let path = folder.path().join("both");
+    let bytes: Vec<u8> = (0..400_000u32).map(|n| (n / 7) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    let pools = [1, 4].map(|count| MemPool::new(count, 8192).unwrap());
+    let copies = pools.clone().map(|pool| {
+        let volumes = vec![Volume::open(&path).unwrap()];
+        DiskSource::new("copy", volumes, Arc::new(Fixed(8)), pool, Direct::Off, Partial::Refuse).unwrap()
+    });
+    let mirror = MirrorSource::new("mirror", copies).unwrap();
+    // A read of the first copy lasts until the second one has served all the rest.
+    let kept = pools[0].take();
+    let read = || {
+        let mut bytes = 0;
+        while let Some(buffer) = mirror.pull().unwrap() {
+            bytes += buffer.len();
+        }
+        bytes
+    };
+    std::thread::scope(|scope| {
+        let readers = [scope.spawn(read), scope.spawn(read)];
+        let all = bytes.len().div_ceil(8192) as u64;
+        while mirror.served()[1] + 1 < all {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(kept);
+        let read: usize = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+        assert_eq!((read, mirror.served()), (bytes.len(), [1, all - 1]));
+    });
+}
+
+#[test]
 fn an_error_reaches_the_consumer_before_what_is_queued() {
     let river = RiverSink::new("river", 4, 2);
     river.put(Buffer::heap(8)).unwrap();

@@ -3,7 +3,8 @@
 //! Each chunk is read from the copy with fewer reads under way, so that a slower disk serves less, and a copy that cannot be
 //! read is replaced by the other.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::DiskSource;
 use crate::buffer::Buffer;
@@ -15,7 +16,8 @@ use crate::flow::Source;
 #[derive(Debug)]
 pub struct MirrorSource {
     copies: [DiskSource; 2],
-    under_way: [AtomicUsize; 2],
+    /// Reads of each copy.
+    under_way: Mutex<[usize; 2]>,
     served: [AtomicU64; 2],
     next: AtomicU64,
     edge: Edge,
@@ -42,14 +44,29 @@ impl MirrorSource {
         [0, 1].map(|copy| self.served[copy].load(Ordering::Relaxed))
     }
 
+    fn under_way(&self) -> MutexGuard<'_, [usize; 2]> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The copy with fewer reads under way, with one more; where that decides nothing, they take turns.
+    fn choose(&self, number: u64) -> usize {
+        let mut under_way = self.under_way();
+        let [first, second] = *under_way;
+        let copy = if first == second { (number % 2) as usize } else { usize::from(second < first) };
+        under_way[copy] += 1;
+        copy
+    }
+
+    /// Reads a chunk from the copy that was chosen, or from the other if that fails.
     fn read(&self, copy: usize, number: u64) -> Result<Buffer, Error> {
-        self.under_way[copy].fetch_add(1, Ordering::Relaxed);
         let read = self.copies[copy].pull_chunk(number);
-        self.under_way[copy].fetch_sub(1, Ordering::Relaxed);
-        if read.is_ok() {
-            self.served[copy].fetch_add(1, Ordering::Relaxed);
-        }
-        read
+        self.under_way()[copy] -= 1;
+        let (served, buffer) = match read {
+            Ok(buffer) => (copy, buffer),
+            Err(_) => (1 - copy, self.copies[1 - copy].pull_chunk(number)?),
+        };
+        self.served[served].fetch_add(1, Ordering::Relaxed);
+        Ok(buffer)
     }
 }
 
@@ -59,10 +76,7 @@ impl Source for MirrorSource {
         if number >= self.copies[0].chunks() {
             return Ok(None);
         }
-        let [first, second] = [0, 1].map(|copy| self.under_way[copy].load(Ordering::Relaxed));
-        // With nothing to choose by, they take turns.
-        let copy = if first == second { (number % 2) as usize } else { usize::from(second < first) };
-        let buffer = self.read(copy, number).or_else(|_| self.read(1 - copy, number))?;
+        let buffer = self.read(self.choose(number), number)?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(Some(buffer))
     }

@@ -20,6 +20,8 @@ pub struct Output {
     file: File,
     /// Its name until then, if the file system knows no files without names.
     hidden: Option<PathBuf>,
+    /// Whether it is on the disk when it gets its name, and the name, too.
+    durable: bool,
     done: bool,
 }
 
@@ -47,7 +49,7 @@ impl Output {
             // What is replaced keeps its mode; failure to keep it is none of the result's.
             let _ = file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o777));
         }
-        Ok(Output { path, file, hidden, done: false })
+        Ok(Output { path, file, hidden, durable: false, done: false })
     }
 
     /// A second descriptor to write to.
@@ -97,10 +99,18 @@ impl Output {
         viaduct_os::files::reserve(&self.file, len).map_err(failed)
     }
 
+    /// Lets [`Output::commit`] wait until the disk has the file and its name, so that neither is lost with the power.
+    pub fn make_durable(&mut self) {
+        self.durable = true;
+    }
+
     /// Cuts it to its final length and gives it its name.
     pub fn commit(mut self, len: u64) -> Result<(), Error> {
         let failed = |error| Error::file("finishing", &self.path, error);
         self.file.set_len(len).map_err(failed)?;
+        if self.durable {
+            self.file.sync_all().map_err(failed)?;
+        }
         let hidden = match self.hidden.take() {
             Some(hidden) => hidden,
             None => {
@@ -116,6 +126,9 @@ impl Output {
             return Err(failed(error));
         }
         self.done = true;
+        if self.durable {
+            File::open(folder_of(&self.path)).and_then(|folder| folder.sync_all()).map_err(failed)?;
+        }
         Ok(())
     }
 }

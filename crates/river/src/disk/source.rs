@@ -36,6 +36,8 @@ pub enum Partial {
     Refuse,
     /// It is left out.
     Drop,
+    /// It is left out of the flow, and `leftover` of the source gives it afterwards.
+    Keep,
 }
 
 /// Records of files, in order.
@@ -182,6 +184,21 @@ impl DiskSource {
         let buffer = self.edge.stalled_for_data(|| self.complete(buffer, number, 0))?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(buffer)
+    }
+
+    /// The pieces of records at the ends of the volumes, which are in no buffer.
+    pub fn leftover(&self) -> Result<Vec<u8>, Error> {
+        let mut rest = Vec::new();
+        for piece in &self.volumes {
+            let start = rest.len();
+            rest.resize(start + (piece.volume.len() - piece.len) as usize, 0);
+            let got = piece.volume.read_at(&mut rest[start..], piece.len)?;
+            rest.truncate(start + got);
+        }
+        if !rest.is_empty() {
+            self.edge.carried(rest.len(), 0);
+        }
+        Ok(rest)
     }
 
     fn piece(&self, chunk: u64) -> &Piece {

@@ -23,11 +23,16 @@ pub struct StreamSource {
     edge: Edge,
 }
 
+#[derive(Default)]
 struct Reading {
     inputs: VecDeque<(PathBuf, Box<dyn Read + Send>)>,
     /// The beginning of a record whose end has not come yet.
     carry: Vec<u8>,
+    /// Pieces of records at the ends of streams.
+    leftover: Vec<u8>,
     position: u64,
+    /// Where the first of `inputs` begins.
+    base: u64,
     sequence: u64,
 }
 
@@ -40,8 +45,18 @@ impl StreamSource {
         pool: MemPool,
         partial: Partial,
     ) -> StreamSource {
-        let state = Reading { inputs: inputs.into(), carry: Vec::new(), position: 0, sequence: 0 };
+        let state = Reading { inputs: inputs.into(), ..Reading::default() };
         StreamSource { format, pool, partial, state: Mutex::new(state), edge: Edge::new(name) }
+    }
+
+    /// The pieces of records at the ends of the streams that were read so far, which are in no buffer.
+    pub fn leftover(&self) -> Vec<u8> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = std::mem::take(&mut state.leftover);
+        if !rest.is_empty() {
+            self.edge.carried(rest.len(), 0);
+        }
+        rest
     }
 
     /// Fills a buffer from the first stream; cuts behind its last whole record.
@@ -74,9 +89,12 @@ impl StreamSource {
                         cut = end + 1;
                     }
                     _ if self.partial == Partial::Drop => {}
+                    _ if self.partial == Partial::Keep => {
+                        state.leftover.extend_from_slice(&buffer.room()[cut..end]);
+                    }
                     framing => {
                         let size = if let Framing::Fixed(size) = framing { size as u64 } else { 0 };
-                        let (offset, rest) = (state.position + cut as u64, (end - cut) as u64);
+                        let (offset, rest) = (state.position - state.base + cut as u64, (end - cut) as u64);
                         return Err(Error::Partial { path: path.clone(), offset, rest, size });
                     }
                 }
@@ -85,6 +103,7 @@ impl StreamSource {
             }
             if over {
                 state.inputs.pop_front();
+                state.base = state.position + cut as u64;
             }
             if cut > 0 {
                 buffer.set_window(0, cut);

@@ -7,8 +7,10 @@
 //!   proof of the client ─────────────────────▶  records from here on, in the clear
 //! ```
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use viaduct_job::Token;
@@ -21,6 +23,12 @@ use crate::pool::MemPool;
 
 /// How long a connection has to prove itself.
 const GREETING: Duration = Duration::from_secs(10);
+
+/// Connections that have proved nothing yet, at most.
+const STRANGERS: usize = 64;
+
+/// How often new connections are looked for.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Where this node listens.
 pub(super) struct Door<'a> {
@@ -61,30 +69,45 @@ impl<'a> Door<'a> {
         Ok(TcpSink::new(&format!("to node {node}"), node as u32, stream))
     }
 
-    /// Accepts a connection of every other node. Connections that prove nothing are dropped.
+    /// Accepts a connection of every other node. Strangers, which have proved nothing yet, are heard side by side, so that one that
+    /// says nothing holds up no node; of too many the oldest is dropped.
     pub(super) fn accept_all(&self, pool: &MemPool) -> Result<Vec<(usize, TcpSource)>, Error> {
         let end = Instant::now() + PATIENCE;
         let mut sources: Vec<(usize, TcpSource)> = Vec::new();
-        while sources.len() + 1 < self.size {
-            match self.listener.accept() {
-                Ok((mut stream, _)) => {
-                    let Ok(node) = self.welcome(&mut stream) else { continue };
-                    if sources.iter().any(|(known, _)| *known == node) {
-                        continue;
+        std::thread::scope(|scope| {
+            let (tell, heard) = channel();
+            let mut strangers: VecDeque<(u64, TcpStream)> = VecDeque::new();
+            let mut number = 0;
+            while sources.len() + 1 < self.size && Instant::now() < end {
+                while let Ok((stream, _)) = self.listener.accept() {
+                    if strangers.len() == STRANGERS {
+                        strangers.pop_front().iter().for_each(|(_, oldest)| dismiss(oldest));
                     }
+                    let (tell, Ok(handle)) = (tell.clone(), stream.try_clone()) else { continue };
+                    number += 1;
+                    strangers.push_back((number, handle));
+                    scope.spawn(move || {
+                        let mut stream = stream;
+                        let node = self.welcome(&mut stream);
+                        let _ = tell.send((number, node, stream));
+                    });
+                }
+                let Ok((number, node, stream)) = heard.recv_timeout(LOOK) else { continue };
+                strangers.retain(|(known, _)| *known != number);
+                let Ok(node) = node else { continue };
+                if sources.iter().all(|(known, _)| *known != node) {
                     let name = format!("from node {node}");
                     sources.push((node, TcpSource::new(&name, node as u32, stream, pool.clone())));
                 }
-                Err(_) if Instant::now() >= end => {
-                    let here = sources.len();
-                    let wanted = self.size - 1;
-                    return Err(Error::Network(format!(
-                        "{here} of {wanted} nodes have connected within {} s; hint: do firewalls let them?",
-                        PATIENCE.as_secs()
-                    )));
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
+            strangers.iter().for_each(|(_, stream)| dismiss(stream));
+        });
+        let (here, wanted) = (sources.len(), self.size - 1);
+        if here < wanted {
+            return Err(Error::Network(format!(
+                "{here} of {wanted} nodes have connected within {} s; hint: do firewalls let them?",
+                PATIENCE.as_secs()
+            )));
         }
         Ok(sources)
     }
@@ -124,6 +147,11 @@ impl<'a> Door<'a> {
         stream.set_write_timeout(None)?;
         Ok(rank)
     }
+}
+
+/// Ends a connection of which another thread reads.
+fn dismiss(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Both);
 }
 
 /// What both ends of a connection agree on.
@@ -166,9 +194,12 @@ mod tests {
             let mut nonsense = TcpStream::connect(address).unwrap();
             nonsense.write_all(&[7; 500]).unwrap();
             drop(nonsense);
+            // More than are heard at a time, and each could take its whole time.
+            let silent: Vec<_> = (0..STRANGERS + 6).map(|_| TcpStream::connect(address).unwrap()).collect();
             let node = Door::open(true, 1, 2, &token).unwrap();
             let _sink = node.connect(0, address).unwrap();
             assert_eq!(accepted.join().unwrap()[0].0, 1);
+            drop(silent);
         });
     }
 }

@@ -100,6 +100,17 @@ impl TcpSource {
         Error::Net { what: "receiving from", node: self.node, cause }
     }
 
+    /// Reads a record that is longer than a buffer into one of its own. Memory comes with the bytes, not with the length that the
+    /// peer names.
+    fn read_long(&self, stream: &TcpStream, len: usize) -> Result<Buffer, Error> {
+        let mut bytes = Vec::new();
+        let got = stream.take(len as u64).read_to_end(&mut bytes).map_err(|error| self.broken(&error))?;
+        if got < len {
+            return Err(self.broken(&io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(Buffer::of_bytes(bytes))
+    }
+
     fn frame(&self, state: &mut MutexGuard<'_, Receiving>) -> Result<Option<Buffer>, Error> {
         let mut head = [0; HEAD];
         state.stream.read_exact(&mut head).map_err(|error| self.broken(&error))?;
@@ -117,14 +128,14 @@ impl TcpSource {
             }
             Kind::Piece => Err(Error::Format("a piece where whole buffers travel".into()).at_node(self.node)),
             Kind::Data => {
-                // A record that is longer than a buffer travels in one of its own.
                 let mut buffer = if head.len > self.pool.buffer_size() {
-                    Buffer::heap(head.len)
+                    self.read_long(&state.stream, head.len)?
                 } else {
-                    self.edge.stalled_for_credit(|| self.pool.take())
+                    let mut buffer = self.edge.stalled_for_credit(|| self.pool.take());
+                    let room = &mut buffer.room_mut()[..head.len];
+                    state.stream.read_exact(room).map_err(|error| self.broken(&error))?;
+                    buffer
                 };
-                let room = &mut buffer.room_mut()[..head.len];
-                state.stream.read_exact(room).map_err(|error| self.broken(&error))?;
                 head.mark(&mut buffer);
                 Ok(Some(buffer))
             }
