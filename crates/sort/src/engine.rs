@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use viaduct_river::disk::{Direct, DiskSink, DiskSource, Output, StreamSink, StreamSource, Volume};
+use viaduct_river::disk::{Direct, DiskSink, DiskSource, Output, Partial, StreamSink, StreamSource, Volume};
 use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Sink, Source, records};
 
 use crate::Error;
@@ -49,6 +49,15 @@ struct Engine<'a, O> {
     start: Instant,
 }
 
+/// What is sorted.
+struct Flow<'a> {
+    source: &'a dyn Source,
+    /// Bytes that it will give, about.
+    len: u64,
+    /// Gives the pieces of records that are kept, once all else was read.
+    rest: &'a dyn Fn() -> Result<Vec<u8>, Error>,
+}
+
 /// Where the output goes, and what remains to be done when it is complete.
 struct Destination {
     sink: Box<dyn Sink>,
@@ -85,7 +94,7 @@ impl<O: Order> Engine<'_, O> {
         self.progress.enter(4, len);
         let merged = merge(open, &*destination.sink, &self.order, self.settings, self.progress);
         let (outcome, edges) = merged?;
-        self.conclude(outcome, destination, 1, 1, edges)
+        self.conclude(outcome, destination, (1, 1), edges, Vec::new())
     }
 
     fn files(
@@ -106,11 +115,13 @@ impl<O: Order> Engine<'_, O> {
         let (direct, partial) = (self.settings.direct, self.settings.partial);
         let source = DiskSource::new("input", volumes, format.clone(), pool, direct, partial)?;
         let destination = self.open(target, source.len())?;
+        let rest = || if partial == Partial::Keep { Ok(source.leftover()?) } else { Ok(Vec::new()) };
+        let flow = Flow { source: &source, len: source.len(), rest: &rest };
         if one_pass {
-            return self.one_pass(&source, source.len(), destination, format, room);
+            return self.one_pass(&flow, destination, format, room);
         }
         let sampler = |wanted: usize| sample_files(&source, &**format, wanted, 0);
-        self.two_passes(&source, source.len(), density, &sampler, destination, format, room)
+        self.two_passes(&flow, density, &sampler, destination, format, room)
     }
 
     fn streams(
@@ -147,10 +158,12 @@ impl<O: Order> Engine<'_, O> {
                 }
             }
         }
+        let rest = || Ok(source.leftover());
         if over {
             let destination = self.open(target, bytes)?;
             let held = Held { held: Mutex::new(held), rest: None, edge: source.edge() };
-            return self.one_pass(&held, bytes, destination, format, room);
+            let flow = Flow { source: &held, len: bytes, rest: &rest };
+            return self.one_pass(&flow, destination, format, room);
         }
         let sample = sample_buffers(&held, &**format);
         let sampler = |_: usize| Ok(sample.clone());
@@ -158,7 +171,8 @@ impl<O: Order> Engine<'_, O> {
         let density = density_of(bytes, count);
         let held = Held { held: Mutex::new(held), rest: Some(&source), edge: source.edge() };
         // As long as it turns out to be; partitions that are too large are divided again.
-        self.two_passes(&held, bytes * 16, density, &sampler, destination, format, room)
+        let flow = Flow { source: &held, len: bytes * 16, rest: &rest };
+        self.two_passes(&flow, density, &sampler, destination, format, room)
     }
 
     fn open(&self, target: Target, len: u64) -> Result<Destination, Error> {
@@ -168,7 +182,10 @@ impl<O: Order> Engine<'_, O> {
                 Ok(Destination { sink, output: None })
             }
             Target::Path(path) => {
-                let output = Output::create(&path)?;
+                let mut output = Output::create(&path)?;
+                if self.settings.durable {
+                    output.make_durable();
+                }
                 output.reserve(len)?;
                 let mut volume = Volume::of_files(vec![(path, output.file()?)], u64::MAX);
                 let direct = self.settings.direct;
@@ -183,17 +200,16 @@ impl<O: Order> Engine<'_, O> {
 
     fn one_pass(
         &self,
-        source: &dyn Source,
-        len: u64,
+        flow: &Flow<'_>,
         destination: Destination,
         format: &Arc<dyn RecordFormat>,
         room: usize,
     ) -> Result<Report, Error> {
-        self.progress.enter(1, len);
+        self.progress.enter(1, flow.len);
         let kernel = Kernel {
             order: &self.order,
             format: &**format,
-            threads: if len < 1 << 20 { 1 } else { self.settings.threads() },
+            threads: if flow.len < 1 << 20 { 1 } else { self.settings.threads() },
             shift: room.next_power_of_two().trailing_zeros(),
             checksum: self.settings.checksum,
             sum_in: self.settings.checksum,
@@ -201,16 +217,15 @@ impl<O: Order> Engine<'_, O> {
             progress: self.progress,
             alone: true,
         };
-        let outcome = kernel.run(&[source], &*destination.sink, &mut |_| Ok(0), ROOM)?;
-        let edges = vec![source.edge().counts()];
-        self.conclude(outcome, destination, 1, 1, edges)
+        let outcome = kernel.run(&[flow.source], &*destination.sink, &mut |_| Ok(0), ROOM)?;
+        let rest = (flow.rest)()?;
+        let edges = vec![flow.source.edge().counts()];
+        self.conclude(outcome, destination, (1, 1), edges, rest)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn two_passes(
         &self,
-        source: &dyn Source,
-        len: u64,
+        flow: &Flow<'_>,
         density: f64,
         sampler: &dyn Fn(usize) -> Result<Vec<Vec<u8>>, Error>,
         destination: Destination,
@@ -231,20 +246,30 @@ impl<O: Order> Engine<'_, O> {
             room,
         };
         let (outcome, partitions, mut edges) =
-            external.run(&[source], len, density, sampler, &*destination.sink, &mut |_| Ok(0))?;
-        edges.insert(0, source.edge().counts());
-        self.conclude(outcome, destination, 2, partitions, edges)
+            external.run(&[flow.source], flow.len, density, sampler, &*destination.sink, &mut |_| Ok(0))?;
+        let rest = (flow.rest)()?;
+        edges.insert(0, flow.source.edge().counts());
+        self.conclude(outcome, destination, (2, partitions), edges, rest)
     }
 
-    /// Everything was written: the file gets its name.
+    /// Everything was written but `rest`, which goes behind it: the file gets its name.
     fn conclude(
         &self,
-        outcome: Outcome,
+        mut outcome: Outcome,
         destination: Destination,
-        passes: u32,
-        partitions: usize,
+        (passes, partitions): (u32, usize),
         mut edges: Vec<viaduct_river::EdgeCounts>,
+        rest: Vec<u8>,
     ) -> Result<Report, Error> {
+        if !rest.is_empty() {
+            let mut piece = Buffer::heap(rest.len());
+            piece.push_record(&rest);
+            piece.set_records(0);
+            piece.set_position(outcome.bytes_out);
+            destination.sink.put(piece)?;
+            outcome.bytes_in += rest.len() as u64;
+            outcome.bytes_out += rest.len() as u64;
+        }
         destination.sink.finish()?;
         edges.push(destination.sink.edge().counts());
         drop(destination.sink);

@@ -81,6 +81,8 @@ pub struct Settings {
     pub checksum: bool,
     /// What is done with a piece of a record at the end of a file.
     pub partial: Partial,
+    /// Whether the sort waits until the disk has the output and its name.
+    pub durable: bool,
     /// Whether text where records of one size are expected is an error.
     pub refuse_text: bool,
 }
@@ -98,6 +100,7 @@ impl Default for Settings {
             direct: Direct::Auto,
             checksum: true,
             partial: Partial::Refuse,
+            durable: false,
             refuse_text: false,
         }
     }

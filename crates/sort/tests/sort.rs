@@ -133,6 +133,7 @@ fn text(random: &mut Random, lines: usize, mark: u8) -> Vec<u8> {
             2 => bytes.extend(format!(" {}.{}:x", random.below(50), random.below(1000)).into_bytes()),
             3 => bytes.extend(format!("http://www.example.org/path/{}", random.below(300)).into_bytes()),
             4 => bytes.extend((0..random.below(2000)).map(|n| b'a' + (n % 3) as u8)),
+            6 => bytes.extend(format!("dos {}\r", random.below(40)).into_bytes()),
             5 => bytes.extend((0..random.below(30)).map(|_| random.below(256) as u8).filter(|&b| b != mark)),
             _ => {
                 let word = |random: &mut Random| {

@@ -152,6 +152,28 @@ fn failures_have_a_cause_and_leave_no_output() {
     let done = sort(root, &["cut", "-o", "out", "--partial", "drop"]);
     assert_eq!(done.status.code(), Some(0), "{}", said(&done));
     assert_eq!(std::fs::read(root.join("out")).unwrap().len(), 1000);
+    // Kept, it stays at the end: from files, from streams, in one pass and in two.
+    let big = std::fs::read(root.join("big")).unwrap();
+    std::fs::write(root.join("cut big"), [&big[..], b"\0rest"].concat()).unwrap();
+    assert!(sort(root, &["big", "-o", "sorted"]).status.success());
+    let expected = [std::fs::read(root.join("sorted")).unwrap(), b"\0rest".to_vec()].concat();
+    for memory in ["16M", "1G"] {
+        let keep = ["--partial", "keep", "--memory", memory, "-o", "out"];
+        for input in [&["cut big"][..], &["--summary", "s", "-"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+            command.arg("sort").args(keep).args(input).current_dir(root);
+            let done = command.stdin(std::fs::File::open(root.join("cut big")).unwrap()).output().unwrap();
+            assert_eq!(done.status.code(), Some(0), "{input:?}: {}", said(&done));
+            assert!(std::fs::read(root.join("out")).unwrap() == expected, "{input:?}, {memory}");
+        }
+        let summary: Value = serde_json::from_slice(&std::fs::read(root.join("s")).unwrap()).unwrap();
+        let len = expected.len() as u64;
+        assert_eq!((&summary["bytes"], &summary["bytes_out"]), (&len.into(), &len.into()));
+        let edges = summary["nodes"][0]["edges"].as_array().unwrap();
+        assert_eq!((&edges[0]["bytes"], &edges[edges.len() - 1]["bytes"]), (&len.into(), &len.into()));
+    }
+    let refused = sort(root, &["--nodes", "2", "--partial", "keep", "cut big", "-o", "out"]);
+    assert!(refused.status.code() == Some(2) && said(&refused).contains("--partial keep"), "{refused:?}");
 }
 
 #[test]
@@ -214,6 +236,10 @@ fn progress_is_told_in_lines() {
     let done = sort(folder.path(), &["x", "-o", "y", "--progress", "lines"]);
     assert_eq!(done.status.code(), Some(0), "{}", said(&done));
     assert!(said(&done).contains("sort: ended after") && said(&done).contains("sort and write"));
+    let done = sort(folder.path(), &["x", "-o", "y", "--progress", "json"]);
+    let line: Value = serde_json::from_str(said(&done).lines().last().unwrap()).unwrap();
+    assert_eq!((&line["phase"], &line["bytes"]), (&"sort and write".into(), &2_000_000.into()));
+    assert!(line["ended_after"].is_number());
     let done = sort(folder.path(), &["x", "-o", "y"]);
     assert_eq!((done.status.code(), said(&done)), (Some(0), String::new()), "no terminal, no words");
 }

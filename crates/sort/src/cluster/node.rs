@@ -83,7 +83,7 @@ pub(super) fn run<O: Order>(
     let (ranges, sample) = running.ranges(&source, &mesh, len)?;
     let before = counts(&mesh);
     let share = (ranges.share(rank) * total as f64) as u64;
-    let target = Target::open(output, job, total, share, running.settings.direct)?;
+    let target = Target::open(output, job, total, share, &running.settings)?;
     overhead.sample = sampling.elapsed().as_secs_f64();
 
     let ready = start.elapsed();
@@ -121,6 +121,10 @@ pub(super) fn run<O: Order>(
     };
     running.prove_range(&outcome, &ranges)?;
     target.sink.finish()?;
+    if running.settings.durable {
+        // Each node its part: the first gives the file its name when all have theirs on the disk.
+        target.sink.volume().sync()?;
+    }
     let mut edges = vec![source.edge().counts()];
     edges.extend(since_then(counts(&mesh), &before));
     edges.push(Sink::edge(&*here).counts());

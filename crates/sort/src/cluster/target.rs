@@ -9,6 +9,7 @@ use viaduct_river::disk::{Direct, DiskSink, Output, Volume};
 use super::names;
 use crate::Error;
 use crate::engine::DIRECT_FROM;
+use crate::sort::Settings;
 
 /// Where a node writes.
 pub(super) struct Target {
@@ -21,18 +22,23 @@ pub(super) struct Target {
 
 impl Target {
     /// Creates or joins the output; all nodes call it. `len` are the bytes of all nodes, `part` about those of this one.
+    /// `settings` say whether it is written past the page cache, and whether it has to be on the disk in the end.
     pub(super) fn open(
         path: &Path,
         job: &mut Job,
         len: u64,
         part: u64,
-        direct: Direct,
+        settings: &Settings,
     ) -> Result<Target, Error> {
+        let direct = settings.direct;
         let shared = !names::is_own(path);
         let path = names::of_node(path, job.rank());
         let (mut output, mut way) = (None, Vec::new());
         if !shared || job.rank() == 0 {
             let mut created = Output::create(&path)?;
+            if settings.durable {
+                created.make_durable();
+            }
             if shared {
                 created.reserve(len)?;
                 let hosts = job.hosts()?;

@@ -103,6 +103,9 @@ pub(crate) struct SortArgs {
     /// A piece of a record at the end of a file
     #[arg(long, value_enum, default_value_t)]
     pub(crate) partial: PartialArg,
+    /// Wait until the disk has the output and its name
+    #[arg(long)]
+    pub(crate) fsync: bool,
     /// Write what was done to this file in JSON: phases, edges, checksum; `-` for standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,
@@ -121,6 +124,8 @@ pub(crate) enum ProgressArg {
     Auto,
     /// A line a second and one at the end, with phase, rate and the time that is left
     Lines,
+    /// The lines as JSON, for programs: phase, bytes done and in all, MB/s, seconds left of the phase
+    Json,
     /// Not at all
     Off,
 }
@@ -148,13 +153,15 @@ pub(crate) enum Switch {
 }
 
 /// What is done with a piece of a record.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PartialArg {
     /// It is an error
     #[default]
     Refuse,
     /// It is left out
     Drop,
+    /// It goes behind the last record of the output; on one node
+    Keep,
 }
 
 #[derive(Debug, Subcommand)]

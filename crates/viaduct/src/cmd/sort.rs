@@ -125,6 +125,7 @@ fn settings(args: &SortArgs) -> Result<Settings> {
     let partial = match args.partial {
         PartialArg::Refuse => Partial::Refuse,
         PartialArg::Drop => Partial::Drop,
+        PartialArg::Keep => Partial::Keep,
     };
     Ok(Settings {
         records,
@@ -137,6 +138,7 @@ fn settings(args: &SortArgs) -> Result<Settings> {
         direct,
         checksum: args.checksum == Switch::On,
         partial,
+        durable: args.fsync,
         refuse_text: args.record_size.is_none() && args.at.is_empty(),
     })
 }

@@ -15,7 +15,7 @@ use viaduct_sort::{Port, Progress, Report};
 use viaduct_via::{Nic, SharedNic};
 
 use super::{interrupt, shown};
-use crate::cli::sort::{ProgressArg, SortArgs};
+use crate::cli::sort::{PartialArg, ProgressArg, SortArgs};
 use crate::cli::{Cli, Verb};
 use crate::knobs;
 
@@ -60,6 +60,9 @@ fn check(args: &SortArgs) -> Result<()> {
     };
     if args.merge {
         bail!("-m is for one node; hint: sort without it");
+    }
+    if args.partial == PartialArg::Keep {
+        bail!("--partial keep is for one node; hint: --partial drop");
     }
     if let Some(name) = args.transport.as_deref()
         && !["auto", "shm", "ofi", "tcp"].contains(&name)
