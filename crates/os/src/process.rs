@@ -211,6 +211,31 @@ mod tests {
         assert!(!pid_alive(pidfd.as_fd()));
     }
 
+    /// The kernel copies by number: what tells that the number is another process's by now is the pidfd.
+    #[test]
+    fn a_number_that_is_given_again_does_not_bring_the_dead_back() {
+        let sleeper = || Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        let mut first = sleeper();
+        let (number, pidfd) = (first.id(), pidfd(first.id()).unwrap());
+        first.kill().unwrap();
+        first.wait().unwrap();
+        for _ in 0..500 {
+            if fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).is_err() {
+                eprintln!("skipped: numbers of processes cannot be chosen here");
+                return;
+            }
+            let mut second = sleeper();
+            let (same, alive) = (second.id() == number, pid_alive(pidfd.as_fd()));
+            second.kill().unwrap();
+            second.wait().unwrap();
+            assert!(!alive);
+            if same {
+                return;
+            }
+        }
+        eprintln!("skipped: others took the number each time");
+    }
+
     #[test]
     fn names_with_brackets_do_not_confuse() {
         let tail: Vec<String> = (4..=30).map(|n| n.to_string()).collect();
