@@ -115,7 +115,9 @@ impl Number {
 impl Drop for Number {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: the placeholder that `new` opened; nothing else in the program uses it.
+            // SAFETY: the placeholder that `new` opened, as was seen just now. The number is the program's only as that of a socket
+            // of ours, whose `close` has come here: only a program that closes it by system call, in another thread and
+            // between the two calls, could have another file there, and would lose that one.
             unsafe { libc::close(self.fd) };
         }
     }
