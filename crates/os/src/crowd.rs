@@ -29,6 +29,15 @@ pub fn crowded() -> bool {
     }
 }
 
+/// Whether they are crowded beyond doubt, for threads of an executor: these wake each other for moments, to share what there is to do,
+/// so that a few more than there are CPUs are no crowd.
+pub fn crowded_for_good() -> bool {
+    match cpu::own_share() {
+        None => cpu::runnable().is_some_and(|n| n as usize > 2 * cpu::machine()),
+        Some(_) => crowded(),
+    }
+}
+
 const FRESH_NS: u64 = 50_000_000;
 
 /// What a thread found out when it last looked.

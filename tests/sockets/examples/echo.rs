@@ -2,10 +2,11 @@
 //! the other, in turns so that both have the same machine.
 //!
 //! ```sh
-//! cargo run --release -p viaduct-sockets --example echo [-- SECONDS]
+//! cargo run --release -p viaduct-sockets --example echo [-- SECONDS [one|many]]
 //! ```
 //!
-//! Every answer is compared with what was sent before its time counts. The last lines are the medians of the rounds' ratios,
+//! `one` is tokio's runtime of one thread, `many` the one that `#[tokio::main]` makes, a thread for each core; both ends have one of
+//! a kind, and the calls are made by a task. Every answer is compared with what was sent before its time counts. The last lines are the medians of the rounds' ratios,
 //! with an interval in which the median lies in 19 of 20 runs.
 
 use std::io::{self, BufRead, BufReader};
@@ -22,21 +23,28 @@ const BODY: usize = 64;
 const ROUNDS: u32 = 21;
 const PROGRAMS: [&str; 2] = ["hyper", "tonic"];
 const NETWORKS: [&str; 2] = ["tcp", "via"];
+const RUNTIMES: [&str; 2] = ["one", "many"];
 
-type Anything<T> = Result<T, Box<dyn std::error::Error>>;
+type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn main() -> Anything<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["serve", program, network] => serve(program, network),
-        [] => compare(Duration::from_secs(10)),
-        [seconds] => compare(Duration::from_secs_f64(seconds.parse()?)),
-        _ => Err("one argument: the seconds that all of it may take".into()),
+        ["serve", program, network, threads] => serve(program, network, threads),
+        [] => compare(Duration::from_secs(20), &RUNTIMES),
+        [seconds] => compare(Duration::from_secs_f64(seconds.parse()?), &RUNTIMES),
+        [seconds, threads] => compare(Duration::from_secs_f64(seconds.parse()?), &[threads]),
+        _ => Err("two arguments: the seconds that all of it may take, and the runtime, one or many".into()),
     }
 }
 
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+fn runtime(threads: &str) -> io::Result<Runtime> {
+    match threads {
+        "one" => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    }
+    .enable_all()
+    .build()
 }
 
 fn network(name: &str) -> Anything<Network> {
@@ -49,12 +57,12 @@ fn network(name: &str) -> Anything<Network> {
 }
 
 /// The other process: tells its address and serves until its input ends, which it does with the first one.
-fn serve(program: &str, name: &str) -> Anything<()> {
+fn serve(program: &str, name: &str, threads: &str) -> Anything<()> {
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     });
-    runtime()?.block_on(async {
+    runtime(threads)?.block_on(async {
         let (door, address) =
             network(name)?.listen(&format!("echo-{program}-{}", std::process::id())).await?;
         println!("{address}");
@@ -68,7 +76,8 @@ fn serve(program: &str, name: &str) -> Anything<()> {
 /// A served program with one client.
 struct Side {
     runtime: Runtime,
-    client: Client,
+    /// There unless a task has it.
+    client: Option<Client>,
     server: Child,
     /// Nanoseconds of each call.
     calls: Vec<u64>,
@@ -83,15 +92,15 @@ enum Client {
 }
 
 impl Side {
-    fn open(program: &str, name: &str) -> Anything<Side> {
+    fn open(program: &str, name: &str, threads: &str) -> Anything<Side> {
         let mut server = Command::new(std::env::current_exe()?)
-            .args(["serve", program, name])
+            .args(["serve", program, name, threads])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut address = String::new();
         BufReader::new(server.stdout.take().ok_or("no output")?).read_line(&mut address)?;
-        let runtime = runtime()?;
+        let runtime = runtime(threads)?;
         let client = runtime.block_on(async {
             let network = network(name)?;
             Anything::Ok(match program {
@@ -99,25 +108,31 @@ impl Side {
                 _ => Client::Grpc(grpc::Client::connect(&network, address.trim()).await?),
             })
         })?;
+        let client = Some(client);
         Ok(Side { runtime, client, server, calls: Vec::new(), rates: Vec::new(), medians: Vec::new() })
     }
 
     fn run(&mut self, time: Duration) -> Anything<()> {
-        let body = Bytes::from(vec![b'v'; BODY]);
+        let mut client = self.client.take().ok_or("a client that failed")?;
         let (start, before) = (Instant::now(), self.calls.len());
-        while start.elapsed() < time {
-            let begin = Instant::now();
-            let back = self.runtime.block_on(async {
-                Anything::Ok(match &mut self.client {
+        let asking = self.runtime.spawn(async move {
+            let (body, mut calls) = (Bytes::from(vec![b'v'; BODY]), Vec::new());
+            while start.elapsed() < time {
+                let begin = Instant::now();
+                let back = match &mut client {
                     Client::Http(client) => client.post("/echo", body.clone()).await?.1,
                     Client::Grpc(client) => client.echo(body.clone()).await?,
-                })
-            })?;
-            if back != body {
-                return Err("the answer is not what was sent".into());
+                };
+                if back != body {
+                    return Err("the answer is not what was sent".into());
+                }
+                calls.push(begin.elapsed().as_nanos() as u64);
             }
-            self.calls.push(begin.elapsed().as_nanos() as u64);
-        }
+            Anything::Ok((client, calls))
+        });
+        let (client, calls) = self.runtime.block_on(asking)??;
+        self.client = Some(client);
+        self.calls.extend(calls);
         self.rates.push((self.calls.len() - before) as f64 / start.elapsed().as_secs_f64());
         let new = &mut self.calls[before..];
         new.sort_unstable();
@@ -146,13 +161,13 @@ fn median(mut numbers: Vec<f64>) -> String {
     format!("{:.2} [{:.2}, {:.2}]", numbers[last / 2], numbers[low], numbers[last - low])
 }
 
-fn compare(time: Duration) -> Anything<()> {
-    let slice = time / (ROUNDS * 4);
-    println!("program  network   requests/s    p50 us    p99 us");
+fn compare(time: Duration, runtimes: &[&str]) -> Anything<()> {
+    let slice = time / (ROUNDS * 4 * runtimes.len() as u32);
+    println!("threads  program  network   requests/s    p50 us    p99 us");
     let mut ratios = Vec::new();
-    for program in PROGRAMS {
-        let mut sides =
-            NETWORKS.map(|name| Side::open(program, name)).into_iter().collect::<Result<Vec<_>, _>>()?;
+    for (threads, program) in runtimes.iter().flat_map(|r| PROGRAMS.map(|p| (r, p))) {
+        let opened = NETWORKS.map(|name| Side::open(program, name, threads));
+        let mut sides = opened.into_iter().collect::<Result<Vec<_>, _>>()?;
         for round in 0..ROUNDS {
             for side in &mut sides {
                 side.run(slice)?;
@@ -167,14 +182,21 @@ fn compare(time: Duration) -> Anything<()> {
             let mut rates = side.rates.clone();
             rates.sort_unstable_by(f64::total_cmp);
             let (rate, p50, p99) = (rates[rates.len() / 2], side.at(0.5), side.at(0.99));
-            println!("{program:<8} {name:<8} {rate:>11.0} {p50:>9.1} {p99:>9.1}");
+            println!("{threads:<8} {program:<8} {name:<8} {rate:>11.0} {p50:>9.1} {p99:>9.1}");
         }
         let (tcp, via) = (&sides[0], &sides[1]);
         let by_round = |via: &[f64], tcp: &[f64]| median(via.iter().zip(tcp).map(|(v, t)| v / t).collect());
-        ratios.push((program, by_round(&via.rates, &tcp.rates), by_round(&via.medians, &tcp.medians)));
+        ratios.push((
+            threads,
+            program,
+            by_round(&via.rates, &tcp.rates),
+            by_round(&via.medians, &tcp.medians),
+        ));
     }
-    for (program, rate, p50) in ratios {
-        println!("{program}: via has {rate} times the requests per second of tcp, and {p50} times its p50");
+    for (threads, program, rate, p50) in ratios {
+        println!(
+            "{threads}, {program}: via has {rate} times the requests per second of tcp, and {p50} times its p50"
+        );
     }
     Ok(())
 }

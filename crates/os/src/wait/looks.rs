@@ -3,8 +3,8 @@
 //! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run; in
 //! a crowd of threads there are none.
 
-use super::crowded;
 use super::learn::{MAX_NS, SpinLearner};
+use crate::crowd::crowded_for_good;
 use crate::{clock, cpu};
 
 /// How long to look for an answer: time for a peer that sleeps to be woken and to answer, so that one of two that both
@@ -56,7 +56,7 @@ impl Looks {
                 let now = clock::now_ns();
                 // An answer that is left out counts as such in a crowd, too.
                 let budget = self.budget();
-                let budget = if crowded() { 0 } else { budget };
+                let budget = if crowded_for_good() { 0 } else { budget };
                 self.state = match budget {
                     0 => State::Asleep(now, 0),
                     _ => State::Looking(now, budget, now),
