@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy, documentation and the house, warnings being errors.
+//! `cargo xtask lint`: formatting, clippy, documentation, the packages to be published, and the house, warnings being errors.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use crate::workspace::Workspace;
 const FORMAT: Duration = minutes(1);
 const CLIPPY: Duration = minutes(2);
 const DOCUMENTATION: Duration = minutes(1);
+const PACKAGES: Duration = minutes(1);
 
 /// Runs all of them, whatever the first ones say.
 pub(crate) fn run(workspace: &Workspace) -> Result<Vec<Row>> {
@@ -28,7 +29,17 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Vec<Row>> {
         run_steps("format", FORMAT, vec![format], &wanted)?,
         run_steps("clippy", CLIPPY, vec![clippy], &wanted)?,
         run_steps("documentation", DOCUMENTATION, vec![documentation], &wanted)?,
+        run_steps("packages", PACKAGES, vec![packages(workspace)], &wanted)?,
     ])
+}
+
+/// Makes the packages that programs depend on as `cargo publish --workspace --dry-run` does, without asking a registry and
+/// without building them again: a dependency without a version, or on a package that is not published, is an error.
+fn packages(workspace: &Workspace) -> Step {
+    let published = workspace.packages.iter().filter(|package| package.is_published());
+    let names = published.flat_map(|package| ["-p", package.name.as_str()]);
+    let fixed = ["package", "--offline", "--no-verify", "--allow-dirty", "--quiet"];
+    Step::cargo(fixed.into_iter().chain(names))
 }
 
 fn run_house(workspace: &Workspace) -> Result<Row> {

@@ -22,6 +22,9 @@ pub(crate) struct Package {
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) targets: Vec<Target>,
+    /// The registries that it may go to: none of them if it is not published, any if nothing is said.
+    #[serde(default)]
+    pub(crate) publish: Option<Vec<String>>,
     #[serde(default)]
     pub(crate) metadata: Option<Metadata>,
 }
@@ -82,6 +85,11 @@ impl Package {
         self.manifest_path.parent().unwrap_or(Path::new(""))
     }
 
+    /// Whether it is published, for programs to depend on.
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
+    }
+
     pub(crate) fn miri(&self) -> Option<&[String]> {
         self.metadata.as_ref()?.xtask.as_ref()?.miri.as_deref()
     }
@@ -111,7 +119,7 @@ pub(crate) mod tests {
             {"name": "viaduct-via", "version": "0.1.0", "manifest_path": "/w/crates/via/Cargo.toml",
              "dependencies": [{"name": "viaduct-os", "kind": null, "path": "/w/crates/os"},
                               {"name": "libc", "kind": "dev", "path": null}],
-             "targets": [{"name": "loom_not_a_test", "kind": ["example"]}], "metadata": null}
+             "targets": [{"name": "loom_not_a_test", "kind": ["example"]}], "metadata": null, "publish": []}
         ]
     }"#;
 

@@ -6,6 +6,12 @@ use crate::workspace::Workspace;
 /// Keys that every manifest takes from the workspace.
 const INHERITED: [&str; 5] = ["version", "edition", "license", "rust-version", "publish"];
 
+/// What a package that is published says instead of taking `publish` from the workspace.
+const PUBLISHED: &str = "publish=true";
+
+/// What its documentation on docs.rs needs, to show all features.
+const DOCUMENTED: &str = "[package.metadata.docs.rs]";
+
 /// Where the packages of the lock file come from, for everybody.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -25,8 +31,15 @@ fn check_manifest(file: &TextFile) -> Vec<Finding> {
     let mend = "write `KEY.workspace = true` in [package]";
     let error =
         |key: &str| Finding::error(&file.path, 1, format!("{key} is not taken from the workspace"), mend);
+    let published = has(PUBLISHED);
     let missing = INHERITED.iter().filter(|key| !has(&format!("{key}.workspace=true")));
+    let missing = missing.filter(|key| !(published && **key == "publish"));
     let mut findings: Vec<Finding> = missing.map(|key| error(key)).collect();
+    if published && !has(DOCUMENTED) {
+        let what = "it is published, and its documentation would lack what features add".to_owned();
+        let mend = "add [package.metadata.docs.rs] with `all-features = true`";
+        findings.push(Finding::error(&file.path, 1, what, mend));
+    }
     let section = lines.windows(2).any(|pair| pair[0] == "[lints]" && pair[1] == "workspace=true");
     if !section && !has("lints.workspace=true") {
         let what = "the lints are not taken from the workspace".to_owned();
@@ -68,6 +81,14 @@ mod tests {
         }
         let text = GOOD.replace("[lints]\nworkspace = true", "");
         assert_eq!(check_manifest(&file("crates/x/Cargo.toml", &text)).len(), 1);
+    }
+
+    #[test]
+    fn a_published_manifest_says_how_it_is_documented() {
+        let published = GOOD.replace("publish.workspace=true", "publish = true");
+        assert_eq!(check_manifest(&file("crates/x/Cargo.toml", &published)).len(), 1);
+        let whole = format!("{published}[package.metadata.docs.rs]\nall-features = true\n");
+        assert_eq!(check_manifest(&file("crates/x/Cargo.toml", &whole)), []);
     }
 
     #[test]
