@@ -361,3 +361,63 @@ pub(crate) fn on_threads<I: Send, R: Send>(
         failed.map_or(Ok(results), Err)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering as Outcomes;
+    use std::io::Cursor;
+    use std::sync::Arc;
+
+    use viaduct_river::Fixed;
+    use viaduct_river::disk::{Partial, StreamSink, StreamSource};
+
+    use super::*;
+
+    /// Sorts the wrong way round, as an error of this program would: prefixes fall where records grow.
+    struct Wrong;
+
+    impl Order for Wrong {
+        fn prefix(&self, record: &[u8], _: usize) -> u128 {
+            u128::from(255 - record[0])
+        }
+
+        fn depths(&self) -> usize {
+            1
+        }
+
+        fn compare(&self, a: &[u8], b: &[u8]) -> Outcomes {
+            a.cmp(b)
+        }
+
+        fn same_key(&self, a: &[u8], b: &[u8]) -> bool {
+            a == b
+        }
+    }
+
+    #[test]
+    fn records_in_the_wrong_order_are_found_out() {
+        let format = Fixed(8);
+        let bytes: Vec<u8> = (0..200u8).flat_map(|n| [n; 8]).collect();
+        for checksum in [true, false] {
+            let progress = Progress::default();
+            let kernel = Kernel {
+                order: &Wrong,
+                format: &format,
+                threads: 1,
+                shift: 12,
+                checksum,
+                sum_in: checksum,
+                unique: false,
+                progress: &progress,
+                alone: true,
+            };
+            let input: Box<dyn std::io::Read + Send> = Box::new(Cursor::new(bytes.clone()));
+            let pool = MemPool::new(4, 4096).unwrap();
+            let inputs = vec![("input".into(), input)];
+            let source = StreamSource::new("input", inputs, Arc::new(Fixed(8)), pool, Partial::Refuse);
+            let sink = StreamSink::new("output", "output".as_ref(), Box::new(std::io::sink()));
+            let done = kernel.run(&[&source], &sink, &mut |_| Ok(0), 4096);
+            assert_eq!(matches!(done, Err(Error::Proof(_))), checksum, "{done:?}");
+        }
+    }
+}

@@ -26,6 +26,7 @@ mod report;
 mod rivals;
 mod settings;
 mod sort;
+mod sort_disk;
 mod sort_faults;
 mod sort_nodes;
 mod usage;

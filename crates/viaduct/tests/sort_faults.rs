@@ -8,7 +8,6 @@ use std::process::{Command, Output, Stdio};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use viaduct_kit::cc::compile_c;
 use viaduct_kit::effort::scaled;
 use viaduct_kit::packages::{need_program, skip};
 use viaduct_kit::tempdir::TempDir;
@@ -125,113 +124,6 @@ fn an_error_in_the_middle_of_an_input_is_named() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
         assert!(said.contains("reading") && said.contains("Input/output error"), "{options:?}: {said}");
         assert_eq!(names(folder.path()), ["records"], "{options:?}");
-    }
-}
-
-/// A disk that fails in the middle of a file, under a whole program: reads (`pread`) or writes (`pwrite`) of files with this in
-/// their name that reach beyond an offset end with EIO, or waits for the disk (`fsync`).
-const BROKEN_DISK: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static int breaks(const char *call, int fd, size_t len, off64_t offset)
-{
-    const char *wanted = getenv("BROKEN_CALL"), *name = getenv("BROKEN_NAME"), *from = getenv("BROKEN_FROM");
-    char link[64], path[4096];
-    if (!wanted || !name || !from || strcmp(call, wanted))
-        return 0;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t got = readlink(link, path, sizeof path - 1);
-    if (got < 0)
-        return 0;
-    path[got] = 0;
-    return strstr(path, name) && offset + (off64_t)len > atoll(from);
-}
-
-int fsync(int fd)
-{
-    static int (*next)(int);
-    if (!next)
-        next = dlsym(RTLD_NEXT, "fsync");
-    return breaks("fsync", fd, 1, 0) ? errno = EIO, -1 : next(fd);
-}
-
-int fdatasync(int fd)
-{
-    return fsync(fd);
-}
-
-ssize_t pread64(int fd, void *into, size_t len, off64_t offset)
-{
-    static ssize_t (*next)(int, void *, size_t, off64_t);
-    if (!next)
-        next = dlsym(RTLD_NEXT, "pread64");
-    if (breaks("pread", fd, len, offset))
-        return errno = EIO, -1;
-    return next(fd, into, len, offset);
-}
-
-ssize_t pwrite64(int fd, const void *from, size_t len, off64_t offset)
-{
-    static ssize_t (*next)(int, const void *, size_t, off64_t);
-    if (!next)
-        next = dlsym(RTLD_NEXT, "pwrite64");
-    if (breaks("pwrite", fd, len, offset))
-        return errno = EIO, -1;
-    return next(fd, from, len, offset);
-}
-"#;
-
-#[test]
-fn a_disk_that_fails_in_the_middle_of_a_file_is_named() {
-    let Some(disk) = compile_c(BROKEN_DISK, &["-shared", "-fPIC", "-ldl"]) else { return };
-    let _watchdog = watch();
-    let folder = TempDir::new("sort-disk");
-    let made = Command::new(VIADUCT)
-        .args(["sort", "gen", "200K", "-a", "-o", "in"])
-        .current_dir(folder.path())
-        .status();
-    assert!(made.unwrap().success());
-    // Half of the input; the output, which has no name yet; what was spilled.
-    let (input, hidden) = (("pread", "/in", "10000000", "in"), "/#");
-    let cases: [(&[&str], (&str, &str, &str, &str)); 11] = [
-        (&["in", "-o", "out"], input),
-        (&["in", "-o", "out", "--checksum", "off", "--parallel", "1"], input),
-        (&["in", "-o", "out", "--lines"], input),
-        (&["in", "-o", "out", "--memory", "16M"], input),
-        (&["in", "-o", "out", "--lines", "--memory", "16M"], input),
-        (&["in", "-o", "out", "--nodes", "2"], input),
-        (&["in", "-o", "out"], ("pwrite", hidden, "10000000", "out")),
-        (&["in", "-o", "out", "--memory", "16M"], ("pread", hidden, "5000000", "")),
-        (&["in", "-o", "out", "--nodes", "2"], ("pwrite", hidden, "10000000", "out")),
-        (&["in", "-o", "out", "--fsync"], ("fsync", hidden, "0", "out")),
-        (&["in", "-o", "out", "--fsync", "--nodes", "2"], ("fsync", hidden, "0", "out")),
-    ];
-    for (args, (call, name, from, told)) in cases {
-        let mut command = Command::new(VIADUCT);
-        command.arg("sort").args(args).current_dir(folder.path()).stdin(Stdio::null());
-        command.env("LD_PRELOAD", disk.path()).env("BROKEN_CALL", call);
-        command.env("BROKEN_NAME", name).env("BROKEN_FROM", from);
-        let output = command.output().unwrap();
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(2), "{args:?}, {call}: {said}");
-        assert!(said.contains("Input/output error") && said.contains(told), "{args:?}, {call}: {said}");
-        assert!(call != "pread" || said.contains("reading"), "{args:?}, {call}: {said}");
-        assert_eq!(names(folder.path()), ["in"], "{args:?}, {call}");
-    }
-    // With the disk in order, and without waiting for it where that was not asked for.
-    for (args, call) in [(&["--fsync"][..], "none"), (&["--fsync", "--nodes", "2"], "none"), (&[], "fsync")] {
-        let mut command = Command::new(VIADUCT);
-        command.args(["sort", "in", "-o", "out"]).args(args).current_dir(folder.path()).stdin(Stdio::null());
-        command.env("LD_PRELOAD", disk.path()).env("BROKEN_CALL", call);
-        let output = command.env("BROKEN_NAME", hidden).env("BROKEN_FROM", "0").output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
-        assert_eq!(std::fs::metadata(folder.join("out")).unwrap().len(), 20_000_000);
     }
 }
 
