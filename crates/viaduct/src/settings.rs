@@ -1,6 +1,8 @@
 //! Every setting that exists, as rows: those of the crates below by their tables, and those that are read by a program or
 //! a C library itself.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use viaduct_os::knob::{self, Knob, Purpose};
 use viaduct_os::log::VARIABLE;
@@ -126,6 +128,12 @@ pub(crate) fn all() -> Result<Vec<Row>> {
     let (defaults, config) = (viaduct_mpi::world::Settings::default(), knobs::mpi()?);
     rows.extend(of(viaduct_mpi::world::settings::KNOBS, &config, &defaults));
     Ok(rows)
+}
+
+/// Names and values of those that are not at their defaults. Results record them.
+pub(crate) fn changed() -> Result<BTreeMap<String, String>> {
+    let rows = all()?.into_iter().filter(|row| row.value != row.default);
+    Ok(rows.map(|row| (row.name.to_owned(), row.value)).collect())
 }
 
 fn of<C>(table: &[Knob<C>], config: &C, defaults: &C) -> Vec<Row> {

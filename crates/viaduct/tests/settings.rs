@@ -133,6 +133,37 @@ fn config_tells_value_default_origin_and_purpose() {
     assert!(rows.iter().all(|row| !row["what_it_does"].as_str().unwrap().is_empty()));
 }
 
+/// Measured values and cells of tables, of ours and of what they are compared with.
+#[test]
+fn results_record_every_setting_that_was_changed() {
+    let folder = viaduct_kit::tempdir::TempDir::new("recorded");
+    for case in [
+        &["latency", "--layer", "shm", "--compare", "raw", "--sizes", "8", "--time", "0.05"][..],
+        &["sort-windows"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        command.arg("bench").args(case).args(["--quick", "-o", "lines"]).current_dir(folder.path());
+        command.env("TMPDIR", folder.path()).env("VIADUCT_TOKEN", "c5".repeat(32));
+        command.env("VIADUCT_SHM_RING_SLOTS", "128").env("VIADUCT_VIPL_TAGS", "strict");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{case:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let text = fs::read_to_string(folder.join("lines")).unwrap();
+        assert!(!text.contains("c5c5c5"), "a secret is no setting to be recorded");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines: Vec<Value> = lines.filter(|line| line.get("ratio").is_none()).collect();
+        assert!(lines.len() > 1, "{case:?}");
+        for line in lines {
+            let config = &line["config"];
+            assert_eq!(config["shm.ring-slots"], "128", "{line}");
+            assert_eq!(
+                (&config["vipl.tags"], &config["sovia.mtu"]),
+                (&"strict".into(), &Value::Null),
+                "{line}"
+            );
+        }
+    }
+}
+
 /// A listener that cannot be reached from elsewhere, because libfabric is not there: the library says so.
 #[test]
 fn warnings_reach_standard_error_unless_they_are_switched_off() {
