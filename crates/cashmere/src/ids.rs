@@ -36,7 +36,7 @@ impl fmt::Display for PageId {
 macro_rules! set {
     ($(#[$doc:meta])* $name:ident of $item:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
         pub struct $name(u64);
 
         impl $name {

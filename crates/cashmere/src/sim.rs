@@ -4,9 +4,13 @@
 //! answers, the single writes of a remote write, the steps of workers.
 
 mod cluster;
+mod exhaustive;
+mod fingerprint;
 mod handle;
 mod litmus;
 mod mutation;
 mod programs;
 mod random;
 mod run;
+mod server;
+mod world;

@@ -29,7 +29,7 @@ impl std::error::Error for NodeDown {}
 pub type Name = u32;
 
 /// What a worker or a server asks of another node. Pages and diffs travel beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Which node is the home of this page? The first that asks is.
     Claim(PageId),
@@ -58,7 +58,7 @@ pub enum Request {
 }
 
 /// The answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// The home of a page.
     Home(NodeId),

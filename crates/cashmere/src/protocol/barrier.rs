@@ -3,7 +3,7 @@
 use crate::ids::{NodeId, NodeSet};
 
 /// A node's part: its workers arrive here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Local {
     arrived: u32,
     /// How many times the barrier has opened.
@@ -46,7 +46,7 @@ impl Local {
 }
 
 /// The master's part: nodes arrive here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Master {
     arrived: NodeSet,
 }

@@ -37,7 +37,7 @@ pub enum Fault {
 }
 
 /// The home's answer to a fetch, with the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fetched {
     /// The asking node has the page alone from now on.
     pub exclusive: bool,

@@ -7,7 +7,7 @@
 use crate::ids::{NodeId, WorkerId};
 
 /// The manager's part of one lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Manager {
     last: Option<NodeId>,
 }
@@ -21,11 +21,14 @@ impl Manager {
 }
 
 /// A node's part of one lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lock {
     token: bool,
     /// Whether the manager was asked for the token.
     requested: bool,
+    /// Whether the token came for a worker that has not taken it yet. It does not go on before: where workers wait long for
+    /// a processor it would move from node to node for ever, and no worker would find it.
+    awaited: bool,
     owner: Option<WorkerId>,
     /// The node that gets the token next.
     successor: Option<NodeId>,
@@ -47,6 +50,7 @@ impl Lock {
     pub fn take(&mut self, worker: WorkerId) -> Take {
         if self.token && self.owner.is_none() {
             self.owner = Some(worker);
+            self.awaited = false;
             return Take::Held;
         }
         if self.token || self.requested {
@@ -61,6 +65,7 @@ impl Lock {
         debug_assert!(self.requested && !self.token);
         self.token = true;
         self.requested = false;
+        self.awaited = true;
     }
 
     /// The owner is done. Gives the node that the token goes to.
@@ -74,7 +79,7 @@ impl Lock {
     pub fn forward(&mut self, to: NodeId) -> Option<NodeId> {
         debug_assert_eq!(self.successor, None, "each node is asked once for each of its own requests");
         self.successor = Some(to);
-        if self.owner.is_none() { self.pass() } else { None }
+        if self.owner.is_none() && !self.awaited { self.pass() } else { None }
     }
 
     fn pass(&mut self) -> Option<NodeId> {
@@ -137,6 +142,16 @@ mod tests {
         lock.take(W);
         assert_eq!(lock.forward(B), None);
         lock.granted();
+        assert_eq!(lock.take(W), Take::Held);
+        assert_eq!(lock.release(W), Some(B));
+    }
+
+    #[test]
+    fn a_token_stays_until_the_worker_that_asked_has_had_it() {
+        let mut lock = Lock::default();
+        lock.take(W);
+        lock.granted();
+        assert_eq!(lock.forward(B), None);
         assert_eq!(lock.take(W), Take::Held);
         assert_eq!(lock.release(W), Some(B));
     }

@@ -7,11 +7,11 @@ use crate::ids::{NodeId, NodeSet, WorkerId, WorkerSet};
 use crate::variant::{Variant, Way};
 
 /// A time of the node's logical clock, which ticks at faults, acquires and releases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stamp(pub u64);
 
 /// What a program does with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Access {
     /// It loads.
     Read,
@@ -20,7 +20,7 @@ pub enum Access {
 }
 
 /// What the directory says of a node and a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Permission {
     /// The node is not in the sharing set.
     #[default]
@@ -32,7 +32,7 @@ pub enum Permission {
 }
 
 /// The operation of this node that is under way for a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Busy {
     /// None.
     #[default]
@@ -53,7 +53,7 @@ pub enum Busy {
 }
 
 /// What the directory says of a page, exactly or as a hint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct View {
     /// Nodes that have copies.
     pub sharers: NodeSet,
@@ -82,7 +82,7 @@ impl Scene {
 }
 
 /// A node's entry for one page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Page {
     /// The home: exact if it is this node, else where this node last heard it is.
     pub(super) home: Option<NodeId>,

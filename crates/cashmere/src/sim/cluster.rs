@@ -19,14 +19,14 @@ pub(super) type Process = (NodeId, Option<WorkerId>);
 pub(super) type Bytes = Vec<(usize, u8)>;
 
 /// What travels in a message.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) enum Body {
     Request { ticket: u64, request: Request, diff: Bytes, notices: Vec<PageId> },
     Reply { ticket: u64, reply: Reply, frame: Option<[u8; PAGE]> },
 }
 
 /// One store of a remote write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) enum Effect {
     Directory { replica: usize, page: usize, node: usize, permission: Permission },
     Byte { node: usize, page: usize, at: usize, value: u8 },
@@ -36,7 +36,7 @@ pub(super) enum Effect {
 }
 
 /// A request that a server could not answer yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Parked {
     pub(super) from: Process,
     pub(super) ticket: u64,
@@ -99,13 +99,16 @@ pub(super) struct Cluster {
     pub(super) left: HashMap<u64, usize>,
     pub(super) replies: HashMap<u64, (Reply, Option<[u8; PAGE]>)>,
     pub(super) claimed: HashMap<u64, NodeId>,
-    pub(super) tickets: u64,
+    /// How many each process has had.
+    tickets: HashMap<Process, u64>,
     pub(super) shadow: Vec<u8>,
     pub(super) random: Random,
     pub(super) mutation: Mutation,
     pub(super) counts: Counts,
     /// Whether some requests are sent twice.
     pub(super) doubles: bool,
+    /// Whether every order is tried, instead of one from a seed: nothing else may be random then.
+    pub(super) explored: bool,
 }
 
 impl Cluster {
@@ -136,18 +139,22 @@ impl Cluster {
             left: HashMap::new(),
             replies: HashMap::new(),
             claimed: HashMap::new(),
-            tickets: 0,
+            tickets: HashMap::new(),
             shadow: vec![0; pages * PAGE],
             random: Random::new(seed),
             mutation: Mutation::None,
             counts: Counts::default(),
             doubles: seed.is_multiple_of(3),
+            explored: false,
         }
     }
 
-    pub(super) fn ticket(&mut self) -> u64 {
-        self.tickets += 1;
-        self.tickets
+    /// A number that no other request or remote write has: the process, then how many it had before.
+    pub(super) fn ticket(&mut self, process: Process) -> u64 {
+        let count = self.tickets.entry(process).or_default();
+        *count += 1;
+        let place = process.1.map_or(0, |worker| u64::from(worker.0) + 1);
+        (u64::from(process.0.0) << 8 | place) << 32 | *count
     }
 
     pub(super) fn post(&mut self, from: Process, to: Process, body: Body) {
@@ -189,8 +196,8 @@ impl Cluster {
     }
 
     /// Begins a remote write of several stores; gives its name.
-    pub(super) fn write(&mut self, effects: Vec<Effect>) -> u64 {
-        let op = self.ticket();
+    pub(super) fn write(&mut self, process: Process, effects: Vec<Effect>) -> u64 {
+        let op = self.ticket(process);
         self.counts.remote_writes += effects.len() as u64;
         self.left.insert(op, effects.len());
         self.effects.extend(effects.into_iter().map(|effect| (op, effect)));

@@ -1,19 +1,18 @@
-//! Runs a program on the simulated cluster: one event after another, chosen by the seed.
+//! Runs a program on the simulated cluster: one event after another, chosen by the seed or by a search.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use super::cluster::{Body, Cluster, Counts, PAGE, Parked, Process};
+use super::cluster::{Cluster, Counts, PAGE};
 use super::handle::Handle;
-use super::mutation::Mutation;
+use super::{fingerprint, server};
 use crate::ids::{NodeId, PageId, WorkerId};
 use crate::protocol::page::Access;
-use crate::serve::{self, Answer};
 use crate::worker::Worker;
-use crate::world::{Reply, Request, World};
 
 /// Events after which a run is taken to be stuck.
 const LIMIT: usize = 400_000;
@@ -37,8 +36,14 @@ impl Thread {
 
     /// Other processes may go on before the next step.
     pub(super) async fn pause(&mut self) {
+        let progress = Rc::clone(&self.world.progress);
         let mut again = true;
-        self.world.found(|_| if std::mem::take(&mut again) { None } else { Some(()) }).await;
+        let pause = |_: &mut Cluster| {
+            // To have paused is a state of its own.
+            progress.set(progress.get().wrapping_add(1));
+            if std::mem::take(&mut again) { None } else { Some(()) }
+        };
+        self.world.found(pause).await;
     }
 
     /// Loads a byte and holds it against what was stored last.
@@ -79,205 +84,137 @@ impl Thread {
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs `program` as every worker of the cluster, to its end.
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A store of a remote write lands.
+    Land(usize),
+    /// A message of a channel comes: any of them, since any process of a node may take a request and answer it.
+    Deliver { channel: usize, message: usize },
+    /// A worker goes on, if it can.
+    Step(usize),
+    /// A server tries again what it could not answer.
+    Retry(usize),
+}
+
+/// A cluster with a program on it.
+pub(super) struct Simulation {
+    pub(super) cluster: Rc<RefCell<Cluster>>,
+    tasks: Vec<Option<Task>>,
+    servers: Vec<Handle>,
+    /// What each worker has found by its waits, and what it saw of its node then: what it does next follows from it.
+    progress: Vec<Rc<Cell<u64>>>,
+    histories: Vec<u64>,
+}
+
+impl Simulation {
+    pub(super) fn new<F: Future<Output = ()> + 'static>(
+        cluster: Cluster,
+        program: impl Fn(Thread) -> F,
+    ) -> Simulation {
+        let (nodes, workers) = (cluster.nodes.len(), cluster.workers);
+        let cluster = Rc::new(RefCell::new(cluster));
+        let (mut tasks, mut progress): (Vec<Option<Task>>, _) = (Vec::new(), Vec::new());
+        for number in 0..nodes * workers {
+            let (node, id) = (NodeId((number / workers) as u8), WorkerId((number % workers) as u8));
+            let world = Handle::new(&cluster, (node, Some(id)));
+            progress.push(Rc::clone(&world.progress));
+            tasks.push(Some(Box::pin(program(Thread { world, worker: Worker::new(id), number }))));
+        }
+        let servers = (0..nodes).map(|n| Handle::new(&cluster, (NodeId(n as u8), None))).collect();
+        let histories = vec![0; tasks.len()];
+        Simulation { cluster, tasks, servers, progress, histories }
+    }
+
+    /// Whether every worker has come to its end.
+    pub(super) fn is_over(&self) -> bool {
+        self.tasks.iter().all(Option::is_none)
+    }
+
+    /// An event from the seed; it may change nothing.
+    fn draw(&self) -> Event {
+        let (tasks, nodes) = (self.tasks.len(), self.servers.len());
+        let mut cluster = self.cluster.borrow_mut();
+        let Cluster { channels, effects, random, .. } = &mut *cluster;
+        channels.retain(|(_, queue)| !queue.is_empty());
+        let choice = random.below(effects.len() + channels.len() + tasks + nodes);
+        let Some(choice) = choice.checked_sub(effects.len()) else { return Event::Land(choice) };
+        if let Some((_, queue)) = channels.get(choice) {
+            return Event::Deliver { channel: choice, message: random.below(queue.len()) };
+        }
+        let choice = choice - channels.len();
+        if choice < tasks { Event::Step(choice) } else { Event::Retry(choice - tasks) }
+    }
+
+    /// Every event, the workers' steps first; some may change nothing.
+    pub(super) fn events(&self) -> Vec<Event> {
+        let mut cluster = self.cluster.borrow_mut();
+        cluster.channels.retain(|(_, queue)| !queue.is_empty());
+        let steps = (0..self.tasks.len()).filter(|task| self.tasks[*task].is_some()).map(Event::Step);
+        let retries = (0..cluster.nodes.len()).filter(|node| !cluster.nodes[*node].parked.is_empty());
+        let messages = |(channel, (_, queue)): (usize, &(_, VecDeque<_>))| {
+            (0..queue.len()).map(move |message| Event::Deliver { channel, message })
+        };
+        let deliveries = cluster.channels.iter().enumerate().flat_map(messages);
+        let stores = (0..cluster.effects.len()).map(Event::Land);
+        steps.chain(retries.map(Event::Retry)).chain(deliveries).chain(stores).collect()
+    }
+
+    pub(super) fn apply(&mut self, event: Event) {
+        match event {
+            Event::Land(store) => self.cluster.borrow_mut().land(store),
+            Event::Deliver { channel, message } => {
+                let (ends, body) = {
+                    let (ends, queue) = &mut self.cluster.borrow_mut().channels[channel];
+                    (*ends, queue.remove(message).expect("a message"))
+                };
+                server::deliver(&mut self.servers, ends.0, ends.1, body);
+            }
+            Event::Step(task) => self.step(task),
+            Event::Retry(node) => server::retry(&mut self.servers[node]),
+        }
+    }
+
+    fn step(&mut self, number: usize) {
+        let Some(task) = &mut self.tasks[number] else { return };
+        let (cluster, before) = (&self.cluster, self.progress[number].get());
+        let seen = cluster.borrow().explored.then(|| {
+            let cluster = cluster.borrow();
+            fingerprint::of_node(&cluster.nodes[number / cluster.workers])
+        });
+        if task.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()) {
+            self.tasks[number] = None;
+        }
+        let after = self.progress[number].get();
+        if before != after {
+            self.histories[number] = fingerprint::number((self.histories[number], seen, after));
+        }
+    }
+
+    /// The whole state as one number.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let over: Vec<bool> = self.tasks.iter().map(Option::is_none).collect();
+        fingerprint::number((fingerprint::of_cluster(&self.cluster.borrow()), &self.histories, over))
+    }
+}
+
+/// Runs `program` as every worker of the cluster, to its end, by the seed.
 pub(super) fn run<F: Future<Output = ()> + 'static>(
     cluster: Cluster,
     program: impl Fn(Thread) -> F,
 ) -> Counts {
-    let (nodes, workers) = (cluster.nodes.len(), cluster.workers);
-    let cluster = Rc::new(RefCell::new(cluster));
-    let mut tasks: Vec<Option<Task>> = Vec::new();
-    for number in 0..nodes * workers {
-        let (node, id) = (NodeId((number / workers) as u8), WorkerId((number % workers) as u8));
-        let world = Handle::new(&cluster, (node, Some(id)));
-        tasks.push(Some(Box::pin(program(Thread { world, worker: Worker::new(id), number }))));
-    }
-    let mut servers: Vec<Handle> =
-        (0..nodes).map(|n| Handle::new(&cluster, (NodeId(n as u8), None))).collect();
-    let mut context = Context::from_waker(Waker::noop());
+    let mut simulation = Simulation::new(cluster, program);
     for step in 0.. {
-        assert!(step < LIMIT, "no end after {LIMIT} events: {}", cluster.borrow().state());
+        assert!(step < LIMIT, "no end after {LIMIT} events: {}", simulation.cluster.borrow().state());
         if step % 16 == 0 {
-            cluster.borrow().check();
+            simulation.cluster.borrow().check();
         }
-        if tasks.iter().all(Option::is_none) {
+        if simulation.is_over() {
             break;
         }
-        let (choice, stores, channels) = {
-            let mut cluster = cluster.borrow_mut();
-            cluster.channels.retain(|(_, queue)| !queue.is_empty());
-            let (stores, channels) = (cluster.effects.len(), cluster.channels.len());
-            (cluster.random.below(stores + channels + tasks.len() + nodes), stores, channels)
-        };
-        if choice < stores {
-            cluster.borrow_mut().land(choice);
-        } else if choice < stores + channels {
-            let ((from, to), body) = {
-                // Messages overtake each other: any process of a node may take a request, and answer it.
-                let mut cluster = cluster.borrow_mut();
-                let Cluster { channels, random, .. } = &mut *cluster;
-                let (ends, queue) = &mut channels[choice - stores];
-                (*ends, queue.remove(random.below(queue.len())).expect("not empty"))
-            };
-            deliver(&mut servers, from, to, body);
-        } else if choice < stores + channels + tasks.len() {
-            let slot = &mut tasks[choice - stores - channels];
-            if let Some(task) = slot
-                && task.as_mut().poll(&mut context) == Poll::Ready(())
-            {
-                *slot = None;
-            }
-        } else {
-            retry(&mut servers[choice - stores - channels - tasks.len()]);
-        }
+        let event = simulation.draw();
+        simulation.apply(event);
     }
-    let end = cluster.borrow();
+    let end = simulation.cluster.borrow();
     end.counts
-}
-
-fn deliver(servers: &mut [Handle], from: Process, to: Process, body: Body) {
-    let server = &mut servers[usize::from(to.0.0)];
-    match body {
-        Body::Reply { ticket, reply, frame } => {
-            let broken = server.at_node(|node| node.breaks.remove(&ticket));
-            match broken {
-                Some(page) => {
-                    server.staging = frame;
-                    if serve::taken_back(server, page, reply) {
-                        server.send(from.0, Request::Settled(page));
-                    }
-                }
-                None => {
-                    server.cluster.borrow_mut().replies.insert(ticket, (reply, frame));
-                }
-            }
-        }
-        Body::Request { ticket, request, diff, notices } => {
-            let twice = server.cluster.borrow().mutation == Mutation::AnswerTwice;
-            if server.at_node(|node| node.taken.insert(ticket)) || twice {
-                serve_one(server, from, ticket, request, diff, notices);
-            }
-        }
-    }
-}
-
-fn serve_one(
-    server: &mut Handle,
-    from: Process,
-    ticket: u64,
-    request: Request,
-    diff: Vec<(usize, u8)>,
-    notices: Vec<PageId>,
-) {
-    match request {
-        Request::Claim(page) => {
-            let home = server.at_node(|node| *node.claims.entry(page).or_insert(from.0));
-            reply(server, from, ticket, Reply::Home(home));
-        }
-        Request::Notices => {
-            server.at_node(|node| node.bins.extend(notices));
-            reply(server, from, ticket, serve::DONE);
-        }
-        Request::Lock(name) => {
-            let previous = server.at_node(|node| node.managers.entry(name).or_default().request(from.0));
-            reply(server, from, ticket, serve::DONE);
-            match previous {
-                Some(node) => drop(server.send(node, Request::Forward(name, from.0))),
-                None => drop(server.send(from.0, Request::Grant(name))),
-            }
-        }
-        Request::Forward(name, next) => {
-            if let Some(next) = server.with_lock(name, |lock| lock.forward(next)) {
-                server.send(next, Request::Grant(name));
-            }
-        }
-        Request::Grant(name) => {
-            server.with_lock(name, |lock| lock.granted());
-            reply(server, from, ticket, serve::DONE);
-        }
-        Request::Arrive(name) => {
-            let nodes = server.nodes();
-            let all = server.at_node(|node| {
-                node.arrivals.push((from, ticket, name));
-                node.masters.entry(name).or_default().arrive(from.0, nodes)
-            });
-            if all {
-                let waiting = server.at_node(|node| std::mem::take(&mut node.arrivals));
-                let (go, stay): (Vec<_>, Vec<_>) =
-                    waiting.into_iter().partition(|(_, _, other)| *other == name);
-                server.at_node(|node| node.arrivals = stay);
-                for (from, ticket, _) in go {
-                    reply(server, from, ticket, serve::DONE);
-                }
-            }
-        }
-        Request::Flag(name) => {
-            server.at_node(|node| {
-                node.words.insert(crate::world::Place::Flag(name), 1);
-                node.synchronised += 1;
-            });
-            reply(server, from, ticket, serve::DONE);
-        }
-        Request::Settled(page) => {
-            serve::settled(server, page);
-            reply(server, from, ticket, serve::DONE);
-        }
-        Request::Fetch(..) | Request::Break(_) | Request::Diff(_) | Request::Leave(_) => {
-            try_page(server, Parked { from, ticket, request, diff, version: 0 });
-        }
-    }
-}
-
-fn try_page(server: &mut Handle, mut parked: Parked) {
-    server.incoming = parked.diff.clone();
-    server.staging = None;
-    let answer = serve::page(server, parked.from.0, parked.request).expect("a request for a page");
-    let (Request::Fetch(page, _) | Request::Break(page) | Request::Diff(page) | Request::Leave(page)) =
-        parked.request
-    else {
-        unreachable!("a request for a page")
-    };
-    match answer {
-        Answer::Reply(answer) => {
-            if answer == Reply::Frame && server.cluster.borrow().mutation == Mutation::Unsettled {
-                let staging = server.staging;
-                serve::settled(server, page);
-                server.staging = staging;
-            }
-            return reply(server, parked.from, parked.ticket, answer);
-        }
-        Answer::Park => {}
-        Answer::Break { holder } => {
-            let ticket = server.send(holder, Request::Break(page));
-            server.at_node(|node| node.breaks.insert(ticket, page));
-        }
-    }
-    parked.version = server.at_node(|node| node.versions[page.0 as usize]);
-    server.at_node(|node| node.parked.push(parked));
-}
-
-/// Tries parked requests again whose pages have changed, in their order.
-fn retry(server: &mut Handle) {
-    let parked = server.at_node(|node| std::mem::take(&mut node.parked));
-    for parked in parked {
-        let (Request::Fetch(page, _) | Request::Break(page) | Request::Diff(page) | Request::Leave(page)) =
-            parked.request
-        else {
-            unreachable!("a request for a page")
-        };
-        if server.at_node(|node| node.versions[page.0 as usize]) == parked.version {
-            server.at_node(|node| node.parked.push(parked));
-        } else {
-            try_page(server, parked);
-        }
-    }
-}
-
-fn reply(server: &mut Handle, to: Process, ticket: u64, reply: Reply) {
-    let frame = match reply {
-        Reply::Page(_) | Reply::Frame => server.staging.take(),
-        _ => None,
-    };
-    let process = server.process;
-    server.cluster.borrow_mut().post(process, to, Body::Reply { ticket, reply, frame });
 }
