@@ -31,7 +31,7 @@ pub fn crowded() -> bool {
 
 /// Whether they are crowded beyond doubt, for threads of an executor: these wake each other for moments, to share what there is to do,
 /// so that a few more than there are CPUs are no crowd.
-pub fn crowded_for_good() -> bool {
+pub(crate) fn crowded_for_good() -> bool {
     match cpu::own_share() {
         None => cpu::runnable().is_some_and(|n| n as usize > 2 * cpu::machine()),
         Some(_) => crowded(),
