@@ -168,6 +168,11 @@ pub fn show_time(time: Duration) -> String {
     }
 }
 
+/// As [`switch`] reads it.
+pub fn show_switch(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}
+
 /// On or off.
 pub fn switch(text: &str) -> Result<bool, String> {
     match text {

@@ -254,7 +254,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_AUTO_LOCAL_ONLY",
         help: "whether auto does without the network unless an address names a host; launch sets it for jobs on one host",
         purpose: Purpose::Use,
-        show: |c| c.local_only.to_string(),
+        show: |c| knob::show_switch(c.local_only),
         set: |c, text| {
             c.local_only = switch(text)?;
             Ok(())
@@ -310,7 +310,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_SHM_DIRECT",
         help: "whether peers of the same user copy straight into and out of each other's buffers",
         purpose: Purpose::Figures,
-        show: |c| c.shm.direct.to_string(),
+        show: |c| knob::show_switch(c.shm.direct),
         set: |c, text| {
             c.shm.direct = switch(text)?;
             Ok(())
@@ -321,7 +321,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_SHM_ISOLATE",
         help: "whether peers of the same user are treated like those of other users: everything is copied",
         purpose: Purpose::Figures,
-        show: |c| c.shm.isolate.to_string(),
+        show: |c| knob::show_switch(c.shm.isolate),
         set: |c, text| {
             c.shm.isolate = switch(text)?;
             Ok(())
@@ -332,7 +332,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_SHM_PROCESS_VM",
         help: "whether RDMA on private memory may use the kernel's process_vm calls",
         purpose: Purpose::Figures,
-        show: |c| c.shm.process_vm.to_string(),
+        show: |c| knob::show_switch(c.shm.process_vm),
         set: |c, text| {
             c.shm.process_vm = switch(text)?;
             Ok(())
@@ -385,7 +385,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_SHM_LONGEST_SLEEP_MS",
         help: "longest sleep without a look around, against peers that silence the bell; 0 is for ever",
         purpose: Purpose::Use,
-        show: |c| c.shm.longest_sleep.map_or(0, |time| time.as_millis()).to_string(),
+        show: |c| knob::show_time(c.shm.longest_sleep.unwrap_or_default()),
         set: |c, text| {
             let time = knob::time(text, "ms")?;
             c.shm.longest_sleep = Some(time).filter(|time| !time.is_zero());
@@ -463,7 +463,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_OFI_HEARTBEAT_MS",
         help: "time between signs of life on a connection that says nothing else",
         purpose: Purpose::Use,
-        show: |c| c.ofi.heartbeat.as_millis().to_string(),
+        show: |c| knob::show_time(c.ofi.heartbeat),
         set: |c, text| {
             c.ofi.heartbeat = at_least_a_moment(text)?;
             Ok(())
@@ -474,7 +474,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_OFI_SILENCE_MS",
         help: "silence after which a connection is taken for lost; three times the heartbeat or more",
         purpose: Purpose::Use,
-        show: |c| c.ofi.silence.as_millis().to_string(),
+        show: |c| knob::show_time(c.ofi.silence),
         set: |c, text| {
             c.ofi.silence = at_least_a_moment(text)?;
             Ok(())

@@ -47,7 +47,7 @@ pub const KNOBS: &[Knob<Config>] = &[
         env: "VIADUCT_SOVIA_COMBINING",
         help: "small requests wait for more, unless a stream says otherwise: on or off",
         purpose: Purpose::Use,
-        show: |c| if c.combining { "on" } else { "off" }.into(),
+        show: |c| knob::show_switch(c.combining),
         set: |c, text| knob::switch(text).map(|on| c.combining = on),
     },
     Knob {

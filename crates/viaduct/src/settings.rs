@@ -130,9 +130,10 @@ pub(crate) fn all() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Names and values of those that are not at their defaults. Results record them.
+/// Names and values of those that are not at their defaults, secrets apart. Results record them.
 pub(crate) fn changed() -> Result<BTreeMap<String, String>> {
-    let rows = all()?.into_iter().filter(|row| row.value != row.default);
+    let told = |row: &Row| row.value != row.default && row.purpose != Purpose::Secret;
+    let rows = all()?.into_iter().filter(told);
     Ok(rows.map(|row| (row.name.to_owned(), row.value)).collect())
 }
 

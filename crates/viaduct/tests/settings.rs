@@ -131,6 +131,13 @@ fn config_tells_value_default_origin_and_purpose() {
         (&"use".into(), &"tests and figures".into())
     );
     assert!(rows.iter().all(|row| !row["what_it_does"].as_str().unwrap().is_empty()));
+    // Switches and times look alike, whichever crate has them.
+    for row in &rows {
+        let (name, default) = (row["knob"].as_str().unwrap(), row["default"].as_str().unwrap());
+        assert!(!["true", "false"].contains(&default), "{name}: {default}");
+        let time = ["-ms", "-limit", ".silence", ".idle"].iter().any(|end| name.ends_with(end));
+        assert!(!time || default.ends_with(|last: char| last.is_ascii_lowercase()), "{name}: {default}");
+    }
 }
 
 /// Measured values and cells of tables, of ours and of what they are compared with.
