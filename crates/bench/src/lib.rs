@@ -41,6 +41,7 @@ mod motion;
 pub mod mpi;
 mod orders;
 pub mod outside;
+mod paced;
 mod pairing;
 mod pattern;
 mod peer;

@@ -8,6 +8,8 @@
 //! reading of the clock; the bursts of the direct method are as long. The way itself is timed by the cycle counter, which
 //! the cores of one host share.
 
+use std::time::Duration;
+
 use viaduct_os::clock::Tsc;
 
 use crate::error::Result;
@@ -161,16 +163,20 @@ pub(crate) const WARM: u64 = 8;
 
 /// Ping-pongs in which both ends note the time: when a message was about to be sent, and when it was taken. The notes
 /// of the other end come back with its tally. Neither end waits for the clock: what an end has left to do after a message goes
-/// on beside the next one, as it does without a clock.
+/// on beside the next one, as it does without a clock. With a pause, there is one before each message.
 pub(crate) fn departures<W: Wire, const CHECK: bool>(
     wire: &mut W,
-    first: u64,
+    (first, train): (u64, Train),
     run: &Run,
+    timer: &Timer,
     samples: &mut Vec<u64>,
 ) -> Result<Tally> {
     let mut total = 0u64;
     let mut notes = Notes::of(run);
     for seq in first..first + run.count {
+        if train.pause_ns > 0 {
+            timer.pause(Duration::from_nanos(train.pause_ns));
+        }
         notes.take(Tsc::about());
         wire.send::<CHECK>(seq)?;
         total = total.wrapping_add(wire.recv::<CHECK>(seq)?);
@@ -195,20 +201,20 @@ pub(crate) fn arrivals<W: Wire, const CHECK: bool>(wire: &mut W, first: u64, run
 const NOTES: u64 = 500;
 
 /// Notes of the time, evenly spread over a slice.
-struct Notes {
+pub(crate) struct Notes {
     every: u64,
     until: u64,
-    taken: Vec<u64>,
+    pub(crate) taken: Vec<u64>,
 }
 
 impl Notes {
-    fn of(run: &Run) -> Notes {
+    pub(crate) fn of(run: &Run) -> Notes {
         Notes { every: run.count.div_ceil(NOTES).max(1), until: 1, taken: Vec::with_capacity(NOTES as usize) }
     }
 
     /// The clock is read for every message, so that those which are noted are like the others.
     #[inline(always)]
-    fn take(&mut self, time: u64) {
+    pub(crate) fn take(&mut self, time: u64) {
         self.until -= 1;
         if self.until == 0 {
             self.until = self.every;

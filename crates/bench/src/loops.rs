@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::logp::{self, Train};
+use crate::paced::Paced;
 use crate::plan::{Motion, Run, Tally, Variant};
 use crate::timer::Timer;
 
@@ -52,6 +53,7 @@ pub(crate) struct Looped<W> {
     wire: W,
     motion: Motion,
     train: Train,
+    paced: Option<Paced>,
     /// Messages sent and received so far, all slices together: the next sequence number.
     next: u64,
 }
@@ -60,7 +62,7 @@ impl<W: Wire> Looped<W> {
     /// Wraps an open wire.
     pub(crate) fn new(wire: W, variant: &Variant) -> Looped<W> {
         let train = Train { messages: variant.arg("train").max(1), pause_ns: variant.arg("pause") };
-        Looped { wire, motion: variant.motion, train, next: 1 }
+        Looped { wire, motion: variant.motion, train, paced: Paced::of(variant), next: 1 }
     }
 
     fn lead_with<const CHECK: bool>(
@@ -78,7 +80,10 @@ impl<W: Wire> Looped<W> {
             Motion::Posts => logp::posts::<W, CHECK>(wire, (first, self.train), run, timer, samples),
             Motion::Trains => logp::trains::<W, CHECK>(wire, (first, self.train), run, timer, samples),
             Motion::Takes => logp::takes::<W, CHECK>(wire, first, run, timer, samples),
-            Motion::OneWay => logp::departures::<W, CHECK>(wire, first, run, samples),
+            Motion::OneWay => match &mut self.paced {
+                Some(paced) => paced.lead::<W, CHECK>(wire, first, run, timer, samples),
+                None => logp::departures::<W, CHECK>(wire, (first, self.train), run, timer, samples),
+            },
             Motion::Calls => Err(no_loop()),
         }
     }
@@ -91,7 +96,10 @@ impl<W: Wire> Looped<W> {
             Motion::Stream => drain::<W, CHECK>(wire, first, run),
             Motion::Posts => logp::take_trains::<W, CHECK>(wire, first, run, run.batch),
             Motion::Trains => logp::take_trains::<W, CHECK>(wire, first, run, self.train.messages),
-            Motion::OneWay => logp::arrivals::<W, CHECK>(wire, first, run),
+            Motion::OneWay => match &mut self.paced {
+                Some(paced) => paced.follow::<W, CHECK>(wire, first, run),
+                None => logp::arrivals::<W, CHECK>(wire, first, run),
+            },
             Motion::Calls => Err(no_loop()),
         }
     }

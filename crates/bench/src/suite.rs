@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cases::Case;
+use crate::cases::{Case, References};
 use crate::error::Result;
 use crate::layers::Layer;
 use crate::plan::Settings;
@@ -88,7 +88,11 @@ fn with_references(case: &Case, settings: &Settings) -> Vec<Layer> {
     for layer in REFERENCES {
         let wanted =
             if settings.quick { plain && !LEFT_OUT.contains(&layer) } else { plain || layer == Layer::Tcp };
-        if wanted && case.references && !layers.contains(&layer) && accepts(case, settings, layer) {
+        if wanted
+            && case.references == References::All
+            && !layers.contains(&layer)
+            && accepts(case, settings, layer)
+        {
             layers.push(layer);
         }
     }
@@ -146,8 +150,18 @@ mod tests {
                 assert_eq!(settings.layers[0], Layer::Shm, "{}", case.name);
                 assert!(settings.time > 0.0 && settings.time <= 1.0, "{}: {}", case.name, settings.time);
                 let references = settings.layers.len() > 1;
-                assert!(!references || case.references, "{}: {:?}", case.name, settings.layers);
-                assert!(references || quick || !case.references, "{}: {:?}", case.name, settings.layers);
+                assert!(
+                    !references || case.references == References::All,
+                    "{}: {:?}",
+                    case.name,
+                    settings.layers
+                );
+                assert!(
+                    references || quick || case.references != References::All,
+                    "{}: {:?}",
+                    case.name,
+                    settings.layers
+                );
             }
         }
     }

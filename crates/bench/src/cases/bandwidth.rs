@@ -1,6 +1,6 @@
 //! Bandwidth: many messages one way, a few of them under way at a time, every byte read by the receiver.
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::cold;
 use crate::layers::ofi::direct;
@@ -19,7 +19,7 @@ pub(super) const CASE: Case = Case {
             inside that time (MB = 10^6 bytes)",
     window: 4,
     axis: "",
-    references: true,
+    references: References::All,
     logp: Apart::Not,
     via: plain,
     ofi: Some(direct::plain),

@@ -3,7 +3,7 @@
 //! One connection for each direction; each process sends when there is room and takes what has come, in turns.
 
 use crate::cases::spinning::{self, QUICK};
-use crate::cases::{Apart, Case, nothing, shape};
+use crate::cases::{Apart, Case, References, nothing, shape};
 use crate::control::Turns;
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
@@ -25,7 +25,7 @@ pub(super) const CASE: Case = Case {
             directions (MB = 10^6 bytes)",
     window: 4,
     axis: "",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use viaduct_os::clock::thread_cpu_ns;
 use viaduct_os::wait::{Spin, WaitConfig};
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::ofi::direct;
 use crate::layers::via::{Place, plain};
@@ -27,11 +27,11 @@ pub(super) const CASE: Case = Case {
     points,
     timed: "ping-pong, small messages by value, one way = half of the round trip. poll: receives are polled; spin: the \
             blocking call looks for so many microseconds, then sleeps. gap-poll, gap-spin-0, gap-spin-50: the same with \
-            a pause of so many microseconds before each exchange, which is not timed. cpu_us (in JSON) is the CPU time of the \
+            a pause of so many microseconds before each exchange, which is not timed; sockets sleep at once, which is spin 0. cpu_us (in JSON) is the CPU time of the \
             answering thread for one message received and answered",
     window: 1,
     axis: "spin_us",
-    references: false,
+    references: References::Sockets,
     logp: Apart::Polled,
     via: build,
     ofi: Some(|site| Ok(Box::new(Clocked(direct::plain(site)?)))),
@@ -73,7 +73,11 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         }
         let waiting = |(wait, shape): (Wait, Variant)| {
             let all = variants(settings, &settings.layers, &shape).into_iter();
-            all.map(move |variant| Variant { wait: variant.layer.wait(wait), ..variant })
+            // The kernel's sockets either spin or sleep at once.
+            let fits = move |v: &Variant| {
+                !v.layer.is_kernel() || v.layer.wait(wait) == wait && v.arg("spin_us") == 0
+            };
+            all.filter(fits).map(move |variant| Variant { wait: variant.layer.wait(wait), ..variant })
         };
         Point { size: *size, variants: all.into_iter().flat_map(waiting).collect() }
     };

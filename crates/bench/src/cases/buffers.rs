@@ -8,7 +8,7 @@ mod direct;
 
 use viaduct_via::Op;
 
-use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::heap::{Heap, Register};
 use crate::layers::stock::{Pieces, Pool, descriptors};
@@ -32,7 +32,7 @@ pub(super) const CASE: Case = Case {
             percent of the messages; implicit: never registered",
     window: 1,
     axis: "",
-    references: false,
+    references: References::None,
     logp: Apart::Polled,
     via: build,
     ofi: Some(direct::build),

@@ -8,7 +8,7 @@ mod connecting;
 
 use viaduct_via::{Buffer, Cq, MemAttributes, Nic, Vi, ViAttributes};
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Side, failure};
 use crate::layers::via::Place;
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
             What undoes a call is a column of its own in JSON",
     window: 1,
     axis: "bytes",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

@@ -1,6 +1,6 @@
 //! Connections: latency on one connection while many others are open and idle.
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::{Error, Result};
 use crate::layers::Layer;
 use crate::layers::ofi::direct;
@@ -18,7 +18,7 @@ pub(super) const CASE: Case = Case {
     timed: "ping-pong on one connection, one way = half of the round trip, with the others open and idle",
     window: 1,
     axis: "connections",
-    references: true,
+    references: References::All,
     logp: Apart::Interrupted,
     via: plain,
     ofi: Some(direct::plain),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use viaduct_os::clock::{process_cpu_ns, thread_cpu_ns};
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Side;
 use crate::layers::via::{Place, plain};
@@ -29,7 +29,7 @@ pub(super) const CASE: Case = Case {
             threads of that process used (others_us)",
     window: 16,
     axis: "",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

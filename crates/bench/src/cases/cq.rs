@@ -8,7 +8,7 @@ mod direct;
 
 use viaduct_via::{Cq, Descriptor, MemAttributes, Op, ViAttributes};
 
-use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::CREDITS;
 use crate::layers::stock::{Pieces, Pool, descriptors};
@@ -32,7 +32,7 @@ pub(super) const CASE: Case = Case {
             no work queues that could be polled: on the layer ofi a queue is a completion queue of one endpoint alone",
     window: 1,
     axis: "queues",
-    references: false,
+    references: References::None,
     logp: Apart::Polled,
     via: build,
     ofi: Some(direct::build),

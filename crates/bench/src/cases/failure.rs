@@ -14,7 +14,7 @@ use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, MemAttributes, Reliability, Vi, ViAttributes};
 
 use crate::cases::calls::Idle;
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::{Error, Result};
 use crate::layers::half::{Side, failure};
 use crate::layers::via::Place;
@@ -37,7 +37,7 @@ pub(super) const CASE: Case = Case {
             to another process, which was standing by, is there",
     window: 64,
     axis: "",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

@@ -1,6 +1,6 @@
 //! Latency: one message there, one back; half of the round trip.
 
-use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
+use crate::cases::{Apart, Case, References, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::ofi::direct;
 use crate::layers::via::plain;
@@ -19,7 +19,7 @@ pub(super) const CASE: Case = Case {
             the percentiles are then of batch means",
     window: 1,
     axis: "",
-    references: true,
+    references: References::All,
     logp: Apart::Interrupted,
     via: plain,
     ofi: Some(direct::plain),

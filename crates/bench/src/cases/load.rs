@@ -9,12 +9,13 @@ use viaduct_os::clock::Tsc;
 use viaduct_via::{Descriptor, Op};
 
 use crate::cases::spinning::spins;
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::{Half, Side};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
 use crate::loops::{End, tally};
+use crate::paced;
 use crate::plan::{Motion, Point, Run, Settings, Tally, Variant};
 use crate::stats::median;
 use crate::timer::Timer;
@@ -32,7 +33,7 @@ pub(super) const CASE: Case = Case {
             (no coordinated omission). p50 is over slices, the other percentiles over all messages",
     window: 64,
     axis: "percent",
-    references: false,
+    references: References::Sockets,
     via: end,
     ofi: None,
     derive: nothing,
@@ -52,12 +53,18 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         let of = |percent: &u64| {
             let shape = shape(Motion::Calls, (*size).max(1), window).on("", Some(*percent as f64));
             let shape = shape.with("count", MOST * percent / 100).with("one-clock", 1);
-            variants(settings, &settings.layers, &shape)
+            let all = variants(settings, &settings.layers, &shape.with(paced::PERCENT, *percent));
+            all.into_iter().map(on_sockets).collect::<Vec<_>>()
         };
         let places = settings.places(PERCENT, QUICK);
         Point { size: (*size).max(1), variants: places.iter().flat_map(of).collect() }
     };
     Ok(sizes.iter().map(point).collect())
+}
+
+/// Sockets have no memory of the sender to write notes into: theirs come back with the tally (`paced.rs`).
+fn on_sockets(variant: Variant) -> Variant {
+    if variant.layer.is_kernel() { Variant { motion: Motion::OneWay, ..variant } } else { variant }
 }
 
 fn end(mut place: Place) -> Result<Box<dyn End>> {

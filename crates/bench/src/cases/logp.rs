@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::cases::parts::has_parts;
-use crate::cases::{Apart, Case, shape, variants};
+use crate::cases::{Apart, Case, References, shape, variants};
 use crate::error::Result;
 use crate::layers::interrupt::interrupted;
 use crate::layers::ofi::direct;
@@ -32,7 +32,7 @@ pub(super) const CASE: Case = Case {
             counter; L = one-way - Os - Or. Os-train and g-train come from whole trains of messages alone",
     window: 64,
     axis: "",
-    references: true,
+    references: References::All,
     logp: Apart::Not,
     via: plain,
     ofi: Some(direct::plain),

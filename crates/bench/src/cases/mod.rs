@@ -90,8 +90,8 @@ pub struct Case {
     pub(crate) window: usize,
     /// What the numbers on the axis of the case are; empty if only the size varies.
     pub axis: &'static str,
-    /// The reference layers (sockets, raw, copy) have it too.
-    pub(crate) references: bool,
+    /// Which reference layers have it too.
+    pub(crate) references: References,
     /// How far `--logp` can take its ping-pongs apart.
     pub logp: Apart,
     /// Builds one end on a provider.
@@ -100,6 +100,16 @@ pub struct Case {
     pub(crate) ofi: Option<OnLibfabric>,
     /// Values that follow from the measured ones: further lines of the result.
     pub(crate) derive: fn(&[Measurement]) -> Vec<Line>,
+}
+
+/// The references that a case can be held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum References {
+    /// Sockets, raw, copy.
+    All,
+    /// What the kernel has: sockets and pipes.
+    Sockets,
+    None,
 }
 
 /// Builds one end directly on libfabric.
@@ -216,7 +226,9 @@ impl Case {
                 .into(),
         );
         // What a case of its own sends and how is part of `timed`.
-        if self.references && settings.layers.iter().any(|layer| layer.provider().is_some()) {
+        if self.references == References::All
+            && settings.layers.iter().any(|layer| layer.provider().is_some())
+        {
             lines.push(match settings.send {
                 SendMode::Auto => "Viaduct sends messages up to its inline limit by value, without descriptor and completion \
                                (--send descriptor measures descriptors); it receives into posted descriptors."
@@ -308,7 +320,8 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
     let layer = variant.layer;
     let has_it = match layer {
         Layer::Fabric(_) => case.ofi.is_some(),
-        _ => case.references || layer.provider().is_some(),
+        _ if layer.is_kernel() => case.references != References::None,
+        _ => case.references == References::All || layer.provider().is_some(),
     };
     if !has_it {
         return Err(Error::usage(
@@ -316,7 +329,7 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
             "this case is about what VIA offers; measure a provider",
         ));
     }
-    if !case.references && layer == Layer::Loopback {
+    if case.references != References::All && layer == Layer::Loopback {
         return Err(Error::usage(
             format!("layer `{layer}` has both ends in one process, which case `{}` cannot use", case.name),
             "use --provider shm",

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use viaduct_via::{Descriptor, Op};
 
 use crate::cases::spinning::{self, QUICK};
-use crate::cases::{Apart, Case, nothing, shape};
+use crate::cases::{Apart, Case, References, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::lent::Lent;
@@ -35,7 +35,7 @@ pub(super) const CASE: Case = Case {
             long the transfer takes alone, the post, and all of it with computing",
     window: 4,
     axis: "",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

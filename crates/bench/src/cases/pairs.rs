@@ -3,7 +3,7 @@
 //! The sender takes the connections in turn, and so does the receiver: what is seen is what it costs, or gains, that
 //! the same bytes come by several ways.
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::via::Place;
@@ -22,7 +22,7 @@ pub(super) const CASE: Case = Case {
             post to the acknowledgement of the last message; the sum of all (MB = 10^6 bytes)",
     window: 4,
     axis: "pairs",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

@@ -1,6 +1,6 @@
 //! Rate: small messages one way, many of them under way at a time.
 
-use crate::cases::{Apart, Case, nothing, shape, variants, with_extra};
+use crate::cases::{Apart, Case, References, nothing, shape, variants, with_extra};
 use crate::error::Result;
 use crate::layers::Layer;
 use crate::layers::ofi::direct;
@@ -20,7 +20,7 @@ pub(super) const CASE: Case = Case {
             algorithm on, which is its faster mode here",
     window: 64,
     axis: "",
-    references: true,
+    references: References::All,
     logp: Apart::Not,
     via: plain,
     ofi: Some(direct::plain),

@@ -8,7 +8,7 @@ mod fresh;
 
 use viaduct_via::{Descriptor, Op};
 
-use crate::cases::{Apart, Case, nothing, shape, spinning};
+use crate::cases::{Apart, Case, References, nothing, shape, spinning};
 use crate::error::{Error, Result};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
@@ -35,7 +35,7 @@ pub(super) const CASE: Case = Case {
             through a mapping",
     window: 1,
     axis: "",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

@@ -11,7 +11,7 @@ use viaduct_via::{Descriptor, Op};
 use self::slots::Slots;
 use crate::cases::rdma::check_size;
 use crate::cases::spinning::{self, QUICK};
-use crate::cases::{Apart, Case, nothing, shape};
+use crate::cases::{Apart, Case, References, nothing, shape};
 use crate::error::Result;
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
@@ -37,7 +37,7 @@ pub(super) const CASE: Case = Case {
             to what is read meanwhile, so what fits into this processor's cache comes from it (MB = 10^6 bytes)",
     window: 4,
     axis: "",
-    references: false,
+    references: References::None,
     via: end,
     ofi: None,
     derive: nothing,

@@ -2,7 +2,7 @@
 
 use viaduct_via::Reliability;
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::via::plain;
 use crate::plan::{Motion, Point, SendMode, Settings, Variant};
@@ -20,7 +20,7 @@ pub(super) const CASE: Case = Case {
             in the receiver's memory. All messages go by descriptor, and completions are reaped on the way",
     window: 1,
     axis: "",
-    references: false,
+    references: References::None,
     via: plain,
     ofi: None,
     derive: nothing,

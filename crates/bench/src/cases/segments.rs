@@ -7,7 +7,7 @@ mod direct;
 
 use viaduct_via::{Completion, Descriptor, Op};
 
-use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors, wrong};
 use crate::layers::stocked::{Needs, stocked};
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
             first writes to every line of its message",
     window: 1,
     axis: "segments",
-    references: false,
+    references: References::None,
     logp: Apart::Polled,
     via: build,
     ofi: Some(direct::build),

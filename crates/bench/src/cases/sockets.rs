@@ -9,7 +9,7 @@ pub(crate) mod sync;
 use viaduct_sovia::{Config, Step, Waiting};
 
 use crate::cases::logp::derived;
-use crate::cases::{Apart, Case, shape, variants};
+use crate::cases::{Apart, Case, References, shape, variants};
 use crate::error::Result;
 use crate::layers::via::{Place, plain};
 use crate::layers::{Layer, sovia, three_way};
@@ -31,7 +31,7 @@ pub(super) const CASE: Case = Case {
             -blocking: the same with calls that sleep; T_sync: waking a thread that waits for a condition, on this core",
     window: 1,
     axis: "",
-    references: true,
+    references: References::All,
     logp: Apart::Not,
     via: build,
     ofi: None,

@@ -3,7 +3,7 @@
 //! Series and ends are those of `sockets-latency`.
 
 use crate::cases::sockets::{SIZES, build, points};
-use crate::cases::{Apart, Case, nothing};
+use crate::cases::{Apart, Case, References, nothing};
 use crate::plan::Motion;
 
 pub(super) const CASE: Case = Case {
@@ -19,7 +19,7 @@ pub(super) const CASE: Case = Case {
             up to 2 KiB; tcp has the largest buffers that are allowed",
     window: 4,
     axis: "",
-    references: true,
+    references: References::All,
     logp: Apart::Not,
     via: build,
     ofi: None,

@@ -7,7 +7,7 @@
 
 use viaduct_via::{Counter, Descriptor, MemAttributes, Nic, Op};
 
-use crate::cases::{Apart, Case, by_descriptor, nothing, shape};
+use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors};
 use crate::layers::stocked::{Needs, stocked};
@@ -30,7 +30,7 @@ pub(super) const CASE: Case = Case {
             (in JSON) is the share of messages whose target was not mapped",
     window: 1,
     axis: "",
-    references: false,
+    references: References::None,
     logp: Apart::Polled,
     via: build,
     ofi: None,

@@ -3,7 +3,7 @@
 //! Slabs, series and proof are those of `translation`.
 
 use crate::cases::translation::{build, points};
-use crate::cases::{Apart, Case, nothing};
+use crate::cases::{Apart, Case, References, nothing};
 use crate::plan::Motion;
 
 pub(super) const CASE: Case = Case {
@@ -22,7 +22,7 @@ pub(super) const CASE: Case = Case {
             target was not mapped",
     window: 4,
     axis: "",
-    references: false,
+    references: References::None,
     logp: Apart::Not,
     via: build,
     ofi: None,

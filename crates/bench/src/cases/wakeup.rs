@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use viaduct_os::clock::Tsc;
 
-use crate::cases::{Apart, Case, nothing, shape, variants};
+use crate::cases::{Apart, Case, References, nothing, shape, variants};
 use crate::error::Result;
 use crate::layers::half::Half;
 use crate::layers::via::Place;
@@ -28,7 +28,7 @@ pub(super) const CASE: Case = Case {
             before each message the sender pauses for so many microseconds after the answer to the last one",
     window: 1,
     axis: "idle_us",
-    references: false,
+    references: References::Sockets,
     via: end,
     ofi: None,
     derive: nothing,
@@ -44,8 +44,9 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
             // About 20 ms of pauses, without too many notes or too few messages.
             let count = (20_000 / (gap + 20)).clamp(2, 250);
             let shape = shape(Motion::OneWay, *size, CASE.window).on("", Some(*gap as f64));
-            let all = variants(settings, &settings.layers, &shape.with("count", count));
-            all.into_iter().map(|v| Variant { wait: Wait::Block, ..v }).collect::<Vec<_>>()
+            let shape = shape.with("count", count).with("pause", gap * 1000);
+            let all = variants(settings, &settings.layers, &shape);
+            all.into_iter().map(|v| Variant { wait: v.layer.wait(Wait::Block), ..v }).collect::<Vec<_>>()
         };
         let gaps = settings.places(GAPS, QUICK);
         Point { size: *size, variants: gaps.iter().flat_map(of).collect() }

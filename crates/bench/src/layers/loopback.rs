@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use viaduct_via::{NetAddress, Nic};
 
-use crate::cases::Case;
+use crate::cases::{Case, References};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::layers::half::{Half, Side, failure};
@@ -24,7 +24,7 @@ pub(super) fn listen(_variant: &Variant, _control: &Rc<Control>) -> Result<Box<d
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn End>> {
     let layer = variant.layer.name();
     // Cases that only providers have build their own ends, one in each process.
-    let plain = Case::find(&variant.case)?.references;
+    let plain = Case::find(&variant.case)?.references == References::All;
     if !plain || !matches!(variant.motion, Motion::PingPong | Motion::Stream) {
         return Err(Error::usage(
             format!("layer `{layer}` has both ends in one process, which case `{}` cannot use", variant.case),

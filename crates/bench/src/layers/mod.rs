@@ -194,6 +194,16 @@ impl Layer {
         }
     }
 
+    /// Whether the kernel carries the bytes: sockets and pipes.
+    pub(crate) fn is_kernel(self) -> bool {
+        match self {
+            Layer::Unix | Layer::UnixSpin | Layer::Pipe => true,
+            Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => true,
+            Layer::Shm | Layer::Auto | Layer::Ofi(_) | Layer::Fabric(_) | Layer::Loopback => false,
+            Layer::Raw | Layer::Copy => false,
+        }
+    }
+
     /// Bytes of the shared arena that it needs.
     pub(crate) fn arena_len(self, variant: &Variant) -> usize {
         match self {
