@@ -31,6 +31,16 @@ fn ring() -> Option<String> {
     Some(path.to_str().unwrap().to_owned())
 }
 
+/// The program of the book, which is built beside this one with the tests of all packages.
+fn ranks() -> Option<String> {
+    let path = Path::new(env!("CARGO_BIN_EXE_viaduct")).with_file_name("ranks");
+    if !path.exists() {
+        skip("the example `ranks` was not built: cargo build -p viaduct-examples --bin ranks");
+        return None;
+    }
+    Some(path.to_str().unwrap().to_owned())
+}
+
 fn hydra() -> Option<Command> {
     let mut command = Command::new(need_program("mpiexec.hydra", "mpich")?);
     for stray in ["VIADUCT_TOKEN", "VIADUCT_TOKEN_FILE", "PMI_FD"] {
@@ -73,6 +83,27 @@ fn the_ring_goes_round_on_one_host_without_a_network() {
     let Some(mut hydra) = hydra() else { return };
     hydra.args(["-n", "3", &ring]).env("VIADUCT_RUNTIME_DIR", folder.path());
     check(finish(hydra), 3);
+}
+
+/// What the chapter on launching shows, as it says.
+#[test]
+fn the_ranks_of_the_book_send_blocks_to_each_other() {
+    let Some(ranks) = ranks() else { return };
+    let folder = Folder::new();
+    for size in [1, 4] {
+        let run = finish(command(&folder, &["-n", &size.to_string(), &ranks]));
+        assert_eq!(run.status, 0, "{} {}", run.out, run.err);
+        let said = |rank| format!("rank {rank} of {size}: {} blocks of 262144 bytes", size - 1);
+        assert_eq!(lines(&run), (0..size).map(said).collect::<Vec<_>>());
+    }
+    if !has_libfabric() {
+        return skip("libfabric is not here (Debian: libfabric1)");
+    }
+    // A host for each rank, played by one machine.
+    let script = "VIADUCT_HOST=host$VIADUCT_RANK VIADUCT_NODE_NAME=127.0.0.1 exec \"$0\"";
+    let run = finish(command(&folder, &["-n", "3", "sh", "-c", script, &ranks]));
+    assert_eq!(run.status, 0, "{} {}", run.out, run.err);
+    assert_eq!(lines(&run).len(), 3, "{}", run.out);
 }
 
 /// One machine plays a host for each rank. Hydra gives no token, so that the ranks have that of rank 0.
