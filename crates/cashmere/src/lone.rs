@@ -97,3 +97,21 @@ impl Lone {
         finish(self.worker.acquire(&mut self.process))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// What `cargo xtask instructions` holds the counts to.
+    const BASELINES: &str = include_str!("../examples/count_dsm/baselines.txt");
+
+    #[test]
+    fn an_empty_acquire_costs_the_same_whatever_is_cached() {
+        let count = |name: &str| -> f64 {
+            let line = BASELINES.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+        };
+        for way in ["messages", "remote-writes"] {
+            let [few, many] = ["16-mib", "1-gib"].map(|size| count(&format!("acquire-{way}-{size}")));
+            assert!((many / few - 1.0).abs() < 0.05, "{way}: {few} and {many} instructions");
+        }
+    }
+}

@@ -66,11 +66,13 @@ pub enum Counter {
     ServedByServers,
     /// Requests that a worker did not take in time, and that went to its server.
     SentAgain,
+    /// Faults that waited for a page which a sibling was fetching, instead of fetching it too.
+    Coalesced,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 28] = [
+    pub const ALL: [Counter; 29] = [
         Counter::ReadFaults,
         Counter::WriteFaults,
         Counter::ReadFetches,
@@ -99,6 +101,7 @@ impl Counter {
         Counter::ServedByWorkers,
         Counter::ServedByServers,
         Counter::SentAgain,
+        Counter::Coalesced,
     ];
 
     /// The name in tables and JSON.
@@ -132,6 +135,7 @@ impl Counter {
             Counter::ServedByWorkers => "requests served by workers",
             Counter::ServedByServers => "requests served by servers",
             Counter::SentAgain => "requests sent again",
+            Counter::Coalesced => "coalesced fetches",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ids::{NodeId, PageId, WorkerId, WorkerSet};
 use crate::protocol::fault::Fault;
-use crate::protocol::page::{Access, Page, Scene};
+use crate::protocol::page::{Access, Busy, Page, Scene};
 use crate::variant::Way;
 use crate::world::{NodeDown, Reply, Request, World};
 
@@ -49,7 +49,12 @@ impl Worker {
             let version = world.unlock(page, entry);
             match next {
                 Fault::Map { .. } => {}
-                Fault::Wait => world.changed(page, version).await?,
+                Fault::Wait => {
+                    if entry.busy() == Busy::Fetching {
+                        world.coalesce();
+                    }
+                    world.changed(page, version).await?;
+                }
                 Fault::Claim => self.claim(world, page).await?,
                 Fault::Publish(permission) => {
                     world.publish(page, permission).await?;

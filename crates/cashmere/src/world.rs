@@ -120,6 +120,8 @@ pub trait World {
 
     /// The next fetch asks for the place of the home too, which is counted.
     fn attempt_migration(&mut self) {}
+    /// A fault waits for the page that a sibling fetches, which is counted.
+    fn coalesce(&mut self) {}
 
     /// Sends a request to another node (or this one).
     fn send(&mut self, to: NodeId, request: Request) -> Self::Ticket;

@@ -150,6 +150,10 @@ impl World for Process {
         self.count(Counter::MigrationAttempts, 1);
     }
 
+    fn coalesce(&mut self) {
+        self.count(Counter::Coalesced, 1);
+    }
+
     fn send(&mut self, to: NodeId, request: Request) -> Self::Ticket {
         match request {
             Request::Fetch(_, Access::Read) => self.count(Counter::ReadFetches, 1),

@@ -190,3 +190,26 @@ fn migration_ends_the_diffs_of_a_page_with_one_writer() {
     assert!(without.diffs >= 19, "{without:?}");
     assert!(with.diffs <= 1 && with.migrated >= 1, "{with:?}");
 }
+
+#[test]
+fn siblings_that_touch_a_page_at_once_fetch_it_once() {
+    const ROUNDS: u8 = 12;
+    for variant in Variant::ALL {
+        for seed in 0..20 {
+            // Thread 0 is the home; threads 2 and 3 of the other node load what it stored.
+            let counts = run(Cluster::new(variant, 2, 2, 1, 2 * seed), |mut thread| async move {
+                for round in 0..ROUNDS {
+                    if thread.number == 0 {
+                        thread.store(0, round).await;
+                    }
+                    thread.barrier(0).await;
+                    if thread.number >= 2 {
+                        thread.load(0).await;
+                    }
+                    thread.barrier(1).await;
+                }
+            });
+            assert_eq!(counts.fetches, u64::from(ROUNDS), "{variant}, seed {seed}");
+        }
+    }
+}
