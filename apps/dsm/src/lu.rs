@@ -1,12 +1,13 @@
-//! Factorisation of a matrix into a lower and an upper triangle, by tiles that lie row by row in one array.
+//! Factorisation of a matrix into a lower and an upper triangle, by tiles; the matrix lies column by column in one array.
 //!
 //! A column of tiles belongs to one worker. In each step the tile on the diagonal is factored, then the tiles to its right
-//! and below, then all later ones; tiles of different workers share pages, as in the paper's LU.
+//! and below, then all later ones. Where a column of tiles does not end with a page, two workers share one, as in the paper's
+//! LU.
 
 use std::time::{Duration, Instant};
 
 use viaduct_cashmere::node::start::Error;
-use viaduct_cashmere::{Array, Dsm};
+use viaduct_cashmere::{Array, Dsm, Epoch};
 
 use crate::team::Team;
 use crate::{Outcome, Problem, noise, same};
@@ -76,23 +77,34 @@ struct Shared<'t, T: Team> {
     size: usize,
 }
 
+/// Where a column of a tile lies.
 fn line(size: usize, row: usize, column: usize, inner: usize) -> std::ops::Range<usize> {
-    let at = (row * TILE + inner) * size + column * TILE;
+    let at = (column * TILE + inner) * size + row * TILE;
     at..at + TILE
+}
+
+/// A tile of the columns that `line` gives.
+fn gather<L: std::ops::Deref<Target = [f64]>>(line: impl Fn(usize) -> L) -> Tile {
+    let mut tile = [[0.0; TILE]; TILE];
+    for inner in 0..TILE {
+        let values = line(inner);
+        tile.iter_mut().zip(values.iter()).for_each(|(row, value)| row[inner] = *value);
+    }
+    tile
+}
+
+fn scatter(tile: &Tile, inner: usize, values: &mut [f64]) {
+    values.iter_mut().zip(tile).for_each(|(value, row)| *value = row[inner]);
 }
 
 impl<T: Team> Matrix for Shared<'_, T> {
     fn get(&self, row: usize, column: usize) -> Tile {
-        let mut tile = [[0.0; TILE]; TILE];
-        for (inner, values) in tile.iter_mut().enumerate() {
-            values.copy_from_slice(&self.team.read(self.array, line(self.size, row, column, inner)));
-        }
-        tile
+        gather(|inner| self.team.read(self.array, line(self.size, row, column, inner)))
     }
 
     fn put(&mut self, row: usize, column: usize, tile: &Tile) {
-        for (inner, values) in tile.iter().enumerate() {
-            self.team.write(self.array, line(self.size, row, column, inner)).copy_from_slice(values);
+        for inner in 0..TILE {
+            scatter(tile, inner, &mut self.team.write(self.array, line(self.size, row, column, inner)));
         }
     }
 }
@@ -101,16 +113,12 @@ struct Own(Vec<f64>, usize);
 
 impl Matrix for Own {
     fn get(&self, row: usize, column: usize) -> Tile {
-        let mut tile = [[0.0; TILE]; TILE];
-        for (inner, values) in tile.iter_mut().enumerate() {
-            values.copy_from_slice(&self.0[line(self.1, row, column, inner)]);
-        }
-        tile
+        gather(|inner| &self.0[line(self.1, row, column, inner)])
     }
 
     fn put(&mut self, row: usize, column: usize, tile: &Tile) {
-        for (inner, values) in tile.iter().enumerate() {
-            self.0[line(self.1, row, column, inner)].copy_from_slice(values);
+        for inner in 0..TILE {
+            scatter(tile, inner, &mut self.0[line(self.1, row, column, inner)]);
         }
     }
 }
@@ -160,10 +168,15 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     let Problem { size, check, .. } = problem;
     check_size(size)?;
     let array: Array<f64> = dsm.array(size * size)?;
-    let (epoch, work) = compute(dsm.epoch(), array, problem)?;
+    let mut epoch = fill(dsm.epoch(), array, size)?;
+    let all = |epoch: &Epoch<'_>| epoch.read(array, 0..size * size).to_vec();
+    let wanted = (check && epoch.rank() == 0).then(|| row_sums(&all(&epoch), size));
+    epoch = epoch.barrier(0)?;
+    let (epoch, work) = factorise(epoch, array, problem)?;
     let outcome = if epoch.rank() == 0 {
-        let values = epoch.read(array, 0..size * size).to_vec();
-        let equal = check.then(|| same(&values, &sequential(size)));
+        let values = all(&epoch);
+        let right = |wanted: Vec<f64>| agree(&wanted, &sums_of_product(&values, size));
+        let equal = wanted.map(|wanted| right(wanted) && same(&values, &sequential(size)));
         Outcome { sum: values.iter().sum(), equal, work }
     } else {
         Outcome { sum: 0.0, equal: None, work }
@@ -172,26 +185,49 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
+/// The sums of the rows of a matrix. They are taken before the factorisation and of the triangles' product after it.
+fn row_sums(matrix: &[f64], size: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; size];
+    for column in matrix.chunks(size) {
+        sums.iter_mut().zip(column).for_each(|(sum, value)| *sum += value);
+    }
+    sums
+}
+
+/// The sums of the rows of the triangles' product: the lower one times the sums of the upper one's rows.
+fn sums_of_product(triangles: &[f64], size: usize) -> Vec<f64> {
+    let at = |row: usize, column: usize| triangles[column * size + row];
+    let upper: Vec<f64> = (0..size).map(|row| (row..size).map(|column| at(row, column)).sum()).collect();
+    let sum = |row: usize| (0..row).map(|k| at(row, k) * upper[k]).sum::<f64>() + upper[row];
+    (0..size).map(sum).collect()
+}
+
+fn agree(some: &[f64], others: &[f64]) -> bool {
+    some.iter().zip(others).all(|(some, other)| (some - other).abs() <= 1e-9 * some.abs().max(1.0))
+}
+
 /// The factorisation, and its time after every worker has filled its part.
-pub(crate) fn compute<T: Team>(
-    mut team: T,
-    array: T::Numbers,
-    problem: Problem,
-) -> Result<(T, Duration), Error> {
+pub(crate) fn compute<T: Team>(team: T, array: T::Numbers, problem: Problem) -> Result<(T, Duration), Error> {
+    factorise(fill(team, array, problem.size)?, array, problem)
+}
+
+/// Every worker fills its columns.
+fn fill<T: Team>(team: T, array: T::Numbers, size: usize) -> Result<T, Error> {
+    let (rank, workers) = (team.rank(), team.size());
+    for column in (0..size / TILE).filter(|&column| column % workers == rank) {
+        for column in column * TILE..(column + 1) * TILE {
+            let mut values = team.write(array, column * size..(column + 1) * size);
+            values.iter_mut().enumerate().for_each(|(row, value)| *value = element(row, column, size));
+        }
+    }
+    team.barrier()
+}
+
+fn factorise<T: Team>(mut team: T, array: T::Numbers, problem: Problem) -> Result<(T, Duration), Error> {
     let size = problem.size;
     let tiles = size / TILE;
     let (rank, workers) = (team.rank(), team.size());
     let mine = |column: usize| column % workers == rank;
-    for column in (0..tiles).filter(|&column| mine(column)) {
-        for row in 0..size {
-            let mut values = team.write(array, row * size + column * TILE..row * size + (column + 1) * TILE);
-            values
-                .iter_mut()
-                .enumerate()
-                .for_each(|(j, value)| *value = element(row, column * TILE + j, size));
-        }
-    }
-    team = team.barrier()?;
     let begun = Instant::now();
     for k in 0..tiles {
         team.progress(k as f64 / tiles as f64);
@@ -209,7 +245,7 @@ pub(crate) fn compute<T: Team>(
 
 fn sequential(size: usize) -> Vec<f64> {
     let tiles = size / TILE;
-    let mut matrix = Own((0..size * size).map(|at| element(at / size, at % size, size)).collect(), size);
+    let mut matrix = Own((0..size * size).map(|at| element(at % size, at / size, size)).collect(), size);
     for k in 0..tiles {
         diagonal(&mut matrix, k);
         perimeter(&mut matrix, k, tiles, |_| true);
@@ -223,12 +259,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sums_of_rows_show_a_wrong_value() {
+        let size = 2 * TILE;
+        let matrix: Vec<f64> = (0..size * size).map(|at| element(at % size, at / size, size)).collect();
+        let mut factors = sequential(size);
+        assert!(agree(&row_sums(&matrix, size), &sums_of_product(&factors, size)));
+        factors[5 * size + 3] += 0.01;
+        assert!(!agree(&row_sums(&matrix, size), &sums_of_product(&factors, size)));
+    }
+
+    #[test]
     fn the_triangles_multiply_to_the_matrix() {
         let (size, factors) = (2 * TILE, sequential(2 * TILE));
         for row in 0..size {
             for column in 0..size {
-                let lower = |k: usize| if k == row { 1.0 } else { factors[row * size + k] };
-                let product: f64 = (0..=row.min(column)).map(|k| lower(k) * factors[k * size + column]).sum();
+                let at = |row: usize, column: usize| factors[column * size + row];
+                let lower = |k: usize| if k == row { 1.0 } else { at(row, k) };
+                let product: f64 = (0..=row.min(column)).map(|k| lower(k) * at(k, column)).sum();
                 assert!((product - element(row, column, size)).abs() < 1e-9, "{row}, {column}");
             }
         }

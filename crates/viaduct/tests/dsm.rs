@@ -13,12 +13,6 @@ fn dsm(folder: &Folder, words: &[&str]) -> Run {
     verb(folder, &[&["dsm"], words, &["--allow-root"]].concat())
 }
 
-fn count(run: &Run, name: &str) -> u64 {
-    let line: serde_json::Value =
-        serde_json::from_str(run.out.trim()).unwrap_or_else(|_| panic!("{}{}", run.out, run.err));
-    line["counts"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"))
-}
-
 /// Runs a program on a layout and compares it with the sequential one.
 fn equals_the_sequential_program(app: &str, variant: &str, engine: &str, layout: [&str; 3]) {
     let folder = Folder::new();
@@ -51,23 +45,6 @@ fn programs_equal_the_sequential_ones_on_every_engine_variant_and_layout() {
             turn += 1;
         }
     }
-}
-
-#[test]
-fn migration_takes_the_diffs_of_lu_away() {
-    let folder = Folder::new();
-    let words =
-        ["lu", "--nodes", "2", "--procs", "1", "--size", "128", "--page", "8192", "--check", "--json"];
-    let (stay, move_on) = ["none", "none-mg"]
-        .map(|variant| dsm(&folder, &[&words[..], &["--variant", variant]].concat()))
-        .into();
-    assert!(
-        count(&stay, "migrations") == 0 && count(&move_on, "migrations") > 0,
-        "{}{}",
-        stay.out,
-        move_on.out
-    );
-    assert!(count(&move_on, "diffs") < count(&stay, "diffs"), "{}{}", stay.out, move_on.out);
 }
 
 /// Starts a long run and waits until all of its processes are there.

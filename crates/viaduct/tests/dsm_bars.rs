@@ -66,15 +66,14 @@ fn homes_that_cannot_be_used_are_refused_with_their_reason() {
     refused(Some("viaduct dsm homes 1\n8192 bytes, 2 nodes\n"), "8192 bytes a page");
 }
 
-#[test]
-fn migration_takes_nearly_all_diffs_of_sor_away() {
+/// With all homes at node 0, migration takes nearly all diffs of a program away. `problem` makes many without it.
+fn migration_takes_diffs_away(problem: &[&str]) {
     let _watchdog = watch();
     let folder = Folder::new();
     let homes = all_at_node_0(&folder, 4);
     let diffs = |variant: &str| {
-        // A row of each colour of the grid is a page: those at the edges of bands are shared, and have one writer.
-        let problem = ["sor", "--size", "1024", "--rounds", "120", "--nodes", "4"];
-        let line = run(&folder, &[&problem[..], &["--variant", variant, "--homes-in", &homes]].concat());
+        let words = ["--nodes", "4", "--variant", variant, "--homes-in", &homes];
+        let line = run(&folder, &[problem, &words].concat());
         (count(&line, "diffs"), count(&line, "migrations"))
     };
     let (without, none) = diffs("none");
@@ -86,6 +85,17 @@ fn migration_takes_nearly_all_diffs_of_sor_away() {
             "{variant}: {with} of {without} diffs are left, {moved} moves"
         );
     }
+}
+
+#[test]
+fn migration_takes_nearly_all_diffs_of_sor_away() {
+    // A row of each colour of the grid is a page: those at the edges of bands are shared, and have one writer.
+    migration_takes_diffs_away(&["sor", "--size", "1024", "--rounds", "120"]);
+}
+
+#[test]
+fn migration_takes_nearly_all_diffs_of_lu_away() {
+    migration_takes_diffs_away(&["lu", "--size", "256"]);
 }
 
 #[test]
