@@ -157,6 +157,19 @@ pub unsafe extern "C-unwind" fn preadv2(
     }
 }
 
+/// What C programs with offsets of 64 bits call for preadv2.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn preadv64v2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { preadv2(fd, vectors, count, offset, flags) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pwritev2(
     fd: c_int,
@@ -177,6 +190,18 @@ pub unsafe extern "C-unwind" fn pwritev2(
             give(unsafe { blocking(libc::SYS_pwritev2, args) })
         }
     }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pwritev64v2(
+    fd: c_int,
+    vectors: *const iovec,
+    count: c_int,
+    offset: i64,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { pwritev2(fd, vectors, count, offset, flags) }
 }
 
 /// Bytes of a file that go to a connection at a time.

@@ -19,6 +19,12 @@ pub unsafe extern "C-unwind" fn recv(fd: c_int, at: *mut c_void, len: size_t, fl
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __recv(fd: c_int, at: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe { recv(fd, at, len, flags) }
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     at: *mut c_void,

@@ -202,6 +202,9 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize
             noted(fd, room::open(|| unsafe { syscall(libc::SYS_fcntl, args) }))
         }
         libc::F_SETFL => {
+            if argument as c_int & libc::O_ASYNC != 0 {
+                descriptors::keep_plain(fd, SIGNALS);
+            }
             // SAFETY: the caller's promise.
             let done = unsafe { syscall(libc::SYS_fcntl, args) };
             if done.is_ok() {
@@ -229,6 +232,9 @@ pub unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: usi
 }
 
 const SIOCATMARK: c_ulong = 0x8905;
+const FIOASYNC: c_ulong = 0x5452;
+/// Why a connection with `O_ASYNC` is the kernel's.
+const SIGNALS: &str = "signals tell of its bytes";
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
@@ -255,6 +261,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usi
             0
         };
         return give_int(count.map(store));
+    }
+    if request == FIOASYNC {
+        descriptors::keep_plain(fd, SIGNALS);
     }
     // SAFETY: the caller's promise.
     let done = unsafe { syscall(libc::SYS_ioctl, args) };

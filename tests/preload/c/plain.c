@@ -10,6 +10,7 @@ int main(int argc, char **argv) {
     CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
     unsigned char out[16], in[16];
     for (uint64_t i = 0; i < 200; i++) {
+        if (i == 100) usleep(60000); /* long enough to see that no other side comes */
         fill(out, sizeof out, i);
         CHECK(send(fd, out, sizeof out, 0) == sizeof out);
         CHECK(recv(fd, in, sizeof in, MSG_WAITALL) == sizeof in);

@@ -70,6 +70,7 @@ static void vectors_client(int fd) {
     CHECK(writev(fd, parts, 4) == 3000);
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 4};
     CHECK(sendmsg(fd, &message, 0) == 3000);
+    CHECK(pwritev2(fd, parts, 4, -1, 0) == 3000 && pwritev64v2(fd, parts, 4, -1, 0) == 3000);
     char answer;
     get(fd, &answer, 1);
 }
@@ -81,14 +82,18 @@ static void vectors_server(int fd) {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
     CHECK(recvmsg(fd, &message, MSG_WAITALL) == 3000 && message.msg_flags == 0);
     check(bytes, 3000, 0);
-    memset(bytes, 0, sizeof bytes);
-    for (size_t done = 0; done < 3000;) {
-        struct iovec rest[2] = {{bytes + done, 1}, {bytes + done + 1, 3000 - done - 1}};
-        ssize_t count = readv(fd, rest, 2);
-        CHECK(count > 0);
-        done += (size_t)count;
+    for (int way = 0; way < 3; way++) {
+        memset(bytes, 0, sizeof bytes);
+        for (size_t done = 0; done < 3000;) {
+            struct iovec rest[2] = {{bytes + done, 1}, {bytes + done + 1, 3000 - done - 1}};
+            ssize_t count = way == 0 ? readv(fd, rest, 2)
+                            : way == 1 ? preadv2(fd, rest, 2, -1, 0)
+                                       : preadv64v2(fd, rest, 2, -1, 0);
+            CHECK(count > 0);
+            done += (size_t)count;
+        }
+        check(bytes, 3000, 0);
     }
-    check(bytes, 3000, 0);
     put(fd, "x", 1);
     puts("vectors");
     close(fd);

@@ -1,18 +1,20 @@
-//! A peer that is not under Viaduct: the program makes the system calls that it makes without the library.
+//! A peer that is not under Viaduct: the program makes the system calls that it makes without the library, and the peer gets the
+//! packets that it gets without.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use viaduct_kit::cc::{Compiled, compile_c_file};
 use viaduct_kit::effort::scaled;
-use viaduct_kit::packages::need_program;
+use viaduct_kit::packages::{need_program, need_root};
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_preload_tests::Stage;
+use viaduct_preload_tests::apps::source;
 
 use crate::AGENT;
 
@@ -53,12 +55,15 @@ fn counts(strace: &Path, program: &Compiled, library: Option<&Stage>) -> BTreeMa
     text.lines().filter_map(row).filter(|(name, _)| name != "total").collect()
 }
 
+fn client() -> Option<Compiled> {
+    compile_c_file(source("c/plain.c"), &["-O1", "-Wno-unused-function"])
+}
+
 #[test]
 fn a_plain_peer_costs_no_system_call_more() {
     let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a plain peer");
     let Some(strace) = need_program("strace", "strace") else { return };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/plain.c");
-    let Some(program) = compile_c_file(source, &["-O1", "-Wno-unused-function"]) else { return };
+    let Some(program) = client() else { return };
     let stage = Stage::new(&AGENT);
     let (without, with) = (counts(&strace, &program, None), counts(&strace, &program, Some(&stage)));
     assert!(without.values().sum::<u64>() > 1800, "{without:?}");
@@ -69,4 +74,38 @@ fn a_plain_peer_costs_no_system_call_more() {
         let made_up = name == "epoll_pwait" && before == 0;
         assert!(made_up || after + other <= before + FEW, "{name}: {before}, {after}\n{without:?}\n{with:?}");
     }
+}
+
+/// The packets of one run, a line each.
+fn packets(python: &Path, program: &Compiled, library: Option<&Stage>) -> String {
+    let mut command = Command::new(python);
+    let mut peer = command.arg(source("python/capture.py")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(peer.stdout.take().unwrap());
+    let (mut port, mut lines) = (String::new(), String::new());
+    said.read_line(&mut port).unwrap();
+    let mut client = match library {
+        Some(stage) => stage.under(program.path()),
+        None => program.command(),
+    };
+    let output = client.arg(port.trim()).output().unwrap();
+    assert_eq!(output.stdout, b"plain\n", "{}", String::from_utf8_lossy(&output.stderr));
+    said.read_to_string(&mut lines).unwrap();
+    assert!(peer.wait().unwrap().success());
+    lines
+}
+
+#[test]
+fn a_plain_peer_gets_the_packets_that_it_gets_without() {
+    if !need_root() {
+        return;
+    }
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a plain peer");
+    let (Some(python), Some(program)) = (need_program("python3", "python3"), client()) else { return };
+    let stage = Stage::new(&AGENT);
+    let (without, with) = (packets(&python, &program, None), packets(&python, &program, Some(&stage)));
+    // The beginning, three messages in each of 200 rounds, the end.
+    assert_eq!(without.lines().count(), 602, "{without}");
+    assert_eq!(with, without);
+    // The connection was offered, and no other end came.
+    assert!(stage.notes().contains("stays on TCP"), "{}", stage.notes());
 }
