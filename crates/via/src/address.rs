@@ -22,6 +22,9 @@ pub struct NetAddress {
 
 impl NetAddress {
     /// An address from its two parts; an empty host is this host.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a part that is too long.
     pub fn new(host: &[u8], discriminator: &[u8]) -> Result<NetAddress, Error> {
         if host.len() > MAX_HOST_LEN {
             return Err(Error::InvalidParameter("host part longer than 64 bytes"));
@@ -33,6 +36,9 @@ impl NetAddress {
     }
 
     /// The discriminator `name` on this host.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a name that is too long.
     pub fn local(name: &str) -> Result<NetAddress, Error> {
         NetAddress::new(b"", name.as_bytes())
     }

@@ -69,7 +69,7 @@ impl Buffer {
         Buffer::new(Region { memory: Some(memory), handle: MemHandle::NONE, retired: None, slices })
     }
 
-    /// Whether it is a part of a slice that was [lent](crate::raw::lend), or of bytes that are shared by an `Arc`: it can be
+    /// Whether it is a part of a slice that was [lent](crate::lend), or of bytes that are shared by an `Arc`: it can be
     /// sent and not written to.
     pub fn is_lent(&self) -> bool {
         self.region.memory().is_lent()

@@ -177,6 +177,9 @@ impl Nic {
 
     /// Waits for a request at an address, as VIA does: a request that comes while no call waits is answered with
     /// [`Error::NoMatch`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::InvalidParameter`], [`Error::Forked`]; and as of [`listen`](Self::listen).
     pub fn connect_wait(
         &mut self,
         address: &NetAddress,

@@ -113,6 +113,9 @@ struct Page {
 
 impl CounterSlot {
     /// A slot for a NIC of this provider.
+    ///
+    /// # Errors
+    /// The system's, if there is no memory for the page.
     pub fn open(provider: &str) -> Result<CounterSlot, viaduct_os::error::OsError> {
         let slot = Arc::new(Slot::open(provider, OF_NIC)?);
         let counts =

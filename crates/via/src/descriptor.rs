@@ -279,7 +279,7 @@ impl Descriptor {
     /// Adds a range of a buffer as the next segment.
     ///
     /// # Panics
-    /// If the range lies outside the buffer, the descriptor would pass 4 GiB, or [lent](crate::raw::lend) memory would be
+    /// If the range lies outside the buffer, the descriptor would pass 4 GiB, or [lent](crate::lend) memory would be
     /// written to.
     pub fn segment_range(mut self, buffer: Buffer, range: Range<usize>) -> Descriptor {
         let reads = matches!(self.0.work.op, Op::Send | Op::RdmaWrite);

@@ -92,6 +92,7 @@ pub use driver::{Driver, Layer, News, Rest};
 pub use error::{AcceptError, Error, PostError};
 pub use event::{ErrorCode, ErrorEvent, ErrorHandler};
 pub use handle::{Cq, Listener, ProtectionTag, Srq, Vi};
+pub use memory::raw::lend;
 pub use memory::{MemHandle, RegionInfo};
 pub use nic::{Nic, ViInfo};
 pub use pool::ReceivePool;

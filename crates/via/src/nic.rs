@@ -138,6 +138,9 @@ impl Nic {
     }
 
     /// Opens a NIC that waits in a particular way.
+    ///
+    /// # Errors
+    /// [`Error::Os`], and the provider's.
     pub fn open_with(provider: impl Into<Box<dyn Provider>>, wait: WaitConfig) -> Result<Nic, Error> {
         let provider = provider.into();
         viaduct_os::barrier::register();
@@ -344,6 +347,9 @@ impl Nic {
     }
 
     /// Destroys a completion queue that no VI is bound to any more.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`]; [`Error::InUse`] while a VI is bound to it; [`Error::Forked`].
     pub fn destroy_cq(&mut self, cq: Cq) -> Result<(), Error> {
         self.check_fork()?;
         if self.cqs.get(cq.0).ok_or(Error::InvalidHandle("completion queue"))?.in_use() {
@@ -452,6 +458,8 @@ impl Nic {
     }
 }
 
+/// Waits for sends that are under way, a second at most ([`Nic::set_drain`]), then ends all connections and takes memory back from
+/// peers. What is not out by then is discarded with its descriptor; [`Nic::abandon`] waits for nothing.
 impl Drop for Nic {
     fn drop(&mut self) {
         // A forked child only drops its copy; rings and peers are the parent's.

@@ -15,6 +15,9 @@ impl Nic {
     /// *completed*, a nudge on its VI lets the target find out what has changed in its memory, in
     /// [`wait_for`](Self::wait_for) or in any other wait of its NIC, on its pollable descriptor too. Where the peer is awake
     /// a nudge costs as much as a look at a word.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`], [`Error::InvalidState`] if it is not connected, [`Error::Forked`].
     pub fn nudge(&mut self, vi: Vi) -> Result<(), Error> {
         self.check_fork()?;
         let core = self.vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
@@ -25,6 +28,9 @@ impl Nic {
 
     /// Waits until `look` finds something. It is called at once, while this thread spins, and again whenever something wakes
     /// the NIC: a message, a [nudge](Self::nudge), the end of a peer. `look` polls what it needs of the NIC by itself.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Forked`].
     pub fn wait_for<T>(
         &mut self,
         timeout: Option<Duration>,

@@ -60,6 +60,9 @@ impl Nic {
     }
 
     /// Up to `most` completions of the receive queue. Nothing is allocated if `into` has room for them.
+    ///
+    /// # Errors
+    /// As of [`poll_recv`](Self::poll_recv).
     pub fn poll_recv_batch(
         &mut self,
         vi: Vi,
@@ -211,6 +214,9 @@ impl Nic {
     }
 
     /// Up to `most` completions at once.
+    ///
+    /// # Errors
+    /// As of [`poll_cq`](Self::poll_cq).
     pub fn poll_cq_batch(&mut self, cq: Cq, into: &mut Vec<Completion>, most: usize) -> Result<usize, Error> {
         let before = into.len();
         while into.len() - before < most {
@@ -224,6 +230,9 @@ impl Nic {
 
     /// The next entry of a completion queue as VIA has it: which VI and which queue. The completion is then taken
     /// with [`poll_send`](Self::poll_send) or [`poll_recv`](Self::poll_recv), which succeed at once.
+    ///
+    /// # Errors
+    /// As of [`poll_cq`](Self::poll_cq).
     #[inline]
     pub fn poll_cq_entry(&mut self, cq: Cq) -> Result<Option<(Vi, Queue)>, Error> {
         let entry = self.next_entry(cq)?;

@@ -22,6 +22,9 @@ pub struct ReceivePool {
 impl ReceivePool {
     /// A receive descriptor with one buffer of so many bytes. The buffer gives peers no rights, so it goes with any
     /// protection tag.
+    ///
+    /// # Errors
+    /// As of [`Nic::alloc`].
     pub fn take(&mut self, nic: &mut Nic, size: usize) -> Result<Descriptor, Error> {
         let free = self.of(size);
         if free.is_empty() {

@@ -149,6 +149,9 @@ impl Nic {
     }
 
     /// Posts to a shared receive queue.
+    ///
+    /// # Errors
+    /// As of [`post_recv`](Self::post_recv); the descriptor comes back with the error.
     pub fn post_srq(&mut self, srq: Srq, mut descriptor: Descriptor) -> Result<(), PostError> {
         if let Err(error) = self.admit_shared(srq, descriptor.work()) {
             return Err(PostError { error, descriptor });
@@ -179,6 +182,9 @@ impl Nic {
     }
 
     /// Posts several receives; what comes after the first refusal stays in the iterator.
+    ///
+    /// # Errors
+    /// As of [`post_recv`](Self::post_recv), with the number of those that were posted before.
     pub fn post_recv_batch(
         &mut self,
         vi: Vi,
@@ -209,6 +215,9 @@ impl Nic {
     }
 
     /// Posts several descriptors; what comes after the first refusal stays in the iterator.
+    ///
+    /// # Errors
+    /// As of [`post_send`](Self::post_send), with the number of those that were posted before.
     pub fn post_send_batch(
         &mut self,
         vi: Vi,

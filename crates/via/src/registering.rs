@@ -41,6 +41,9 @@ impl Nic {
     /// shared memory. The NIC keeps the mapping until the region is gone. It reads and writes through this mapping, whose
     /// pages therefore have to stay readable and writable: one whose protection changes is the wrong one to register, and
     /// [`Segment::map_again`] gives another. Unless it was said otherwise, a forked child gets a private copy.
+    ///
+    /// # Errors
+    /// As of [`alloc`](Self::alloc).
     pub fn register_segment(
         &mut self,
         segment: &Arc<Segment>,
@@ -67,12 +70,18 @@ impl Nic {
     }
 
     /// Registers memory of the caller's.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`] for a tag that there is not; [`Error::Os`], [`Error::Forked`].
     pub fn register(&mut self, bytes: Vec<u8>, attributes: MemAttributes) -> Result<Buffer, Error> {
         self.check_region(bytes.len(), attributes)?;
         self.register_memory(RawMemory::from_heap(bytes), attributes, None, is_local(&attributes))
     }
 
     /// Registers memory made by an unsafe constructor of [`RawMemory`].
+    ///
+    /// # Errors
+    /// As of [`register`](Self::register).
     pub fn register_raw(&mut self, memory: RawMemory, attributes: MemAttributes) -> Result<Buffer, Error> {
         self.check_region(memory.len(), attributes)?;
         self.register_memory(memory, attributes, None, false)
@@ -80,6 +89,9 @@ impl Nic {
 
     /// Withdraws a region and gives heap memory back. Dropping the last buffer of a region withdraws it too, a
     /// little later.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`] for memory of another NIC, [`Error::Forked`].
     pub fn deregister(&mut self, buffer: Buffer) -> Result<Option<Vec<u8>>, Error> {
         self.check_fork()?;
         // The number alone could be that of another NIC's region.
@@ -98,6 +110,9 @@ impl Nic {
     }
 
     /// Tag and rights of a region.
+    ///
+    /// # Errors
+    /// [`Error::InvalidHandle`].
     pub fn query_mem(&self, handle: MemHandle) -> Result<MemAttributes, Error> {
         Ok(self.mem.get(handle).ok_or(Error::InvalidHandle("memory region"))?.attributes)
     }

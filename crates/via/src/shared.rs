@@ -100,6 +100,9 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// What [`lock`](Self::lock) does, where the NIC may have been closed.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
     #[inline]
     pub fn try_lock(&self) -> Result<NicGuard<'_, T>, Error> {
         let mut guard = self.driver.lock()?;
@@ -124,6 +127,9 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// Ends a connection as [`Nic::disconnect`] does, without holding the NIC while sends under way are waited for.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and as of [`Nic::disconnect`].
     pub fn disconnect(&self, vi: Vi) -> Result<(), Error> {
         self.driver.disconnect(vi)
     }
@@ -141,6 +147,9 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// Closes the NIC for all threads that share it: connections end, waits return, and every later call is refused.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if it was closed before.
     pub fn close(&self) -> Result<(), Error> {
         self.handlers.clear();
         self.driver.close()
@@ -191,12 +200,18 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// Waits for the next completion of a completion queue without holding the NIC.
+    ///
+    /// # Errors
+    /// As of [`Nic::wait_cq`], and [`Error::Closed`].
     #[must_use = "the status of a completion says whether it was carried out"]
     pub fn wait_cq(&self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())
     }
 
     /// Waits for a request at an address, as [`Nic::connect_wait`] does, without holding the NIC.
+    ///
+    /// # Errors
+    /// As of [`Nic::connect_wait`], and [`Error::Closed`].
     pub fn connect_wait(
         &self,
         address: &NetAddress,
@@ -209,12 +224,18 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// Waits for the outcome of a request, as [`Nic::connect_finish`] does, without holding the NIC.
+    ///
+    /// # Errors
+    /// As of [`Nic::connect_finish`], and [`Error::Closed`].
     pub fn connect_finish(&self, vi: Vi) -> Result<RemoteAttributes, Error> {
         let deadline = self.hold()?.nic.connect_deadline(vi)?;
         self.wait_deadline(deadline, |nic, _| nic.connect_poll(vi).transpose())
     }
 
     /// Waits until `poll` finds something. It has the NIC while it looks, and only then.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Closed`], [`Error::Forked`].
     pub fn wait_until<R>(
         &self,
         timeout: Option<Duration>,
@@ -224,6 +245,9 @@ impl<T: Send + 'static> SharedNic<T> {
     }
 
     /// Waits until `poll` finds something. It has the NIC and the value beside it while it looks, and only then.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Closed`], [`Error::Forked`].
     pub fn wait_until_both<R>(
         &self,
         timeout: Option<Duration>,

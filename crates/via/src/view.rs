@@ -59,6 +59,9 @@ impl ViMut<'_> {
     }
 
     /// State, attributes and queue lengths: [`Nic::query_vi`].
+    ///
+    /// # Errors
+    /// As of [`Nic::query_vi`].
     pub fn info(&mut self) -> Result<ViInfo, Error> {
         self.nic.query_vi(self.vi)
     }
@@ -81,12 +84,18 @@ impl ViMut<'_> {
     }
 
     /// Posts a send, an RDMA operation or an atomic: [`Nic::post_send`].
+    ///
+    /// # Errors
+    /// As of [`Nic::post_send`].
     #[inline]
     pub fn post_send(&mut self, descriptor: Descriptor) -> Result<(), PostError> {
         self.nic.post_send(self.vi, descriptor)
     }
 
     /// Posts a receive: [`Nic::post_recv`].
+    ///
+    /// # Errors
+    /// As of [`Nic::post_recv`].
     #[inline]
     pub fn post_recv(&mut self, descriptor: Descriptor) -> Result<(), PostError> {
         self.nic.post_recv(self.vi, descriptor)
@@ -106,17 +115,26 @@ impl ViMut<'_> {
     }
 
     /// Sends a few bytes by value: [`Nic::send_inline`].
+    ///
+    /// # Errors
+    /// As of [`Nic::send_inline`].
     #[inline]
     pub fn send_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Result<(), Error> {
         self.nic.send_inline(self.vi, bytes, immediate)
     }
 
     /// Sends bytes by value, in parts that are one message: [`Nic::send_value`].
+    ///
+    /// # Errors
+    /// As of [`Nic::send_value`].
     pub fn send_value(&mut self, parts: &[&[u8]], immediate: Option<u32>) -> Result<(), Error> {
         self.nic.send_value(self.vi, parts, immediate)
     }
 
     /// The next completion of the send queue, if it is there: [`Nic::poll_send`].
+    ///
+    /// # Errors
+    /// As of [`Nic::poll_send`].
     #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_send(&mut self) -> Result<Option<Completion>, Error> {
@@ -124,6 +142,9 @@ impl ViMut<'_> {
     }
 
     /// The next completion of the receive queue, if it is there: [`Nic::poll_recv`].
+    ///
+    /// # Errors
+    /// As of [`Nic::poll_recv`].
     #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_recv(&mut self) -> Result<Option<Completion>, Error> {
@@ -131,26 +152,41 @@ impl ViMut<'_> {
     }
 
     /// Waits for the next send to be carried out: [`Nic::wait_send`].
+    ///
+    /// # Errors
+    /// As of [`Nic::wait_send`].
     pub fn wait_send(&mut self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.nic.wait_send(self.vi, timeout)
     }
 
     /// Waits for the next message: [`Nic::wait_recv`].
+    ///
+    /// # Errors
+    /// As of [`Nic::wait_recv`].
     pub fn wait_recv(&mut self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.nic.wait_recv(self.vi, timeout)
     }
 
     /// Wakes the peer: [`Nic::nudge`].
+    ///
+    /// # Errors
+    /// As of [`Nic::nudge`].
     pub fn nudge(&mut self) -> Result<(), Error> {
         self.nic.nudge(self.vi)
     }
 
     /// Ends the connection: [`Nic::disconnect`].
+    ///
+    /// # Errors
+    /// As of [`Nic::disconnect`].
     pub fn disconnect(&mut self) -> Result<(), Error> {
         self.nic.disconnect(self.vi)
     }
 
     /// Ends the connection and destroys the VI: [`Nic::retire`].
+    ///
+    /// # Errors
+    /// As of [`Nic::retire`].
     pub fn retire(self) -> Result<(), Error> {
         self.nic.retire(self.vi)
     }
@@ -163,22 +199,34 @@ impl CqMut<'_> {
     }
 
     /// The next completion, if there is one: [`Nic::poll_cq`].
+    ///
+    /// # Errors
+    /// As of [`Nic::poll_cq`].
     #[inline(always)]
     pub fn poll(&mut self) -> Result<Option<Completion>, Error> {
         self.nic.poll_cq(self.cq)
     }
 
     /// Up to `most` completions: [`Nic::poll_cq_batch`].
+    ///
+    /// # Errors
+    /// As of [`Nic::poll_cq_batch`].
     pub fn poll_batch(&mut self, into: &mut Vec<Completion>, most: usize) -> Result<usize, Error> {
         self.nic.poll_cq_batch(self.cq, into, most)
     }
 
     /// Waits for the next completion: [`Nic::wait_cq`].
+    ///
+    /// # Errors
+    /// As of [`Nic::wait_cq`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Completion, Error> {
         self.nic.wait_cq(self.cq, timeout)
     }
 
     /// Changes its size: [`Nic::resize_cq`].
+    ///
+    /// # Errors
+    /// As of [`Nic::resize_cq`].
     pub fn resize(&mut self, entries: usize) -> Result<(), Error> {
         self.nic.resize_cq(self.cq, entries)
     }

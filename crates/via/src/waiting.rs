@@ -91,11 +91,17 @@ impl Nic {
     }
 
     /// A descriptor that becomes readable when something happened after [`arm`](Self::arm).
+    ///
+    /// # Errors
+    /// [`Error::Os`] if there can be no more descriptors; [`Error::Forked`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.sleeper.fd()
     }
 
     /// Arms the pollable descriptor. Poll once more before going to sleep on it: what came before is not announced.
+    ///
+    /// # Errors
+    /// As of [`fd`](Self::fd).
     pub fn arm(&mut self) -> Result<(), Error> {
         self.check_fork()?;
         self.sleeper.drain_fd();

@@ -161,6 +161,9 @@ impl<L: Layer> Driver<L> {
     }
 
     /// The layer, in this thread's turn until the guard is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
     pub fn lock(&self) -> Result<Guard<'_, L>, Error> {
         let layer = self.0.layer.enter();
         if layer.is_none() {
@@ -184,6 +187,9 @@ impl<L: Layer> Driver<L> {
     }
 
     /// Waits until `poll` finds something. It has the layer while it looks, and only then.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Closed`].
     pub fn wait<T>(
         &self,
         timeout: Option<Duration>,
@@ -194,6 +200,9 @@ impl<L: Layer> Driver<L> {
     }
 
     /// Waits in the way of a policy, which learns from it, until `poll` finds something or the clock shows `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Closed`].
     pub fn wait_with<T>(
         &self,
         policy: &mut WaitPolicy,
@@ -242,6 +251,9 @@ impl<L: Layer> Driver<L> {
     }
 
     /// Ends a connection as [`Nic::disconnect`] does, without holding the layer while sends under way are waited for.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and as of [`Nic::disconnect`].
     pub fn disconnect(&self, vi: Vi) -> Result<(), Error> {
         let limit = self.lock()?.nic().drain_limit();
         if !limit.is_zero() {
@@ -255,6 +267,9 @@ impl<L: Layer> Driver<L> {
 
     /// Closes the layer for all threads that share it: it is dropped with its NIC, waits return, and every later call is
     /// refused. The service thread has ended afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if it was closed before.
     pub fn close(&self) -> Result<(), Error> {
         let layer = self.0.layer.with(Option::take).ok_or(Error::Closed)?;
         self.0.closing.store(true, Ordering::SeqCst);

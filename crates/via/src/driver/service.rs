@@ -32,6 +32,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl<L: Layer> Driver<L> {
     /// Starts the service thread, which is otherwise started when it is needed first.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and [`Error::Os`] if there can be no more threads.
     pub fn start(&self) -> Result<(), Error> {
         let mut service = self.0.lock_service();
         if service.is_some() {

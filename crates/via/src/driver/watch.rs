@@ -20,6 +20,9 @@ pub struct Watch<L: Layer> {
 
 impl<L: Layer> Driver<L> {
     /// Begins to watch. What came before is not announced: take in what is there, then poll the descriptor.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Os`].
     pub fn watch(&self) -> Result<Watch<L>, Error> {
         let mut layer = self.lock()?;
         let nic = layer.nic();
@@ -38,6 +41,9 @@ impl<L: Layer> Driver<L> {
 
 impl<L: Layer> Watch<L> {
     /// Begins to watch anew, after the descriptor was readable. Take in what is there afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Os`].
     pub fn again(&self) -> Result<(), Error> {
         let mut layer = self.driver.lock()?;
         self.driver.0.sleep.arm(layer.nic(), 1)

@@ -116,12 +116,18 @@ impl<T: Send + 'static> Handlers<T> {
 impl<T: Send + 'static> SharedNic<T> {
     /// Runs `handler` once, on the service thread, with the next completion of a queue. Several may be armed; they
     /// fire in order.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and [`Error::Os`] if the service thread cannot be started.
     pub fn notify(&self, vi: Vi, queue: Queue, handler: NotifyHandler<T>) -> Result<(), Error> {
         self.hold()?.nic.check_unbound(vi, queue)?;
         self.arm(Source::Queue(vi, queue), Listener::Handler(handler))
     }
 
     /// Runs `handler` once with the next completion of a completion queue.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and [`Error::Os`] if the service thread cannot be started.
     pub fn notify_cq(&self, cq: Cq, handler: NotifyHandler<T>) -> Result<(), Error> {
         self.hold()?.nic.cq_ready(cq)?;
         self.arm(Source::Cq(cq), Listener::Handler(handler))
@@ -129,6 +135,9 @@ impl<T: Send + 'static> SharedNic<T> {
 
     /// Runs `handler` once with the next entry of a completion queue, as VIA has it: the completion is then taken with
     /// [`poll_send`](Nic::poll_send) or [`poll_recv`](Nic::poll_recv), which succeed at once.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and [`Error::Os`] if the service thread cannot be started.
     pub fn notify_cq_entry(&self, cq: Cq, handler: EntryHandler<T>) -> Result<(), Error> {
         self.hold()?.nic.cq_ready(cq)?;
         self.arm(Source::Cq(cq), Listener::Entry(handler))
@@ -147,6 +156,9 @@ impl<T: Send + 'static> SharedNic<T> {
 
     /// Runs `handler` on the service thread for every asynchronous error. The handler before it is not called after this
     /// has returned, unless it made this call. The caller holds nothing that a handler may wait for.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], and [`Error::Os`] if the service thread cannot be started.
     pub fn on_error(&self, handler: Option<SharedErrorHandler<T>>) -> Result<(), Error> {
         let wanted = handler.is_some();
         let mut armed = self.handlers.lock();
