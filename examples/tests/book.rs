@@ -1,4 +1,4 @@
-//! The book's first program, as two processes and at every size; and the text of the book, which is that program.
+//! Programs of the book, as processes; and the text of the book, which is those programs.
 
 use std::time::Duration;
 
@@ -7,8 +7,26 @@ use viaduct_kit::watchdog::Watchdog;
 use crate::programs::{LIMIT, Place};
 
 const SHOUT: &str = env!("CARGO_BIN_EXE_shout");
-const SOURCE: &str = include_str!("../src/bin/shout.rs");
-const CHAPTER: &str = include_str!("../../docs/book/src/getting-started.md");
+const ECHO: &str = env!("CARGO_BIN_EXE_echo");
+const UPPER: &str = env!("CARGO_BIN_EXE_upper");
+
+/// A program, the chapter that shows it, and their texts.
+const SHOWN: [[&str; 4]; 4] = [
+    [
+        "shout",
+        "getting-started",
+        include_str!("../src/bin/shout.rs"),
+        include_str!("../../docs/book/src/getting-started.md"),
+    ],
+    ["echo", "messages", include_str!("../src/bin/echo.rs"), include_str!("../../docs/book/src/messages.md")],
+    ["upper", "sockets", include_str!("../src/bin/upper.rs"), include_str!("../../docs/book/src/sockets.md")],
+    [
+        "ranks",
+        "launching",
+        include_str!("../src/bin/ranks.rs"),
+        include_str!("../../docs/book/src/launching.md"),
+    ],
+];
 
 #[test]
 fn the_first_program_is_right_as_two_processes_at_every_size() {
@@ -24,12 +42,41 @@ fn the_first_program_is_right_as_two_processes_at_every_size() {
 }
 
 #[test]
-fn the_book_has_the_program_that_is_tested() {
-    let code = SOURCE.split_once("\n\n").expect("a head").1;
-    let blocks: Vec<&str> = CHAPTER.split("```").collect();
-    let same = |block: &&str| block.split_once('\n').is_some_and(|(_, text)| text == code);
-    assert!(
-        blocks.iter().any(same),
-        "docs/book/src/getting-started.md differs from examples/src/bin/shout.rs"
-    );
+fn the_echo_serves_one_client_after_the_other() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "the book's server of many clients");
+    let place = Place::new();
+    let texts: Vec<String> = [1, 100, 1000, 65_536].iter().map(|len| "x".repeat(*len)).collect();
+    let mut server = place.start(ECHO, &["server", "4"]);
+    for text in &texts {
+        assert_eq!(place.says(ECHO, &["client", text]), format!("{text}\n"));
+    }
+    assert!(server.wait(LIMIT).success());
+}
+
+#[test]
+fn streams_between_two_processes_carry_every_length() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "the book's streams");
+    let place = Place::new();
+    for len in [0, 1, 100, 5000, 100_000] {
+        let mut server = place.start(UPPER, &["server"]);
+        let text = "y".repeat(len);
+        assert_eq!(
+            place.says(UPPER, &["client", &text]),
+            format!("{}\n", text.to_uppercase()),
+            "{len} bytes"
+        );
+        assert!(server.wait(LIMIT).success(), "{len} bytes");
+    }
+}
+
+#[test]
+fn the_book_has_the_programs_that_are_tested() {
+    for [program, chapter, source, text] in SHOWN {
+        let code = source.split_once("\n\n").expect("a head").1;
+        let same = |block: &str| block.split_once('\n').is_some_and(|(_, text)| text == code);
+        assert!(
+            text.split("```").any(same),
+            "docs/book/src/{chapter}.md differs from examples/src/bin/{program}.rs"
+        );
+    }
 }
