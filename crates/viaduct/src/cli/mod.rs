@@ -116,9 +116,9 @@ Questions, and what answers them:
   Is it faster than a Unix socket at 16 KiB?                bench latency --sizes 16K --compare unix,unix-spin
   What is the p99 of single messages of 1 KiB?              bench latency --sizes 1K --single --compare unix,tcp
   ... with blocking waits?                                  the same with --wait block
-  ... if messages come at a given rate?                     bench load --sizes 1K
-  ... if the receiver has slept for a while?                bench wakeup --sizes 1K
-  What does a blocking wait cost after a pause?             bench blocking
+  ... if messages come at a given rate?                     bench load --sizes 1K --compare unix,tcp
+  ... if the receiver has slept for a while?                bench wakeup --sizes 1K --compare unix,tcp
+  What does a blocking wait cost after a pause?             bench blocking --compare unix,tcp
   How many small messages a second?                         bench rate --compare raw,tcp
   How many bytes a second?                                  bench bandwidth --compare copy,tcp
   What do many connections cost?                            bench connections; bench cq

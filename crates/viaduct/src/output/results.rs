@@ -142,9 +142,10 @@ fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
     let name = label(line, all);
     let base = base(line, first, all);
-    let ratio = pairs.iter().find(|pair| {
+    let pair = pairs.iter().find(|pair| {
         pair.a == name && pair.b == base && pair.size == line.size && pair.placement == line.placement
     });
+    let ratio = beside(line, first, all).or(pair.map(|pair| pair.ratio));
     [
         size::show(line.size),
         name.clone(),
@@ -152,7 +153,7 @@ fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs
         if line.missing.is_some() { "missing".into() } else { number(line.p50) },
         line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
         number(line.p99),
-        ratio.map_or_else(|| "-".into(), |pair| compared(pair.ratio, case.unit, case.lower_is_better)),
+        ratio.map_or_else(|| "-".into(), |ratio| compared(ratio, case.unit, case.lower_is_better)),
         line.n.to_string(),
         marks(line).join(" "),
     ]
@@ -174,6 +175,19 @@ fn marks(line: &Measurement) -> Vec<&str> {
         marks.push("few");
     }
     marks
+}
+
+/// The median of a line beside that of the first layer at its place, where a case has an axis and no curves: there the beginning of the
+/// axis says nothing of another layer.
+fn beside(line: &Measurement, first: &str, all: &[&Measurement]) -> Option<f64> {
+    if line.layer == first || line.x.is_none() || !line.series.is_empty() {
+        return None;
+    }
+    let there = all.iter().find(|other| {
+        other.layer == first
+            && (other.size, other.x, &other.placement) == (line.size, line.x, &line.placement)
+    })?;
+    Some(line.p50? / there.p50.filter(|p50| *p50 > 0.0)?)
 }
 
 /// What a line is held against: the first layer, at the beginning of the axis; or its first curve, at the same place, where
@@ -278,6 +292,10 @@ mod tests {
         assert_eq!(base(alone[1], "shm", &alone), "shm@1");
         let plain = line("", None);
         assert_eq!(base(&plain, "shm", &[&plain]), "shm");
+        let unix = Measurement { layer: "unix".into(), p50: Some(3.0), ..line("", Some(8.0)) };
+        let elsewhere = Measurement { x: Some(9.0), ..unix.clone() };
+        assert_eq!(beside(&unix, "shm", &alone), Some(3.0));
+        assert_eq!((beside(&elsewhere, "shm", &alone), beside(alone[1], "shm", &alone)), (None, None));
     }
 
     #[test]
