@@ -1,6 +1,7 @@
 //! MPI programs of several processes, on shared memory.
 
 mod alone;
+mod away;
 mod collectives;
 mod faults;
 mod hosts;

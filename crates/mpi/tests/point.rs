@@ -1,7 +1,5 @@
 //! Messages between processes.
 
-use std::time::Duration;
-
 use viaduct_mpi::world::{ANY_SOURCE, ANY_TAG, Mode, World};
 
 use crate::ranks::{BYTE, INT, run, span};
@@ -42,16 +40,6 @@ fn messages_of_all_lengths_arrive() {
 #[test]
 fn wildcards_take_messages_in_order() {
     run("wildcards", 4, &[]);
-}
-
-#[test]
-fn a_sender_that_runs_ahead_waits() {
-    run("flood", 2, &[]);
-}
-
-#[test]
-fn a_receiver_that_is_run_over_keeps_its_room_and_no_more() {
-    run("ahead", 2, &[]);
 }
 
 #[test]
@@ -145,58 +133,6 @@ pub(crate) fn wildcards(world: &World) {
         assert_eq!((status.source, status.tag), (message[0], message[1] % 3));
         assert_eq!(message[1], next[message[0] as usize], "messages of one sender stay in order");
         next[message[0] as usize] += 1;
-    }
-}
-
-/// The receiver stays away while many messages are sent to it, then takes the last one first.
-pub(crate) fn flood(world: &World) {
-    let comm = world.comm_world();
-    let (count, len) = (4000, 1024);
-    if comm.rank() == 0 {
-        let mut memory: Vec<Vec<u8>> = (0..count).map(|seed| pattern(len, seed)).collect();
-        let sends: Vec<_> = memory
-            .iter_mut()
-            .enumerate()
-            .map(|(tag, bytes)| {
-                Some(world.isend(Mode::Standard, &span(bytes, BYTE), 1, tag as i32, comm).unwrap())
-            })
-            .collect();
-        world.wait_all(&sends);
-        assert!(sends.into_iter().flatten().all(|send| world.take(send).unwrap().error.is_none()));
-        return;
-    }
-    std::thread::sleep(Duration::from_millis(50));
-    for tag in (0..count).rev() {
-        let mut memory = vec![0; len];
-        world.recv(&span(&mut memory, BYTE), 0, tag as i32, comm).unwrap();
-        assert!(memory == pattern(len, tag), "message {tag}");
-    }
-}
-
-/// The receiver looks for another message while many are sent to it: it keeps no more than its room of them.
-pub(crate) fn ahead(world: &World) {
-    let comm = world.comm_world();
-    let (count, len) = (30_000, 1024);
-    let mut memory = vec![7u8; len];
-    if comm.rank() == 0 {
-        for _ in 0..count {
-            world.send(Mode::Standard, &span(&mut memory, BYTE), 1, 1, comm).unwrap();
-        }
-        return;
-    }
-    let resident = || -> usize {
-        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-        text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
-    };
-    let before = resident();
-    let started = std::time::Instant::now();
-    while started.elapsed() < Duration::from_millis(300) {
-        assert_eq!(world.iprobe(0, 2, comm).unwrap(), None);
-    }
-    let grown = resident().saturating_sub(before);
-    assert!(grown < 8 << 20, "{grown} bytes for a sender of {} that has room for 1 MiB", count * len);
-    for _ in 0..count {
-        world.recv(&span(&mut memory, BYTE), 0, 1, comm).unwrap();
     }
 }
 

@@ -7,7 +7,7 @@ use crate::ranks::{INT, run, span};
 
 #[test]
 fn a_root_runs_ahead_of_ranks_that_are_slow() {
-    for size in [2, 3, 5] {
+    for size in [1, 2, 3, 4, 5, 8, 16] {
         run("running-ahead", size, &[]);
     }
 }

@@ -71,8 +71,11 @@ impl Mpi {
     fn compile_with(&self, include: &str, name: &str) -> Option<Compiled> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
         let link = format!("-L{}", self.lib().display());
-        // MPICH's header tells the compiler that statuses are arrays, and marks are none.
-        let flags = ["-isystem", include, &link, "-lmpi", "-Wno-stringop-overflow", "-O1"];
+        let mut flags = vec!["-isystem", include, &link, "-lmpi", "-pthread", "-O2"];
+        if include == MPICH_HEADERS {
+            // It tells the compiler that statuses are arrays, and marks are none.
+            flags.push("-Wno-stringop-overflow");
+        }
         compile_c_file(source, &flags)
     }
 

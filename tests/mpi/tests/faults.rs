@@ -159,6 +159,23 @@ fn without_shared_memory_a_job_ends_with_the_cause() {
 }
 
 #[test]
+fn with_no_shared_memory_left_messages_arrive_all_the_same() {
+    let little = |command: &mut Command| {
+        command.env("VIADUCT_SHM_MEMORY_BUDGET", "4M");
+    };
+    // More than may be shared: it is ordinary memory then.
+    let deed = format!(
+        "char *big; MPI_Alloc_mem(8 << 20, MPI_INFO_NULL, &big); memset(big, rank + 1, 8 << 20);\n\
+         if (rank < 2) MPI_Send(big, 8 << 20, MPI_BYTE, rank + 1, 5, MPI_COMM_WORLD);\n\
+         if (rank > 0) MPI_Recv(big, 8 << 20, MPI_BYTE, rank - 1, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);\n\
+         if (rank > 0 && (big[0] != rank || big[(8 << 20) - 1] != rank)) return 3;\n\
+         MPI_Free_mem(big);\n{EXCHANGE}"
+    );
+    let Some((said, code)) = job_with(Launcher::Ours, &little, "", &deed) else { return };
+    assert_eq!((code, said.matches("done").count()), (Some(0), 3), "{said}");
+}
+
+#[test]
 fn a_rank_may_fork_and_its_child_may_leave() {
     for leave in ["exit(0)", "_exit(0)", "execl(\"/bin/true\", \"true\", (char *)0)"] {
         let deed = format!(

@@ -13,7 +13,7 @@ use viaduct_mpi::table;
 use viaduct_mpi_tests::{Launcher, Mpi, good};
 
 /// Programs of the C set.
-const PROGRAMS: [&str; 6] = ["p2p", "collectives", "types", "comms", "objects", "older"];
+const PROGRAMS: [&str; 7] = ["p2p", "collectives", "types", "comms", "objects", "older", "threads"];
 
 /// Numbers of ranks: odd ones, and more than there are cores.
 fn ranks() -> &'static [usize] {
@@ -58,6 +58,11 @@ fn errors_attributes_hints_and_refusals_are_as_the_standard_says() {
 #[test]
 fn names_of_older_versions_and_handles_of_fortran_work_in_c() {
     run_set("older");
+}
+
+#[test]
+fn threads_of_every_rank_call_at_the_same_time() {
+    run_set("threads");
 }
 
 #[test]
