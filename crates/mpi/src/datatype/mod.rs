@@ -8,6 +8,7 @@ pub mod basic;
 pub mod build;
 pub mod darray;
 mod layout;
+pub(crate) mod raw;
 mod signature;
 
 use std::ops::Deref;

@@ -45,11 +45,11 @@ fn negate(mut number: Number) -> Number {
 }
 
 fn add(one: &Number, two: &Number) -> Number {
-    crate::raw::x87_add(one, two)
+    super::raw::x87_add(one, two)
 }
 
 fn multiply(one: &Number, two: &Number) -> Number {
-    crate::raw::x87_multiply(one, two)
+    super::raw::x87_multiply(one, two)
 }
 
 /// Compares two numbers. None: one of them is not a number.

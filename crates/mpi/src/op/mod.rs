@@ -6,6 +6,7 @@
 mod arithmetic;
 mod extended;
 mod located;
+mod raw;
 
 use crate::datatype::{Basic, Datatype, Kind};
 use crate::error::{Class, Error, Result};
