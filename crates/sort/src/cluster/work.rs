@@ -57,10 +57,12 @@ pub(super) struct Moved<'a> {
 }
 
 impl<O: Order> Running<'_, O> {
-    /// Buffers for what comes from other nodes: in one pass for all of it, if the keys are spread evenly.
+    /// Buffers for what comes from other nodes: in one pass for all of it, if the keys are spread evenly. What a node has read
+    /// itself lies elsewhere.
     pub(super) fn receiving(&self) -> usize {
         let share = self.total / self.size as u64 * 9 / 8;
-        let kept = if engine::fits(&self.settings, share, self.density) { share as usize / BLOCK } else { 0 };
+        let from_others = share as usize / self.size * (self.size - 1);
+        let kept = if engine::fits(&self.settings, share, self.density) { from_others / BLOCK } else { 0 };
         kept + (self.size - 1) * EDGE
     }
 
