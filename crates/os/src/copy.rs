@@ -17,6 +17,7 @@
 //! | up to 128 | the same with eight, not inlined |
 //! | up to half the last-level cache | AVX2, 128 bytes a turn, destination aligned |
 //! | beyond | AVX2 with non-temporal stores: they spare the caches of the copying CPU |
+//! | from 2 KiB on, to memory of a far CPU ([`copy_over`]), not on Intel's | the same: it need not be taken from that one first |
 
 mod portable;
 mod tail;
@@ -89,19 +90,96 @@ pub fn own(dst: *const u8, len: usize) {
 
 /// As [`own`], for a block that will be written as a whole, on CPUs that gain from it: those of Intel fetch no line that
 /// is overwritten from end to end, unless they are asked to, and a copy between far cores takes half as long again then.
+/// Nor does [`copy_over`] from [`OVER`] bytes on.
 #[inline]
 pub fn own_target(dst: *const u8, len: usize) {
-    if fetches_what_it_overwrites() {
+    if len < OVER && fetches_what_it_overwrites() {
         own(dst, len);
     }
+}
+
+/// From which length on [`copy_over`] may go past the caches.
+pub const OVER: usize = 2048;
+/// One in so many of those copies goes through the caches and is timed.
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+const TIMED: u32 = 32;
+/// Bytes in a nanosecond that such a copy has at least where the two CPUs share a cache: five times as many are usual there,
+/// and half as many where lines have to be taken from afar.
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+const NEAR: u64 = 10;
+/// Copies since the last one that was timed, and in the uppermost bit whether the other CPU was far then. It is a note: threads
+/// that write it at the same time do no harm.
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+static OVERS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+const FAR: u32 = 1 << 31;
+
+/// As [`copy`], to memory that another CPU has in its caches and will read next, such as a receive that it has posted.
+///
+/// A store through the caches first takes its line away from the other CPU, and fetches what it overwrites. CPUs of Intel do
+/// without the latter; on AMD's, stores past the caches do without both, and between far cores a message of 16 to 256 KiB takes half
+/// the time. Where the two CPUs share a cache it takes twice the time. Which it is may change while a virtual machine runs,
+/// so a copy is timed now and then.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub unsafe fn copy_over(dst: *mut u8, src: *const u8, len: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+    if len >= OVER && goes_past_caches() {
+        // SAFETY: the caller's promise, AVX2 was detected, and the length is above the kernels' least.
+        return unsafe { over(dst, src, len) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy(dst, src, len) }
+}
+
+/// A copy of at least [`OVER`] bytes, the way that was faster lately.
+///
+/// # Safety
+/// As [`copy`], `len >= OVER`, and AVX2 was detected.
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+#[inline(never)]
+unsafe fn over(dst: *mut u8, src: *const u8, len: usize) {
+    let note = OVERS.load(Ordering::Relaxed);
+    let (far, count) = (note & FAR, (note & !FAR) + 1);
+    if count < TIMED {
+        OVERS.store(far | count, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        return unsafe { if far == 0 { copy(dst, src, len) } else { x86::stream(dst, src, len) } };
+    }
+    let start = crate::clock::now_ns();
+    // SAFETY: the caller's promise.
+    unsafe { copy(dst, src, len) };
+    // The stores have their lines then.
+    std::sync::atomic::fence(Ordering::SeqCst);
+    let took = crate::clock::now_ns().saturating_sub(start);
+    OVERS.store(if took.saturating_mul(NEAR) > len as u64 { FAR } else { 0 }, Ordering::Relaxed);
+}
+
+/// Whether [`copy_over`] goes past the caches here, if the other CPU is far.
+#[inline]
+pub fn goes_past_caches() -> bool {
+    fetches_what_it_overwrites() && detected() == AVX2
 }
 
 /// Whether the lines of a block that is overwritten are fetched all the same.
 fn fetches_what_it_overwrites() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
     {
-        static FETCHES: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *FETCHES.get_or_init(|| !x86::is_intel())
+        const YES: u8 = 1;
+        const NO: u8 = 2;
+        // Words and no lock: calls of a foreign application come here.
+        static FETCHES: AtomicU8 = AtomicU8::new(0);
+        match FETCHES.load(Ordering::Relaxed) {
+            YES => true,
+            NO => false,
+            _ => {
+                let fetches = !x86::is_intel();
+                FETCHES.store(if fetches { YES } else { NO }, Ordering::Relaxed);
+                fetches
+            }
+        }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
     true

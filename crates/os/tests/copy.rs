@@ -1,7 +1,7 @@
 //! Every copy kernel against a byte-by-byte oracle: all small sizes, all alignments, guards on both sides.
 
 use proptest::prelude::*;
-use viaduct_os::copy::{Kernel, copy, copy_release_tail, copy_with, stream_threshold};
+use viaduct_os::copy::{Kernel, OVER, copy, copy_over, copy_release_tail, copy_with, stream_threshold};
 
 const GUARD: usize = 64;
 const UNTOUCHED: u8 = 0xa5;
@@ -10,8 +10,9 @@ const BIG: usize = 3 << 20;
 type Copy = unsafe fn(*mut u8, *const u8, usize);
 
 /// All ways to copy, by name.
-const WAYS: [(&str, Copy); 5] = [
+const WAYS: [(&str, Copy); 6] = [
     ("default", copy),
+    ("over", copy_over),
     ("release tail", copy_release_tail),
     ("portable", portable),
     ("avx2", avx2),
@@ -83,9 +84,10 @@ fn all_small_sizes_at_all_alignments() {
 fn borders_of_the_kernels() {
     let mut arena = Arena::new(9000);
     for way in WAYS {
-        for len in
-            [320, 383, 384, 385, 511, 512, 513, 575, 576, 577, 640, 704, 1000, 4095, 4096, 4097, 8192, 8999]
-        {
+        let over = [OVER - 1, OVER, OVER + 1];
+        let others =
+            [320, 383, 384, 385, 511, 512, 513, 575, 576, 577, 640, 704, 1000, 4095, 4096, 4097, 8192, 8999];
+        for len in others.into_iter().chain(over) {
             for to in 0..64 {
                 arena.check(way, to, (to * 7) % 64, len);
             }

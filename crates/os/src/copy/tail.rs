@@ -20,7 +20,7 @@ pub unsafe fn copy_release_tail(dst: *mut u8, src: *const u8, len: usize) {
     let mut word = [0u8; 8];
     // SAFETY: body + width = len, so both copies stay inside what the caller vouches for, and `word` has 8 bytes.
     unsafe {
-        super::copy(dst, src, body);
+        super::copy_over(dst, src, body);
         super::copy(word.as_mut_ptr(), src.add(body), width);
     }
     // SAFETY: `width` bytes from `dst + body` on are the caller's to write, and that address is a multiple of `width`;
@@ -63,7 +63,7 @@ mod tests {
     /// A reader that sees the last word sees the rest.
     #[test]
     fn the_last_word_publishes_the_others() {
-        const LEN: usize = 512;
+        const LEN: usize = 2 * crate::copy::OVER;
         const ROUNDS: u64 = if cfg!(miri) { 10 } else { 2000 };
         let shared: Vec<AtomicU64> = (0..LEN / 8).map(|_| AtomicU64::new(0)).collect();
         let ack = AtomicU64::new(0);

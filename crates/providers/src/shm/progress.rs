@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use viaduct_os::barrier;
-use viaduct_os::copy::{copy, store_word};
+use viaduct_os::copy::{copy, copy_over, store_word};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Small;
@@ -567,7 +567,7 @@ fn scatter_at(work: &Work, skip: u32, from: *const u8, len: u32) {
 pub(crate) fn gather_piece(work: &Work, skip: u32, to: *mut u8, len: u32) {
     each_part(work, skip, len, |addr, done, n| {
         // SAFETY: the part lies inside a posted segment; the caller's buffer holds len bytes.
-        unsafe { copy(to.add(done), addr, n) };
+        unsafe { copy_over(to.add(done), addr, n) };
     });
 }
 

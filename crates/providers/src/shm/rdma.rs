@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-use viaduct_os::copy::{copy, copy_release_tail};
+use viaduct_os::copy::{copy, copy_over, copy_release_tail};
 use viaduct_os::point::point;
 use viaduct_os::process;
 use viaduct_via::provider::Submit;
@@ -364,7 +364,7 @@ fn transfer(work: &Work, remote: *mut u8) {
                 Op::RdmaRead => copy(addr, at, n),
                 // The last word is stored by itself, with release: a target that spins on it sees all before it.
                 _ if done + n == total => copy_release_tail(at, addr, n),
-                _ => copy(at, addr, n),
+                _ => copy_over(at, addr, n),
             }
         }
     });

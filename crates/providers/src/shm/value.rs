@@ -1,7 +1,7 @@
 //! Messages by value: bytes of the caller's that are taken before the call returns. They go the ways of a descriptor's
 //! (`send.rs`), but all at once or not at all, since the bytes are the caller's again afterwards.
 
-use viaduct_os::copy::{copy, own_target};
+use viaduct_os::copy::{copy_over, own_target};
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Submit;
 use viaduct_via::{Counter, Status, Work};
@@ -78,7 +78,7 @@ impl Payload for Value<'_> {
             skip = skip.saturating_sub(part.len());
             let n = here.len().min(left);
             // SAFETY: the part has n bytes, and the target room for those that are left.
-            unsafe { copy(to, here.as_ptr(), n) };
+            unsafe { copy_over(to, here.as_ptr(), n) };
             to = to.wrapping_add(n);
             left -= n;
         }
