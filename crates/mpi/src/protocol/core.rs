@@ -17,13 +17,15 @@ use crate::group::Group;
 use crate::matching::{Envelope, Pattern, Posted, Unexpected};
 use crate::raw::Span;
 
-/// Bounds of the protocol. All ranks of a job have the same.
+/// Bounds of the protocol. All ranks of a job have the same, but for the pieces that each sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest message in bytes that is sent without being asked for.
     pub eager: usize,
     /// Most bytes of a message in one packet.
     pub fragment: usize,
+    /// Most bytes that this rank sends in one packet: no more than others have posted receives for.
+    pub piece: usize,
     /// Receives that are posted for each peer.
     pub credits: u16,
     /// Bytes of early messages that are kept for each peer.

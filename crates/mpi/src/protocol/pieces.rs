@@ -62,7 +62,7 @@ impl Core {
         manner: Manner,
     ) -> bool {
         let private = manner != Manner::Nonblocking;
-        let (len, most) = (span.bytes(), self.limits.fragment);
+        let (len, most) = (span.bytes(), self.limits.piece);
         // What lies in memory that the receiver can read is left there.
         if !self.peers[to].flow.may_send_many(len.div_ceil(most)) || port.place(to, span, private).is_some() {
             return false;
@@ -76,7 +76,7 @@ impl Core {
 
     /// Sends one more piece of a message. Returns where the next one begins.
     fn send_piece(&mut self, port: &mut impl Port, span: &Span, to: usize, at: usize) -> usize {
-        let len = self.limits.fragment.min(span.bytes() - at);
+        let len = self.limits.piece.min(span.bytes() - at);
         let packet = Packet { number: at as u64, ..Packet::new(Kind::More) };
         self.transmit(port, to, packet, Payload::Part { span, from: at, len });
         at + len

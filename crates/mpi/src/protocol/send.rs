@@ -26,7 +26,7 @@ impl Core {
         if len > self.limits.eager || !peer.is_clear() || !peer.flow.has_room(len) {
             return false;
         }
-        if len > self.limits.fragment {
+        if len > self.limits.piece {
             return self.send_pieces_now(port, span, to, envelope, manner);
         }
         self.send_eager(port, span, to, envelope, None);
@@ -121,7 +121,7 @@ impl Core {
             number: len as u64,
             ..about(Kind::Eager, envelope)
         };
-        let len = len.min(self.limits.fragment);
+        let len = len.min(self.limits.piece);
         self.transmit(port, to, packet, Payload::Part { span, from: 0, len });
         len
     }
@@ -133,7 +133,7 @@ impl Core {
         let (manner, len) = (sending.manner, span.bytes());
         let synchronous = manner == Manner::Synchronous;
         // Only a message of one packet can be acknowledged, and only a longer one is worth a place.
-        let packet = self.limits.fragment.min(self.limits.eager);
+        let packet = self.limits.piece.min(self.limits.eager);
         let short = len <= if synchronous { packet } else { self.limits.eager };
         let private = manner != Manner::Nonblocking || len > self.limits.eager;
         let place = if len > packet { port.place(to, &span, private) } else { None };
@@ -164,7 +164,7 @@ impl Core {
     fn send_data(&mut self, port: &mut impl Port, to: usize, mut stream: Stream) {
         let Some(sending) = self.requests.sending(stream.request) else { return };
         let span = sending.span.clone();
-        let len = self.limits.fragment.min(stream.end - stream.at);
+        let len = self.limits.piece.min(stream.end - stream.at);
         let packet = Packet { request: stream.target, number: stream.at as u64, ..Packet::new(Kind::Data) };
         self.transmit(port, to, packet, Payload::Part { span: &span, from: stream.at, len });
         stream.at += len;

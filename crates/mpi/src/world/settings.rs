@@ -1,5 +1,6 @@
 //! Settings of MPI, each with a variable and a line of help.
 
+use viaduct_os::copy;
 use viaduct_os::knob::{self, Knob, Purpose, bytes, number_in, switch};
 
 use crate::protocol::Limits;
@@ -11,8 +12,9 @@ pub struct Settings {
     pub eager: usize,
     /// Most bytes of a message in one packet.
     pub fragment: usize,
-    /// Shortest message in bytes that its receiver reads out of the sender's ordinary memory, where the kernel lets it.
-    pub private: usize,
+    /// Shortest message in bytes that its receiver reads out of the sender's ordinary memory, where the kernel lets it. None: by
+    /// what the CPU copies faster.
+    pub private: Option<usize>,
     /// Receives posted for each peer. None: by the number of ranks.
     pub credits: Option<u16>,
     /// Bytes of early messages that are kept for each peer.
@@ -25,12 +27,15 @@ pub struct Settings {
     pub stats: bool,
 }
 
+/// Where copies go through the caches: longest piece of a message, and half of the shortest message that the kernel copies.
+const CACHED: usize = 8 << 10;
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             eager: 64 << 10,
-            fragment: 8 << 10,
-            private: 16 << 10,
+            fragment: 16 << 10,
+            private: None,
             credits: None,
             room: 1 << 20,
             connect_all: 16,
@@ -53,6 +58,11 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The shortest message that the kernel copies.
+    pub(super) fn private(&self) -> usize {
+        self.private.unwrap_or(if copy::goes_past_caches() { usize::MAX } else { 2 * CACHED })
+    }
+
     /// The bounds of the protocol in a job of this size.
     pub(super) fn limits(&self, size: usize) -> Limits {
         let credits = self.credits.unwrap_or(match size {
@@ -60,7 +70,9 @@ impl Settings {
             9..=16 => 16,
             _ => 8,
         });
-        Limits { eager: self.eager, fragment: self.fragment, credits, room: self.room as u32 }
+        let (fragment, room) = (self.fragment, self.room as u32);
+        let piece = if copy::goes_past_caches() { fragment } else { fragment.min(CACHED) };
+        Limits { eager: self.eager, fragment, piece, credits, room }
     }
 }
 
@@ -85,10 +97,10 @@ pub const KNOBS: &[Knob<Settings>] = &[
     Knob {
         name: "mpi.private",
         env: "VIADUCT_MPI_PRIVATE",
-        help: "shortest message, in bytes and longer than a fragment, that its receiver has the kernel copy out of the sender's memory, where that is allowed; not of MPI_Alloc_mem, which needs no kernel",
+        help: "shortest message, in bytes and longer than a fragment, that its receiver has the kernel copy out of the sender's memory, where that is allowed; not of MPI_Alloc_mem, which needs no kernel; automatic: 16K, but none on AMD's CPUs, where two copies past the caches are faster",
         purpose: Purpose::Use,
-        show: |c| c.private.to_string(),
-        set: |c, text| within(text, 0, 1 << 40).map(|n| c.private = n),
+        show: |c| c.private.map_or("automatic".into(), |n| n.to_string()),
+        set: |c, text| within(text, 0, 1 << 40).map(|n| c.private = Some(n)),
     },
     Knob {
         name: "mpi.credits",

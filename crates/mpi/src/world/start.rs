@@ -58,7 +58,7 @@ pub(super) fn start(
     } else {
         None
     };
-    let links = Links::new(nic, size, limits, settings.private, wire)
+    let links = Links::new(nic, size, limits, settings.private(), wire)
         .map_err(|why| failed("preparing the network interface")(&why))?;
     let here = hosts.iter().filter(|host| **host == hosts[me]).count();
     let shared = Shared::new(Engine::new(me, size, limits, links), wait, here > cpu::machine());
