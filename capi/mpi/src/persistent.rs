@@ -9,7 +9,7 @@ use viaduct_mpi::world::{Comm, Mode, Request, World};
 use crate::abi::{Buffer, COMM_WORLD, Place};
 use crate::data::span;
 use crate::errors::call;
-use crate::objects::{comm, lock};
+use crate::objects::comm;
 use crate::p2p::check_buffered;
 use crate::requests::{Pending, REQUESTS, handles, insert, unknown};
 
@@ -120,7 +120,7 @@ pub(crate) fn mpi_recv_init(
 
 /// Starts the operation behind a handle.
 fn start(world: &World, handle: u32) -> Result<()> {
-    let prepared = match lock(&REQUESTS).get(handle) {
+    let prepared = match REQUESTS.enter().get(handle) {
         Some(Pending::Again { active: Some(_), .. }) => {
             return Err(Error::new(Class::Request, "it was started and has not been waited for"));
         }
@@ -129,7 +129,7 @@ fn start(world: &World, handle: u32) -> Result<()> {
         None => return Err(unknown(handle)),
     };
     let started = prepared.start(world)?;
-    if let Some(Pending::Again { active, .. }) = lock(&REQUESTS).get_mut(handle) {
+    if let Some(Pending::Again { active, .. }) = REQUESTS.enter().get_mut(handle) {
         *active = Some(started);
     }
     Ok(())

@@ -1,15 +1,15 @@
 //! Requests: waiting, testing, cancelling, freeing.
 
 use std::ffi::c_int;
-use std::sync::{LazyLock, Mutex};
+use std::sync::LazyLock;
 
 use viaduct_mpi::error::{Class, Error, Result};
 use viaduct_mpi::handle::{Object, Table};
 use viaduct_mpi::world::{self, Done, Request};
+use viaduct_os::turn::Turn;
 
 use crate::abi::{COMM_WORLD, Place, REQUEST_NULL, Status, UNDEFINED, natural};
 use crate::errors::{call, pure, raise};
-use crate::objects::lock;
 use crate::persistent::Prepared;
 use crate::state::Process;
 
@@ -21,8 +21,10 @@ pub(crate) enum Pending {
     Again { prepared: Prepared, active: Option<Request> },
 }
 
-pub(crate) static REQUESTS: LazyLock<Mutex<Table<Pending>>> =
-    LazyLock::new(|| Mutex::new(Table::new(Object::Request)));
+/// Taken by every nonblocking call: for one thread it costs no locked instruction, which would wait until the last message has
+/// left the CPU.
+pub(crate) static REQUESTS: LazyLock<Turn<Table<Pending>>> =
+    LazyLock::new(|| Turn::new(Table::new(Object::Request)));
 
 /// A handle for an operation under way.
 pub(crate) fn add(request: Request, comm: u32) -> Result<u32> {
@@ -30,7 +32,7 @@ pub(crate) fn add(request: Request, comm: u32) -> Result<u32> {
 }
 
 pub(crate) fn insert(pending: Pending) -> Result<u32> {
-    lock(&REQUESTS).insert(pending).ok_or_else(|| Error::new(Class::Other, "there are a million requests"))
+    REQUESTS.enter().insert(pending).ok_or_else(|| Error::new(Class::Other, "there are a million requests"))
 }
 
 pub(crate) fn unknown(handle: u32) -> Error {
@@ -51,17 +53,17 @@ fn look(requests: &Table<Pending>, handle: u32) -> Result<(Option<Request>, u32)
 }
 
 fn active(handle: u32) -> Result<Option<Request>> {
-    look(&lock(&REQUESTS), handle).map(|(request, _)| request)
+    look(&REQUESTS.enter(), handle).map(|(request, _)| request)
 }
 
 fn active_all(handles: &[u32]) -> Result<Vec<Option<Request>>> {
-    let requests = lock(&REQUESTS);
+    let requests = REQUESTS.enter();
     handles.iter().map(|handle| look(&requests, *handle).map(|(request, _)| request)).collect()
 }
 
 /// The communicator whose error handler hears of what happens to a request.
 fn comm_of(handle: u32) -> u32 {
-    look(&lock(&REQUESTS), handle).map_or(COMM_WORLD, |(_, comm)| comm)
+    look(&REQUESTS.enter(), handle).map_or(COMM_WORLD, |(_, comm)| comm)
 }
 
 /// After the end of its operation a handle becomes null, and a persistent one can be started again.
@@ -98,7 +100,7 @@ fn take(
     let Some(done) = process.world.take(request) else {
         return Err(Error::new(Class::Intern, "a request that was done is not there"));
     };
-    settle(&mut lock(&REQUESTS), handle);
+    settle(&mut REQUESTS.enter(), handle);
     let ended = finish(&done, status);
     if whole {
         note(&ended, status);
@@ -120,7 +122,7 @@ fn for_request(
     handle: Place<u32>,
     body: impl FnOnce(&'static Process, &mut u32, Option<Request>) -> Result<()>,
 ) -> c_int {
-    let found = handle.get().and_then(|number| look(&lock(&REQUESTS), number));
+    let found = handle.get().and_then(|number| look(&REQUESTS.enter(), number));
     let comm = found.as_ref().map_or(COMM_WORLD, |(_, comm)| *comm);
     call(name, comm, |process| {
         let (under_way, _) = found?;
@@ -139,7 +141,7 @@ pub(crate) fn mpi_wait(request: Place<u32>, status: Place<Status>) -> c_int {
         }
         Some(under_way) => {
             let done = process.world.wait(under_way);
-            settle(&mut lock(&REQUESTS), handle);
+            settle(&mut REQUESTS.enter(), handle);
             finish(&done, status)
         }
     })
@@ -157,7 +159,7 @@ pub(crate) fn mpi_test(request: Place<u32>, flag: Place<c_int>, status: Place<St
         match process.world.take(under_way) {
             None => flag.put(0),
             Some(done) => {
-                settle(&mut lock(&REQUESTS), handle);
+                settle(&mut REQUESTS.enter(), handle);
                 flag.put(1)?;
                 finish(&done, status)
             }
@@ -200,7 +202,7 @@ fn take_all(
             failed = Some(error);
         }
     });
-    let mut table = lock(&REQUESTS);
+    let mut table = REQUESTS.enter();
     let ended = handles.iter_mut().zip(requests).filter(|(_, request)| request.is_some());
     ended.for_each(|(handle, _)| settle(&mut table, handle));
     drop(table);
@@ -391,7 +393,7 @@ pub(crate) fn mpi_request_free(request: Place<u32>) -> c_int {
         if *handle == REQUEST_NULL {
             return Err(Error::new(Class::Request, "it is MPI_REQUEST_NULL"));
         }
-        lock(&REQUESTS).remove(*handle);
+        REQUESTS.enter().remove(*handle);
         *handle = REQUEST_NULL;
         if let Some(under_way) = under_way {
             process.world.free(under_way);

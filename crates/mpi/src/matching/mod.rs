@@ -173,7 +173,11 @@ impl<T> Unexpected<T> {
     }
 
     /// A receive was posted: takes the first message for it.
+    #[inline]
     pub fn take(&mut self, pattern: &Pattern) -> Option<(Envelope, T)> {
+        if self.is_empty() {
+            return None;
+        }
         let entry = self.find(pattern)?;
         self.remove(entry)
     }

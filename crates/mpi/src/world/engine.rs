@@ -24,6 +24,8 @@ pub(super) struct Engine {
     news: News,
     /// Changes of the protocol that other threads were told of.
     told: u64,
+    /// Threads that wait.
+    pub(super) waiting: u32,
     patience: Patience,
     /// Messages that receives found by looking, since a thread last waited.
     quick: u32,
@@ -92,7 +94,7 @@ impl Layer for Engine {
     /// Ranks that connect on first use do not wait until this one makes a call.
     fn tick(&mut self, _now: u64) -> Rest {
         self.look();
-        self.tell_others();
+        self.tell_others(0);
         Rest::parked()
     }
 }
@@ -107,6 +109,7 @@ impl Engine {
             calls: 0,
             news: News::default(),
             told: 0,
+            waiting: 0,
             patience: Patience::NEW,
             quick: 0,
         }
@@ -247,13 +250,16 @@ impl Engine {
         self.core.say_bye(&mut self.links);
     }
 
-    /// Other threads look again if something is new since they were last told.
+    /// Other threads that wait look again if something is new since they were last told. The caller is itself one of those that
+    /// wait, or none of them.
     #[inline]
-    pub(super) fn tell_others(&mut self) {
+    pub(super) fn tell_others(&mut self, itself: u32) {
         let changes = self.core.changes();
         if changes != self.told {
             self.told = changes;
-            self.news.wake();
+            if self.waiting > itself {
+                self.news.wake();
+            }
         }
     }
 

@@ -47,7 +47,7 @@ impl Shared {
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Engine) -> R) -> Result<R> {
         let done = self.driver.with(|engine| {
             let result = act(engine);
-            engine.tell_others();
+            engine.tell_others(0);
             result
         });
         done.ok_or_else(finalized)
@@ -56,7 +56,14 @@ impl Shared {
     /// Waits until `poll` has an answer. It has the engine while it looks, and only then.
     #[inline]
     pub(super) fn wait<T>(&self, mut poll: impl FnMut(&mut Engine) -> Option<T>) -> Result<T> {
-        let (found, quick) = self.with(|engine| (poll(engine), engine.take_quick()))?;
+        // Most that is waited for is there, or in the queue: one turn.
+        let (found, quick) = self.with(|engine| {
+            let found = poll(engine).or_else(|| {
+                engine.look();
+                poll(engine)
+            });
+            (found, engine.take_quick())
+        })?;
         if let Some(found) = found {
             return Ok(found);
         }
@@ -66,16 +73,20 @@ impl Shared {
         });
         policy.found_before(quick);
         let before = (policy.yields, policy.sleeps);
+        let mut waiting = 0;
         let found = self.driver.wait_with(&mut policy, None, |engine| {
+            engine.waiting += 1 - std::mem::replace(&mut waiting, 1);
             // Before it may sleep it has taken in everything: no peer rings for what is there already.
-            loop {
+            let found = loop {
                 let more = engine.look();
-                engine.tell_others();
+                engine.tell_others(1);
                 let found = poll(engine);
                 if found.is_some() || !more {
-                    return found;
+                    break found;
                 }
-            }
+            };
+            engine.waiting -= u32::from(found.is_some());
+            found
         });
         // One yield that found it: the peer has this core in turn with us, and so it will have it next time.
         let shares = (policy.yields, policy.sleeps) == (before.0 + 1, before.1);
