@@ -56,7 +56,7 @@ pub fn move_back(fd: i32, index: u32, reason: &'static str) -> Moved {
     let Ok(view) = slot.view() else { return Moved::Whole };
     stop_sending(index, view);
     let incoming = slot.incoming(view.header());
-    if incoming.consumer.back.swap(1, Ordering::SeqCst) == 0 {
+    if incoming.wishes.back.swap(1, Ordering::SeqCst) == 0 {
         explain(fd, "moved back to TCP", reason);
     }
     if is_ready(incoming) {
@@ -140,7 +140,7 @@ pub fn send_by_tcp(index: u32) {
 /// Whether the receiver of what this end sends has asked for TCP, and has not got all of it.
 #[inline]
 pub(crate) fn is_asked(outgoing: &Direction) -> bool {
-    outgoing.consumer.back.load(Ordering::SeqCst) != 0
+    outgoing.wishes.back.load(Ordering::SeqCst) != 0
         && outgoing.producer.taken.load(Ordering::Acquire) != TAKEN
 }
 

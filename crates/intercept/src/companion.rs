@@ -111,6 +111,9 @@ pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
     if int(libc::SOL_SOCKET, libc::SO_RCVLOWAT) > 1 {
         return Ok(Some("it has a low-water mark"));
     }
+    if calls::status_flags(fd)? & libc::O_ASYNC != 0 {
+        return Ok(Some("signals tell of its bytes"));
+    }
     let Some(info) = Info::of(fd) else { return Ok(Some("the kernel counts no bytes")) };
     Ok((!info.is_established()).then_some("one direction is closed"))
 }

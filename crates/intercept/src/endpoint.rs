@@ -48,7 +48,7 @@ pub(crate) struct Slot {
     pub(crate) since: AtomicU64,
     /// Calls that moved bytes while the connection was pending; later, writes into a ring that is not read.
     pub(crate) count: AtomicU32,
-    /// How far the peer had read at the last of those writes.
+    /// How far the peer had read when a send last looked.
     pub(crate) read: AtomicU64,
     /// When the kernel was last asked about a peer that does not read.
     pub(crate) asked: AtomicU64,
@@ -195,6 +195,15 @@ pub(crate) fn release(index: u32) {
             old.mapping.unmap();
             old.taken.store(0, Ordering::Release);
         }
+    }
+}
+
+/// Notes where this thread runs. The other end looks at the line, which is left alone where nothing changes.
+#[inline]
+pub(crate) fn note_cpu(word: &AtomicU32) {
+    let cpu = calls::current_cpu();
+    if word.load(Ordering::Relaxed) != cpu {
+        word.store(cpu, Ordering::Relaxed);
     }
 }
 

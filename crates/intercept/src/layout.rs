@@ -53,12 +53,12 @@ pub struct Producer {
     pub end: AtomicU64,
     /// 1 once the sender has shut this direction down.
     pub shut: AtomicU32,
+    /// The CPU on which the sender last ran.
+    pub cpu: AtomicU32,
     /// Nothing.
     pub apart: Apart,
     /// Held while bytes are put in.
     pub lock: RecoverableLock,
-    /// The CPU on which the sender last ran.
-    pub cpu: AtomicU32,
     /// Bytes that may be in the ring at a time: what the buffers of both sockets would hold, see [`capacity`].
     pub most: AtomicU32,
     /// Whether bytes are taken back: [`NOT_TAKEN`], [`TAKING`], [`TAKEN`].
@@ -69,22 +69,31 @@ pub struct Producer {
     pub taken_after: AtomicU64,
 }
 
-/// What the receiver of a direction writes; the sender looks at the first line.
+/// What the receiver of a direction writes. The sender looks at the first line now and then, when the room that it knows of is used
+/// up.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub struct Consumer {
     /// Bytes taken out of the ring.
     pub tail: AtomicU64,
-    /// 1 once the receiver asks for its bytes by TCP, those in the ring included.
-    pub back: AtomicU32,
+    /// The CPU on which the receiver last ran.
+    pub cpu: AtomicU32,
     /// Nothing.
     pub apart: Apart,
     /// Where the next bytes come from: [`BY_TCP`], [`BY_RING`], [`BY_TCP_AGAIN`].
     pub phase: AtomicU32,
-    /// The CPU on which the receiver last ran.
-    pub cpu: AtomicU32,
     /// Held while bytes are taken out.
     pub lock: RecoverableLock,
+}
+
+/// What the receiver wants of the sender, which looks here after each message: a line that seldom changes.
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub struct Wishes {
+    /// Receivers that sleep until there are bytes.
+    pub readers: AtomicU32,
+    /// 1 once the receiver asks for its bytes by TCP, those in the ring included.
+    pub back: AtomicU32,
 }
 
 /// A count on a line of its own.
@@ -100,8 +109,8 @@ pub struct Direction {
     pub producer: Producer,
     /// The receiver's.
     pub consumer: Consumer,
-    /// Receivers that sleep until there are bytes.
-    pub readers: Count,
+    /// The receiver's, too.
+    pub wishes: Wishes,
     /// Senders that sleep until there is room.
     pub writers: Count,
 }

@@ -109,15 +109,19 @@ impl View {
         self.0.wrapping_add(HEADER + (direction & 1) * RING as usize)
     }
 
-    /// Copies `len` bytes of the buffers, behind the first `skip`, to a position of a ring. At most a ring's length.
+    /// Copies `len` bytes of the buffers, behind the first `skip`, to a position of a ring. At most a ring's length. `far` if another
+    /// CPU will read them.
     #[inline]
-    pub fn put(self, direction: usize, position: u64, buffers: Buffers<'_>, skip: usize, len: usize) {
-        let mut at = position;
+    pub fn put(self, to: (usize, u64), buffers: Buffers<'_>, skip: usize, len: usize, far: bool) {
+        let (direction, mut at) = to;
         buffers.each(skip, len.min(RING as usize), |base, len| {
             let mut from = base;
             for (offset, part) in pieces(at, len as u64) {
                 // SAFETY: pieces lie in the ring, whose bytes only copies look at; the caller's buffer is valid for reads.
-                unsafe { copy::copy(self.data(direction).add(offset), from, part) };
+                unsafe {
+                    let to = self.data(direction).add(offset);
+                    if far { copy::copy_over(to, from, part) } else { copy::copy(to, from, part) }
+                };
                 from = from.wrapping_add(part);
             }
             at = at.wrapping_add(len as u64);

@@ -1,21 +1,19 @@
 //! Receiving: the rest that still comes by TCP, then the ring, and the end that the companion reports.
 
+mod peek;
+mod trickle;
+
 use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::lock::Taken;
 use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
-use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, SUSPECT, Slot, slot};
+use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::explain;
 use crate::layout::{BY_RING, BY_TCP, BY_TCP_AGAIN, capacity, has_room, readable};
 use crate::raw::{Buffers, View, peek};
 use crate::wait::{self, Asleep, Deadline, Want};
 use crate::{back, companion};
-
-/// A receive that takes fewer bytes took little.
-const LITTLE: u64 = 512;
-/// After so many of these in a row, without a send in between, the peer is taken for one that sends many small messages.
-const ROW: u32 = 16;
 
 /// What one look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +47,10 @@ pub fn receive(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<
     if total == 0 {
         return Ok(0);
     }
-    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
+    let all = flags & libc::MSG_WAITALL != 0;
+    if all && flags & libc::MSG_PEEK != 0 {
+        return call.peek_all(total);
+    }
     let mut got = 0;
     let mut wait = None;
     loop {
@@ -225,16 +226,15 @@ impl Call<'_> {
         if taken.is_err() {
             return None; // a signal handler was here in between
         }
-        consumer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
+        note_cpu(&consumer.cpu);
         let trickle = &self.slot.trickle;
-        let row = if count < LITTLE { trickle.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
-        trickle.store(row, Ordering::Relaxed);
+        trickle.store(trickle::after_receive(trickle.load(Ordering::Relaxed), count), Ordering::Relaxed);
         let left = inside - count;
         let most = || capacity(producer.most.load(Ordering::Relaxed));
         if incoming.writers.0.load(Ordering::SeqCst) > 0 && has_room(most().saturating_sub(left), most()) {
             self.slot.ring_peer(header);
         }
-        if left > 0 && incoming.readers.0.load(Ordering::SeqCst) > 0 {
+        if left > 0 && incoming.wishes.readers.load(Ordering::SeqCst) > 0 {
             self.slot.ring_own(header); // others of this end sleep, and there is something for them
         }
         Some(Step::Moved(count as usize))
@@ -284,12 +284,15 @@ impl Call<'_> {
         Step::Failed(Errno(libc::ECONNRESET))
     }
 
+    fn does_not_wait(&self) -> bool {
+        self.flags & libc::MSG_DONTWAIT != 0
+            || self.slot.own_end(self.view.header()).nonblocking.load(Ordering::Relaxed) != 0
+    }
+
     /// Nothing was there: waits as the socket says, and looks again.
     fn wait(&self, got: usize, deadline: &mut Option<(Deadline, bool)>) -> Step {
         let header = self.view.header();
-        let nonblocking = self.flags & libc::MSG_DONTWAIT != 0
-            || self.slot.own_end(header).nonblocking.load(Ordering::Relaxed) != 0;
-        if nonblocking {
+        if self.does_not_wait() {
             back::serve(self.fd, self.index);
             return match self.step(got, Look::Full) {
                 Step::Empty => Step::Failed(Errno(libc::EAGAIN)),
@@ -301,8 +304,11 @@ impl Call<'_> {
         let tail = incoming.consumer.tail.load(Ordering::Relaxed);
         let came = || incoming.producer.head.load(Ordering::Acquire) != tail;
         let cpu = incoming.producer.cpu.load(Ordering::Relaxed);
-        if by_ring && self.slot.trickle.load(Ordering::Relaxed) >= ROW && !wait::linger(cpu, came) {
-            self.slot.trickle.store(0, Ordering::Relaxed);
+        let row = self.slot.trickle.load(Ordering::Relaxed);
+        if by_ring && let Some(steps) = trickle::steps(row) {
+            wait::linger(cpu, steps);
+            let bytes = incoming.producer.head.load(Ordering::Acquire).wrapping_sub(tail);
+            self.slot.trickle.store(trickle::after_linger(row, bytes), Ordering::Relaxed);
         }
         if by_ring && wait::spin(cpu, came) {
             return Step::Empty;

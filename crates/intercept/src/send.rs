@@ -6,17 +6,19 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use viaduct_os::bare::lock::Taken;
 use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
-use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, SUSPECT, Slot, slot};
+use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::{count_switch, explain};
 use crate::layout::{self, Header, OPEN, capacity, has_room, readable, writable};
 use crate::raw::{Buffers, View};
 use crate::wait::{self, Asleep, Deadline, Want};
 use crate::{back, companion, epoll};
 
-/// One of so many writes into a ring that is not read asks whether the peer is still there.
+/// One of so many sends looks how far the peer has read; if no further than before, it asks whether the peer is still there.
 const ASK_EVERY: u32 = 16;
 /// And not again for so many nanoseconds: a peer that takes many small messages at a time is asked about once in a while.
 const APART: u64 = 50_000;
+/// From so many bytes on they are stored past the caches, if another CPU reads them: fewer are read out of caches sooner.
+const MUCH: u64 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -153,7 +155,7 @@ impl Call<'_> {
         let ready = header.attached.load(Ordering::SeqCst) & OPEN[1 - self.slot.side()] != 0;
         let outgoing = self.slot.outgoing(header);
         let moved_back = outgoing.producer.end.load(Ordering::Acquire) != 0
-            || outgoing.consumer.back.load(Ordering::SeqCst) != 0;
+            || outgoing.wishes.back.load(Ordering::SeqCst) != 0;
         if !ready || moved_back || self.slot.has(PENDING) {
             return false;
         }
@@ -188,12 +190,20 @@ impl Call<'_> {
         let producer = &outgoing.producer;
         let wanted = self.buffers.total().saturating_sub(skip);
         let head = producer.head.load(Ordering::Acquire);
-        let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
         let most = capacity(producer.most.load(Ordering::Relaxed));
-        let Some(room) = writable(head, tail, most) else { return self.broken() };
-        let room = whole_or_none(room, wanted as u64, most);
-        let suspect = self.slot.has(SUSPECT) || head != tail && self.peer_may_be_gone(tail, room);
-        if suspect && companion::peer_has_ended(self.fd) {
+        let known = self.slot.read.load(Ordering::Relaxed);
+        let sends = self.slot.count.load(Ordering::Relaxed).wrapping_add(1);
+        self.slot.count.store(sends, Ordering::Relaxed);
+        let (room, quiet) = match writable(head, known, most) {
+            Some(room) if room >= wanted as u64 && sends < ASK_EVERY => (room, false),
+            _ => {
+                let tail = outgoing.consumer.tail.load(Ordering::SeqCst);
+                let Some(room) = writable(head, tail, most) else { return self.broken() };
+                let room = whole_or_none(room, wanted as u64, most);
+                (room, self.peer_may_be_gone(head, tail, room))
+            }
+        };
+        if (quiet || self.slot.has(SUSPECT)) && companion::peer_has_ended(self.fd) {
             producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
             epoll::refresh(self.index);
             return self.by_tcp(skip);
@@ -202,7 +212,8 @@ impl Call<'_> {
         if count == 0 && wanted > 0 {
             return Step::Full;
         }
-        self.view.put(self.slot.side(), head, self.buffers, skip, count as usize);
+        let far = count >= MUCH && outgoing.consumer.cpu.load(Ordering::Relaxed) != calls::current_cpu();
+        self.view.put((self.slot.side(), head), self.buffers, skip, count as usize, far);
         let until = head.wrapping_add(count);
         self.slot.publishes.store(until.wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
@@ -210,20 +221,20 @@ impl Call<'_> {
             self.slot.publishes.store(0, Ordering::Relaxed);
             return self.by_tcp(skip); // where the handler's bytes are
         }
-        if self.slot.trickle.load(Ordering::Relaxed) != 0 {
-            self.slot.trickle.store(0, Ordering::Relaxed);
-        }
         // If that fails, a handler has just done it.
         let _ = producer.head.compare_exchange(head, until, Ordering::SeqCst, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         self.slot.publishes.store(0, Ordering::Relaxed);
-        producer.cpu.store(calls::current_cpu(), Ordering::Relaxed);
-        if outgoing.consumer.back.load(Ordering::SeqCst) != 0 {
+        if self.slot.trickle.load(Ordering::Relaxed) != 0 {
+            self.slot.trickle.store(0, Ordering::Relaxed);
+        }
+        note_cpu(&producer.cpu);
+        if outgoing.wishes.back.load(Ordering::SeqCst) != 0 {
             // What the kernel does not take at once follows with the next call, or when the bell is heard.
             if back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
                 self.slot.ring_own(header);
             }
-        } else if outgoing.readers.0.load(Ordering::SeqCst) > 0 {
+        } else if outgoing.wishes.readers.load(Ordering::SeqCst) > 0 {
             self.slot.ring_peer(header);
         }
         Step::Moved(count as usize)
@@ -258,15 +269,17 @@ impl Call<'_> {
         }
     }
 
-    /// Whether it is time to ask: the ring is full, or was not empty a number of times while the peer has read nothing. The
-    /// lock is held.
-    #[inline]
-    fn peer_may_be_gone(&self, tail: u64, room: u64) -> bool {
+    /// Notes how far the peer has read. Whether it is time to ask if it is there: the ring is full, or the peer has read nothing
+    /// for a number of sends. The lock is held.
+    fn peer_may_be_gone(&self, head: u64, tail: u64, room: u64) -> bool {
         let (slot, order) = (self.slot, Ordering::Relaxed);
-        let count = if slot.read.load(order) == tail { slot.count.load(order).wrapping_add(1) } else { 0 };
+        let due = slot.count.load(order) >= ASK_EVERY;
+        if due {
+            slot.count.store(0, order);
+        }
+        let quiet = slot.read.load(order) == tail && head != tail;
         slot.read.store(tail, order);
-        slot.count.store(count, order);
-        room == 0 || count % ASK_EVERY == ASK_EVERY - 1 && self.is_time_to_ask()
+        room == 0 || due && quiet && self.is_time_to_ask()
     }
 
     fn is_time_to_ask(&self) -> bool {

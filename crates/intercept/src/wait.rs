@@ -18,7 +18,7 @@ use crowd::Crowd;
 /// The longest spin, in nanoseconds.
 const LONGEST: u32 = 50_000;
 const SHORTEST: u32 = 2_000;
-/// How long a receiver of many small messages looks away, in nanoseconds.
+/// How long a receiver of many small messages looks away at least, in nanoseconds.
 const LINGER: u64 = 1_500;
 /// What a sleeper that was woken for others leaves them, in nanoseconds.
 const PAUSE: u64 = 200_000;
@@ -75,16 +75,14 @@ pub(crate) fn spin(peer_cpu: u32, mut ready: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Looks away for a moment, so that several small messages come together: a sender whose line is looked at for each of them
-/// waits for it each time. Whether something has come.
-pub(crate) fn linger(peer_cpu: u32, came: impl FnOnce() -> bool) -> bool {
+/// Looks away for some times the shortest while, unless the peer can run only where this thread runs.
+pub(crate) fn linger(peer_cpu: u32, steps: u32) {
     if settings::cpus() > 1 && peer_cpu != calls::current_cpu() {
         let start = calls::now();
-        while calls::now() - start < LINGER {
+        while calls::now() - start < LINGER * u64::from(steps) {
             (0..8).for_each(|_| std::hint::spin_loop());
         }
     }
-    came()
 }
 
 /// What a yield has brought.
@@ -230,7 +228,7 @@ pub(crate) fn pass_on(slot: &Slot, header: &Header, counted: [u32; 2], ready: bo
 /// Where sleepers of one end are counted.
 pub(crate) fn count<'h>(slot: &Slot, header: &'h Header, want: Want) -> &'h AtomicU32 {
     match want {
-        Want::Bytes => &slot.incoming(header).readers.0,
+        Want::Bytes => &slot.incoming(header).wishes.readers,
         Want::Room => &slot.outgoing(header).writers.0,
     }
 }

@@ -4,7 +4,7 @@
 //! a verdict and, if it is good, the segment, the claimant's bell and the peer's.
 
 /// The version of both, and of what lies in a segment.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 const MAGIC: u32 = 0x5644_4354;
 /// Bytes of a claim.
 pub const CLAIM: usize = 16;

@@ -596,6 +596,80 @@ static void memory_server(int fd) {
     close(fd);
 }
 
+/* --- signals that tell of bytes --- */
+static void signalled_client(int fd) {
+    warm_client(fd);
+    for (int i = 0; i < 2; i++) {
+        unsigned char c;
+        get(fd, &c, 1); /* the server is ready */
+        usleep(20000);
+        put(fd, "12345678", 8);
+        get(fd, &c, 1);
+    }
+    warm_client(fd);
+}
+
+static void signalled_server(int fd) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGIO);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    warm_server(fd);
+    CHECK(fcntl(fd, F_SETOWN, getpid()) == 0);
+    for (int i = 0; i < 2; i++) {
+        int on = 1, off = 0;
+        if (i == 0) CHECK(fcntl(fd, F_SETFL, O_ASYNC) == 0 && fcntl(fd, F_SETFL, 0) == 0);
+        if (i == 1) CHECK(ioctl(fd, FIOASYNC, &off) == 0);
+        CHECK(i == 0 ? fcntl(fd, F_SETFL, O_ASYNC) == 0 : ioctl(fd, FIOASYNC, &on) == 0);
+        struct timespec limit = {0, 0};
+        while (sigtimedwait(&set, NULL, &limit) == SIGIO) {} /* of what was before */
+        put(fd, "x", 1);
+        limit.tv_sec = 60;
+        char text[8];
+        ssize_t count;
+        do CHECK(sigtimedwait(&set, NULL, &limit) == SIGIO);
+        while ((count = recv(fd, text, 8, MSG_DONTWAIT)) < 0);
+        CHECK(count == 8);
+        put(fd, "x", 1);
+    }
+    warm_server(fd);
+    puts("signalled");
+    close(fd);
+}
+
+/* --- looking at all that is to come --- */
+static void peek_client(int fd) {
+    warm_client(fd);
+    put(fd, "abc", 3);
+    usleep(50000);
+    put(fd, "defgh", 5);
+    unsigned char c;
+    get(fd, &c, 1);
+    put(fd, "12", 2);
+    get(fd, &c, 1);
+    put(fd, "34", 2);
+}
+
+static void peek_server(int fd) {
+    warm_server(fd);
+    char text[16] = {0};
+    CHECK(recv(fd, text, 8, MSG_PEEK | MSG_WAITALL) == 8 && memcmp(text, "abcdefgh", 8) == 0);
+    CHECK(recv(fd, text, 16, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT) == 8);
+    CHECK(recv(fd, text, 8, 0) == 8 && memcmp(text, "abcdefgh", 8) == 0);
+    CHECK(recv(fd, text, 8, MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    put(fd, "x", 1);
+    struct timeval limit = {0, 300000}, none = {0, 0};
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    ssize_t count = -1;
+    while (count < 0) count = recv(fd, text, 8, MSG_PEEK | MSG_WAITALL); /* until two are there, then until time is over */
+    CHECK(count == 2 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) == 0);
+    put(fd, "x", 1);
+    CHECK(recv(fd, text, 8, MSG_PEEK | MSG_WAITALL) == 4 && memcmp(text, "1234", 4) == 0); /* the end */
+    CHECK(recv(fd, text, 8, MSG_WAITALL) == 4 && recv(fd, text, 8, MSG_PEEK | MSG_WAITALL) == 0);
+    puts("peek");
+    close(fd);
+}
+
 /* --- ends without a goodbye: what was sent arrives --- */
 static void sent_and(int fd, void (*end)(void)) {
     warm_client(fd);
@@ -657,6 +731,7 @@ static const struct {
     {"clone", clone_server, counting_client},        {"exit", arrival_server, exit_client},
     {"abort", arrival_server, abort_client},         {"numbers", numbers_server, counting_client},
     {"handler", handler_server, handler_client},     {"memory", memory_server, counting_client},
+    {"signalled", signalled_server, signalled_client}, {"peek", peek_server, peek_client},
 };
 
 int main(int argc, char **argv) {

@@ -50,6 +50,16 @@ fn a_handler_sends_where_its_thread_is_sending() {
 }
 
 #[test]
+fn signals_that_tell_of_bytes_come() {
+    scenarios(&["signalled"]);
+}
+
+#[test]
+fn all_that_is_to_come_can_be_looked_at() {
+    scenarios(&["peek"]);
+}
+
+#[test]
 fn no_memory_is_asked_for_and_no_thread_started() {
     scenarios(&["memory"]);
 }

@@ -27,7 +27,7 @@ pub(super) fn is_intel() -> bool {
     #[allow(unused_unsafe, reason = "older compilers call it unsafe")]
     // SAFETY: every CPU that runs this program has the instruction, and it changes nothing.
     let about = unsafe { std::arch::x86_64::__cpuid(0) };
-    [about.ebx, about.edx, about.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+    [about.ebx, about.edx, about.ecx] == [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes)
 }
 
 /// Asks for the line at `dst`, to write to it. (The compiler's intrinsic asks for a line to read, unless told that the
