@@ -7,6 +7,7 @@ mod hosts;
 mod idle;
 mod pair;
 mod protocol;
+mod spins;
 mod streams;
 mod users;
 mod wire;

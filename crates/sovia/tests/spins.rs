@@ -1,0 +1,93 @@
+//! The spin policy is a knob: streams and shared NICs obey it, and their spins and sleeps are counted.
+
+use std::io::{Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use viaduct_kit::watchdog::Watchdog;
+use viaduct_providers::loopback::Hub;
+use viaduct_sovia::{Config, Sovia};
+use viaduct_via::{Buffer, Counter, CounterSlot, Descriptor, Nic, SharedNic, Spin, ViAttributes, WaitConfig};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const ROUNDS: u8 = 20;
+
+/// Spins and sleeps of a client whose answers take a while.
+fn of_a_stream(spin: Spin) -> (u64, u64) {
+    let hub = Hub::new();
+    let open = |nic: Nic| Sovia::open(nic, Config { spin, ..Config::default() }).unwrap();
+    let nic = Nic::open(hub.provider()).unwrap();
+    let counters = nic.counters().clone();
+    let (server, client) = (open(Nic::open(hub.provider()).unwrap()), open(nic));
+    let listener = server.listen("spins", 1).unwrap();
+    let answering = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap();
+        let mut byte = [0];
+        while stream.read(&mut byte).unwrap() > 0 {
+            thread::sleep(Duration::from_millis(1));
+            stream.write_all(&byte).unwrap();
+            stream.flush().unwrap();
+        }
+    });
+    let mut stream = client.connect("spins").unwrap();
+    let before = counted(&counters);
+    for n in 0..ROUNDS {
+        let mut byte = [n];
+        stream.write_all(&byte).unwrap();
+        stream.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [n]);
+    }
+    let after = counted(&counters);
+    drop(stream);
+    answering.join().unwrap();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// Spins and sleeps of a thread that waits for messages which take a while to come.
+fn of_a_shared_nic(spin: Spin) -> (u64, u64) {
+    let hub = Hub::new();
+    let (mut here, mut there) = (Nic::open(hub.provider()).unwrap(), Nic::open(hub.provider()).unwrap());
+    there.set_wait(WaitConfig { spin });
+    let (a, b) = (here.create_vi(ViAttributes::default()), there.create_vi(ViAttributes::default()));
+    let (a, b) = (a.unwrap(), b.unwrap());
+    for _ in 0..ROUNDS {
+        there.post_recv(b, Descriptor::recv(Buffer::from(vec![0; 8]))).unwrap();
+    }
+    let address = "spins".parse().unwrap();
+    let listener = there.listen(&address, 1).unwrap();
+    here.connect(a, &address).timeout(LIMIT).start().unwrap();
+    let request = there.wait_listener(listener, Some(LIMIT)).unwrap();
+    there.accept(request, b).unwrap();
+    here.connect_finish(a).unwrap();
+    let (counters, shared) = (there.counters().clone(), SharedNic::new(there));
+    let before = counted(&counters);
+    let sending = thread::spawn(move || {
+        for n in 0..ROUNDS {
+            thread::sleep(Duration::from_millis(1));
+            here.send_inline(a, &[n], None).unwrap();
+        }
+        here
+    });
+    for n in 0..ROUNDS {
+        let got = shared.wait_until(Some(LIMIT), |nic| nic.poll_recv(b).transpose()).unwrap();
+        assert_eq!(got.data(), [n]);
+    }
+    drop(sending.join().unwrap());
+    let after = counted(&counters);
+    (after.0 - before.0, after.1 - before.1)
+}
+
+fn counted(counters: &CounterSlot) -> (u64, u64) {
+    (counters.read(Counter::Spins), counters.read(Counter::Sleeps))
+}
+
+#[test]
+fn streams_and_shared_nics_spin_as_they_are_told() {
+    let _watchdog = Watchdog::arm(LIMIT, "spins");
+    for (what, measure) in [("a stream", of_a_stream as fn(Spin) -> (u64, u64)), ("a NIC", of_a_shared_nic)] {
+        let (spins, sleeps) = measure(Spin::Never);
+        assert!(spins == 0 && sleeps > 0, "{what} that never spins: {spins} spins, {sleeps} sleeps");
+        let (spins, sleeps) = measure(Spin::Always);
+        assert!(spins > 0 && sleeps == 0, "{what} that always spins: {spins} spins, {sleeps} sleeps");
+    }
+}
