@@ -140,6 +140,29 @@ fn perimeter(matrix: &mut impl Matrix, k: usize, tiles: usize, mine: impl Fn(usi
     }
 }
 
+/// The later tiles of step `k` whose column is `mine`. A worker borrows the columns of a column of tiles once for all of its
+/// tiles: what a borrow costs is much for a tile.
+fn interior_of<T: Team>(shared: &Shared<'_, T>, k: usize, tiles: usize, mine: impl Fn(usize) -> bool) {
+    let Shared { team, array, size } = *shared;
+    let below = |row: usize, column: usize, inner: usize| {
+        let at = (column * TILE + inner) * size;
+        at + row * TILE..at + size
+    };
+    let lower: [_; TILE] = std::array::from_fn(|inner| team.read(array, below(k + 1, k, inner)));
+    for column in (k + 1..tiles).filter(|&column| mine(column)) {
+        let right = shared.get(k, column);
+        let mut own: [_; TILE] = std::array::from_fn(|inner| team.write(array, below(k + 1, column, inner)));
+        for at in (0..size - (k + 1) * TILE).step_by(TILE) {
+            let factors = gather(|inner| &lower[inner][at..at + TILE]);
+            let mut tile = gather(|inner| &own[inner][at..at + TILE]);
+            update(&mut tile, &factors, &right);
+            own.iter_mut()
+                .enumerate()
+                .for_each(|(inner, own)| scatter(&tile, inner, &mut own[at..at + TILE]));
+        }
+    }
+}
+
 fn interior(matrix: &mut impl Matrix, k: usize, tiles: usize, mine: impl Fn(usize) -> bool) {
     for row in k + 1..tiles {
         let below = matrix.get(row, k);
@@ -237,7 +260,7 @@ fn factorise<T: Team>(mut team: T, array: T::Numbers, problem: Problem) -> Resul
         team = team.barrier()?;
         perimeter(&mut Shared { team: &team, array, size }, k, tiles, mine);
         team = team.barrier()?;
-        interior(&mut Shared { team: &team, array, size }, k, tiles, mine);
+        interior_of(&Shared { team: &team, array, size }, k, tiles, mine);
         team = team.barrier()?;
     }
     Ok((team, begun.elapsed()))
