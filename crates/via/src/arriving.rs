@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::accepting::ConnRequest;
 use crate::completion::Completion;
-use crate::connect::ConnRequest;
 use crate::error::Error;
 use crate::handle::{Cq, Listener};
 use crate::nic::Nic;

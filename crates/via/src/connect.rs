@@ -1,96 +1,20 @@
-//! Connecting: wait, accept, reject and request (client and server), crossed requests (peer to peer), disconnect.
+//! Connecting: requests of clients, crossed requests (peer to peer), disconnect, and what the provider reports of them.
 //!
-//! Beyond VIA: listeners with a backlog, and private data with requests and answers.
+//! The server's side is in `accepting.rs`. Beyond VIA: private data with requests and answers.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use viaduct_os::clock;
 
+use crate::accepting::Asked;
 use crate::address::NetAddress;
 use crate::attributes::{Reach, RemoteAttributes, ViAttributes};
 use crate::counters::Counter;
-use crate::error::{AcceptError, Error};
-use crate::handle::{Listener, Vi};
+use crate::error::Error;
+use crate::handle::Vi;
 use crate::nic::Nic;
-use crate::provider::{Event, ListenId, RequestId, Signal, Sleeper};
+use crate::provider::Event;
 use crate::vi::ViState;
-
-/// A connection request that waits for an answer: accept it or reject it. One that is dropped is rejected by the NIC's
-/// next call, so that the client does not wait without end.
-#[must_use = "a request is answered by Nic::accept or Nic::reject"]
-pub struct ConnRequest {
-    id: RequestId,
-    asked: Box<Asked>,
-    nic: Arc<Forgotten>,
-    answered: bool,
-}
-
-/// Address of the client, what its VI is, and how it is reached.
-struct Asked {
-    from: NetAddress,
-    remote: RemoteAttributes,
-    reach: Reach,
-    /// Why it could not be accepted, for the client, if the two VIs do not go together.
-    mismatch: Option<String>,
-}
-
-impl ConnRequest {
-    /// Address of the client.
-    pub fn from(&self) -> &NetAddress {
-        &self.asked.from
-    }
-
-    /// What the remote VI is, with the private data of the request.
-    pub fn remote(&self) -> &RemoteAttributes {
-        &self.asked.remote
-    }
-
-    /// How the connection that it asks for would reach the client.
-    pub fn reach(&self) -> Reach {
-        self.asked.reach
-    }
-}
-
-impl Drop for ConnRequest {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.nic.add(self.id, self.asked.mismatch.take().unwrap_or_default());
-        }
-    }
-}
-
-impl fmt::Debug for ConnRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnRequest").field("from", self.from()).field("remote", self.remote()).finish()
-    }
-}
-
-/// Requests of one NIC that were dropped without an answer. Also by what a request knows its NIC.
-pub(crate) struct Forgotten {
-    /// With what the client is to hear.
-    list: Mutex<Vec<(RequestId, String)>>,
-    signal: Arc<Signal>,
-    sleeper: Arc<dyn Sleeper>,
-}
-
-impl Forgotten {
-    pub(crate) fn new(signal: Arc<Signal>, sleeper: Arc<dyn Sleeper>) -> Arc<Forgotten> {
-        Arc::new(Forgotten { list: Mutex::new(Vec::new()), signal, sleeper })
-    }
-
-    fn add(&self, id: RequestId, why: String) {
-        self.list.lock().unwrap_or_else(|e| e.into_inner()).push((id, why));
-        self.signal.post_events();
-        self.sleeper.ring();
-    }
-
-    fn take(&self) -> Vec<(RequestId, String)> {
-        std::mem::take(&mut *self.list.lock().unwrap_or_else(|e| e.into_inner()))
-    }
-}
 
 /// What a step of [`Nic::move_sends`] brought about.
 #[derive(Default)]
@@ -101,102 +25,11 @@ pub(crate) struct Moved {
     pub(crate) something: bool,
 }
 
-/// An address that a NIC listens on.
-pub(crate) struct Listening {
-    id: ListenId,
-    address: NetAddress,
-    /// Made by `connect_wait`, which has no backlog.
-    implicit: bool,
-    /// How many calls of `connect_wait` wait for a request.
-    waiters: usize,
-    arrived: VecDeque<ConnRequest>,
-}
-
 impl Nic {
-    /// Listens on an address; up to `backlog` requests wait there until they are fetched.
-    ///
-    /// # Errors
-    /// [`Error::AddressInUse`]; [`Error::NotReachable`] for an address that is not of this host; [`Error::InvalidParameter`]
-    /// without a backlog; [`Error::Os`].
-    pub fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<Listener, Error> {
-        self.check_fork()?;
-        if backlog == 0 {
-            return Err(Error::InvalidParameter("a listener has a backlog of at least 1"));
-        }
-        self.start_listening(address, backlog, false)
-    }
-
-    /// Stops listening. Requests not fetched are rejected; one that was fetched can still be answered.
-    ///
-    /// # Errors
-    /// [`Error::InvalidHandle`]; [`Error::Forked`].
-    pub fn unlisten(&mut self, listener: Listener) -> Result<(), Error> {
-        self.check_fork()?;
-        self.process_events();
-        let l = self.listening.remove(listener.0).ok_or(Error::InvalidHandle("listener"))?;
-        for request in l.arrived {
-            let _ = self.reject(request);
-        }
-        self.provider.unlisten(l.id);
-        // Requests that came in between are rejected.
-        self.process_events();
-        Ok(())
-    }
-
     /// How a connection with a peer at this address would reach it, as far as can be known before the peer has answered.
     /// [`ConnRequest::reach`] says it to the other end, [`ViInfo::reach`](crate::ViInfo::reach) of a connection that stands.
     pub fn reach(&self, peer: &NetAddress) -> Reach {
         self.provider.reach(peer)
-    }
-
-    /// The next request at a listener, if one is there.
-    ///
-    /// # Errors
-    /// [`Error::InvalidHandle`]; [`Error::Forked`].
-    pub fn poll_listener(&mut self, listener: Listener) -> Result<Option<ConnRequest>, Error> {
-        self.check_fork()?;
-        self.process_events();
-        let l = self.listening.get_mut(listener.0).ok_or(Error::InvalidHandle("listener"))?;
-        Ok(l.arrived.pop_front())
-    }
-
-    /// Waits for a request at a listener.
-    ///
-    /// # Errors
-    /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Forked`].
-    pub fn wait_listener(
-        &mut self,
-        listener: Listener,
-        timeout: Option<Duration>,
-    ) -> Result<ConnRequest, Error> {
-        if self.listening.get(listener.0).is_none() {
-            return Err(Error::InvalidHandle("listener"));
-        }
-        self.wait_until(timeout, |nic| nic.poll_listener(listener).transpose())?
-    }
-
-    /// Waits for a request at an address, as VIA does: a request that comes while no call waits is answered with
-    /// [`Error::NoMatch`].
-    ///
-    /// # Errors
-    /// [`Error::Timeout`], [`Error::InvalidParameter`], [`Error::Forked`]; and as of [`listen`](Self::listen).
-    pub fn connect_wait(
-        &mut self,
-        address: &NetAddress,
-        timeout: Option<Duration>,
-    ) -> Result<ConnRequest, Error> {
-        let listener = self.begin_waiting(address)?;
-        let request = self.wait_listener(listener, timeout);
-        self.end_waiting(listener, request.is_ok());
-        request
-    }
-
-    /// Whether a request waits at a listener.
-    pub(crate) fn listener_ready(&mut self, listener: Listener) -> Result<bool, Error> {
-        self.check_fork()?;
-        self.process_events();
-        let l = self.listening.get(listener.0).ok_or(Error::InvalidHandle("listener"))?;
-        Ok(!l.arrived.is_empty())
     }
 
     /// Whether the outcome of a request can be fetched: it is there, or its time is over.
@@ -206,95 +39,6 @@ impl Nic {
         let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
         let late = core.deadline.is_some_and(|at| clock::now_ns() >= at);
         Ok(late || core.outcome.is_some() || core.state != ViState::ConnectPending)
-    }
-
-    /// From now on a request that comes to the address is kept.
-    pub(crate) fn begin_waiting(&mut self, address: &NetAddress) -> Result<Listener, Error> {
-        self.check_fork()?;
-        let known = self
-            .listening
-            .handles()
-            .find(|h| self.listening.get(*h).is_some_and(|l| l.implicit && l.address == *address));
-        let listener = match known {
-            Some(h) => Listener(h),
-            None => self.start_listening(address, 0, true)?,
-        };
-        let l = self.listening.get_mut(listener.0).expect("just found");
-        l.waiters += 1;
-        self.provider.set_waiting(l.id, true);
-        Ok(listener)
-    }
-
-    /// A call that waited has its request, or gave up.
-    pub(crate) fn end_waiting(&mut self, listener: Listener, found: bool) {
-        let Some(l) = self.listening.get_mut(listener.0) else { return };
-        l.waiters -= 1;
-        // Calls that still wait take the next one.
-        self.provider.set_waiting(l.id, l.waiters > 0);
-        if !found && l.waiters == 0 {
-            // A request that slipped in as we gave up is not kept.
-            while let Ok(Some(late)) = self.poll_listener(listener) {
-                let _ = self.reject(late);
-            }
-        }
-    }
-
-    /// Connects an idle VI to the one that asks.
-    ///
-    /// # Errors
-    /// On a mismatch of the two VIs, or if the client is gone, the request comes back with the reason, so that another VI
-    /// can be tried, or a rejection. `?` makes an [`Error`] of it and so rejects the request.
-    pub fn accept(&mut self, request: ConnRequest, vi: Vi) -> Result<(), AcceptError> {
-        self.accept_with(request, vi, &[])
-    }
-
-    /// Connects an idle VI to the one that asks, as [`accept`](Self::accept) does, with private data in the answer.
-    ///
-    /// # Errors
-    /// As of [`accept`](Self::accept), and [`Error::Limit`] for too much private data.
-    pub fn accept_with(
-        &mut self,
-        mut request: ConnRequest,
-        vi: Vi,
-        private_data: &[u8],
-    ) -> Result<(), AcceptError> {
-        let ours = match self.check_accept(&request, vi, private_data) {
-            Ok(ours) => ours,
-            Err(error) => {
-                request.asked.mismatch = error.is_mismatch().then(|| error.to_string());
-                return Err(AcceptError { error, request });
-            }
-        };
-        match self.provider.accept(request.id, vi, &ours) {
-            Ok(endpoint) => {
-                request.answered = true;
-                self.established(vi, endpoint, request.remote().clone());
-                Ok(())
-            }
-            Err(error) => Err(AcceptError { error, request }),
-        }
-    }
-
-    /// Says no.
-    ///
-    /// # Errors
-    /// [`Error::InvalidHandle`] for a request of another NIC.
-    pub fn reject(&mut self, request: ConnRequest) -> Result<(), Error> {
-        self.reject_with(request, &[])
-    }
-
-    /// Says no, with private data.
-    ///
-    /// # Errors
-    /// [`Error::InvalidHandle`] for a request of another NIC; [`Error::Limit`] for too much private data.
-    pub fn reject_with(&mut self, mut request: ConnRequest, private_data: &[u8]) -> Result<(), Error> {
-        self.check_fork()?;
-        self.check_own(&request)?;
-        self.check_private(private_data)?;
-        request.answered = true;
-        tracing::debug!(from = %request.from(), "connection request rejected");
-        self.counters.add(Counter::Rejects, 1);
-        self.provider.reject(request.id, private_data)
     }
 
     /// Asks for a connection and waits for the answer.
@@ -480,26 +224,11 @@ impl Nic {
         if !self.signal.take_events() {
             return;
         }
-        for (id, why) in self.forgotten.take() {
-            self.counters.add(Counter::Rejects, 1);
-            let most = self.attributes.max_private_data.min(why.len());
-            let _ = self.provider.reject(id, &why.as_bytes()[..most]);
-        }
+        self.reject_forgotten();
         while let Some(event) = self.provider.next_event() {
             match event {
                 Event::Incoming { listener, request, from, remote, reach } => {
-                    let at = self
-                        .listening
-                        .handles()
-                        .find(|h| self.listening.get(*h).is_some_and(|l| l.id == listener));
-                    match at.and_then(|h| self.listening.get_mut(h)) {
-                        Some(l) => {
-                            let nic = self.forgotten.clone();
-                            let asked = Box::new(Asked { from, remote, reach, mismatch: None });
-                            l.arrived.push_back(ConnRequest { id: request, asked, nic, answered: false });
-                        }
-                        None => drop(self.provider.reject(request, &[])),
-                    }
+                    self.take_in(listener, request, Asked::new(from, remote, reach));
                 }
                 Event::Established { vi, mut endpoint, remote } => {
                     let pending = self.vis.get(vi.0).is_some_and(|c| c.state == ViState::ConnectPending);
@@ -523,7 +252,8 @@ impl Nic {
         }
     }
 
-    fn established(
+    /// Binds a VI to its connection.
+    pub(crate) fn established(
         &mut self,
         vi: Vi,
         endpoint: Box<dyn crate::provider::Endpoint>,
@@ -535,44 +265,6 @@ impl Nic {
         core.bind(endpoint, remote);
         (core.outcome, core.deadline) = (None, None);
         self.adopt_into_cqs(vi);
-    }
-
-    fn start_listening(
-        &mut self,
-        address: &NetAddress,
-        backlog: usize,
-        implicit: bool,
-    ) -> Result<Listener, Error> {
-        let id = self.provider.listen(address, backlog)?;
-        let l = Listening { id, address: address.clone(), implicit, waiters: 0, arrived: VecDeque::new() };
-        Ok(Listener(self.listening.insert(l)))
-    }
-
-    fn check_accept(
-        &mut self,
-        request: &ConnRequest,
-        vi: Vi,
-        private: &[u8],
-    ) -> Result<RemoteAttributes, Error> {
-        self.check_fork()?;
-        self.check_own(request)?;
-        self.check_private(private)?;
-        let core = self.vis.get(vi.0).ok_or(Error::InvalidHandle("VI"))?;
-        if core.state != ViState::Idle {
-            return Err(Error::InvalidState { call: "accept", wanted: "idle", found: core.state });
-        }
-        let (a, theirs) = (&core.attributes, request.remote());
-        if a.reliability != theirs.reliability {
-            return Err(Error::ReliabilityMismatch { ours: a.reliability, theirs: theirs.reliability });
-        }
-        if a.max_transfer_size != theirs.max_transfer_size {
-            let (ours, theirs) = (a.max_transfer_size, theirs.max_transfer_size);
-            return Err(Error::TransferSizeMismatch { ours, theirs });
-        }
-        if a.qos != theirs.qos {
-            return Err(Error::QosMismatch { ours: a.qos, theirs: theirs.qos });
-        }
-        Ok(offer(a, private))
     }
 
     fn check_request(
@@ -593,12 +285,7 @@ impl Nic {
         Ok(offer(&core.attributes, private))
     }
 
-    fn check_own(&self, request: &ConnRequest) -> Result<(), Error> {
-        let own = Arc::ptr_eq(&request.nic, &self.forgotten);
-        if own { Ok(()) } else { Err(Error::InvalidHandle("connection request")) }
-    }
-
-    fn check_private(&self, data: &[u8]) -> Result<(), Error> {
+    pub(crate) fn check_private(&self, data: &[u8]) -> Result<(), Error> {
         let limit = self.attributes().max_private_data;
         if data.len() > limit {
             return Err(Error::Limit { what: "bytes of private data", limit: limit as u64 });
@@ -624,7 +311,8 @@ impl Nic {
     }
 }
 
-fn offer(a: &ViAttributes, private_data: &[u8]) -> RemoteAttributes {
+/// What a peer hears of a VI.
+pub(crate) fn offer(a: &ViAttributes, private_data: &[u8]) -> RemoteAttributes {
     RemoteAttributes {
         reliability: a.reliability,
         max_transfer_size: a.max_transfer_size,

@@ -5,8 +5,8 @@
 use viaduct_os::error::OsError;
 use viaduct_os::knob::BadKnob;
 
+use crate::accepting::ConnRequest;
 use crate::completion::Completion;
-use crate::connect::ConnRequest;
 use crate::descriptor::Descriptor;
 use crate::vi::ViState;
 

@@ -42,6 +42,7 @@
 
 #![deny(unsafe_code)]
 
+mod accepting;
 pub mod address;
 mod arriving;
 pub mod attributes;
@@ -79,12 +80,12 @@ mod view;
 mod waiting;
 pub mod window;
 
+pub use accepting::ConnRequest;
 pub use address::NetAddress;
 pub use arriving::Arrival;
 pub use attributes::{MemAttributes, NicAttributes, Reach, Reliability, RemoteAttributes, ViAttributes};
 pub use buffer::Buffer;
 pub use completion::Completion;
-pub use connect::ConnRequest;
 pub use connecting::Connect;
 pub use counters::{Counter, CounterSlot};
 pub use descriptor::{Descriptor, Op, RemoteAddress, Status, Work};

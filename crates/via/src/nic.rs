@@ -13,8 +13,8 @@ use std::time::Duration;
 use viaduct_os::fork;
 use viaduct_os::wait::{WaitConfig, WaitPolicy};
 
+use crate::accepting::{Forgotten, Listening};
 use crate::attributes::{NicAttributes, Reach, RemoteAttributes, ViAttributes};
-use crate::connect::{Forgotten, Listening};
 use crate::counters::CounterSlot;
 use crate::cq::CqCore;
 use crate::error::Error;

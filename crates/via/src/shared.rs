@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use viaduct_os::clock;
 
+use crate::accepting::ConnRequest;
 use crate::address::NetAddress;
 use crate::arriving::Arrival;
 use crate::attributes::RemoteAttributes;
 use crate::completion::Completion;
-use crate::connect::ConnRequest;
 use crate::driver::{Driver, Guard, Layer, News, Rest};
 use crate::error::Error;
 use crate::handle::{Cq, Listener, Vi};

@@ -14,9 +14,9 @@ use std::thread::{self, ThreadId};
 use smallvec::SmallVec;
 
 use super::SharedNic;
+use crate::accepting::ConnRequest;
 use crate::attributes::RemoteAttributes;
 use crate::completion::Completion;
-use crate::connect::ConnRequest;
 use crate::error::Error;
 use crate::event::ErrorEvent;
 use crate::handle::{self, Cq, Vi};
