@@ -71,7 +71,7 @@ mod tests {
         let text =
             "//! As \"shm\".\n    // \"shm\"\nlet x = \"auto\";\nlet y = \"shmem\";\n#[cfg(test)]\n\"shm\"\n";
         assert_eq!(lines("crates/job/src/card.rs", text), [] as [usize; 0]);
-        assert_eq!(lines("crates/mpi/examples/pingpong.rs", "\"shm\""), [] as [usize; 0]);
+        assert_eq!(lines("crates/mpi/examples/mpi_pingpong.rs", "\"shm\""), [] as [usize; 0]);
         assert_eq!(lines("crates/mpi/tests/ranks.rs", "\"shm\""), [] as [usize; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! Two ranks send a message to and fro: `viaduct launch -n 2 -- target/release/examples/pingpong`.
+//! Two ranks send a message to and fro: `viaduct launch -n 2 -- target/release/examples/mpi_pingpong`.
 //!
 //! Prints half the time of a round trip and the bytes per second one way, by length. The receiver looks at every byte.
 
