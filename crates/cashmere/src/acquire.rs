@@ -9,9 +9,10 @@ use crate::world::{NodeDown, Reply, Request, World};
 impl Worker {
     /// An acquire: what others released before is seen by this worker's next access.
     pub async fn acquire<W: World>(&self, world: &mut W) -> Result<(), NodeDown> {
-        let (me, variant, now) = (world.me(), world.variant(), world.tick());
-        let scene = Scene { me, variant, now, replica: None };
-        world.drain(&mut |_, entry| entry.notice(&scene));
+        let (me, variant) = (world.me(), world.variant());
+        let at = |now| Scene { me, variant, now, replica: None };
+        world.drain(&mut |now, entry| entry.notice(&at(now))).await;
+        let scene = at(world.tick());
         let mut left = Vec::new();
         for page in world.take_noticed(self.id()) {
             let mut entry = world.lock(page);

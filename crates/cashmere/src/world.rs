@@ -113,8 +113,9 @@ pub trait World {
     fn list(&mut self, page: PageId, workers: WorkerSet);
     /// Takes the list of pages that a release of `worker` has to look at, without duplicates.
     fn take_list(&mut self, worker: WorkerId) -> Vec<PageId>;
-    /// Drains the node's notices: `stamp` says for each page which workers have to look at it.
-    fn drain(&mut self, stamp: &mut dyn FnMut(PageId, &mut Page) -> WorkerSet);
+    /// Drains the node's notices: `stamp` says for each page which workers have to look at it. It gets a tick of the node's
+    /// clock that is later than the arrival of the notice.
+    fn drain(&mut self, stamp: &mut dyn FnMut(Stamp, &mut Page) -> WorkerSet) -> impl Future<Output = ()>;
     /// Takes the pages that an acquire of `worker` has to look at.
     fn take_noticed(&mut self, worker: WorkerId) -> Vec<PageId>;
 

@@ -17,7 +17,7 @@ use super::region::Bin;
 use super::wire::Peer;
 use crate::clock::Spent;
 use crate::ids::{NodeId, NodeSet, PageId, WorkerId, WorkerSet};
-use crate::protocol::page::{Page, Permission};
+use crate::protocol::page::{Page, Permission, Stamp};
 use crate::statistics::{Counter, Kind};
 use crate::sync::MASTER;
 use crate::world::{NodeDown, Place};
@@ -201,7 +201,7 @@ impl Process {
     }
 
     /// Takes what other nodes wrote into their bins here. Costs a look at each node's words if that is nothing.
-    pub(super) fn drain_bins(&mut self, stamp: &mut dyn FnMut(PageId, &mut Page) -> WorkerSet) {
+    pub(super) fn drain_bins(&mut self, stamp: &mut dyn FnMut(Stamp, &mut Page) -> WorkerSet) {
         for node in self.others() {
             let region = &self.memory.region;
             let word = |bin| region.word(region.map.bin_word(node, bin));
@@ -230,12 +230,13 @@ impl Process {
         }
     }
 
-    /// Stamps the entry of a noticed page, and puts it before the workers that have to look at it.
-    pub(super) fn stamp(&self, page: PageId, stamp: &mut dyn FnMut(PageId, &mut Page) -> WorkerSet) {
+    /// Stamps the entry of a noticed page, and puts it before the workers that have to look at it. The clock ticks here, not
+    /// when the acquire began: a sibling may have fetched the page since then, before the notice came.
+    pub(super) fn stamp(&self, page: PageId, stamp: &mut dyn FnMut(Stamp, &mut Page) -> WorkerSet) {
         let meta = self.meta();
         let slot = meta.entry(page);
         let mut entry = slot.lock(&|| meta.alive());
-        let workers = stamp(page, &mut entry);
+        let workers = stamp(Stamp(meta.tick()), &mut entry);
         slot.unlock(entry);
         workers.iter().for_each(|worker| meta.noticed(worker).push(page));
     }

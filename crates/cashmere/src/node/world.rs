@@ -133,7 +133,7 @@ impl World for Process {
         pages
     }
 
-    fn drain(&mut self, stamp: &mut dyn FnMut(PageId, &mut Page) -> WorkerSet) {
+    async fn drain(&mut self, stamp: &mut dyn FnMut(Stamp, &mut Page) -> WorkerSet) {
         match self.shape.variant.metadata() {
             Way::Direct => self.drain_bins(stamp),
             Way::Message => self.meta().bins().take(|page| self.stamp(page, stamp)),

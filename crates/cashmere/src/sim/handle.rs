@@ -61,6 +61,17 @@ impl Handle {
         self.progress.set(number((self.progress.get(), brought)));
     }
 
+    /// Other processes may go on before the next step.
+    pub(super) async fn pause(&self) {
+        let mut again = true;
+        let pause = |_: &mut Cluster| {
+            // To have paused is a state of its own.
+            self.progress.set(self.progress.get().wrapping_add(1));
+            if std::mem::take(&mut again) { None } else { Some(()) }
+        };
+        self.found(pause).await;
+    }
+
     /// Waits until all stores of a remote write have landed.
     pub(super) async fn landed(&self, op: u64) {
         self.found(|cluster| (cluster.left[&op] == 0).then_some(())).await;

@@ -30,20 +30,8 @@ impl Thread {
         let id = usize::from(self.worker.id().0);
         if self.world.at_node(|node| node.mappings[id][page.0 as usize]) < Some(access) {
             self.worker.fault(&mut self.world, page, access).await.expect("no node dies here");
-            self.pause().await;
+            self.world.pause().await;
         }
-    }
-
-    /// Other processes may go on before the next step.
-    pub(super) async fn pause(&mut self) {
-        let progress = Rc::clone(&self.world.progress);
-        let mut again = true;
-        let pause = |_: &mut Cluster| {
-            // To have paused is a state of its own.
-            progress.set(progress.get().wrapping_add(1));
-            if std::mem::take(&mut again) { None } else { Some(()) }
-        };
-        self.world.found(pause).await;
     }
 
     /// Loads a byte and holds it against what was stored last.
@@ -67,6 +55,10 @@ impl Thread {
 
     pub(super) async fn unlock(&mut self, name: u32) {
         self.worker.unlock(&mut self.world, name).await.expect("no node dies here");
+    }
+
+    pub(super) async fn acquire(&mut self) {
+        self.worker.acquire(&mut self.world).await.expect("no node dies here");
     }
 
     pub(super) async fn barrier(&mut self, name: u32) {

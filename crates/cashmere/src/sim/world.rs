@@ -143,12 +143,16 @@ impl World for Handle {
         self.at_node(|node| std::mem::take(&mut node.lists[usize::from(worker.0)]))
     }
 
-    fn drain(&mut self, stamp: &mut dyn FnMut(PageId, &mut Page) -> WorkerSet) {
+    async fn drain(&mut self, stamp: &mut dyn FnMut(Stamp, &mut Page) -> WorkerSet) {
         let unstamped = self.mutation() == Mutation::NoStamps;
+        let early = (self.mutation() == Mutation::EarlyStamps).then(|| self.tick());
+        self.pause().await;
         self.at_node(|node| {
             for page in std::mem::take(&mut node.bins) {
+                node.clock += 1;
+                let now = early.unwrap_or(Stamp(node.clock));
                 let mut entry = node.pages[at(page)];
-                for worker in stamp(page, &mut entry).iter() {
+                for worker in stamp(now, &mut entry).iter() {
                     node.noticed[usize::from(worker.0)].push(page);
                 }
                 if !unstamped {
