@@ -27,7 +27,7 @@ pub(crate) struct Moved {
 
 impl Nic {
     /// How a connection with a peer at this address would reach it, as far as can be known before the peer has answered.
-    /// [`ConnRequest::reach`] says it to the other end, [`ViInfo::reach`](crate::ViInfo::reach) of a connection that stands.
+    /// [`ConnRequest::reach`](crate::ConnRequest::reach) says it to the other end, [`ViInfo::reach`](crate::ViInfo::reach) of a connection that stands.
     pub fn reach(&self, peer: &NetAddress) -> Reach {
         self.provider.reach(peer)
     }
