@@ -1,7 +1,6 @@
 //! A disk that fails, or gives wrong bits back, while `viaduct sort` reads, spills and writes: a cause, and no half of an output.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use viaduct_kit::cc::compile_c;
@@ -9,21 +8,12 @@ use viaduct_kit::effort::scaled;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 
+use crate::sort_faults::{names, said};
+
 const VIADUCT: &str = env!("CARGO_BIN_EXE_viaduct");
 
 fn watch() -> Watchdog {
     Watchdog::arm(scaled(Duration::from_secs(120)), "a sort on a broken disk")
-}
-
-fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// A disk that fails in the middle of a file, under a whole program: reads (`pread`) or writes (`pwrite`) of files with this in

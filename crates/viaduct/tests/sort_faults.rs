@@ -21,14 +21,16 @@ fn watch() -> Watchdog {
     Watchdog::arm(scaled(Duration::from_secs(120)), "a sort that fails")
 }
 
-fn names(folder: &Path) -> Vec<String> {
+/// What is in a folder, sorted.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-fn said(output: &Output) -> String {
+/// What a program said on standard error.
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
