@@ -1,7 +1,8 @@
 //! Entries in queues that are found by key: an entry is in `N` queues at once and leaves all of them in constant time.
-
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+//!
+//! Queues are not kept one by one. Entries whose keys have the same hash form a chain, in the order in which they came, so the first
+//! with a key is the front of that key's queue. There are as many chains as entries at least, and those of different queues
+//! of an entry are apart: a chain is as long as a queue, or has one or two entries.
 
 /// What a queue is found by: a context, a source and a tag, each of the latter possibly open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,7 @@ pub(super) struct Key {
 const OPEN: i32 = -1;
 
 impl Key {
+    #[inline]
     pub(super) fn new(context: u32, source: Option<i32>, tag: Option<i32>) -> Key {
         Key { context, source: source.unwrap_or(OPEN), tag: tag.unwrap_or(OPEN) }
     }
@@ -23,34 +25,13 @@ impl Key {
     pub(super) fn is_open(&self) -> bool {
         self.source == OPEN || self.tag == OPEN
     }
-}
 
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        hasher.write_u64(u64::from(self.context) << 32 | u64::from(self.source as u32));
-        hasher.write_u32(self.tag as u32);
-    }
-}
-
-/// Mixes three small numbers. They come from the program itself, not from strangers.
-#[derive(Debug, Default)]
-pub(super) struct Mix(u64);
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 29
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.write_u64(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// Mixes three small numbers into the upper bits. They come from the program itself, not from strangers.
+    #[inline]
+    fn hash(&self) -> u64 {
+        let first = u64::from(self.context) << 32 | u64::from(self.source as u32);
+        let mixed = first.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(29) ^ u64::from(self.tag as u32);
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
@@ -79,21 +60,25 @@ struct Node<T, const N: usize> {
     value: Option<T>,
 }
 
-/// First and last entry of a queue; both [`NONE`] when it is empty.
+/// First and last entry of a chain; both [`NONE`] when it is empty.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     first: u32,
     last: u32,
 }
 
+/// Chains at first, few enough in tests that they are soon too few. There are always a power of two of them.
+const CHAINS: usize = if cfg!(test) { 4 } else { 64 };
+
 #[derive(Debug)]
 pub(super) struct Lists<T, const N: usize> {
-    queues: HashMap<Key, Ends, BuildHasherDefault<Mix>>,
+    /// For each of an entry's queues, by the upper bits of the key's hash.
+    chains: [Box<[Ends]>; N],
     nodes: Vec<Node<T, N>>,
     free: Vec<u32>,
     /// Grows with every entry: the order in which they came.
     orders: u64,
-    /// Queues and entries that were looked at: what matching costs.
+    /// Chains and entries that were looked at: what matching costs.
     #[cfg(test)]
     looks: std::cell::Cell<u64>,
 }
@@ -101,7 +86,7 @@ pub(super) struct Lists<T, const N: usize> {
 impl<T, const N: usize> Lists<T, N> {
     pub(super) fn new() -> Lists<T, N> {
         Lists {
-            queues: HashMap::default(),
+            chains: std::array::from_fn(|_| empty(CHAINS)),
             nodes: Vec::new(),
             free: Vec::new(),
             orders: 0,
@@ -110,57 +95,94 @@ impl<T, const N: usize> Lists<T, N> {
         }
     }
 
-    /// Queues and entries that were looked at so far.
+    /// Chains and entries that were looked at so far.
     #[cfg(test)]
     pub(super) fn looks(&self) -> u64 {
         self.looks.get()
     }
 
-    /// Queues or entries are looked at.
+    /// Chains or entries are looked at.
     #[inline]
     fn looking(&self, _count: u64) {
         #[cfg(test)]
         self.looks.set(self.looks.get() + _count);
     }
 
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
 
     /// Puts an entry at the end of its queues.
+    #[inline]
     pub(super) fn push(&mut self, keys: [Key; N], value: T) -> Place {
         self.orders += 1;
-        let index = self.free.pop().unwrap_or(self.nodes.len() as u32);
-        let mut links = [Link { before: NONE, after: NONE }; N];
-        for (list, link) in links.iter_mut().enumerate() {
+        let links = [Link { before: NONE, after: NONE }; N];
+        let (order, value) = (self.orders, Some(value));
+        let place = match self.free.pop() {
+            Some(index) => {
+                let node = &mut self.nodes[index as usize];
+                let generation = node.generation;
+                *node = Node { order, generation, keys, links, value };
+                Place { index, generation }
+            }
+            None => {
+                self.nodes.push(Node { order, generation: 0, keys, links, value });
+                Place { index: self.nodes.len() as u32 - 1, generation: 0 }
+            }
+        };
+        if self.nodes.len() > self.chains[0].len() {
+            self.spread();
+        } else {
+            self.append(place.index);
+        }
+        place
+    }
+
+    /// Puts an entry at the ends of its chains.
+    #[inline]
+    fn append(&mut self, index: u32) {
+        for list in 0..N {
             self.looking(2);
-            let ends = self.queues.entry(keys[list]).or_insert(Ends { first: index, last: NONE });
-            link.before = ends.last;
-            ends.last = index;
-            match link.before {
-                NONE => ends.first = index,
-                before => self.nodes[before as usize].links[list].after = index,
+            let ends = ends(&mut self.chains[list], &self.nodes[index as usize].keys[list]);
+            let before = std::mem::replace(&mut ends.last, index);
+            if before == NONE {
+                ends.first = index;
+            } else {
+                self.nodes[before as usize].links[list].after = index;
+                self.nodes[index as usize].links[list].before = before;
             }
         }
-        let order = self.orders;
-        let generation = self.nodes.get(index as usize).map_or(0, |node| node.generation);
-        let node = Node { order, generation, keys, links, value: Some(value) };
-        match self.nodes.get_mut(index as usize) {
-            Some(old) => *old = node,
-            None => self.nodes.push(node),
+    }
+
+    /// Twice as many chains, when there are more entries than chains.
+    #[cold]
+    fn spread(&mut self) {
+        let count = self.chains[0].len() * 2;
+        self.chains = std::array::from_fn(|_| empty(count));
+        let used = |index: &u32| self.nodes[*index as usize].value.is_some();
+        let mut all: Vec<u32> = (0..self.nodes.len() as u32).filter(used).collect();
+        all.sort_unstable_by_key(|index| self.nodes[*index as usize].order);
+        for index in all {
+            self.nodes[index as usize].links = [Link { before: NONE, after: NONE }; N];
+            self.append(index);
         }
-        self.tidy();
-        Place { index, generation }
     }
 
     /// The entry that came first of those in a queue, which is the `list`th of each of its entries.
+    #[inline]
     pub(super) fn front(&self, key: Key, list: usize) -> Option<Place> {
         self.looking(1);
-        let first = self.queues.get(&key)?.first;
-        self.looking(1);
-        let node = self.nodes.get(first as usize)?;
-        debug_assert_eq!(node.keys[list], key);
-        Some(Place { index: first, generation: node.generation })
+        let chains = &self.chains[list];
+        let mut index = chains[chain(chains, &key)].first;
+        while let Some(node) = self.nodes.get(index as usize) {
+            self.looking(1);
+            if node.keys[list] == key {
+                return Some(Place { index, generation: node.generation });
+            }
+            index = node.links[list].after;
+        }
+        None
     }
 
     /// Smaller for entries that came earlier.
@@ -180,6 +202,7 @@ impl<T, const N: usize> Lists<T, N> {
     }
 
     /// Takes an entry out of all its queues. None: it is not there any more.
+    #[inline]
     pub(super) fn remove(&mut self, place: Place) -> Option<([Key; N], T)> {
         let node =
             self.nodes.get_mut(place.index as usize).filter(|node| node.generation == place.generation)?;
@@ -188,26 +211,33 @@ impl<T, const N: usize> Lists<T, N> {
         let (keys, links) = (node.keys, node.links);
         for (list, link) in links.into_iter().enumerate() {
             self.looking(3);
-            if let Some(before) = self.nodes.get_mut(link.before as usize) {
-                before.links[list].after = link.after;
+            match link.before {
+                NONE => ends(&mut self.chains[list], &keys[list]).first = link.after,
+                before => self.nodes[before as usize].links[list].after = link.after,
             }
-            if let Some(after) = self.nodes.get_mut(link.after as usize) {
-                after.links[list].before = link.before;
-            }
-            if let Some(ends) = self.queues.get_mut(&keys[list]) {
-                ends.first = if ends.first == place.index { link.after } else { ends.first };
-                ends.last = if ends.last == place.index { link.before } else { ends.last };
+            match link.after {
+                NONE => ends(&mut self.chains[list], &keys[list]).last = link.before,
+                after => self.nodes[after as usize].links[list].before = link.before,
             }
         }
         self.free.push(place.index);
         Some((keys, value))
     }
+}
 
-    /// Empty queues are kept, as programs use few keys again and again; when most of many are empty they go.
-    fn tidy(&mut self) {
-        if self.queues.len() > 256 + 2 * N * self.len() {
-            self.looking(self.queues.len() as u64);
-            self.queues.retain(|_, ends| ends.first != NONE);
-        }
-    }
+/// Empty chains.
+fn empty(count: usize) -> Box<[Ends]> {
+    vec![Ends { first: NONE, last: NONE }; count].into_boxed_slice()
+}
+
+/// Which of the chains a key belongs to.
+#[inline]
+fn chain(chains: &[Ends], key: &Key) -> usize {
+    (key.hash() >> (64 - chains.len().trailing_zeros())) as usize
+}
+
+#[inline]
+fn ends<'a>(chains: &'a mut [Ends], key: &Key) -> &'a mut Ends {
+    let chain = chain(chains, key);
+    &mut chains[chain]
 }

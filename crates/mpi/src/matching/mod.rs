@@ -33,12 +33,14 @@ pub struct Pattern {
 
 impl Pattern {
     /// Whether the receive takes the message.
+    #[inline]
     pub fn takes(&self, envelope: &Envelope) -> bool {
         self.context == envelope.context
             && self.source.is_none_or(|source| source == envelope.source)
             && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 
+    #[inline]
     fn key(&self) -> Key {
         Key::new(self.context, self.source, self.tag)
     }
@@ -61,7 +63,7 @@ pub struct Entry(lists::Place);
 #[derive(Debug)]
 pub struct Posted<T> {
     lists: Lists<T, 1>,
-    /// Receives with an open source, an open tag: none of the latter, and no queue but the first is looked at.
+    /// Receives with an open source or tag; while there are none, a message looks at one queue.
     open: usize,
 }
 
@@ -72,16 +74,19 @@ impl<T> Posted<T> {
     }
 
     /// How many receives wait.
+    #[inline]
     pub fn len(&self) -> usize {
         self.lists.len()
     }
 
     /// Whether none does.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// A receive was posted.
+    #[inline]
     pub fn post(&mut self, pattern: Pattern, value: T) -> Entry {
         self.open += usize::from(pattern.source.is_none() || pattern.tag.is_none());
         Entry(self.lists.push([pattern.key()], value))
@@ -94,9 +99,13 @@ impl<T> Posted<T> {
     }
 
     fn take_first(&mut self, envelope: &Envelope) -> Option<T> {
+        if self.open == 0 {
+            let exact = Key::new(envelope.context, Some(envelope.source), Some(envelope.tag));
+            let first = self.lists.front(exact, 0)?;
+            return self.lists.remove(first).map(|(_, value)| value);
+        }
         let keys = envelope.keys();
-        let looked_at = if self.open > 0 { keys.len() } else { 1 };
-        let fronts = keys[..looked_at].iter().filter_map(|key| self.lists.front(*key, 0));
+        let fronts = keys.iter().filter_map(|key| self.lists.front(*key, 0));
         let first = fronts.min_by_key(|place| self.lists.order(*place))?;
         self.remove(first)
     }
@@ -132,11 +141,13 @@ impl<T> Unexpected<T> {
     }
 
     /// How many messages wait.
+    #[inline]
     pub fn len(&self) -> usize {
         self.lists.len()
     }
 
     /// Whether none does.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
