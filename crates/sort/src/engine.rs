@@ -54,6 +54,8 @@ struct Flow<'a> {
     source: &'a dyn Source,
     /// Bytes that it will give, about.
     len: u64,
+    /// Bytes that it will give at least.
+    certain: u64,
     /// Gives the pieces of records that are kept, once all else was read.
     rest: &'a dyn Fn() -> Result<Vec<u8>, Error>,
 }
@@ -116,7 +118,7 @@ impl<O: Order> Engine<'_, O> {
         let source = DiskSource::new("input", volumes, format.clone(), pool, direct, partial)?;
         let destination = self.open(target, source.len())?;
         let rest = || if partial == Partial::Keep { Ok(source.leftover()?) } else { Ok(Vec::new()) };
-        let flow = Flow { source: &source, len: source.len(), rest: &rest };
+        let flow = Flow { source: &source, len: source.len(), certain: source.len(), rest: &rest };
         if one_pass {
             return self.one_pass(&flow, destination, format, room);
         }
@@ -162,7 +164,7 @@ impl<O: Order> Engine<'_, O> {
         if over {
             let destination = self.open(target, bytes)?;
             let held = Held { held: Mutex::new(held), rest: None, edge: source.edge() };
-            let flow = Flow { source: &held, len: bytes, rest: &rest };
+            let flow = Flow { source: &held, len: bytes, certain: bytes, rest: &rest };
             return self.one_pass(&flow, destination, format, room);
         }
         let sample = sample_buffers(&held, &**format);
@@ -171,7 +173,7 @@ impl<O: Order> Engine<'_, O> {
         let density = density_of(bytes, count);
         let held = Held { held: Mutex::new(held), rest: Some(&source), edge: source.edge() };
         // As long as it turns out to be; partitions that are too large are divided again.
-        let flow = Flow { source: &held, len: bytes * 16, rest: &rest };
+        let flow = Flow { source: &held, len: bytes * 16, certain: bytes, rest: &rest };
         self.two_passes(&flow, density, &sampler, destination, format, room)
     }
 
@@ -245,8 +247,9 @@ impl<O: Order> Engine<'_, O> {
             folders,
             room,
         };
+        let len = (flow.len, flow.certain);
         let (outcome, partitions, mut edges) =
-            external.run(&[flow.source], flow.len, density, sampler, &*destination.sink, &mut |_| Ok(0))?;
+            external.run(&[flow.source], len, density, sampler, &*destination.sink, &mut |_| Ok(0))?;
         let rest = (flow.rest)()?;
         edges.insert(0, flow.source.edge().counts());
         self.conclude(outcome, destination, (2, partitions), edges, rest)

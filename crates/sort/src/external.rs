@@ -33,11 +33,12 @@ pub(crate) struct External<'a, O> {
 }
 
 impl<O: Order> External<'_, O> {
-    /// Sorts `sources`, of about `len` bytes in all, into `sink` from `base` on.
+    /// Sorts `sources`, of about `len` bytes in all, into `sink` from `base` on. At least `certain` bytes will come, for which
+    /// there has to be room on disk.
     pub(crate) fn run(
         &self,
         sources: &[&dyn Source],
-        len: u64,
+        (len, certain): (u64, u64),
         density: f64,
         sampler: &dyn Fn(usize) -> Result<Vec<Vec<u8>>, Error>,
         sink: &dyn Sink,
@@ -45,7 +46,7 @@ impl<O: Order> External<'_, O> {
     ) -> Result<(Outcome, usize, Vec<EdgeCounts>), Error> {
         let start = Instant::now();
         self.progress.enter(0, 0);
-        let store = Arc::new(Store::new(&self.folders, len, self.settings.direct)?);
+        let store = Arc::new(Store::new(&self.folders, certain, self.settings.direct)?);
         let limit = self.limit(density);
         let wanted = self.partitions(len, limit);
         let splitters = Splitters::new(sampler(wanted * SAMPLES)?, wanted, self.order);

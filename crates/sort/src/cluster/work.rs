@@ -207,7 +207,8 @@ impl<O: Order> Running<'_, O> {
                 room: ROOM,
             };
             let sampler = |_: usize| Ok(sample.clone());
-            external.run(&sources, moved.share, self.density, &sampler, &target.sink, &mut base)?
+            let len = (moved.share, moved.share);
+            external.run(&sources, len, self.density, &sampler, &target.sink, &mut base)?
         };
         if in_turn {
             for node in self.rank..self.size {

@@ -118,6 +118,9 @@ pub(crate) struct LaunchArgs {
     /// The program and its arguments; `:` begins another program, with -n, --hosts, --wdir and --env of its own
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
+    /// `:` is a word of the program like any other. For verbs that are jobs; it has no word of its own.
+    #[arg(skip)]
+    pub(crate) one_program: bool,
 }
 
 fn count(text: &str) -> Result<usize, String> {

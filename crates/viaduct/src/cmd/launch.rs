@@ -97,7 +97,8 @@ fn dry_run(plans: &[NodePlan]) -> Result<ExitCode> {
 
 /// The programs and how many ranks of each.
 fn wishes(args: &LaunchArgs) -> Result<Vec<Wish>> {
-    let mut sections = words::sections(&args.command).into_iter();
+    let sections = if args.one_program { vec![&args.command[..]] } else { words::sections(&args.command) };
+    let mut sections = sections.into_iter();
     let first = sections.next().unwrap_or_default();
     let mut wishes = vec![wish(first, args.ranks, &args.env, args.wdir.clone())?];
     for section in sections {

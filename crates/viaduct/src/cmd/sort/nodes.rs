@@ -44,7 +44,11 @@ pub(super) fn launch(args: &SortArgs) -> Result<ExitCode> {
     }
     words.extend(std::env::args_os().skip(2));
     match Cli::try_parse_from(words)?.verb {
-        Verb::Launch(args) => crate::cmd::launch::run(&args),
+        Verb::Launch(mut args) => {
+            // -t : is a separator of fields.
+            args.one_program = true;
+            crate::cmd::launch::run(&args)
+        }
         _ => bail!("the nodes could not be started"),
     }
 }
