@@ -1,5 +1,5 @@
 //! The chores of the workspace: `cargo xtask test | lint | ci | check-house | loom | miri | instructions | install |
-//! cluster | compatibility`.
+//! cluster | compatibility | against | steady`.
 //!
 //! ```text
 //!  main           arguments
@@ -13,6 +13,8 @@
 //!  install        the C libraries with their headers, pkg-config files and manual pages
 //!  cluster        hosts with sshds on this machine, for a command
 //!  compatibility  the table of programs in the book, from what their tests find
+//!  against        another commit's program and this tree's, measured by turns
+//!  steady         the tests several times in a row, with every core kept busy beside them
 //!  step           runs one command, passes its output on, counts (tally), ends it if it hangs
 //!  house/         the checks that no compiler makes: layers, sizes, unsafe, words, manifests
 //! ```
@@ -20,6 +22,7 @@
 //! Progress goes to standard error, with the time since the start; the summary goes to standard output and ends with
 //! a line of counts: `N passed, M failed, K skipped`.
 
+mod against;
 mod cluster;
 mod compatibility;
 mod house;
@@ -31,6 +34,7 @@ mod packages;
 mod programs;
 mod progress;
 mod rotation;
+mod steady;
 mod step;
 mod suites;
 mod summary;
@@ -92,6 +96,22 @@ enum Chore {
         /// Run only tests whose name contains this
         filter: Option<String>,
     },
+    /// Measure the program of another commit and that of this tree by turns, and name what is worse in every round
+    Against {
+        /// The commit to compare with
+        revision: String,
+        /// How often each case is measured with each of them
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// What to measure: the words behind `viaduct bench`, each case in quotation marks
+        cases: Vec<String>,
+    },
+    /// Run the tests several times in a row, as CI does, with a busy loop on each core beside them; no test may be flaky
+    Steady {
+        /// How often
+        #[arg(default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        times: u32,
+    },
     /// Build the C libraries and install them with their headers, pkg-config files and manual pages
     Install {
         /// Where to
@@ -127,6 +147,10 @@ fn main() -> Result<ExitCode> {
         Chore::Compatibility { no_install, filter } => {
             return compatibility::run(&workspace, filter.as_deref(), !no_install).map(exit_code);
         }
+        Chore::Against { revision, rounds, cases } => {
+            return against::run(&workspace, &against::Wanted { revision, rounds, cases }).map(exit_code);
+        }
+        Chore::Steady { times } => return steady::run(&workspace, times).map(exit_code),
         Chore::Cluster { hosts, command } => return cluster::run(hosts, &command),
         Chore::Lint => Outcome { rows: lint::run(&workspace)?, turns: Vec::new() },
         Chore::Test(arguments) => test::run(&workspace, &wanted(arguments, None))?,

@@ -83,6 +83,9 @@ fn two_files_are_compared() {
     assert!(talk.contains("35 points in both: 4 better, 0 worse, 0 not sure"), "{talk}");
     let html = fs::read_to_string(&page).unwrap();
     assert_eq!(html.matches("<td class=\"better\">").count(), 4);
+    // The other way round they are worse, and named where `cargo xtask against` reads them.
+    let talk = String::from_utf8_lossy(&report(&[&new, &old], &["--compare"], &page).stderr).into_owned();
+    assert_eq!(talk.matches("worse by 100 %: ").count(), 4, "{talk}");
 }
 
 #[test]

@@ -221,6 +221,14 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_what_is_counted_gives_the_counts_a_turn() {
+        for (package, _, file) in COUNTED {
+            let turn = crate::rotation::DATA_PATH.iter().any(|path| file.starts_with(path));
+            assert!(turn, "{package}: {file} is below no path of the unit");
+        }
+    }
+
+    #[test]
     fn callgrinds_count_is_found() {
         let report =
             "==7== \n==7== Events    : Ir\n==7== Collected : 61440\n==7== \n==7== I   refs:      61,440\n";

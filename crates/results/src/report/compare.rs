@@ -62,6 +62,20 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
+impl Change {
+    /// How many times the larger value is the smaller one: the size of the change, whichever direction is the better one.
+    /// A derived value can be negative; its change has no size.
+    pub fn factor(&self) -> f64 {
+        if self.ratio > 0.0 { self.ratio.max(self.ratio.recip()) } else { 1.0 }
+    }
+
+    /// The point with its place, as one line of text names it.
+    pub fn named(&self) -> String {
+        let place = self.place.iter().filter(|word| !word.is_empty());
+        [&self.point].into_iter().chain(place).map(String::as_str).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// Two files compared.
 #[derive(Clone, Debug)]
 pub struct Comparison {
@@ -81,6 +95,14 @@ impl Comparison {
     /// How many points have this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.changes.iter().filter(|change| change.verdict == verdict).count()
+    }
+
+    /// The points that are worse for sure, and by more than `factor`, largest first.
+    pub fn worse(&self, factor: f64) -> Vec<&Change> {
+        let much = |change: &&Change| change.verdict == Verdict::Worse && change.factor() > factor;
+        let mut worse: Vec<&Change> = self.changes.iter().filter(much).collect();
+        worse.sort_by(|a, b| b.factor().total_cmp(&a.factor()));
+        worse
     }
 }
 
@@ -202,9 +224,7 @@ pub(crate) fn grid(comparison: &Comparison) -> Grid {
     let heads = ["point", "verdict", "new / old", "old", "new", "size", "cores"].map(Into::into).to_vec();
     let mut changes: Vec<&Change> = comparison.changes.iter().collect();
     let sure = |change: &Change| matches!(change.verdict, Verdict::Better | Verdict::Worse);
-    // A derived value can be negative; such a ratio says nothing.
-    let far = |change: &Change| if change.ratio > 0.0 { change.ratio.ln().abs() } else { 0.0 };
-    changes.sort_by(|a, b| sure(b).cmp(&sure(a)).then(far(b).total_cmp(&far(a))));
+    changes.sort_by(|a, b| sure(b).cmp(&sure(a)).then(b.factor().total_cmp(&a.factor())));
     let value = |reading: &Reading| {
         let interval = reading
             .ci95
@@ -248,6 +268,19 @@ mod tests {
         let comparison = compare(&results(vec![old]), &results(vec![new]));
         assert_eq!((comparison.changes.len(), comparison.unmatched), (1, 0));
         comparison.changes[0].verdict
+    }
+
+    #[test]
+    fn what_is_much_worse_is_named_with_its_place() {
+        let other = |size| Measurement { size, ..one(1.0, [0.99, 1.01]) };
+        let worse = |size, p50: f64| Measurement { size, ..one(p50, [p50 * 0.99, p50 * 1.01]) };
+        let old = results(vec![other(8), other(64), other(512)]);
+        let new = results(vec![worse(8, 1.04), worse(64, 1.2), worse(512, 1.5)]);
+        let comparison = compare(&old, &new);
+        let named: Vec<_> = comparison.worse(1.05).into_iter().map(Change::named).collect();
+        assert_eq!(comparison.count(Verdict::Worse), 3);
+        assert_eq!(named.len(), 2);
+        assert!(named[0].contains("512") && named[1].contains("64"), "{named:?}");
     }
 
     #[test]

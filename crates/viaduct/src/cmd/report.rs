@@ -11,6 +11,12 @@ use viaduct_results::report::{self, Comparison, Results, Verdict};
 
 use crate::cli::ReportArgs;
 
+/// Points that are worse by more than this are named on the terminal.
+const MUCH: f64 = 1.05;
+
+/// How many of them at most.
+const MOST: usize = 100;
+
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode> {
     let files: Vec<Results> = args.results.iter().map(|path| load(path)).collect::<Result<_>>()?;
     let known = viaduct_bench::catalogue();
@@ -73,5 +79,13 @@ fn tell(comparison: &Comparison, err: &mut impl Write) -> io::Result<()> {
         comparison.count(Verdict::Worse),
         comparison.count(Verdict::Unknown),
         comparison.unmatched
-    )
+    )?;
+    let worse = comparison.worse(MUCH);
+    for change in worse.iter().take(MOST) {
+        writeln!(err, "worse by {:.0} %: {}", (change.factor() - 1.0) * 100.0, change.named())?;
+    }
+    match worse.len().saturating_sub(MOST) {
+        0 => Ok(()),
+        more => writeln!(err, "... and {more} more, which the page has"),
+    }
 }

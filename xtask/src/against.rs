@@ -1,0 +1,193 @@
+//! `cargo xtask against REV`: the program of another commit and that of this tree, measured by turns on this machine.
+//!
+//! Times of different minutes do not compare here, so each case runs with both programs one right after the other, in
+//! several rounds. Each round is compared by `viaduct report --compare`, which names points that are worse for sure and by
+//! more than 5 %. A point that is named in every round has failed; what is named in some of them was the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::progress::say;
+use crate::workspace::{self, Workspace};
+
+/// What is measured where no case is named: the words behind `viaduct bench`.
+const CASES: [&str; 6] =
+    ["latency", "rate", "bandwidth", "cq --connections 1,64", "sockets --quick", "launch"];
+
+/// How a line of `viaduct report --compare` begins that names a worse point.
+const WORSE: &str = "worse by ";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    /// The commit to compare with.
+    pub(crate) revision: String,
+    pub(crate) rounds: u32,
+    /// Words behind `viaduct bench`, each in one argument; none: [`CASES`].
+    pub(crate) cases: Vec<String>,
+}
+
+/// Builds both programs, measures them by turns, and prints what stays worse. Whether nothing does.
+pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<bool> {
+    let folder = workspace.target_directory.join("against");
+    fs::create_dir_all(&folder)?;
+    let source = Checkout::new(&workspace.root, &folder.join("source"), &wanted.revision)?;
+    say(format_args!("building {}", wanted.revision));
+    let old = build(&source.folder, &folder.join("target"))?;
+    say("building this tree");
+    let new = build(&workspace.root, &workspace.target_directory)?;
+    let cases =
+        if wanted.cases.is_empty() { CASES.map(str::to_owned).to_vec() } else { wanted.cases.clone() };
+    let mut named = BTreeMap::new();
+    for round in 1..=wanted.rounds {
+        let files = ["old", "new"].map(|which| folder.join(format!("{which}-{round}.jsonl")));
+        files.iter().for_each(|file| drop(fs::remove_file(file)));
+        for case in &cases {
+            say(format_args!("round {round} of {}: {case}", wanted.rounds));
+            // The first one of a pair may find the machine colder: they take turns in that, too.
+            let mut pair = [(&old, &files[0]), (&new, &files[1])];
+            if round % 2 == 0 {
+                pair.reverse();
+            }
+            pair.into_iter().try_for_each(|(program, file)| measure(program, case, file))?;
+        }
+        count(&compare(&new, &files, &folder.join(format!("round-{round}.html")))?, &mut named);
+    }
+    let lasting: Vec<_> = named.iter().filter(|(_, (times, _))| *times == wanted.rounds).collect();
+    for (point, (times, lines)) in &named {
+        println!("worse in {times} of {} rounds: {point} ({})", wanted.rounds, lines.join(", "));
+    }
+    println!(
+        "{} points are worse by more than 5 % in every round; pages: {}",
+        lasting.len(),
+        folder.display()
+    );
+    Ok(lasting.is_empty())
+}
+
+/// A commit's files, in a folder of their own that goes with this value.
+struct Checkout {
+    root: PathBuf,
+    folder: PathBuf,
+}
+
+impl Checkout {
+    fn new(root: &Path, folder: &Path, revision: &str) -> Result<Checkout> {
+        let checkout = Checkout { root: root.to_owned(), folder: folder.to_owned() };
+        // What a run left behind that was ended.
+        checkout.remove();
+        let path = folder.to_str().context("the folder's name is not text")?;
+        let good = git(root, &["worktree", "add", "--detach", "--force", path, revision]);
+        ensure!(good, "git has no commit {revision} here, or cannot check it out into {path}");
+        Ok(checkout)
+    }
+
+    fn remove(&self) {
+        if self.folder.exists() {
+            let _ = git(&self.root, &["worktree", "remove", "--force", &self.folder.to_string_lossy()]);
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+        let _ = git(&self.root, &["worktree", "prune"]);
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn git(root: &Path, arguments: &[&str]) -> bool {
+    workspace::succeeds(Command::new("git").arg("-C").arg(root).args(arguments))
+}
+
+/// The path of `viaduct`, built as users get it.
+fn build(source: &Path, target: &Path) -> Result<PathBuf> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["build", "--release"]).current_dir(source).env("CARGO_TARGET_DIR", target);
+    ensure!(cargo.stdin(Stdio::null()).status()?.success(), "{} does not build", source.display());
+    Ok(target.join("release/viaduct"))
+}
+
+/// Appends the results of a case to a file.
+fn measure(program: &Path, case: &str, file: &Path) -> Result<()> {
+    let part = file.with_extension("part");
+    let mut bench = Command::new(program);
+    bench.arg("bench").args(case.split_whitespace()).arg("-o").arg(&part);
+    let status = bench.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    ensure!(status.success(), "{}: bench {case}: {status}", program.display());
+    let mut text = fs::read(file).unwrap_or_default();
+    text.extend(fs::read(&part).with_context(|| format!("bench {case} wrote no results"))?);
+    fs::write(file, text)?;
+    fs::remove_file(part)?;
+    Ok(())
+}
+
+/// What the comparison of two files says on standard error.
+fn compare(program: &Path, files: &[PathBuf; 2], page: &Path) -> Result<String> {
+    let mut report = Command::new(program);
+    report.arg("report").args(files).args(["--compare", "-o"]).arg(page);
+    let output = report.stdin(Stdio::null()).output()?;
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "viaduct report: {talk}");
+    talk.lines().filter(|line| !line.starts_with(WORSE)).for_each(say);
+    Ok(talk)
+}
+
+/// Adds the points that are named worse: how often, and by how much each time.
+fn count(talk: &str, named: &mut BTreeMap<String, (u32, Vec<String>)>) {
+    for line in talk.lines().filter_map(|line| line.strip_prefix(WORSE)) {
+        let Some((much, point)) = line.split_once(": ") else { continue };
+        let (times, all) = named.entry(point.to_owned()).or_default();
+        *times += 1;
+        all.push(much.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use viaduct_kit::tempdir::TempDir;
+
+    #[test]
+    fn points_are_counted_over_rounds() {
+        let mut named = BTreeMap::new();
+        count("page.html: 7 points\nworse by 12 %: latency auto (us), 8, near\n", &mut named);
+        count("worse by 7 %: latency auto (us), 8, near\nworse by 90 %: rate: x (Mmsg/s)\n", &mut named);
+        assert_eq!(named["latency auto (us), 8, near"], (2, vec!["12 %".to_owned(), "7 %".to_owned()]));
+        assert_eq!(named["rate: x (Mmsg/s)"].0, 1);
+        assert_eq!(named.len(), 2);
+    }
+
+    #[test]
+    fn a_commit_is_checked_out_and_goes_again() {
+        let folder = TempDir::new("against");
+        let root = folder.join("repository");
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("file"), "old").unwrap();
+        let me = ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "first"];
+        assert!(git(&root, &["init", "-q"]) && git(&root, &["add", "."]) && git(&root, &me));
+        fs::write(root.join("file"), "new").unwrap();
+        let place = folder.join("source");
+        let checkout = Checkout::new(&root, &place, "HEAD").unwrap();
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "old");
+        drop(checkout);
+        assert!(!place.exists());
+        assert!(Checkout::new(&root, &place, "no-such-commit").is_err());
+    }
+
+    #[test]
+    fn results_of_cases_are_put_together() {
+        let folder = TempDir::new("against");
+        let (file, program) = (folder.join("old.jsonl"), folder.join("program"));
+        fs::write(&program, "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\necho line > \"$1\"\n").unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        measure(&program, "latency --quick", &file).unwrap();
+        measure(&program, "rate", &file).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "line\nline\n");
+    }
+}
