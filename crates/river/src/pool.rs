@@ -6,10 +6,11 @@
 //!
 //! A pool for edges over VIA lies in memory that is registered with a NIC, as a whole or in windows of a settable size
 //! (section 5, which registered windows because more than 80 % of the memory in one piece did not go well). Its buffers serve
-//! files as well: what is read from a disk into one leaves for another node from where it lies.
+//! files as well: what is read from a disk into one leaves for another node from where it lies. Then the NIC has it until the
+//! send has completed, and no thread watches for that: one that finds no free buffer asks the edges for those that are done.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use viaduct_os::arena::Arena;
@@ -35,14 +36,32 @@ pub struct MemPool {
 #[derive(Clone, Debug)]
 pub(crate) struct Home(Arc<Shared>);
 
+/// What tells a pool from all others, without keeping its memory.
+pub(crate) struct Mark(Weak<Shared>);
+
+/// What has buffers of pools for a while and learns only when it looks that some are free again.
+pub(crate) trait Reclaim: Send + Sync {
+    /// Gives back what is free again. Does not wait.
+    fn reclaim(&self);
+}
+
 struct Shared {
-    free: Mutex<Vec<Slot>>,
+    state: Mutex<State>,
     returned: Condvar,
 }
 
+struct State {
+    free: Vec<Slot>,
+    /// What may have buffers that are free again.
+    holders: Vec<Weak<dyn Reclaim>>,
+}
+
+/// How long a thread waits until it asks the holders again: from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} free", self.free.lock().unwrap_or_else(PoisonError::into_inner).len())
+        write!(f, "{} free", self.state.lock().unwrap_or_else(PoisonError::into_inner).free.len())
     }
 }
 
@@ -91,7 +110,8 @@ impl MemPool {
 
     fn of(free: Vec<Slot>, size: usize, port: Option<Port>) -> MemPool {
         let count = free.len();
-        let shared = Shared { free: Mutex::new(free), returned: Condvar::new() };
+        let state = Mutex::new(State { free, holders: Vec::new() });
+        let shared = Shared { state, returned: Condvar::new() };
         MemPool { home: Home(Arc::new(shared)), port, size, count }
     }
 
@@ -112,54 +132,115 @@ impl MemPool {
 
     /// Buffers that are free now.
     pub fn free(&self) -> usize {
-        self.home.free().len()
+        self.home.state().free.len()
     }
 
     /// Waits for a free buffer.
     pub fn take(&self) -> Buffer {
-        let mut free = self.home.free();
         loop {
-            if let Some(slot) = free.pop() {
-                return Buffer::pooled(slot, self.home.clone());
+            if let Some(buffer) = self.take_until(None) {
+                return buffer;
             }
-            free = self.home.0.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// A free buffer, if there is one now.
     pub fn try_take(&self) -> Option<Buffer> {
-        let slot = self.home.free().pop()?;
+        if let Some(slot) = self.home.state().free.pop() {
+            return Some(Buffer::pooled(slot, self.home.clone()));
+        }
+        if !self.home.reclaim() {
+            return None;
+        }
+        let slot = self.home.state().free.pop()?;
         Some(Buffer::pooled(slot, self.home.clone()))
     }
 
     /// Waits for a free buffer, at most for `limit`.
     pub fn take_for(&self, limit: Duration) -> Option<Buffer> {
-        let end = Instant::now() + limit;
-        let mut free = self.home.free();
+        self.take_until(Some(Instant::now() + limit))
+    }
+
+    fn take_until(&self, end: Option<Instant>) -> Option<Buffer> {
+        let mut pause = PAUSES.0;
         loop {
-            if let Some(slot) = free.pop() {
-                return Some(Buffer::pooled(slot, self.home.clone()));
+            if let Some(buffer) = self.try_take() {
+                return Some(buffer);
             }
-            let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            let waited = self.home.0.returned.wait_timeout(free, left);
-            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return None;
+            }
+            let state = self.home.state();
+            if !state.free.is_empty() {
+                continue;
+            }
+            // Holders do not say when a buffer is free again.
+            let next = (!state.holders.is_empty()).then_some(pause);
+            pause = (pause * 2).min(PAUSES.1);
+            let returned = &self.home.0.returned;
+            match next.into_iter().chain(left).min() {
+                Some(limit) => drop(returned.wait_timeout(state, limit)),
+                None => drop(returned.wait(state)),
+            }
         }
     }
 
     /// Gives the memory of the free buffers back to the kernel; they can be used on.
     pub fn trim(&self) {
-        self.home.free().iter_mut().for_each(Slot::discard);
+        self.home.state().free.iter_mut().for_each(Slot::discard);
     }
 }
 
 impl Home {
-    fn free(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn give_back(&self, slot: Slot) {
-        self.free().push(slot);
+        self.state().free.push(slot);
         self.0.returned.notify_one();
+    }
+
+    /// From now on `holder` is asked when no buffer is free, until it is gone.
+    pub(crate) fn enrol(&self, holder: Weak<dyn Reclaim>) {
+        let mut state = self.state();
+        state.holders.retain(|holder| holder.strong_count() > 0);
+        state.holders.push(holder);
+        drop(state);
+        // Threads that found no holder sleep until they are woken.
+        self.0.returned.notify_all();
+    }
+
+    /// Asks all holders; false if there is none.
+    fn reclaim(&self) -> bool {
+        let mut number = 0;
+        // One at a time, and without the lock: a holder that gives back needs it.
+        loop {
+            let state = self.state();
+            let Some(holder) = state.holders.get(number).map(Weak::upgrade) else { return number > 0 };
+            drop(state);
+            if let Some(holder) = holder {
+                holder.reclaim();
+            }
+            number += 1;
+        }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(Arc::downgrade(&self.0))
+    }
+}
+
+impl Mark {
+    /// Whether it is that of this pool.
+    pub(crate) fn is_of(&self, home: &Home) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&home.0))
+    }
+
+    /// Whether the pool still exists.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 

@@ -1,71 +1,20 @@
 //! Flows in memory and between nodes: nothing is lost, memory is bounded, failures arrive with their cause.
 
+mod common;
+
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{Numbers, numbers_of, via_pair, watch};
 use viaduct_kit::tempdir::TempDir;
-use viaduct_kit::watchdog::Watchdog;
-use viaduct_providers::config::ShmConfig;
-use viaduct_providers::shm;
 use viaduct_river::disk::{Direct, DiskSource, MirrorSource, Partial, StreamSource, Volume};
-use viaduct_river::net::{Port, TcpSink, TcpSource, ViaSink, ViaSource};
+use viaduct_river::net::{TcpSink, TcpSource};
 use viaduct_river::{
-    BalanceSink, Buffer, Delimited, Edge, Error, Filter, Fixed, KeyRange, Keyed, MemPool, MergeSource,
+    BalanceSink, Buffer, Delimited, Error, Filter, Fixed, KeyRange, Keyed, MemPool, MergeSource,
     PartitionSink, Prefixed, RecordFormat, RiverSink, Sink, Source, pump, records,
 };
-use viaduct_via::{NetAddress, Nic, SharedNic};
-
-fn watch() -> Watchdog {
-    Watchdog::arm(Duration::from_secs(60), "a flow")
-}
-
-/// Numbers of eight bytes as a source, through a pool of one buffer.
-struct Numbers {
-    next: std::sync::Mutex<u64>,
-    end: u64,
-    step: u64,
-    pool: MemPool,
-    edge: Edge,
-}
-
-impl Numbers {
-    fn new(start: u64, end: u64, step: u64) -> Numbers {
-        let pool = MemPool::new(1, 4096).unwrap();
-        Numbers { next: std::sync::Mutex::new(start), end, step, pool, edge: Edge::new("numbers") }
-    }
-}
-
-impl Source for Numbers {
-    fn pull(&self) -> Result<Option<Buffer>, Error> {
-        let mut next = self.next.lock().unwrap();
-        if *next >= self.end {
-            return Ok(None);
-        }
-        let mut buffer = self.pool.take();
-        while *next < self.end && buffer.free() >= 8 {
-            buffer.push_record(&next.to_be_bytes());
-            *next += self.step;
-        }
-        self.edge.carried(buffer.len(), buffer.records());
-        Ok(Some(buffer))
-    }
-
-    fn edge(&self) -> &Edge {
-        &self.edge
-    }
-}
-
-fn numbers_of(source: &dyn Source) -> Result<Vec<u64>, Error> {
-    let mut all = Vec::new();
-    while let Some(buffer) = source.pull()? {
-        all.extend(
-            records(&Fixed(8), buffer.data()).map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap())),
-        );
-    }
-    Ok(all)
-}
 
 #[test]
 fn partitions_flow_through_pools_of_one_buffer() {
@@ -297,30 +246,6 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (client, listener.accept().unwrap().0)
-}
-
-/// An edge between two NICs of this process.
-fn via_pair(name: &str, buffers: usize) -> (Port, ViaSink, ViaSource) {
-    let address: NetAddress = format!("{name}-{}", std::process::id()).parse().unwrap();
-    let (here, there) = (port(), port());
-    let listener = there.nic().lock().listen(&address, 1).unwrap();
-    let limit = Duration::from_secs(20);
-    let (here, address) = (&here, &address);
-    std::thread::scope(|scope| {
-        let sink = scope.spawn(|| ViaSink::connect("out", here, 1, address, 4096, limit).unwrap());
-        let request = there.nic().lock().wait_listener(listener, Some(limit)).unwrap();
-        let pool = MemPool::registered(&there, buffers, 4096, None).unwrap();
-        let source = ViaSource::accept("in", &there, 0, request, pool).unwrap();
-        (here.clone(), sink.join().unwrap(), source)
-    })
-}
-
-fn port() -> Port {
-    Port::new(SharedNic::new(open_nic())).unwrap()
-}
-
-fn open_nic() -> Nic {
-    Nic::open(shm::open(ShmConfig::default()).unwrap()).unwrap()
 }
 
 fn edge_carries(sink: &dyn Sink, source: &dyn Source) {

@@ -1,11 +1,12 @@
 //! The sending end of an edge over VIA: one VI, whose credits are the receives that the other end has posted.
 //!
 //! A message is a head and a payload, gathered from two segments. The payload of a buffer that is registered with the NIC
-//! leaves from where it lies, and the buffer goes back to its pool when the send has completed; any other is copied first. A
-//! buffer that is longer than the receiver's travels in pieces.
+//! leaves from where it lies, and the buffer goes back to its pool once the send has completed and that was seen: by the
+//! next caller of the sink, or by a thread that finds the pool empty. Any other is copied first. A buffer that is longer than the
+//! receiver's travels in pieces.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use viaduct_via::{Completion, Descriptor, Error as ViaError, NetAddress, Op, Queue, Vi, ViAttributes};
@@ -16,14 +17,17 @@ use crate::buffer::Buffer;
 use crate::edge::Edge;
 use crate::error::Error;
 use crate::flow::Sink;
-use crate::pool::{Home, MemPool};
+use crate::pool::{Home, Mark, MemPool, Reclaim};
 use crate::raw::{Registered, Slot};
 
 /// How long the words of a failure wait for a credit. Without one the receiver learns of it by the end of the connection.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The sending end.
-pub struct ViaSink {
+pub struct ViaSink(Arc<Sender>);
+
+/// What pools of buffers that are under way know of it.
+struct Sender {
     port: Port,
     vi: Vi,
     node: u32,
@@ -41,6 +45,16 @@ struct Sending {
     credits: usize,
     /// Registered memory for what comes from elsewhere; there once it was needed.
     copies: Option<MemPool>,
+    /// Pools that know where their buffers are.
+    known: Vec<Mark>,
+    /// What a thread saw that looked for a buffer only: for the next call.
+    failed: Option<Error>,
+}
+
+/// What ends a wait.
+enum Came {
+    Sent(Completion),
+    Credit(Completion),
 }
 
 impl ViaSink {
@@ -82,11 +96,15 @@ impl ViaSink {
         };
         let remote = port.nic().connect_finish(vi).map_err(broken)?;
         let credits = remote.private_data.first().map_or(0, |&count| usize::from(count)).min(CREDITS);
-        let state = Sending { heads, under_way: VecDeque::new(), credits, copies: None };
+        let (under_way, known) = (VecDeque::new(), Vec::new());
+        let state = Mutex::new(Sending { heads, under_way, credits, copies: None, known, failed: None });
         let size = size.next_multiple_of(viaduct_os::files::BLOCK);
-        Ok(ViaSink { port: port.clone(), vi, node, size, state: Mutex::new(state), edge: Edge::new(name) })
+        let (port, edge) = (port.clone(), Edge::new(name));
+        Ok(ViaSink(Arc::new(Sender { port, vi, node, size, state, edge })))
     }
+}
 
+impl Sender {
     fn state(&self) -> MutexGuard<'_, Sending> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,12 +122,19 @@ impl ViaSink {
         if let (Some(memory), Some(home)) = (memory.next(), home) {
             home.give_back(Slot::Registered(Registered { memory, port: self.port.clone() }));
         }
-        if status.is_success() { Ok(()) } else { Err(self.broken(&format!("{status:?}"))) }
+        if status.is_success() {
+            return Ok(());
+        }
+        let error = self.broken(&format!("{status:?}"));
+        state.failed.get_or_insert_with(|| error.clone());
+        Err(error)
     }
 
     fn credited(&self, state: &mut Sending, done: &Completion) -> Result<(), Error> {
         if !done.status.is_success() {
-            return Err(self.broken(&format!("the connection ended: {:?}", done.status)));
+            let error = self.broken(&format!("the connection ended: {:?}", done.status));
+            state.failed.get_or_insert_with(|| error.clone());
+            return Err(error);
         }
         state.credits += done.immediate.unwrap_or(0) as usize;
         let mut nic = self.port.nic().try_lock().map_err(|error| self.broken(&error))?;
@@ -125,7 +150,7 @@ impl ViaSink {
                 (sent, nic.poll_recv(self.vi).map_err(|error| self.broken(&error))?)
             };
             if sent.is_none() && credit.is_none() {
-                return Ok(());
+                return state.failed.clone().map_or(Ok(()), Err);
             }
             if let Some(done) = sent {
                 self.sent(state, done)?;
@@ -136,15 +161,18 @@ impl ViaSink {
         }
     }
 
-    /// Waits for a credit and a free head, at most for `limit`.
+    /// Waits for a credit and a free head, at most for `limit`. Buffers whose sends complete meanwhile go back: a thread that
+    /// waits for one of them cannot look while this one does.
     fn wait(&self, state: &mut Sending, limit: Option<Duration>) -> Result<(), Error> {
-        while state.credits == 0 {
-            let done = self.port.nic().wait(self.vi, Queue::Receive, limit);
-            self.credited(state, &done.map_err(|error| self.broken(&error))?)?;
-        }
-        while state.heads.is_empty() {
-            let done = self.port.nic().wait(self.vi, Queue::Send, limit);
-            self.sent(state, done.map_err(|error| self.broken(&error))?)?;
+        while state.credits == 0 || state.heads.is_empty() {
+            let came = self.port.nic().wait_until(limit, |nic| {
+                let sent = nic.poll_send(self.vi).map(|done| done.map(Came::Sent)).transpose();
+                sent.or_else(|| nic.poll_recv(self.vi).map(|done| done.map(Came::Credit)).transpose())
+            });
+            match came.map_err(|error| self.broken(&error))? {
+                Came::Sent(done) => self.sent(state, done)?,
+                Came::Credit(done) => self.credited(state, &done)?,
+            }
         }
         Ok(())
     }
@@ -157,14 +185,26 @@ impl ViaSink {
         Ok(())
     }
 
+    /// Tells a pool to ask here for buffers when it has none.
+    #[cold]
+    fn enrol(self: &Arc<Self>, state: &mut Sending, pool: &Home) {
+        state.known.retain(Mark::is_alive);
+        state.known.push(pool.mark());
+        let here: Weak<Sender> = Arc::downgrade(self);
+        pool.enrol(here);
+    }
+
     /// Sends a frame; the caller has seen to a credit and a head.
-    fn send(&self, state: &mut Sending, head: Head, payload: Option<Buffer>) -> Result<(), Error> {
+    fn send(self: &Arc<Self>, state: &mut Sending, head: Head, payload: Option<Buffer>) -> Result<(), Error> {
         let mut memory = state.heads.pop().ok_or(Error::Stopped)?;
         memory.write(0, &head.to_bytes());
         let mut descriptor = Descriptor::new(Op::Send).segment(memory);
         let mut home = None;
         if let Some(Ok((slot, range, pool))) = payload.map(Buffer::into_registered) {
             descriptor = descriptor.segment_range(slot.memory, range);
+            if !state.known.iter().any(|mark| mark.is_of(&pool)) {
+                self.enrol(state, &pool);
+            }
             home = Some(pool);
         }
         let mut nic = self.port.nic().try_lock().map_err(|error| self.broken(&error))?;
@@ -176,7 +216,7 @@ impl ViaSink {
     }
 
     /// Sends a buffer that lies elsewhere, or is too long for one message, as copies.
-    fn send_copies(&self, state: &mut Sending, buffer: &Buffer) -> Result<(), Error> {
+    fn send_copies(self: &Arc<Self>, state: &mut Sending, buffer: &Buffer) -> Result<(), Error> {
         let whole = Head::of(buffer);
         let mut pieces = buffer.data().chunks(self.size).peekable();
         let mut first = true;
@@ -216,20 +256,20 @@ impl ViaSink {
 impl Sink for ViaSink {
     fn put(&self, buffer: Buffer) -> Result<(), Error> {
         let (bytes, records) = (buffer.len(), buffer.records());
-        let mut state = self.state();
-        if self.fits(&buffer) {
-            self.wait_for_room(&mut state)?;
-            self.send(&mut state, Head::of(&buffer), Some(buffer))?;
+        let mut state = self.0.state();
+        if self.0.fits(&buffer) {
+            self.0.wait_for_room(&mut state)?;
+            self.0.send(&mut state, Head::of(&buffer), Some(buffer))?;
         } else {
-            self.send_copies(&mut state, &buffer)?;
+            self.0.send_copies(&mut state, &buffer)?;
         }
-        self.edge.carried(bytes, records);
+        self.0.edge.carried(bytes, records);
         Ok(())
     }
 
     fn try_put(&self, buffer: Buffer) -> Result<Option<Buffer>, Error> {
-        let mut state = self.state();
-        self.look(&mut state)?;
+        let mut state = self.0.state();
+        self.0.look(&mut state)?;
         if state.credits == 0 || state.heads.is_empty() {
             return Ok(Some(buffer));
         }
@@ -238,38 +278,56 @@ impl Sink for ViaSink {
     }
 
     fn finish(&self) -> Result<(), Error> {
-        let mut state = self.state();
-        self.wait_for_room(&mut state)?;
-        self.send(&mut state, Head::control(Kind::End, 0), None)?;
+        let mut state = self.0.state();
+        self.0.wait_for_room(&mut state)?;
+        self.0.send(&mut state, Head::control(Kind::End, 0), None)?;
         while !state.under_way.is_empty() {
-            let done = self.port.nic().wait(self.vi, Queue::Send, None);
-            self.sent(&mut state, done.map_err(|error| self.broken(&error))?)?;
+            let done = self.0.port.nic().wait(self.0.vi, Queue::Send, None);
+            self.0.sent(&mut state, done.map_err(|error| self.0.broken(&error))?)?;
         }
         Ok(())
     }
 
     fn fail(&self, error: Error) {
         let words = words_of(&error);
-        let mut state = self.state();
+        let mut state = self.0.state();
         let told =
-            self.look(&mut state).and_then(|()| self.wait(&mut state, Some(LAST_WORDS))).and_then(|()| {
-                let mut room = self.copy_room(&mut state)?;
+            self.0.look(&mut state).and_then(|()| self.0.wait(&mut state, Some(LAST_WORDS))).and_then(|()| {
+                let mut room = self.0.copy_room(&mut state)?;
                 room.room_mut()[..words.len()].copy_from_slice(&words);
                 room.set_window(0, words.len());
-                self.send(&mut state, Head::control(Kind::Failure, words.len()), Some(room))
+                self.0.send(&mut state, Head::control(Kind::Failure, words.len()), Some(room))
             });
         if told.is_err() {
             // If the connection is broken already the receiver knows.
-            let _ = self.port.nic().disconnect(self.vi);
+            let _ = self.0.port.nic().disconnect(self.0.vi);
         }
     }
 
     fn edge(&self) -> &Edge {
-        &self.edge
+        &self.0.edge
     }
 }
 
-impl Drop for ViaSink {
+impl Reclaim for Sender {
+    fn reclaim(&self) {
+        // A thread that has it takes back what is done itself.
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        while !state.under_way.is_empty() {
+            let Ok(mut nic) = self.port.nic().try_lock() else { return };
+            let Ok(Some(done)) = nic.poll_send(self.vi) else { return };
+            drop(nic);
+            // A failure stays for the next call of the sink.
+            let _ = self.sent(&mut state, done);
+        }
+    }
+}
+
+impl Drop for Sender {
     /// Memory that is still under way goes back to its pools.
     fn drop(&mut self) {
         let _ = self.port.nic().disconnect(self.vi);
