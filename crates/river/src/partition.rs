@@ -2,6 +2,8 @@
 //!
 //! Records for one sink are gathered in a buffer until it is full. If the pool has no free buffer, the fullest one that the
 //! writer holds is sent early, so that a pool of a single buffer suffices: then every change of sink sends a short buffer.
+//! Writers that may stand still while others go on need a pool each, or one with a buffer for every writer and sink: a
+//! writer that waits keeps the buffers that it fills.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +28,7 @@ pub struct PartitionSink<R, S: ?Sized> {
 /// The buffers that one thread fills.
 pub struct PartitionWriter<'a, R, S: Sink + ?Sized> {
     parent: &'a PartitionSink<R, S>,
+    pool: MemPool,
     open: Open,
 }
 
@@ -55,8 +58,13 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
 
     /// A writer for one thread, whose buffers all get the number `sequence`: a sink can tell the writers apart.
     pub fn writer_of(&self, sequence: u64) -> PartitionWriter<'_, R, S> {
+        self.writer_with(sequence, self.pool.clone())
+    }
+
+    /// A writer for one thread with a pool of its own: it never waits for a buffer that another writer fills.
+    pub fn writer_with(&self, sequence: u64, pool: MemPool) -> PartitionWriter<'_, R, S> {
         let open = Open { buffers: self.sinks.iter().map(|_| None).collect(), sequence };
-        PartitionWriter { parent: self, open }
+        PartitionWriter { parent: self, pool, open }
     }
 
     /// The sinks, by number.
@@ -64,12 +72,12 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
         &self.sinks
     }
 
-    fn divide(&self, open: &mut Open, buffer: Buffer) -> Result<(), Error> {
+    fn divide(&self, open: &mut Open, pool: &MemPool, buffer: Buffer) -> Result<(), Error> {
         for record in records(&*self.format, buffer.data()) {
             let number = (self.rule)(record);
             match &mut open.buffers[number] {
                 Some(filling) if filling.free() >= record.len() => filling.push_record(record),
-                _ => self.push_slow(open, number, record)?,
+                _ => self.push_slow(open, pool, number, record)?,
             }
         }
         self.edge.carried(buffer.len(), buffer.records());
@@ -78,14 +86,14 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
 
     /// Sends the full buffer and begins another.
     #[cold]
-    fn push_slow(&self, open: &mut Open, number: usize, record: &[u8]) -> Result<(), Error> {
+    fn push_slow(&self, open: &mut Open, pool: &MemPool, number: usize, record: &[u8]) -> Result<(), Error> {
         if let Some(full) = open.buffers[number].take() {
             self.sinks[number].put(full)?;
         }
-        let mut next = if record.len() > self.pool.buffer_size() {
+        let mut next = if record.len() > pool.buffer_size() {
             Buffer::heap(record.len())
         } else {
-            self.take(&mut open.buffers)?
+            self.take(&mut open.buffers, pool)?
         };
         next.push_record(record);
         next.set_sequence(open.sequence);
@@ -93,8 +101,8 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
         Ok(())
     }
 
-    fn take(&self, open: &mut [Option<Buffer>]) -> Result<Buffer, Error> {
-        if let Some(buffer) = self.pool.try_take() {
+    fn take(&self, open: &mut [Option<Buffer>], pool: &MemPool) -> Result<Buffer, Error> {
+        if let Some(buffer) = pool.try_take() {
             return Ok(buffer);
         }
         let fullest = open.iter().enumerate().filter_map(|(n, slot)| Some((slot.as_ref()?.len(), n))).max();
@@ -103,7 +111,7 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
         {
             self.sinks[number].put(buffer)?;
         }
-        Ok(self.edge.stalled_for_credit(|| self.pool.take()))
+        Ok(self.edge.stalled_for_credit(|| pool.take()))
     }
 
     fn flush(&self, open: &mut [Option<Buffer>]) -> Result<(), Error> {
@@ -119,7 +127,7 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionSink<R, S> 
 impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionWriter<'_, R, S> {
     /// Divides the records of a buffer.
     pub fn put(&mut self, buffer: Buffer) -> Result<(), Error> {
-        self.parent.divide(&mut self.open, buffer)
+        self.parent.divide(&mut self.open, &self.pool, buffer)
     }
 
     /// Sends what is not full yet. The sinks are not finished: that is for the owner, once all writers are flushed.
@@ -131,7 +139,7 @@ impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> PartitionWriter<'_, 
 impl<R: Fn(&[u8]) -> usize + Send + Sync, S: Sink + ?Sized> Sink for PartitionSink<R, S> {
     fn put(&self, buffer: Buffer) -> Result<(), Error> {
         let mut open = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        self.divide(&mut open, buffer)
+        self.divide(&mut open, &self.pool, buffer)
     }
 
     fn finish(&self) -> Result<(), Error> {

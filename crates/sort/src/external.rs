@@ -1,7 +1,8 @@
 //! The sort in two passes: divide the input into partitions on disk, then sort each into its place in the output.
 //!
 //! There is no merge: a partition is sorted in memory and written where it belongs, so memory is bounded by the partitions'
-//! sizes, which are known before the second pass begins. A partition that came out too large is divided again.
+//! sizes, which are known before the second pass begins. A partition that came out too large is divided again, and so are
+//! those of an input for which one division into as many as there are buffers does not suffice.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,8 +20,17 @@ use crate::sort::{Progress, Settings};
 use crate::spill::{Part, SpillSink, SpillSource, Store};
 use crate::splitters::{SAMPLES, Splitters};
 
+#[cfg(test)]
+mod tests;
+
 /// Bytes of a block on disk at most.
 const BLOCK: usize = 256 << 10;
+
+/// Bytes of a block at least.
+const LEAST_BLOCK: usize = 16 << 10;
+
+/// How often a partition is divided again at most.
+const DEPTH: u32 = 16;
 
 /// What a sort in two passes needs to know.
 pub(crate) struct External<'a, O> {
@@ -47,12 +57,13 @@ impl<O: Order> External<'_, O> {
         let start = Instant::now();
         self.progress.enter(0, 0);
         let store = Arc::new(Store::new(&self.folders, certain, self.settings.direct)?);
-        let limit = self.limit(density);
-        let wanted = self.partitions(len, limit);
+        let stable = self.settings.stable || self.settings.unique;
+        let writers = if sources.len() > 1 || stable { sources.len() } else { self.settings.threads() };
+        let wanted = self.partitions(cost(len, (len as f64 / density) as u64), self.fanout(writers));
         let splitters = Splitters::new(sampler(wanted * SAMPLES)?, wanted, self.order);
         self.progress.enter(2, len);
         let (parts, sum) = self.distribute(sources, &splitters, &store, true)?;
-        let parts = self.divide_large(parts, limit, &store)?;
+        let parts = self.divide_large(parts, &store)?;
         let read_ns = start.elapsed().as_nanos() as u64;
         let total: u64 = parts.iter().map(|part| part.bytes).sum();
         self.progress.enter(3, total);
@@ -64,22 +75,27 @@ impl<O: Order> External<'_, O> {
         Ok((outcome, parts.len(), vec![store.edge().counts()]))
     }
 
-    /// Bytes that a partition may have: records and pairs of each worker fit into its share of the memory.
-    fn limit(&self, density: f64) -> u64 {
-        let workers = self.workers() as u64;
-        let share = self.settings.budget() / workers;
+    /// Bytes that records and pairs of a partition may have: a worker's share of the memory.
+    fn usable(&self) -> u64 {
+        let share = self.settings.budget() / self.workers() as u64;
         let fixed = 6 * self.room as u64;
-        let usable = share.saturating_sub(fixed).max(share / 4) as f64 * 0.9;
-        (usable / (1.05 + 32.0 / density)) as u64
+        share.saturating_sub(fixed).max(share / 4) / 10 * 9
     }
 
     fn workers(&self) -> usize {
         if self.settings.unique { 1 } else { self.settings.threads() }
     }
 
-    fn partitions(&self, len: u64, limit: u64) -> usize {
+    /// Into how many partitions something is divided whose sorting takes `cost` bytes.
+    fn partitions(&self, cost: u64, most: usize) -> usize {
         // A quarter more than fit exactly: a sample is no count.
-        ((len / limit.max(1) + 1) * 5 / 4 + 1).clamp(2, 1 << 14) as usize
+        ((cost / self.usable().max(1) + 1) * 5 / 4 + 1).clamp(2, most as u64) as usize
+    }
+
+    /// Partitions that so many writers can fill side by side: each has a buffer for each, of a quarter of the memory. Were there
+    /// fewer buffers, most records would need one that another partition has, and blocks would be a record or two.
+    fn fanout(&self, writers: usize) -> usize {
+        (self.settings.budget() as usize / 4 / LEAST_BLOCK / writers).saturating_sub(1).clamp(2, 1 << 14)
     }
 
     /// The first pass: every record into its partition.
@@ -98,16 +114,20 @@ impl<O: Order> External<'_, O> {
         };
         let writers = readers.len();
         let memory = self.settings.budget() as usize / 4;
-        let buffers = splitters.count() * writers + writers;
-        let block = (memory / buffers / 4096 * 4096).clamp(16 << 10, BLOCK);
-        let pool = MemPool::new(buffers.min((memory / block).max(2 * writers)), block)?;
+        // Each writer has buffers of its own: one whose source waits for another node keeps what it has begun, and that node
+        // may wait for what the other writers take in.
+        let buffers = splitters.count() + 1;
+        let block = (memory / (buffers * writers) / 4096 * 4096).clamp(LEAST_BLOCK, BLOCK);
+        let buffers = buffers.min((memory / block / writers).max(2));
+        let pools = readers.iter().map(|_| MemPool::new(buffers, block)).collect::<Result<Vec<_>, _>>()?;
         let sinks: Vec<Arc<SpillSink>> = (0..splitters.count())
             .map(|number| Arc::new(SpillSink::new(store.clone(), splitters.is_equal(number))))
             .collect();
         let rule = |record: &[u8]| splitters.of(record, self.order);
-        let divider = PartitionSink::new("partitions", self.format.clone(), rule, pool, sinks);
-        let sums = on_threads(readers, |(number, source)| {
-            let mut writer = divider.writer_of(number);
+        let divider = PartitionSink::new("partitions", self.format.clone(), rule, pools[0].clone(), sinks);
+        let writers = readers.into_iter().zip(pools).collect();
+        let sums = on_threads(writers, |((number, source), pool): ((u64, &dyn Source), MemPool)| {
+            let mut writer = divider.writer_with(number, pool);
             let mut sum = 0u128;
             while let Some(buffer) = source.pull()? {
                 self.progress.check()?;
@@ -128,21 +148,24 @@ impl<O: Order> External<'_, O> {
     }
 
     /// Divides partitions that do not fit into memory again, until all do.
-    fn divide_large(&self, parts: Vec<Part>, limit: u64, store: &Arc<Store>) -> Result<Vec<Part>, Error> {
+    fn divide_large(&self, parts: Vec<Part>, store: &Arc<Store>) -> Result<Vec<Part>, Error> {
+        let stable = self.settings.stable || self.settings.unique;
+        let fanout = self.fanout(if stable { 1 } else { self.settings.threads() });
         let mut done = Vec::new();
         let mut left: Vec<(Part, u32)> = parts.into_iter().rev().map(|part| (part, 0)).collect();
         while let Some((part, depth)) = left.pop() {
-            if part.bytes <= limit || part.equal || part.records == 1 {
+            let cost = cost(part.bytes, part.records);
+            if cost <= self.usable() || part.equal || part.records == 1 {
                 done.push(part);
                 continue;
             }
-            if depth > 8 {
+            if depth > DEPTH {
                 return Err(Error::Usage(format!(
                     "a partition of {} MB does not get smaller; hint: give more --memory",
                     part.bytes >> 20
                 )));
             }
-            let wanted = self.partitions(part.bytes, limit);
+            let wanted = self.partitions(cost, fanout);
             let pool = MemPool::new(2 + self.settings.threads(), part.longest().clamp(4096, BLOCK))?;
             let source = SpillSource::new(store.clone(), part, pool);
             let sample = source.sample(&**self.format, wanted * SAMPLES)?;
@@ -264,6 +287,11 @@ impl<O: Order> External<'_, O> {
         }
         Ok(whole)
     }
+}
+
+/// Bytes of memory that sorting takes: the records, and two pairs of 16 bytes for each while they are divided.
+fn cost(bytes: u64, records: u64) -> u64 {
+    bytes + bytes / 20 + 32 * records
 }
 
 fn lock(written: &Mutex<u64>) -> std::sync::MutexGuard<'_, u64> {
