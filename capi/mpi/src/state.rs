@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use viaduct_mpi::error::{Class, Error, Result};
 use viaduct_mpi::world::{Reach, World};
+use viaduct_os::log;
 use viaduct_providers::Config;
 use viaduct_via::Nic;
 
@@ -71,6 +72,7 @@ pub(crate) fn start() -> Result<()> {
     if initialized() {
         return Err(Error::new(Class::Other, "MPI was initialised before"));
     }
+    log::install_for_library("libmpi", variable(log::VARIABLE));
     let world = World::init(&variable, &mut open()?)?;
     let comm_world = CommObject::new(world.comm_world().clone(), Some("MPI_COMM_WORLD"));
     let comm_self = CommObject::new(world.comm_self().clone(), Some("MPI_COMM_SELF"));

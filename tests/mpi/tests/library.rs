@@ -68,6 +68,24 @@ fn a_tool_between_program_and_library_sees_the_program_alone() {
 }
 
 #[test]
+fn warnings_of_the_library_reach_standard_error() {
+    let mpi = Mpi::new();
+    let text = "#include <mpi.h>\nint main(int argc, char **argv) { MPI_Init(&argc, &argv); return MPI_Finalize(); }\n";
+    let include = format!("-I{}/include", mpi.folder().display());
+    let link = format!("-L{}", mpi.lib().display());
+    let Some(program) = viaduct_kit::cc::compile_c(text, &[&include, &link, "-lmpi"]) else { return };
+    let said = |filter: &str| {
+        let mut command = program.command();
+        mpi.dress(&mut command);
+        command.env("VIADUCT_LOG", filter);
+        good(command)
+    };
+    let loud = said("loud");
+    assert!(loud.contains("libmpi: warn: VIADUCT_LOG=loud is not understood"), "{loud}");
+    assert_eq!(said("off"), "");
+}
+
+#[test]
 fn cmake_finds_it() {
     let Some(cmake) = find_program("cmake") else {
         viaduct_kit::skip!("no cmake here (apt-get install cmake)");
