@@ -10,8 +10,13 @@ use crate::ranks::{BYTE, INT, LIMIT, arguments, heard, span, start};
 
 #[test]
 fn a_rank_that_is_killed_fails_the_calls_of_the_others() {
+    kill_one(&[]);
+}
+
+/// Three ranks, of which the last is killed.
+pub(crate) fn kill_one(settings: &[&str]) {
     let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job with a rank that dies");
-    let mut ranks = start("death", 3, &[]);
+    let mut ranks = start("death", 3, settings);
     for rank in &mut ranks {
         rank.expect_line("ready", LIMIT);
     }
@@ -48,14 +53,18 @@ fn statistics_are_printed_when_asked_for() {
 
 #[test]
 fn a_rank_with_other_settings_is_named() {
-    let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job whose ranks differ");
-    let mut args = arguments("idle", 2, &[]);
-    args[1].push("VIADUCT_MPI_EAGER=4096".into());
-    for (rank, child) in args.iter().map(|args| heard(args)).collect::<Vec<_>>().into_iter().enumerate() {
-        let output = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&output.stderr);
-        let named = format!("rank {} was started with other values of VIADUCT_MPI_EAGER", 1 - rank);
-        assert!(!output.status.success() && text.contains(&named), "{text}");
+    // With the second, one rank would connect in MPI_Init and share a board while the other does neither.
+    for setting in ["VIADUCT_MPI_EAGER=4096", "VIADUCT_MPI_CONNECT_ALL=0"] {
+        let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job whose ranks differ");
+        let mut args = arguments("idle", 2, &[]);
+        args[1].push(setting.into());
+        let ranks: Vec<_> = args.iter().map(|args| heard(args)).collect();
+        for (rank, child) in ranks.into_iter().enumerate() {
+            let output = child.wait_with_output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            let named = format!("rank {} was started with other values of VIADUCT_MPI_EAGER", 1 - rank);
+            assert!(!output.status.success() && text.contains(&named), "{setting}: {text}");
+        }
     }
 }
 

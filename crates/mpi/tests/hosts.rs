@@ -1,4 +1,4 @@
-//! Ranks on different hosts: one machine plays them, over libfabric.
+//! Ranks on different hosts, one on each or two: one machine plays them, over libfabric.
 
 use viaduct_kit::packages::skip;
 use viaduct_providers::Config;
@@ -33,15 +33,36 @@ fn collectives_cross_the_network() {
 }
 
 #[test]
+fn ranks_of_one_host_and_of_another_are_in_one_job() {
+    if has_network() {
+        run("far", 4, &["two-on-each-host"]);
+        run("crossing", 4, &["two-on-each-host"]);
+        run("wildcards", 4, &["two-on-each-host", "VIADUCT_MPI_CONNECT_ALL=0"]);
+        run("making-threads", 3, &["two-on-each-host"]);
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_fails_the_calls_of_ranks_on_its_host_and_on_others() {
+    if has_network() {
+        crate::faults::kill_one(&["between-hosts"]);
+        crate::faults::kill_one(&["two-on-each-host"]);
+    }
+}
+
+#[test]
 fn long_messages_are_read_across_the_network() {
     if has_network() {
-        run("pulled", 2, &["between-hosts"]);
+        crate::reading::read_by_rdma(&["between-hosts"]);
     }
 }
 
 pub(crate) fn far(world: &World) {
     let comm = world.comm_world();
-    assert_eq!(world.comm_split_host(comm, 0).unwrap().size(), 1);
+    // Hosts have one rank each, or two if there are four.
+    let here = world.comm_split_host(comm, 0).unwrap();
+    assert_eq!(here.size(), if comm.size() == 4 { 2 } else { 1 });
+    world.barrier(&here).unwrap();
     let copy = world.comm_dup(comm).unwrap();
     for count in [1, 3000, 40_000] {
         let mut memory: Vec<i32> = (0..count).map(|at| at * (comm.rank() + 1)).collect();

@@ -8,4 +8,5 @@ mod hosts;
 mod making;
 mod point;
 mod ranks;
+mod reading;
 mod short;

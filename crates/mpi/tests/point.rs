@@ -53,11 +53,6 @@ fn threads_send_and_receive_at_the_same_time() {
 }
 
 #[test]
-fn long_messages_are_read_out_of_allocated_memory() {
-    run("pulled", 2, &[]);
-}
-
-#[test]
 fn modes_end_as_they_promise() {
     run("modes", 2, &[]);
 }
@@ -79,7 +74,7 @@ pub(crate) fn ring(world: &World) {
     }
 }
 
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 253 + seed) as u8).collect()
 }
 
@@ -176,24 +171,6 @@ pub(crate) fn threads(world: &World) {
             });
         }
     });
-}
-
-pub(crate) fn pulled(world: &World) {
-    let comm = world.comm_world();
-    let len = 500_000;
-    let address = world.alloc_mem(len).unwrap();
-    // SAFETY: allocated just now, of this length.
-    let memory = unsafe { std::slice::from_raw_parts_mut(address, len) };
-    if comm.rank() == 0 {
-        memory.copy_from_slice(&pattern(len, 1));
-        world.send(Mode::Standard, &span(&mut memory[100..], BYTE), 1, 0, comm).unwrap();
-    } else {
-        let mut back = vec![0; len - 100];
-        world.recv(&span(&mut back, BYTE), 0, 0, comm).unwrap();
-        assert!(back == pattern(len, 1)[100..]);
-    }
-    world.barrier(comm).unwrap();
-    world.free_mem(address).unwrap();
 }
 
 pub(crate) fn modes(world: &World) {

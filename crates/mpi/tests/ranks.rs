@@ -27,7 +27,8 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("gigabyte", crate::away::gigabyte),
     ("crossing", crate::point::crossing),
     ("threads", crate::point::threads),
-    ("pulled", crate::point::pulled),
+    ("pulled", crate::reading::pulled),
+    ("private", crate::reading::private),
     ("modes", crate::point::modes),
     ("collectives", crate::collectives::all),
     ("mismatch", crate::collectives::mismatch),
@@ -47,14 +48,17 @@ viaduct_kit::child!(RANK, |args| {
     let (address, token) = (args[3].clone(), args[4].clone());
     let extra: Vec<(String, String)> =
         args[5..].iter().filter_map(|pair| pair.split_once('=')).map(|(a, b)| (a.into(), b.into())).collect();
-    let between_hosts = args[5..].iter().any(|setting| setting == "between-hosts");
+    let has = |word: &str| args[5..].iter().any(|setting| setting == word);
+    // How many ranks each host has that this one machine plays.
+    let each = if has("between-hosts") { 1 } else { 2 };
+    let between_hosts = has("between-hosts") || has("two-on-each-host");
+    let host = format!("host{}", rank.parse::<usize>().unwrap() / each);
     let variable = move |name: &str| match name {
         "VIADUCT_MEET" => Some(address.clone()),
         "VIADUCT_RANK" => Some(rank.clone()),
         "VIADUCT_SIZE" => Some(size.clone()),
         "VIADUCT_TOKEN" => Some(token.clone()),
-        // One machine plays a host for each rank.
-        "VIADUCT_HOST" if between_hosts => Some(format!("host{rank}")),
+        "VIADUCT_HOST" if between_hosts => Some(host.clone()),
         "VIADUCT_NODE_NAME" => Some("127.0.0.1".into()),
         _ => extra.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone()),
     };

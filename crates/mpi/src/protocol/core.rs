@@ -57,8 +57,8 @@ pub enum Manner {
 pub enum Pulling {
     /// It is under way.
     Started,
-    /// The bytes are there.
-    Done,
+    /// The kernel has copied the bytes.
+    Copied,
     /// It cannot be done: the bytes have to be asked for.
     No,
 }

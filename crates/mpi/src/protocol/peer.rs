@@ -49,8 +49,10 @@ pub struct Counts {
     pub rendezvous: u64,
     /// Announced though short, for want of room at the receiver.
     pub no_room: u64,
-    /// Read by this process out of the sender's memory.
+    /// Read by this process out of registered memory of the sender.
     pub pulled: u64,
+    /// Read by this process out of other memory of the sender: by the kernel.
+    pub copied: u64,
     /// Received before their receive was posted.
     pub early: u64,
     /// Bytes of messages sent.

@@ -102,6 +102,11 @@ impl Core {
             return self.ask(port, index, &matched);
         }
         self.peers[matched.peer].counts.pulled += 1;
+        self.have_read(port, index, &matched);
+    }
+
+    /// A receive has read its message, and the sender may write over it.
+    fn have_read(&mut self, port: &mut impl Port, index: u32, matched: &Matched) {
         self.requests.finish(index, done_with(&matched.envelope, matched.len, matched.want));
         self.acknowledge(port, matched.peer, matched.request);
     }
@@ -140,7 +145,10 @@ impl Core {
                 let place = place.filter(|_| span.block().is_some());
                 match place.map_or(Pulling::No, |place| port.pull(peer, place, &span, want, index)) {
                     Pulling::Started => {}
-                    Pulling::Done => self.pulled(port, index, true),
+                    Pulling::Copied => {
+                        self.peers[peer].counts.copied += 1;
+                        self.have_read(port, index, &matched);
+                    }
                     Pulling::No => self.ask(port, index, &matched),
                 }
             }

@@ -271,13 +271,14 @@ impl Engine {
                 continue;
             }
             eprintln!(
-                "viaduct mpi: rank {} to {peer}: {} eager, {} rendezvous ({} for want of room), {} pulled here, \
-                 {} early here, {} bytes, {} waits for credits, {} credit packets",
+                "viaduct mpi: rank {} to {peer}: {} eager, {} rendezvous ({} for want of room), {} read here by RDMA, \
+                 {} by the kernel, {} early here, {} bytes, {} waits for credits, {} credit packets",
                 self.me,
                 counts.eager,
                 counts.rendezvous,
                 counts.no_room,
                 counts.pulled,
+                counts.copied,
                 counts.early,
                 counts.bytes,
                 counts.waited,

@@ -262,7 +262,7 @@ impl Port for Links {
         if place.handle == MemHandle::NONE.number() {
             self.copied = self.copied.wrapping_add(len);
             let read = into.fill(len, |bytes| self.nic.read_private(vi, place.address, bytes));
-            return if matches!(read, Some(Ok(()))) { Pulling::Done } else { Pulling::No };
+            return if matches!(read, Some(Ok(()))) { Pulling::Copied } else { Pulling::No };
         }
         if len > self.nic.attributes().max_transfer_size as usize {
             return Pulling::No;

@@ -5,7 +5,7 @@ use viaduct_os::knob::{self, Knob, Purpose, bytes, number_in, switch};
 
 use crate::protocol::Limits;
 
-/// How the engine behaves. All ranks of a job have the same, but for the statistics.
+/// How the engine behaves. All ranks of a job have the same, but for `private` and the statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Longest message in bytes that is sent without being asked for.

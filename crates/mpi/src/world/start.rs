@@ -46,7 +46,7 @@ pub(super) fn start(
     let mut wire = Wire::new(me, listener);
     if let Some(name) = name {
         let host = variable("VIADUCT_NODE_NAME").unwrap_or_else(super::host_name);
-        let (addresses, key) = exchange(&mut job, &hosts, &host, &name, &limits, settings.board)?;
+        let (addresses, key) = exchange(&mut job, &hosts, &host, &name, &limits, &settings)?;
         wire.meet(addresses, key);
     }
     // Ranks wake each other over connections, so that all of them have to stand.
@@ -98,7 +98,7 @@ fn exchange(
     host: &str,
     name: &str,
     limits: &Limits,
-    board: bool,
+    settings: &Settings,
 ) -> Result<(Vec<NetAddress>, [u8; KEY])> {
     let me = job.rank();
     let mut card = Vec::new();
@@ -109,7 +109,8 @@ fn exchange(
         limits.fragment as u64,
         u64::from(limits.credits),
         u64::from(limits.room),
-        u64::from(board),
+        u64::from(settings.board),
+        settings.connect_all as u64,
     ];
     let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
     card.extend(&bounds);
@@ -126,7 +127,8 @@ fn exchange(
             // Every rank finds such a one: none leaves before all have.
             let _ = job.barrier();
             let cause = format!(
-                "rank {rank} was started with other values of VIADUCT_MPI_EAGER, _FRAGMENT, _CREDITS, _ROOM or _BOARD"
+                "rank {rank} was started with other values of VIADUCT_MPI_EAGER, _FRAGMENT, _CREDITS, _ROOM, _BOARD or \
+                 _CONNECT_ALL"
             );
             return Err(Error::new(Class::NotSame, cause));
         }
