@@ -84,6 +84,8 @@ static void communicators(void)
     MPI_Comm_split_type(copy, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &shared);
     MPI_Comm_size(shared, &len);
     CHECK(len >= 1 && len <= size);
+    const char *here = getenv("RANKS_OF_A_HOST");
+    CHECK(len == (here ? atoi(here) : size));
     sum_over(shared);
 
     int range[1][3] = { { 0, size - 1, 2 } };

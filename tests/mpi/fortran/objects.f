@@ -266,6 +266,11 @@ C     communicators, topologies, attributes, datatypes, packing, info.
       subroutine types
       implicit none
       include 'mpif.h'
+#ifdef MPIF_OF_MPICH
+!     MPICH's mpif.h leaves these two to the program.
+      integer(kind=MPI_ADDRESS_KIND) MPI_AINT_ADD, MPI_AINT_DIFF
+      external MPI_AINT_ADD, MPI_AINT_DIFF
+#endif
       integer ierr, type, other, n, i, d, t, m, place
       integer lengths(2), places(2), wholes(2), parts(2), starts(2)
       integer kinds(2), whole(9)

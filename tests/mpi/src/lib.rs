@@ -13,8 +13,8 @@ use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_mpi::prefix::{LIBRARY, make};
 
-/// The headers and libraries of Debian's MPICH.
-const MPICH_HEADERS: &str = "/usr/include/x86_64-linux-gnu/mpich";
+/// The headers of Debian's MPICH.
+pub const MPICH_HEADERS: &str = "/usr/include/x86_64-linux-gnu/mpich";
 
 /// The private folder for one test.
 pub struct Mpi {

@@ -1,4 +1,5 @@
-//! The C set with each rank on a host of its own, over libfabric: one machine plays the hosts, or network namespaces do.
+//! The C set on several hosts, with one rank or more on each, over libfabric: one machine plays the hosts, or network
+//! namespaces do.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -21,8 +22,9 @@ fn has_network() -> bool {
     found
 }
 
-/// Runs a program of the set to its good end. `place` puts the command of a rank on its host, and says that host's address.
-fn run_set(name: &str, ranks: usize, place: &dyn Fn(usize, &mut Command) -> String) {
+/// Runs a program of the set to its good end. `place` puts a command on a host, and says that host's address. Each host has
+/// `each` ranks, the last one perhaps fewer.
+fn run_set(name: &str, ranks: usize, each: usize, place: &dyn Fn(usize, &mut Command) -> String) {
     let _watch = Watchdog::arm(scaled(Duration::from_secs(120)), "ranks on different hosts");
     let mpi = Mpi::new();
     let Some(program) = mpi.compile(name) else { return };
@@ -32,8 +34,11 @@ fn run_set(name: &str, ranks: usize, place: &dyn Fn(usize, &mut Command) -> Stri
     let start = |rank: usize| {
         let mut command = program.command();
         mpi.dress(&mut command);
-        let address = place(rank, &mut command);
-        command.env("VIADUCT_NODE_NAME", address).env("VIADUCT_HOST", format!("host{rank}"));
+        let host = rank / each;
+        let address = place(host, &mut command);
+        command.env("VIADUCT_NODE_NAME", address).env("VIADUCT_HOST", format!("host{host}"));
+        // The set looks whether MPI_Comm_split_type finds as many.
+        command.env("RANKS_OF_A_HOST", each.min(ranks - host * each).to_string());
         command.env("VIADUCT_MEET", format!("{first}:{port}")).env("VIADUCT_TOKEN", "5a".repeat(32));
         command.env("VIADUCT_RANK", rank.to_string()).env("VIADUCT_SIZE", ranks.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,7 +47,8 @@ fn run_set(name: &str, ranks: usize, place: &dyn Fn(usize, &mut Command) -> Stri
     let children: Vec<_> = (0..ranks).map(start).collect();
     let outputs: Vec<_> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
     let said: String = outputs.iter().map(text).collect();
-    assert!(outputs.iter().all(|output| output.status.success()), "{name}, {ranks} ranks: {said}");
+    let well = outputs.iter().all(|output| output.status.success());
+    assert!(well, "{name}, {ranks} ranks, {each} on a host: {said}");
     assert!(said.contains(&format!("{name}: good with {ranks}")), "{said}");
 }
 
@@ -60,12 +66,39 @@ fn the_c_set_runs_between_hosts() {
             ("types", 2),
             ("comms", 3),
             ("objects", 2),
+            ("older", 3),
+            ("threads", 2),
         ]
     } else {
         &[("p2p", 2)]
     };
     for (name, ranks) in all {
-        run_set(name, *ranks, &|_, _| "127.0.0.1".to_owned());
+        run_set(name, *ranks, 1, &|_, _| "127.0.0.1".to_owned());
+    }
+}
+
+#[test]
+fn the_c_set_runs_with_several_ranks_on_each_host() {
+    if !has_network() {
+        return;
+    }
+    let all: &[(&str, usize, usize)] = if full() {
+        &[
+            ("p2p", 4, 2),
+            ("collectives", 4, 2),
+            ("collectives", 5, 3),
+            ("types", 4, 2),
+            ("comms", 4, 2),
+            ("comms", 5, 2),
+            ("objects", 4, 2),
+            ("older", 4, 2),
+            ("threads", 4, 2),
+        ]
+    } else {
+        &[("comms", 4, 2)]
+    };
+    for (name, ranks, each) in all {
+        run_set(name, *ranks, *each, &|_, _| "127.0.0.1".to_owned());
     }
 }
 
@@ -75,16 +108,26 @@ fn the_c_set_runs_between_network_namespaces() {
         return;
     }
     let Some(hosts) = Hosts::new(3) else { return };
-    let place = |rank: usize, command: &mut Command| {
-        hosts.enter(rank as u8, command);
-        hosts.address(rank as u8).to_string()
+    let place = |host: usize, command: &mut Command| {
+        hosts.enter(host as u8, command);
+        hosts.address(host as u8).to_string()
     };
-    let all: &[(&str, usize)] = if full() {
-        &[("p2p", 3), ("collectives", 3), ("types", 2), ("comms", 3), ("objects", 3)]
+    let all: &[(&str, usize, usize)] = if full() {
+        &[
+            ("p2p", 3, 1),
+            ("collectives", 3, 1),
+            ("collectives", 5, 2),
+            ("types", 2, 1),
+            ("comms", 3, 1),
+            ("comms", 6, 2),
+            ("objects", 3, 1),
+            ("older", 3, 1),
+            ("threads", 4, 2),
+        ]
     } else {
-        &[("collectives", 3)]
+        &[("collectives", 3, 1)]
     };
-    for (name, ranks) in all {
-        run_set(name, *ranks, &place);
+    for (name, ranks, each) in all {
+        run_set(name, *ranks, *each, &place);
     }
 }

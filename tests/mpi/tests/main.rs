@@ -1,6 +1,7 @@
 //! Programs of MPI on Viaduct's library.
 
 mod faults;
+mod headers;
 mod hosts;
 mod installed;
 mod library;

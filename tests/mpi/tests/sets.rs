@@ -1,4 +1,5 @@
-//! The sets of our own: C programs compiled with MPICH's headers, and Fortran programs, with several numbers of ranks.
+//! The sets of our own: C programs compiled with MPICH's headers, and Fortran programs with MPICH's and ours, with several numbers of
+//! ranks.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,10 +8,10 @@ use std::process::Command;
 
 use viaduct_kit::cc::compile_as_cpp;
 use viaduct_kit::effort::full;
-use viaduct_kit::packages::need_program;
+use viaduct_kit::packages::{need_program, skip};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_mpi::table;
-use viaduct_mpi_tests::{Launcher, Mpi, good};
+use viaduct_mpi_tests::{Launcher, MPICH_HEADERS, Mpi, good};
 
 /// Programs of the C set.
 const PROGRAMS: [&str; 7] = ["p2p", "collectives", "types", "comms", "objects", "older", "threads"];
@@ -94,26 +95,56 @@ fn our_headers_compile_the_same_programs() {
     }
 }
 
-/// Compiles a Fortran program with our own compiler script.
-fn fortran(mpi: &Mpi, name: &str) -> Option<(TempDir, PathBuf)> {
-    need_program("gfortran", "gfortran")?;
+/// Whose `mpif.h` a Fortran program is compiled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Headers {
+    /// Ours, by our own compiler script.
+    Ours,
+    /// That of Debian's MPICH, by gfortran itself.
+    Mpich,
+}
+
+/// Compiles a Fortran program.
+fn fortran(mpi: &Mpi, name: &str, headers: Headers) -> Option<(TempDir, PathBuf)> {
+    let gfortran = need_program("gfortran", "gfortran")?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fortran").join(name);
     let folder = TempDir::new("fortran");
     folder.open_to_all();
     let program = folder.join("program");
-    let mut command = Command::new(mpi.folder().join("bin/mpif77"));
-    command.args(["-Wall", "-Wno-unused-dummy-argument", "-fcray-pointer", "-o"]).arg(&program).arg(source);
+    let mut command = match headers {
+        Headers::Ours => {
+            let mut command = Command::new(mpi.folder().join("bin/mpif77"));
+            command.args(["-Wall", "-Wno-unused-dummy-argument"]).arg(source);
+            command
+        }
+        Headers::Mpich => {
+            if !Path::new(MPICH_HEADERS).join("mpif.h").exists() {
+                skip("no mpif.h of MPICH here (apt-get install libmpich-dev)");
+                return None;
+            }
+            let mut command = Command::new(gfortran);
+            command
+                .arg(format!("-I{MPICH_HEADERS}"))
+                .args(["-DMPIF_OF_MPICH", "-fallow-argument-mismatch"])
+                .arg(source);
+            command.arg(format!("-L{}", mpi.lib().display())).args(["-lmpifort", "-lmpi"]);
+            command
+        }
+    };
+    command.args(["-cpp", "-fcray-pointer", "-o"]).arg(&program);
     good(command);
     Some((folder, program))
 }
 
-/// Runs a Fortran program of the set.
+/// Runs a Fortran program of the set with our header and with MPICH's.
 fn run_fortran(name: &str, sign: &str) {
     let mpi = Mpi::new();
-    let Some((_folder, program)) = fortran(&mpi, name) else { return };
-    for &ranks in ranks() {
-        let Some(command) = mpi.launch(Launcher::Ours, ranks, &program) else { return };
-        assert!(good(command).contains(sign), "{ranks}");
+    for headers in [Headers::Ours, Headers::Mpich] {
+        let Some((_folder, program)) = fortran(&mpi, name, headers) else { return };
+        for &ranks in ranks() {
+            let Some(command) = mpi.launch(Launcher::Ours, ranks, &program) else { return };
+            assert!(good(command).contains(sign), "{headers:?} {ranks}");
+        }
     }
 }
 
