@@ -13,6 +13,7 @@ use viaduct_os::bare::{Errno, calls, start, whoami};
 use crate::endpoint::{self, Grant, PENDING, Slot, slot};
 use crate::explain::explain;
 use crate::layout::{Header, OPEN, WITHDRAWN};
+use crate::learn::Turn;
 use crate::settings::{self, Text, agent_name};
 use crate::table::{self, Kind};
 use crate::wire::{self, ANSWER, Answer, Verdict};
@@ -38,11 +39,44 @@ static LOCK: LocalLock = LocalLock::new();
 static CHANNEL: AtomicI32 = AtomicI32::new(-1);
 static ABSENT_UNTIL: AtomicU64 = AtomicU64::new(0);
 
-/// Finds out what an unknown descriptor is.
+/// Finds out what an unknown descriptor is. Its connection may be one that this process has upgraded by another.
 pub(crate) fn classify(fd: i32) -> Kind {
-    let kind = if companion::is_tcp(fd) { Kind::Tcp } else { Kind::Plain };
+    if !companion::is_tcp(fd) {
+        table::set(fd, Kind::Plain);
+        return Kind::Plain;
+    }
+    let held = LOCK.lock();
+    match table::kind(fd) {
+        Kind::Unknown => {}
+        other => return other, // another thread was faster
+    }
+    learn::forget(fd);
+    table::note_shared(fd);
+    let known = || companion::cookie(fd).and_then(endpoint::by_cookie);
+    let kind = match (held.is_some() && endpoint::any()).then(known).flatten() {
+        Some(index) => {
+            join(fd, index);
+            Kind::Ring(index)
+        }
+        None => Kind::Tcp,
+    };
     table::set(fd, kind);
     kind
+}
+
+/// One more descriptor names a connection; where it is registered with epoll, its ring is looked at.
+fn join(fd: i32, index: u32) {
+    endpoint::hold(index);
+    table::set(fd, Kind::Ring(index));
+    epoll::adopt(fd, index);
+}
+
+/// Other descriptors of the socket that was not claimed until now.
+pub(crate) fn copies(fd: i32) -> impl Iterator<Item = i32> {
+    let cookie = table::is_shared(fd).then(|| companion::cookie(fd)).flatten();
+    let others = cookie
+        .map(|cookie| table::shared_but(fd).filter(move |&other| companion::cookie(other) == Some(cookie)));
+    others.into_iter().flatten()
 }
 
 /// Claims a TCP socket that is about to be used. What it is afterwards: still [`Kind::Tcp`] if it is not connected.
@@ -61,7 +95,7 @@ pub(crate) fn claim(fd: i32) -> Kind {
         Err(_) => Kind::Tcp,
         Ok(Some(reason)) => settle(fd, Err(reason)),
         Ok(None) if rule(fd) == Some(rules::Verdict::Never) => settle(fd, Err("a rule says so")),
-        Ok(None) if epoll::is_in_inherited_set(fd) => {
+        Ok(None) if epoll::is_in_inherited_set(fd) || copies(fd).any(epoll::is_in_inherited_set) => {
             settle(fd, Err("registered with a set of epoll that a parent made"))
         }
         Ok(None) => settle(fd, ask(fd)),
@@ -78,9 +112,25 @@ fn rule(fd: i32) -> Option<rules::Verdict> {
     rules.judge([end(Side::Own)?, end(Side::Peer)?])
 }
 
-/// Whether a connection is left alone for the moment, because those of its listener were short.
-pub(crate) fn is_early(fd: i32) -> bool {
-    learn::is_early(fd) && rule(fd) != Some(rules::Verdict::Always)
+/// What the call that is about to be made means for a connection that was not claimed yet: one of a listener whose connections were
+/// short is left alone for the moment.
+pub(crate) fn turn(fd: i32) -> Turn {
+    if learn::is_watched(fd) && rule(fd) != Some(rules::Verdict::Always) {
+        learn::turn(fd)
+    } else {
+        Turn::Now
+    }
+}
+
+/// A connection stays on TCP for good, because two threads use it that were left to the kernel. What it is afterwards: the first of them
+/// may just have claimed it.
+#[cold]
+pub(crate) fn leave(fd: i32) -> Kind {
+    let held = LOCK.lock();
+    match table::kind(fd) {
+        Kind::Tcp if held.is_some() => settle(fd, Err("several threads used it before its time")),
+        other => other,
+    }
 }
 
 /// Tells the agent, if it is there, why a connection stays on TCP: it counts that for `viaduct stat`.
@@ -98,6 +148,7 @@ fn settle(fd: i32, outcome: Result<u32, &'static str>) -> Kind {
         Err(reason) => {
             explain(fd, "stays on TCP", reason);
             report(reason);
+            copies(fd).for_each(|copy| table::set(copy, Kind::Plain));
             Kind::Plain
         }
     };
@@ -161,8 +212,7 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
     if let Some(index) = answer.again.then(known).flatten() {
         // Another descriptor of a connection that this process has already.
         close(&[segment, bell, peer_bell]);
-        endpoint::hold(index);
-        epoll::adopt(fd, index);
+        join(fd, index);
         return Ok(index);
     }
     let (high, peer_high) = (lift(bell), lift(peer_bell));
@@ -197,6 +247,8 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
         return Err("it has too many connections for its limit of descriptors");
     }
     slot.port.store(learn::port(fd).into(), Ordering::Relaxed);
+    // A thread may wait for one descriptor while another thread sends by the other.
+    copies(fd).for_each(|copy| join(copy, index));
     if answer.second || here {
         epoll::adopt(fd, index);
         open(slot, header);

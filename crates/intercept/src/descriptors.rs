@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::{calls, whoami};
 
 use crate::endpoint::{self, PENDING, SHUT_READ, STALE, slot};
+use crate::learn::Turn;
 use crate::table::{self, Kind};
-use crate::{back, claim, epoll, send, settings};
+use crate::{back, claim, epoll, learn, send, settings};
 
 /// The endpoint of a descriptor that is about to be used for data; claims it if it is time to. `None`: the kernel's.
 #[inline]
@@ -56,11 +57,17 @@ fn route_slowly(fd: i32, kind: Kind) -> Option<u32> {
     let kind = if kind == Kind::Unknown { claim::classify(fd) } else { kind };
     match kind {
         // What borrows its parent's memory must not put anything into its tables.
-        Kind::Tcp if claim::is_early(fd) => None,
-        Kind::Tcp if !whoami::borrows_memory() => match claim::claim(fd) {
-            Kind::Ring(index) => ring(fd, index),
-            _ => None,
-        },
+        Kind::Tcp => {
+            let turn = claim::turn(fd);
+            if turn == Turn::Later || whoami::borrows_memory() {
+                return None;
+            }
+            match if turn == Turn::Now { claim::claim(fd) } else { claim::leave(fd) } {
+                Kind::Ring(index) => ring(fd, index),
+                _ => None,
+            }
+        }
+        Kind::Ring(index) => ring(fd, index),
         _ => None,
     }
 }
@@ -73,6 +80,7 @@ pub fn is_internal(fd: i32) -> bool {
 
 /// A new descriptor of a TCP socket. Where nothing is claimed it stays unknown, so that no call on it has to be looked at.
 pub fn note_tcp(fd: i32) {
+    table::note_alone(fd);
     table::set(fd, if settings::claims() { Kind::Tcp } else { Kind::Unknown });
 }
 
@@ -148,7 +156,14 @@ pub fn duplicated(fd: i32, copy: i32) {
             table::set(copy, kind);
         }
         Kind::Internal => {}
-        kind => table::set(copy, kind),
+        kind => {
+            if kind == Kind::Tcp {
+                learn::copied(fd, copy);
+                table::note_shared(fd);
+                table::note_shared(copy);
+            }
+            table::set(copy, kind);
+        }
     }
 }
 
@@ -191,6 +206,7 @@ pub fn keep_plain(fd: i32, reason: &'static str) -> bool {
     match table::kind(fd) {
         Kind::Ring(_) => back::retire(fd, reason),
         Kind::Unknown | Kind::Tcp => {
+            claim::copies(fd).for_each(|copy| table::set(copy, Kind::Plain));
             table::set(fd, Kind::Plain);
             true
         }

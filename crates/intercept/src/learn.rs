@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use viaduct_os::bare::sockets::{Side, name};
+use viaduct_os::bare::whoami;
 
 use crate::{raw, settings, table};
 
@@ -23,6 +24,8 @@ pub(crate) const PLACES: usize = 1024;
 
 /// Of each descriptor: its port, and the calls that are still left before it is claimed.
 static WORDS: [AtomicU32; table::MOST] = [const { AtomicU32::new(0) }; table::MOST];
+/// Of each descriptor: the thread that has used it before it is claimed; 0 if none has.
+static USERS: [AtomicU32; table::MOST] = [const { AtomicU32::new(0) }; table::MOST];
 static OWN: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 
 fn score(port: u16) -> &'static AtomicU32 {
@@ -33,8 +36,10 @@ fn score(port: u16) -> &'static AtomicU32 {
 /// A listener, or a socket that is connected to one, has this port.
 pub fn note(fd: i32, port: u16) {
     if let Some(word) = WORDS.get(fd as usize) {
-        let patience = if score(port).load(Ordering::Relaxed) >= KNOWN { CALLS } else { 0 };
+        let known = score(port).load(Ordering::Relaxed) >= KNOWN;
+        let patience = if known && !table::is_shared(fd) { CALLS } else { 0 };
         word.store(u32::from(port) | patience << 16, Ordering::Relaxed);
+        USERS[fd as usize].store(0, Ordering::Relaxed);
     }
 }
 
@@ -56,19 +61,60 @@ pub fn accepted(listener: i32, fd: i32) {
     note(fd, port);
 }
 
+/// Two descriptors name one connection: calls are counted for neither, and the first claims it.
+pub(crate) fn copied(fd: i32, copy: i32) {
+    if let (Some(word), Some(other)) = (WORDS.get(fd as usize), WORDS.get(copy as usize)) {
+        let port = word.fetch_and(0xffff, Ordering::Relaxed) & 0xffff;
+        other.store(port, Ordering::Relaxed);
+        USERS[copy as usize].store(USERS[fd as usize].load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// A descriptor of which nothing is known has this number now.
+pub(crate) fn forget(fd: i32) {
+    note(fd, 0);
+}
+
 /// The port that was noted for a descriptor; 0 if none was.
 pub(crate) fn port(fd: i32) -> u16 {
     WORDS.get(fd as usize).map_or(0, |word| word.load(Ordering::Relaxed) as u16)
 }
 
-/// Whether this call is one of those that a connection still has to make before it is claimed.
-pub(crate) fn is_early(fd: i32) -> bool {
-    let Some(word) = WORDS.get(fd as usize) else { return false };
-    let early = word.load(Ordering::Relaxed) >> 16 != 0;
-    if early {
-        word.fetch_sub(1 << 16, Ordering::Relaxed);
+/// Whether a connection is claimed by the call that is about to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is.
+    Now,
+    /// It is one of those that are left alone at first.
+    Later,
+    /// It never is. Another thread has used it already, and may sleep in the kernel for bytes that would come through the ring
+    /// after a claim: nothing would wake that thread.
+    Never,
+}
+
+/// Whether its listener is known for short connections, or calls on it were left to the kernel before.
+pub(crate) fn is_watched(fd: i32) -> bool {
+    let watched = |word: &AtomicU32| {
+        word.load(Ordering::Relaxed) >> 16 != 0 || USERS[fd as usize].load(Ordering::Relaxed) != 0
+    };
+    WORDS.get(fd as usize).is_some_and(watched)
+}
+
+/// Counts a call of this thread.
+pub(crate) fn turn(fd: i32) -> Turn {
+    let Some(word) = WORDS.get(fd as usize) else { return Turn::Now };
+    let user = &USERS[fd as usize];
+    let me = whoami::thread();
+    // Two threads that begin at once: one of them is noted, the other finds that.
+    match user.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(other) if other != me => return Turn::Never,
+        _ => {}
     }
-    early
+    if word.load(Ordering::Relaxed) >> 16 == 0 {
+        return Turn::Now;
+    }
+    word.fetch_sub(1 << 16, Ordering::Relaxed);
+    Turn::Later
 }
 
 /// A connection that was upgraded has ended: how many bytes it moved, and how long it lived.
@@ -95,17 +141,24 @@ mod tests {
         note(listener, number);
         for _ in 0..KNOWN {
             accepted(listener, fd);
-            assert!(!is_early(fd));
+            assert!(!is_watched(fd));
             ended(port(fd), 500, 1_000_000);
         }
         accepted(listener, fd);
-        assert_eq!((0..CALLS).filter(|_| is_early(fd)).count(), CALLS as usize);
-        assert!(!is_early(fd), "then it is claimed");
+        assert!((0..CALLS).all(|_| is_watched(fd) && turn(fd) == Turn::Later));
+        assert_eq!((is_watched(fd), turn(fd)), (true, Turn::Now), "then it is claimed");
+        let elsewhere = std::thread::spawn(move || turn(fd)).join().unwrap();
+        assert_eq!(elsewhere, Turn::Never, "a thread may sleep in one of the calls that were left alone");
+        accepted(listener, fd);
+        assert_eq!(
+            (turn(fd), std::thread::spawn(move || turn(fd)).join().unwrap()),
+            (Turn::Later, Turn::Never)
+        );
         // It was long after all, and so are the next.
         ended(port(fd), BYTES, 5);
         ended(port(fd), 0, NANOSECONDS);
         accepted(listener, fd);
-        assert!(!is_early(fd));
-        assert!(!is_early(-1) && port(i32::MAX) == 0);
+        assert!(!is_watched(fd));
+        assert!(!is_watched(-1) && port(i32::MAX) == 0);
     }
 }

@@ -28,6 +28,40 @@ static WORDS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// The first registration with epoll of each descriptor, plus one.
 static REGISTRATIONS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 
+/// Descriptors that may name a socket which others of this process name, too: a bit each.
+static SHARED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+
+/// Notes that other descriptors may name the socket of this one, as long as it is open.
+pub(crate) fn note_shared(fd: i32) {
+    if let Some(word) = SHARED.get(fd as u32 as usize / 64) {
+        word.fetch_or(1 << (fd % 64), Ordering::AcqRel);
+    }
+}
+
+/// A descriptor of a socket that no other names.
+pub(crate) fn note_alone(fd: i32) {
+    if is_shared(fd)
+        && let Some(word) = SHARED.get(fd as u32 as usize / 64)
+    {
+        word.fetch_and(!(1 << (fd % 64)), Ordering::AcqRel);
+    }
+}
+
+/// Whether [`note_shared`] was called for it.
+pub(crate) fn is_shared(fd: i32) -> bool {
+    let word = SHARED.get(fd as u32 as usize / 64);
+    word.is_some_and(|word| word.load(Ordering::Acquire) >> (fd % 64) & 1 != 0)
+}
+
+/// All others for which it was called, and that are TCP sockets which were not claimed yet.
+pub(crate) fn shared_but(fd: i32) -> impl Iterator<Item = i32> {
+    let noted = |word: &AtomicU64| word.load(Ordering::Acquire) != 0;
+    let words = SHARED.iter().enumerate().filter(move |(_, word)| noted(word));
+    words
+        .flat_map(|(place, _)| (0..64).map(move |bit| (place * 64 + bit) as i32))
+        .filter(move |&other| other != fd && is_shared(other) && kind(other) == Kind::Tcp)
+}
+
 /// What is known of a descriptor.
 #[inline]
 pub fn kind(fd: i32) -> Kind {

@@ -95,6 +95,16 @@ fn what_was_sent_before_an_end_without_a_goodbye_arrives() {
 }
 
 #[test]
+fn a_copy_that_was_never_used_is_reported_for_what_comes_to_its_connection() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/copies.c");
+    if let Some(program) = compile_c_file(source, &["-O1", "-pthread"]) {
+        for name in ["dup", "exec", "cold-exec"] {
+            same(&program, &AGENT, &[name], 4);
+        }
+    }
+}
+
+#[test]
 fn datagrams_and_local_sockets_are_never_touched() {
     if let Some(program) = program() {
         let notes = same(program, &AGENT, &["others"], 0);

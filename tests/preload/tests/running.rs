@@ -234,6 +234,28 @@ fn a_listener_with_short_connections_has_them_left_alone() {
 }
 
 #[test]
+fn a_thread_that_sleeps_on_a_connection_before_its_claim_is_woken() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/early.c");
+    let Some(program) = compile_c_file(source, &["-O1", "-pthread"]) else { return };
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(60)), "threads on a connection that is claimed late");
+    let stage = Stage::new(&AGENT);
+    let output = stage.under(program.path()).env_remove("VIADUCT_RULES").output().unwrap();
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("early\n".into(), "".into()),
+        "{}",
+        stage.notes()
+    );
+    assert!(met(&stage) >= 1, "short ones are claimed first:\n{}", stage.counts());
+    assert_eq!(
+        stage.notes().matches("several threads used it before its time").count(),
+        3,
+        "{}",
+        stage.notes()
+    );
+}
+
+#[test]
 fn stat_shows_what_the_agent_counted_and_bad_rules_are_named() {
     let built = Built::new();
     assert_eq!(built.run(&["--", "true"]).status.code(), Some(0));
