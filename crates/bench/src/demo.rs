@@ -111,7 +111,7 @@ impl Side {
     fn post(&mut self, vi: Vi, descriptor: Descriptor) -> Result<Descriptor> {
         self.nic.post_send(vi, descriptor)?;
         let done = self.nic.wait_send_outcome(vi, TIMEOUT)?;
-        if done.status.is_success() { Ok(done.descriptor) } else { Err(failed(done.status.to_string())) }
+        if done.status.is_success() { Ok(done.0.descriptor) } else { Err(failed(done.status.to_string())) }
     }
 
     fn recv(&mut self, vi: Vi) -> Result<(Vec<u8>, Option<u32>)> {

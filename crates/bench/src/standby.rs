@@ -114,6 +114,6 @@ pub fn serve(cpu: usize, parent: u32, provider: &str, address: &str, config: &Co
             return Ok(());
         }
         nic.send_inline(vi, &done.data(), None)?;
-        nic.post_recv(vi, done.descriptor)?;
+        nic.post_recv(vi, done.0.descriptor)?;
     }
 }

@@ -73,7 +73,7 @@ viaduct_kit::child!(NEIGHBOUR, |args| {
 
 fn write(nic: &mut Nic, vi: Vi, from: Buffer, to: RemoteAddress) -> Buffer {
     nic.post_send(vi, Descriptor::rdma_write(from, to)).unwrap();
-    let done = nic.wait_send_outcome(vi, None).unwrap();
+    let done = nic.wait_send_outcome(vi, None).unwrap().0;
     assert_eq!(done.status, Status::Success);
     done.descriptor.into_buffer()
 }

@@ -1,4 +1,7 @@
-//! A completion: a descriptor that came back, and how it ended.
+//! A completion: a descriptor that came back, and how it ended; and the form of it that calls give which do not look at the
+//! status themselves.
+
+use std::ops::{Deref, DerefMut};
 
 use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
@@ -79,6 +82,59 @@ impl Completion {
     #[inline]
     pub fn context(&self) -> u64 {
         self.descriptor.work().context
+    }
+}
+
+/// A completion whose status is still to be looked at: what waits give that do not make an error of a failure themselves.
+///
+/// It reads as the [`Completion`] it holds. The compiler warns of one that is dropped unread, also behind a `?`, which it does
+/// not for a function that is marked and returns a `Result`:
+///
+/// ```
+/// # use viaduct_via::{Completion, Cq, Error, Nic};
+/// fn next(nic: &mut Nic, cq: Cq) -> Result<Completion, Error> {
+///     // nic.wait_cq(cq, None)?; would be a warning: a message, or a flushed receive?
+///     nic.wait_cq(cq, None)?.ok()
+/// }
+/// # let _ = next;
+/// ```
+///
+/// [`ok`](Self::ok) makes an [`Error`] of one that was not carried out, and the field has the completion as it is.
+#[derive(Debug)]
+#[must_use = "the status says whether it was carried out: `ok()` makes an error of a failure"]
+pub struct Ended(pub Completion);
+
+impl Ended {
+    /// The completion of a descriptor that was carried out.
+    ///
+    /// # Errors
+    /// [`Error::Unsuccessful`] with the completion of one that was not.
+    #[inline]
+    pub fn ok(self) -> Result<Completion, Error> {
+        self.0.ok()
+    }
+}
+
+impl Deref for Ended {
+    type Target = Completion;
+
+    #[inline]
+    fn deref(&self) -> &Completion {
+        &self.0
+    }
+}
+
+impl DerefMut for Ended {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Completion {
+        &mut self.0
+    }
+}
+
+impl From<Ended> for Completion {
+    #[inline]
+    fn from(ended: Ended) -> Completion {
+        ended.0
     }
 }
 

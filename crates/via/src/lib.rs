@@ -85,7 +85,7 @@ pub use address::NetAddress;
 pub use arriving::Arrival;
 pub use attributes::{MemAttributes, NicAttributes, Reach, Reliability, RemoteAttributes, ViAttributes};
 pub use buffer::Buffer;
-pub use completion::Completion;
+pub use completion::{Completion, Ended};
 pub use connecting::Connect;
 pub use counters::{Counter, CounterSlot};
 pub use descriptor::{Descriptor, Op, RemoteAddress, Status, Work};

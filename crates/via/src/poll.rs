@@ -18,7 +18,6 @@ impl Nic {
     ///
     /// # Errors
     /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
-    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_send(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
@@ -39,7 +38,6 @@ impl Nic {
     ///
     /// # Errors
     /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
-    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
@@ -114,7 +112,6 @@ impl Nic {
     /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
     // Always inside its caller: what a call hands back through memory, written in parts and copied as a whole, is waited
     // for until the parts have left the store buffer, and that is as long as half of the rest.
-    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_cq(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
         if self.is_forked() {

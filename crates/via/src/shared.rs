@@ -17,7 +17,7 @@ use crate::accepting::ConnRequest;
 use crate::address::NetAddress;
 use crate::arriving::Arrival;
 use crate::attributes::RemoteAttributes;
-use crate::completion::Completion;
+use crate::completion::{Completion, Ended};
 use crate::driver::{Driver, Guard, Layer, News, Rest};
 use crate::error::Error;
 use crate::handle::{Cq, Listener, Vi};
@@ -184,7 +184,7 @@ impl<T: Send + 'static> SharedNic<T> {
     /// # Errors
     /// [`Error::Timeout`]; [`Error::QueueEmpty`] if the connection is over and nothing is posted; [`Error::BoundToCq`];
     /// [`Error::InvalidHandle`]; [`Error::Closed`].
-    pub fn wait(&self, vi: Vi, queue: Queue, timeout: Option<Duration>) -> Result<Completion, Error> {
+    pub fn wait(&self, vi: Vi, queue: Queue, timeout: Option<Duration>) -> Result<Ended, Error> {
         self.hold()?.nic.check_unbound(vi, queue)?;
         self.wait_until(timeout, |nic| {
             let found = match queue {
@@ -197,15 +197,15 @@ impl<T: Send + 'static> SharedNic<T> {
                 other => other.transpose(),
             }
         })
+        .map(Ended)
     }
 
     /// Waits for the next completion of a completion queue without holding the NIC.
     ///
     /// # Errors
     /// As of [`Nic::wait_cq`], and [`Error::Closed`].
-    #[must_use = "the status of a completion says whether it was carried out"]
-    pub fn wait_cq(&self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
-        self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())
+    pub fn wait_cq(&self, cq: Cq, timeout: Option<Duration>) -> Result<Ended, Error> {
+        self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose()).map(Ended)
     }
 
     /// Waits for a request at an address, as [`Nic::connect_wait`] does, without holding the NIC.

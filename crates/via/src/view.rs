@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::address::NetAddress;
 use crate::attributes::MemAttributes;
-use crate::completion::Completion;
+use crate::completion::{Completion, Ended};
 use crate::connecting::Connect;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, PostError};
@@ -135,7 +135,6 @@ impl ViMut<'_> {
     ///
     /// # Errors
     /// As of [`Nic::poll_send`].
-    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_send(&mut self) -> Result<Option<Completion>, Error> {
         self.nic.poll_send(self.vi)
@@ -145,7 +144,6 @@ impl ViMut<'_> {
     ///
     /// # Errors
     /// As of [`Nic::poll_recv`].
-    #[must_use = "the status of a completion says whether it was carried out"]
     #[inline(always)]
     pub fn poll_recv(&mut self) -> Result<Option<Completion>, Error> {
         self.nic.poll_recv(self.vi)
@@ -219,7 +217,7 @@ impl CqMut<'_> {
     ///
     /// # Errors
     /// As of [`Nic::wait_cq`].
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Completion, Error> {
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Ended, Error> {
         self.nic.wait_cq(self.cq, timeout)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use viaduct_os::clock;
 use viaduct_os::wait::{Sleep, WaitPolicy};
 
-use crate::completion::Completion;
+use crate::completion::{Completion, Ended};
 use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
@@ -56,13 +56,13 @@ impl Nic {
     /// # Errors
     /// As of [`wait_send`](Self::wait_send), but for [`Error::Unsuccessful`]: the caller looks at
     /// [`status`](Completion::status).
-    #[must_use = "the status of a completion says whether it was carried out"]
-    pub fn wait_send_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+    pub fn wait_send_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Ended, Error> {
         self.check_unbound(vi, Queue::Send)?;
         self.wait_until(timeout, |nic| match nic.poll_send(vi) {
             Ok(None) if nic.nothing_to_wait_for(vi, Queue::Send) => Some(Err(Error::QueueEmpty)),
             other => other.transpose(),
         })?
+        .map(Ended)
     }
 
     /// Waits for the next completion of the receive queue, however it ended; not if the queue is empty, because no other
@@ -71,23 +71,22 @@ impl Nic {
     /// # Errors
     /// As of [`wait_recv`](Self::wait_recv), but for [`Error::Unsuccessful`]: the caller looks at
     /// [`status`](Completion::status).
-    #[must_use = "the status of a completion says whether it was carried out"]
-    pub fn wait_recv_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Completion, Error> {
+    pub fn wait_recv_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Ended, Error> {
         self.check_unbound(vi, Queue::Receive)?;
         self.wait_until(timeout, |nic| match nic.poll_recv(vi) {
             Ok(None) if nic.nothing_to_wait_for(vi, Queue::Receive) => Some(Err(Error::QueueEmpty)),
             other => other.transpose(),
         })?
+        .map(Ended)
     }
 
-    /// Waits for the next completion of a completion queue, however it ended: [`Completion::ok`] makes an error of one
+    /// Waits for the next completion of a completion queue, however it ended: [`Ended::ok`] makes an error of one
     /// that was not successful.
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::InvalidHandle`]; [`Error::Forked`].
-    #[must_use = "the status of a completion says whether it was carried out"]
-    pub fn wait_cq(&mut self, cq: Cq, timeout: Option<Duration>) -> Result<Completion, Error> {
-        self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())?
+    pub fn wait_cq(&mut self, cq: Cq, timeout: Option<Duration>) -> Result<Ended, Error> {
+        self.wait_until(timeout, |nic| nic.poll_cq(cq).transpose())?.map(Ended)
     }
 
     /// A descriptor that becomes readable when something happened after [`arm`](Self::arm).

@@ -1,6 +1,7 @@
 //! What the types make impossible: each program of `ui/` is a mistake that must not compile.
 //!
-//! A line that ends with `//~ E0382` must have exactly that error, and no other line may have one. The compiler is asked
+//! A line that ends with `//~ E0382` must have exactly that error (`//~ unused`: the lint that says so, which the program
+//! denies), and no other line may have one. The compiler is asked
 //! directly, against the library this test was built with, so that no dependency is built a second time.
 
 use std::collections::BTreeSet;
@@ -31,12 +32,15 @@ fn errors(program: &Path, library: &Path, out: &Path) -> Option<BTreeSet<(usize,
     Some(errors)
 }
 
-/// `path:LINE:COLUMN: error[CODE]: ...`
+/// `path:LINE:COLUMN: error[CODE]: ...`; a lint that the program denies has no code, and is known by its first word.
 fn error_of(line: &str, program: &Path) -> Option<(usize, String)> {
     let rest = line.strip_prefix(program.to_str()?)?.strip_prefix(':')?;
     let (number, rest) = rest.split_once(':')?;
-    let (_, rest) = rest.split_once("error[")?;
-    Some((number.parse().ok()?, rest.split_once(']')?.0.to_owned()))
+    let name = match rest.split_once("error[") {
+        Some((_, rest)) => rest.split_once(']')?.0,
+        None => rest.split_once("error: ")?.1.split(' ').next()?,
+    };
+    Some((number.parse().ok()?, name.to_owned()))
 }
 
 fn expected(text: &str) -> BTreeSet<(usize, String)> {

@@ -193,7 +193,7 @@ pub fn waiting_on_many(mut w: World) {
     let (a, b) = (&mut w.a, &mut w.b);
     thread::scope(|scope| {
         scope.spawn(|| {
-            let done: Vec<Completion> = (0..10).map(|_| b.wait_cq(cq, LONG).unwrap()).collect();
+            let done: Vec<Completion> = (0..10).map(|_| b.wait_cq(cq, LONG).unwrap().0).collect();
             for (n, (_, vb)) in pairs.iter().enumerate() {
                 let of_it: Vec<_> = done.iter().filter(|c| c.vi == *vb).collect();
                 assert_eq!(of_it[0].data(), [n as u8]);
@@ -262,7 +262,7 @@ pub fn from_one_to_many(mut w: World) {
                     })
                 } else {
                     drop(until("the send", || w.a.poll_send(va).unwrap()));
-                    w.b.wait_cq(cq, LONG).unwrap()
+                    w.b.wait_cq(cq, LONG).unwrap().0
                 };
                 drop(w.a.drain(va, Queue::Send));
                 assert_eq!((done.vi, done.data()), (vb, bytes(n, 16)), "{count} VIs, {hot} hot, message {n}");
@@ -290,7 +290,7 @@ pub fn no_message_is_slept_over(mut w: World) {
         let pairs = &pairs;
         scope.spawn(move || {
             for _ in 0..rounds {
-                let done = b.wait_cq(cq, LONG).expect("a message slept over");
+                let done = b.wait_cq(cq, LONG).expect("a message slept over").0;
                 let vi = done.vi;
                 b.post_recv(vi, done.descriptor).unwrap();
                 // One at a time, answered by a byte of no bytes.

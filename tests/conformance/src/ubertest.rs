@@ -238,11 +238,11 @@ impl<'a> End<'a> {
         match self.mode {
             Mode::Poll => until("a completion", || self.node.poll(vi, queue)),
             Mode::Wait if queue == Queue::Send => {
-                self.node.wait_send_outcome(vi, LONG).expect("a completion")
+                self.node.wait_send_outcome(vi, LONG).expect("a completion").0
             }
-            Mode::Wait => self.node.wait_recv_outcome(vi, LONG).expect("a completion"),
+            Mode::Wait => self.node.wait_recv_outcome(vi, LONG).expect("a completion").0,
             Mode::CqPoll => until("an entry", || self.node.poll_cq(cq?).unwrap()),
-            Mode::CqWait => self.node.wait_cq(cq.expect("this mode has one"), LONG).expect("an entry"),
+            Mode::CqWait => self.node.wait_cq(cq.expect("this mode has one"), LONG).expect("an entry").0,
             Mode::Fd => self.by_descriptor(queue),
         }
     }

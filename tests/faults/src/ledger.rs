@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use viaduct_via::{Completion, Cq, Descriptor, Error, Nic, Queue, Vi, ViState};
+use viaduct_via::{Completion, Cq, Descriptor, Ended, Error, Nic, Queue, Vi, ViState};
 
 /// Why a session ended before its time: the other side is gone.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Account {
             (None, Queue::Receive) => nic.wait_recv_outcome(self.vi, limit),
         };
         match found {
-            Ok(completion) => {
+            Ok(Ended(completion)) => {
                 self.back(&completion);
                 Ok(Some(completion))
             }

@@ -30,7 +30,7 @@ impl End {
 
     fn done(&mut self, vi: Vi, descriptor: Descriptor) -> Completion {
         self.nic.post_send(vi, descriptor).unwrap();
-        let done = self.nic.wait_send_outcome(vi, None).unwrap();
+        let done = self.nic.wait_send_outcome(vi, None).unwrap().0;
         assert_eq!(done.status, Status::Success);
         done
     }

@@ -41,7 +41,7 @@ viaduct_kit::child!(NEIGHBOUR, |args| {
         let mut message = buffer(&mut nic, len);
         message.write(0, &text);
         nic.post_send(vi, Descriptor::send(message)).unwrap();
-        let echo = nic.wait_recv_outcome(vi, None).unwrap();
+        let echo = nic.wait_recv_outcome(vi, None).unwrap().0;
         assert!(echo.status.is_success() && echo.data() == text, "message {count}: {:?}", echo.status);
         nic.post_recv(vi, echo.descriptor).unwrap();
         while nic.poll_send(vi).unwrap().is_some() {}
@@ -95,7 +95,7 @@ impl Victim {
     fn echo(&mut self, limit: Option<Duration>) {
         let came = match limit {
             Some(Duration::ZERO) => self.nic.poll_recv(self.good).unwrap(),
-            limit => Some(self.nic.wait_recv_outcome(self.good, limit).unwrap()),
+            limit => Some(self.nic.wait_recv_outcome(self.good, limit).unwrap().0),
         };
         let Some(came) = came else { return };
         assert!(came.status.is_success(), "the neighbour's connection: {}", came.status);

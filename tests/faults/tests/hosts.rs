@@ -68,7 +68,7 @@ viaduct_kit::child!(SERVER, |args| {
             let data = got.data();
             let mut answer = nic.alloc(data.len(), MemAttributes::local(tag)).unwrap();
             answer.write(0, &data);
-            let _ = nic.post_recv(vi, got.descriptor);
+            let _ = nic.post_recv(vi, got.0.descriptor);
             let _ = nic.post_send(vi, Descriptor::send(answer));
             while let Ok(Some(_)) = nic.poll_send(vi) {}
         }
@@ -188,7 +188,7 @@ fn over_a_bad_link(bad: Bad, rounds: u64) {
         buffer.write(0, &content);
         s.nic.post_send(vi, Descriptor::send(buffer)).unwrap();
         assert_eq!(s.nic.wait_send_outcome(vi, LONG).unwrap().status, Status::Success);
-        let back = s.nic.wait_recv_outcome(vi, LONG).unwrap();
+        let back = s.nic.wait_recv_outcome(vi, LONG).unwrap().0;
         assert_eq!(back.status, Status::Success, "message {sent}");
         assert!(back.data() == content, "message {sent} is another one");
         s.nic.post_recv(vi, back.descriptor).unwrap();

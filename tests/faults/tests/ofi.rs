@@ -376,7 +376,7 @@ viaduct_kit::child!(SENDER, |args| {
     for n in 0..count {
         buffer.write(0, &(n as u32).to_le_bytes());
         nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-        let done = nic.wait_send_outcome(vi, LONG).unwrap();
+        let done = nic.wait_send_outcome(vi, LONG).unwrap().0;
         assert_eq!(done.status, Status::Success);
         say(format!("done {}", n + 1));
         buffer = done.descriptor.into_buffer();
@@ -415,7 +415,10 @@ fn arrives(size: usize, count: usize, end: &str, kill_at: Option<usize>) -> bool
     nic.accept(request, vi).unwrap();
     let (mut done, mut got) = (0, 0);
     let mut take = |nic: &mut Nic, wait: bool| {
-        let back = if wait { nic.wait_recv_outcome(vi, LONG).ok() } else { nic.poll_recv(vi).ok().flatten() };
+        let back = match wait {
+            true => nic.wait_recv_outcome(vi, LONG).ok().map(|back| back.0),
+            false => nic.poll_recv(vi).ok().flatten(),
+        };
         let Some(back) = back.filter(|back| back.status == Status::Success) else { return false };
         assert_eq!(u32::from_le_bytes(back.data()[..4].try_into().unwrap()), got);
         got += 1;

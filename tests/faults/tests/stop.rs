@@ -176,7 +176,7 @@ viaduct_kit::child!(EAGER_RECEIVER, |args| {
             break;
         }
         say(format!("got {}", got.length));
-        nic.post_recv(vi, got.descriptor).unwrap();
+        nic.post_recv(vi, got.0.descriptor).unwrap();
     }
 });
 

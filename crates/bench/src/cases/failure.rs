@@ -178,7 +178,7 @@ impl Survivor {
 
     /// Waits for the next receive to come back; tells whether it came back as if nothing had happened.
     fn take_back(&mut self, vi: Vi) -> Result<bool> {
-        let done = self.place.nic.wait_recv_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?;
+        let done = self.place.nic.wait_recv_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?.0;
         self.idle.push(done.descriptor);
         Ok(done.status.is_success())
     }
@@ -196,7 +196,7 @@ impl Survivor {
 
     /// Waits for the next send to come back; tells whether it came back as if it had been received.
     fn take_back_send(&mut self, vi: Vi) -> Result<bool> {
-        let done = self.place.nic.wait_send_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?;
+        let done = self.place.nic.wait_send_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?.0;
         self.unsent.push(done.descriptor);
         Ok(done.status.is_success())
     }
@@ -214,7 +214,7 @@ impl Survivor {
         let mut message = [0; ECHO];
         pattern::fill(&mut message, self.number);
         self.place.nic.send_inline(vi, &message, None).map_err(|e| self.place.failed(&e))?;
-        let done = self.place.nic.wait_recv_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?;
+        let done = self.place.nic.wait_recv_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?.0;
         let faults = u64::from(!done.status.is_success()) + pattern::mismatches(&done.data(), self.number);
         let short = u64::from(done.length as usize != ECHO);
         let posted = self.place.nic.post_recv(vi, done.descriptor);

@@ -342,7 +342,7 @@ impl Half {
         loop {
             if self.block {
                 match nic.wait_recv_outcome(self.vi, Some(Duration::from_millis(200))) {
-                    Ok(done) => return self.checked(done),
+                    Ok(done) => return self.checked(done.0),
                     Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a message")?,
                     Err(error) => return Err(failure(self.layer, &error)),
                 }
@@ -358,7 +358,7 @@ impl Half {
     fn reap_one(&mut self, nic: &mut Nic) -> Result<Descriptor> {
         loop {
             match nic.wait_send_outcome(self.vi, Some(Duration::from_millis(200))) {
-                Ok(done) => return Ok(self.checked(done)?.descriptor),
+                Ok(done) => return Ok(self.checked(done.0)?.descriptor),
                 Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a send to complete")?,
                 Err(error) => return Err(failure(self.layer, &error)),
             }

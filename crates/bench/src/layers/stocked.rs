@@ -128,7 +128,7 @@ impl Line {
                 (None, Queue::Send) => self.nic.wait_send_outcome(self.vi, NAP),
             };
             match done {
-                Ok(done) => return checked(self.layer, done),
+                Ok(done) => return checked(self.layer, done.0),
                 Err(ViaError::Timeout) => self.patience.check("waiting for a completion")?,
                 Err(error) => return Err(failure(self.layer, &error)),
             }

@@ -102,7 +102,7 @@ impl ThreeWay {
             let found = if self.block {
                 match nic.wait_recv_outcome(self.vi, Some(Duration::from_millis(200))) {
                     Err(viaduct_via::Error::Timeout) => None,
-                    other => Some(other.map_err(|e| failure(self.layer, &e))?),
+                    other => Some(other.map_err(|e| failure(self.layer, &e))?.0),
                 }
             } else {
                 spin_loop();
@@ -134,7 +134,7 @@ impl ThreeWay {
         loop {
             match nic.wait_send_outcome(self.vi, Some(Duration::from_millis(200))) {
                 Ok(done) => {
-                    self.data = Some(checked(self.layer, done)?.descriptor);
+                    self.data = Some(checked(self.layer, done.0)?.descriptor);
                     return Ok(());
                 }
                 Err(viaduct_via::Error::Timeout) => self.patience.check("waiting for a send to complete")?,

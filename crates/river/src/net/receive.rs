@@ -112,7 +112,7 @@ impl ViaSource {
     fn message(&self, state: &mut Receiving) -> Result<(Head, Buffer), Error> {
         self.grant(state, true)?;
         let wait = || self.port.nic().wait(self.vi, Queue::Receive, None);
-        let done = self.edge.stalled_for_data(wait).map_err(|error| self.broken(&error))?;
+        let done = self.edge.stalled_for_data(wait).map_err(|error| self.broken(&error))?.0;
         let (status, got) = (done.status, done.length as usize);
         let buffer = self.taken(state, done.descriptor);
         if !status.is_success() {

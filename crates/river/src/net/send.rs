@@ -243,7 +243,7 @@ impl Sender {
                 return Ok(room);
             }
             let done = self.port.nic().wait(self.vi, Queue::Send, None);
-            self.sent(state, done.map_err(|error| self.broken(&error))?)?;
+            self.sent(state, done.map_err(|error| self.broken(&error))?.0)?;
         }
     }
 
@@ -283,7 +283,7 @@ impl Sink for ViaSink {
         self.0.send(&mut state, Head::control(Kind::End, 0), None)?;
         while !state.under_way.is_empty() {
             let done = self.0.port.nic().wait(self.0.vi, Queue::Send, None);
-            self.0.sent(&mut state, done.map_err(|error| self.0.broken(&error))?)?;
+            self.0.sent(&mut state, done.map_err(|error| self.0.broken(&error))?.0)?;
         }
         Ok(())
     }

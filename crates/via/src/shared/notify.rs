@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::SharedNic;
 use crate::accepting::ConnRequest;
 use crate::attributes::RemoteAttributes;
-use crate::completion::Completion;
+use crate::completion::{Completion, Ended};
 use crate::error::Error;
 use crate::event::ErrorEvent;
 use crate::handle::{self, Cq, Vi};
@@ -375,7 +375,7 @@ pub struct Next<T: Send + 'static = ()> {
 }
 
 impl<T: Send + 'static> Future for Next<T> {
-    type Output = Result<Completion, Error>;
+    type Output = Result<Ended, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let source = self.source;
@@ -386,7 +386,7 @@ impl<T: Send + 'static> Future for Next<T> {
             poll_source(&mut held.nic, source)
         });
         match found {
-            Ok(Some(completion)) => return Poll::Ready(Ok(completion)),
+            Ok(Some(completion)) => return Poll::Ready(Ok(Ended(completion))),
             Err(e) => return Poll::Ready(Err(e)),
             Ok(None) => {}
         }

@@ -180,7 +180,7 @@ impl Active {
 
     fn sleep(&mut self, cq: Cq) -> Result<Option<Completion>> {
         match self.place.nic.wait_cq(cq, Some(Duration::from_millis(200))) {
-            Ok(done) => Ok(Some(done)),
+            Ok(done) => Ok(Some(done.0)),
             Err(ViaError::Timeout) => {
                 self.place.patience.check("waiting for a completion")?;
                 Ok(None)
