@@ -249,6 +249,7 @@ impl Nic {
         match self.provider.accept(request.id, vi, &ours) {
             Ok(endpoint) => {
                 request.answered = true;
+                self.vis.get_mut(vi.0).expect("checked above").peer = Some(request.from().clone());
                 self.established(vi, endpoint, request.remote().clone());
                 Ok(())
             }

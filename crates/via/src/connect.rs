@@ -69,7 +69,7 @@ impl Nic {
     ) -> Result<(), Error> {
         let ours = self.check_request(vi, private_data, timeout)?;
         self.provider.request(vi, local, remote, &ours)?;
-        self.pending(vi, timeout);
+        self.pending(vi, remote, timeout);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Nic {
         }
         let ours = self.check_request(vi, &[], timeout)?;
         self.provider.request_peer(vi, local, remote, &ours)?;
-        self.pending(vi, timeout);
+        self.pending(vi, remote, timeout);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Nic {
         !self.is_sending(vi)
     }
 
-    fn is_sending(&self, vi: Vi) -> bool {
+    pub(crate) fn is_sending(&self, vi: Vi) -> bool {
         let core = self.vis.get(vi.0);
         core.is_some_and(|core| core.state == ViState::Connected && core.sends_outstanding())
     }
@@ -210,7 +210,7 @@ impl Nic {
             }
             ViState::ConnectPending => self.provider.cancel(vi),
             ViState::Connected => {
-                tracing::debug!(vi = vi.0.index, "disconnected");
+                tracing::debug!(vi = vi.0.index, peer = core.peer_name(), "disconnected");
                 self.counters.add(Counter::Disconnects, 1);
             }
             ViState::Error => {}
@@ -221,6 +221,9 @@ impl Nic {
 
     /// Fetches news from the provider.
     pub(crate) fn process_events(&mut self) {
+        if !self.leaving.is_empty() {
+            self.move_leaving();
+        }
         if !self.signal.take_events() {
             return;
         }
@@ -243,7 +246,7 @@ impl Nic {
                     if let Some(core) = self.vis.get_mut(vi.0)
                         && core.state == ViState::ConnectPending
                     {
-                        tracing::debug!(vi = vi.0.index, %error, "connection refused");
+                        tracing::debug!(vi = vi.0.index, peer = core.peer_name(), %error, "connection refused");
                         core.state = ViState::Idle;
                         core.outcome = Some(Err(error));
                     }
@@ -260,8 +263,9 @@ impl Nic {
         remote: RemoteAttributes,
     ) {
         self.counters.add(Counter::Connects, 1);
-        tracing::debug!(vi = vi.0.index, provider = endpoint.provider(), reach = ?endpoint.reach(), "connected");
         let core = self.vis.get_mut(vi.0).expect("the caller has the VI");
+        let (peer, provider, reach) = (core.peer_name(), endpoint.provider(), endpoint.reach());
+        tracing::debug!(vi = vi.0.index, peer, provider, ?reach, "connected");
         core.bind(endpoint, remote);
         (core.outcome, core.deadline) = (None, None);
         self.adopt_into_cqs(vi);
@@ -293,8 +297,9 @@ impl Nic {
         Ok(())
     }
 
-    fn pending(&mut self, vi: Vi, timeout: Option<Duration>) {
+    fn pending(&mut self, vi: Vi, remote: &NetAddress, timeout: Option<Duration>) {
         let core = self.vis.get_mut(vi.0).expect("checked by the caller");
+        core.peer = Some(remote.clone());
         core.state = ViState::ConnectPending;
         core.outcome = None;
         core.deadline = timeout.map(|t| clock::now_ns().saturating_add(t.as_nanos() as u64));

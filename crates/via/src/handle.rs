@@ -76,6 +76,14 @@ impl<T> Table<T> {
         slot.value.take()
     }
 
+    /// Gives what is there another handle, so that the one so far names nothing any more.
+    pub(crate) fn renew(&mut self, h: RawHandle) -> Option<RawHandle> {
+        self.get(h)?;
+        let slot = &mut self.slots[h.index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        Some(RawHandle { generation: slot.generation, ..h })
+    }
+
     pub(crate) fn handles(&self) -> impl Iterator<Item = RawHandle> + '_ {
         self.slots
             .iter()
@@ -155,6 +163,10 @@ mod tests {
         assert_eq!(a.index, b.index);
         assert_eq!(t.get(a), None);
         assert_eq!(t.remove(a), None);
+        let c = t.renew(b).unwrap();
+        assert_eq!((t.get(b), t.get(c)), (None, Some(&2)));
+        assert_eq!(t.renew(b), None);
+        let b = c;
         assert_eq!(t.get(b), Some(&2));
         assert_eq!(t.len(), 1);
     }

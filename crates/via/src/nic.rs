@@ -23,6 +23,7 @@ use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
 use crate::memory::{MemTable, Retired};
 use crate::post::Ends;
 use crate::provider::{Provider, Signal, Sleeper};
+use crate::retiring::{Leaving, tell_lost};
 use crate::srq::SrqCore;
 use crate::vi::{ViCore, ViState};
 
@@ -65,6 +66,8 @@ pub struct Nic {
     /// Which receives have to end inside their region when they are posted.
     pub(crate) receive_ends: Ends,
     pub(crate) retired: Arc<Retired>,
+    /// VIs that were retired while they were sending.
+    pub(crate) leaving: Vec<Leaving>,
     generation: u32,
 }
 
@@ -165,6 +168,7 @@ impl Nic {
             unrest: Unrest::default(),
             drain: DRAIN,
             retired: Retired::new(),
+            leaving: Vec::new(),
             generation: fork::generation(),
             provider,
         })
@@ -187,8 +191,8 @@ impl Nic {
         self.wait = Some(WaitPolicy::new(wait));
     }
 
-    /// How long [`disconnect`](Self::disconnect), and dropping the NIC, wait for posted sends that are under way; one
-    /// second unless set. Zero gives them back at once, flushed.
+    /// How long [`disconnect`](Self::disconnect), and dropping the NIC, wait for posted sends that are under way, and how long those
+    /// of a [retired](Self::retire) VI may take; one second unless set. Zero gives them back at once, flushed.
     pub fn set_drain(&mut self, limit: Duration) {
         self.drain = limit;
     }
@@ -236,6 +240,7 @@ impl Nic {
     pub fn destroy_ptag(&mut self, tag: ProtectionTag) -> Result<(), Error> {
         self.check_fork()?;
         self.tags.get(tag.0).ok_or(Error::InvalidPtag)?;
+        self.finish_leaving(tag);
         self.collect_retired();
         let by_vi = self.vis.values().any(|v| v.attributes.ptag == tag);
         if by_vi || self.mem.uses_tag(tag) {
@@ -459,7 +464,8 @@ impl Nic {
 }
 
 /// Waits for sends that are under way, a second at most ([`Nic::set_drain`]), then ends all connections and takes memory back from
-/// peers. What is not out by then is discarded with its descriptor; [`Nic::abandon`] waits for nothing.
+/// peers. What is not out by then is discarded with its descriptor, and a warning says how much that was; [`Nic::abandon`] waits
+/// for nothing, and says nothing.
 impl Drop for Nic {
     fn drop(&mut self) {
         // A forked child only drops its copy; rings and peers are the parent's.
@@ -470,6 +476,12 @@ impl Drop for Nic {
         let vis: Vec<Vi> = self.vis.handles().map(Vi).collect();
         if !std::thread::panicking() {
             self.drain(&vis);
+            if !self.drain.is_zero() {
+                let senders = vis.iter().filter(|vi| self.is_sending(**vi));
+                let lost = senders.filter_map(|vi| self.vis.get(vi.0)).map(|core| core.send.not_done());
+                let (vis, sends) = lost.fold((0, 0), |(vis, all), sends| (vis + 1, all + sends));
+                tell_lost("a NIC was dropped", vis, sends);
+            }
         }
         for vi in vis {
             // Idle VIs refuse, which is fine.

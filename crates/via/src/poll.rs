@@ -285,7 +285,7 @@ impl Nic {
     }
 
     /// Takes a completion, and its entry in the completion queue with it.
-    fn take_settled(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
+    pub(crate) fn take_settled(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
         let completion = self.take_completion(vi, queue);
         if completion.is_some() {
             self.settle_entry(vi, queue);

@@ -36,8 +36,11 @@ impl Nic {
     pub(crate) fn after_progress(&mut self, vi: Vi, progress: Progress) {
         let Progress { fault, dropped, .. } = progress;
         self.settle(vi);
+        let leaving = self.vis.get(vi.0).is_some_and(|core| core.leaving);
         if dropped > 0 {
             self.counters.add(Counter::Dropped, u64::from(dropped));
+        }
+        if dropped > 0 && !leaving {
             let code = crate::event::ErrorCode::ReceiveQueueEmpty;
             (0..dropped).for_each(|_| self.errors.raise(ErrorEvent { vi, code, context: 0 }));
         }
@@ -82,9 +85,12 @@ impl Nic {
     #[cold]
     pub(crate) fn break_vi(&mut self, vi: Vi, fault: Fault) {
         self.counters.add(Counter::Breaks, 1);
-        tracing::debug!(vi = vi.0.index, ?fault, "connection broken");
+        let core = self.vis.get(vi.0);
+        let (peer, leaving) = core.map(|core| (core.peer_name(), core.leaving)).unwrap_or_default();
+        tracing::debug!(vi = vi.0.index, peer, ?fault, "connection broken");
         self.end_connection(vi, ViState::Error);
-        if let Some(code) = code_of(fault) {
+        // The program knows nothing of a VI that it has retired.
+        if let Some(code) = code_of(fault).filter(|_| !leaving) {
             self.errors.raise(ErrorEvent { vi, code, context: 0 });
         }
     }

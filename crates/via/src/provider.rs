@@ -123,11 +123,13 @@ pub(crate) const PARKING: u32 = 1;
 pub(crate) const FD_ARMED: u32 = 2;
 /// There is something for [`Provider::next_event`].
 const NEWS: u32 = 4;
+/// A retired VI still sends: polls go the long way, which moves it on.
+const LEAVING: u32 = 8;
 
 /// Flags by which a provider's threads catch the NIC's eye.
 #[derive(Debug, Default)]
 pub struct Signal {
-    /// [`PARKING`], [`FD_ARMED`], [`NEWS`]: one word, so that a poll needs one look.
+    /// [`PARKING`], [`FD_ARMED`], [`NEWS`], [`LEAVING`]: one word, so that a poll needs one look.
     attention: AtomicU32,
     /// Barriers begun by those about to sleep; they are numbered from 1.
     begun: AtomicU64,
@@ -162,7 +164,8 @@ impl Signal {
         self.has_events() && self.attention.fetch_and(!NEWS, Ordering::Acquire) & NEWS != 0
     }
 
-    /// Whether there is no news and no thread is about to sleep: what arrived is all there is to see.
+    /// Whether there is no news, no thread is about to sleep and no retired VI still sends: what arrived is all there is to
+    /// see.
     #[inline]
     pub(crate) fn is_calm(&self) -> bool {
         self.attention.load(Ordering::Relaxed) == 0
@@ -183,6 +186,13 @@ impl Signal {
         let ticket = barrier();
         self.passed.fetch_max(number, Ordering::Relaxed);
         ticket
+    }
+
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        match leaving {
+            true => self.attention.fetch_or(LEAVING, Ordering::Relaxed),
+            false => self.attention.fetch_and(!LEAVING, Ordering::Relaxed),
+        };
     }
 
     pub(crate) fn take_back(&self, how: u32) {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::address::NetAddress;
 use crate::attributes::{RemoteAttributes, ViAttributes};
 use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
@@ -100,6 +101,10 @@ pub(crate) struct ViCore {
     pub(crate) context: u64,
     /// Entries fetched from completion queues whose completions were not taken yet, per queue.
     pub(crate) owed: [u32; 2],
+    /// The address that was asked for, or that asked: for the log.
+    pub(crate) peer: Option<NetAddress>,
+    /// Its program is through with it; it goes when its sends are out.
+    pub(crate) leaving: bool,
 }
 
 /// What the straight way to a receive found.
@@ -175,10 +180,26 @@ impl ViCore {
             first_receive: 0,
             context: 0,
             owed: [0; 2],
+            peer: None,
+            leaving: false,
             attributes: attributes.clone(),
         };
         core.set_attributes(attributes, max_inline);
         core
+    }
+
+    /// The address of its peer, for the log.
+    pub(crate) fn peer_name(&self) -> String {
+        self.peer.as_ref().map(NetAddress::to_string).unwrap_or_default()
+    }
+
+    /// Its queues report to no completion queue any more. Gives those they had, each with the entries that are reserved there.
+    pub(crate) fn leave_cqs(&mut self) -> [Option<(Cq, u32)>; 2] {
+        let receives = if self.own_receives { self.recv.len() } else { 0 };
+        let send = self.attributes.send_cq.take().map(|cq| (cq, self.send.len()));
+        let receive = self.attributes.recv_cq.take().map(|cq| (cq, receives));
+        (self.bound, self.one_cq, self.plain, self.owed) = (false, false, false, [0; 2]);
+        [send, receive]
     }
 
     /// Polls the endpoint and hands over waiting sends.

@@ -181,7 +181,7 @@ impl ViMut<'_> {
         self.nic.disconnect(self.vi)
     }
 
-    /// Ends the connection and destroys the VI: [`Nic::retire`].
+    /// Ends the connection and destroys the VI, without waiting: [`Nic::retire`].
     ///
     /// # Errors
     /// As of [`Nic::retire`].

@@ -144,7 +144,16 @@ impl Nic {
         let sleep = self.sleep();
         let mut policy = self.wait.take().unwrap_or_else(|| WaitPolicy::new(Default::default()));
         let before = (policy.spins, policy.yields, policy.sleeps);
-        let found = policy.wait(deadline, || poll(self), &sleep);
+        let found = loop {
+            // A retired VI has its time, too.
+            let leaving = self.leaving.iter().map(|leaving| leaving.until).min();
+            let until = leaving.into_iter().chain(deadline).min();
+            let found = policy.wait(until, || poll(self), &sleep);
+            if found.is_some() || until == deadline {
+                break found;
+            }
+            self.process_events();
+        };
         self.counters.add(Counter::Spins, policy.spins - before.0);
         self.counters.add(Counter::Yields, policy.yields - before.1);
         self.counters.add(Counter::Sleeps, policy.sleeps - before.2);

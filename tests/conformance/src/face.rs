@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use viaduct_via::Reliability::ReliableDelivery;
+use viaduct_via::Reliability::{ReliableDelivery, ReliableReception};
 use viaduct_via::{
     Arrival, Buffer, Descriptor, Error, MemAttributes, Nic, SharedNic, Status, ViAttributes, ViState,
 };
@@ -140,6 +140,69 @@ pub fn a_retired_vi_is_gone(mut w: World) {
     }
     w.b.destroy_cq(cq).expect("no VI uses it");
     w.b.destroy_ptag(tag).expect("no VI and no region uses it");
+}
+
+/// What a retired VI has posted arrives, while its NIC does other things; the program knows nothing of it any more.
+pub fn a_retired_vi_sends_what_was_posted(mut w: World) {
+    const COUNT: usize = 50;
+    for bound in [false, true] {
+        let cq = w.a.create_cq(2 * COUNT).unwrap();
+        let tag = w.a.create_ptag().unwrap();
+        let attributes = ViAttributes { ptag: tag, ..w.a.vi_attributes(ReliableReception) };
+        let attributes = if bound { attributes.cq(cq) } else { attributes };
+        let (va, vb) = (w.a.create_vi(attributes).unwrap(), w.b.vi(ReliableReception));
+        w.connect(va, vb);
+        // A receive that stays posted, and sends that nothing takes as long as the peer makes no call.
+        w.a.set_drain(LONG.unwrap());
+        Nic::vi(&mut w.a, va).unwrap().post_receives(1, 64).unwrap();
+        w.b.post_recvs(vb, COUNT as u64, 9000);
+        for n in 0..COUNT {
+            let letter = Nic::register(&mut w.a, vec![n as u8; 9000], MemAttributes::local(tag)).unwrap();
+            w.a.post_send(va, Descriptor::send(letter)).unwrap();
+        }
+        Nic::retire(&mut w.a, va).unwrap();
+        assert!(matches!(w.a.query_vi(va), Err(Error::InvalidHandle(_))));
+        assert!(matches!(w.a.poll_send(va), Err(Error::InvalidHandle(_))));
+        w.a.destroy_cq(cq).expect("no VI is bound to it");
+        let other = w.a.vi(ReliableReception);
+        for n in 0..COUNT {
+            let got = w.until("what was posted", |w| {
+                assert!(w.a.poll_recv(other).unwrap().is_none());
+                w.b.poll_recv(vb).unwrap()
+            });
+            assert_eq!((got.status, got.data()), (Status::Success, vec![n as u8; 9000]));
+        }
+        w.until("the end", |w| {
+            assert!(w.a.poll_recv(other).unwrap().is_none());
+            (w.b.state(vb) == ViState::Error).then_some(())
+        });
+        assert!(w.a.take_error().is_none(), "a program does not hear of a VI that it has retired");
+        w.a.destroy_ptag(tag).expect("no VI has it");
+    }
+}
+
+/// A retired VI whose peer takes nothing goes when its time is over, also while its NIC sleeps.
+pub fn a_retired_vi_has_its_time(mut w: World) {
+    let other = w.a.vi(ReliableReception);
+    w.a.post_recvs(other, 1, 8);
+    w.a.set_drain(Duration::from_millis(20));
+    for sleeps in [true, false] {
+        let (va, vb) = w.pair(ReliableReception);
+        for n in 0..50 {
+            w.a.send(va, &vec![n; 9000]);
+        }
+        Nic::retire(&mut w.a, va).unwrap();
+        if sleeps {
+            assert!(matches!(w.a.wait_recv(other, Some(Duration::from_millis(300))), Err(Error::Timeout)));
+        }
+        // No call of the sender's from here on, where it has slept over the end.
+        w.until("the end", |w| {
+            if !sleeps {
+                assert!(w.a.poll_recv(other).unwrap().is_none());
+            }
+            (w.b.state(vb) == ViState::Error).then_some(())
+        });
+    }
 }
 
 /// Memory is looked at as a slice or reached by peers, one of the two for good.

@@ -114,7 +114,7 @@ macro_rules! suite {
             }
             $crate::topic! { $world, face, 180,
                 a_flushed_receive_is_no_message scattered_bytes_are_all_given a_server_waits_for_clients_and_messages
-                views_do_what_the_nic_does a_retired_vi_is_gone slices_end_where_rights_begin shared_bytes_are_sent
+                views_do_what_the_nic_does a_retired_vi_is_gone a_retired_vi_sends_what_was_posted a_retired_vi_has_its_time slices_end_where_rights_begin shared_bytes_are_sent
                 connecting_is_asynchronous a_client_hears_why_it_was_refused
             }
             $crate::topic! { $world, baduse, 180,

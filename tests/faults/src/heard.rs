@@ -8,7 +8,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 /// Everything said since it was made.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
@@ -32,8 +32,17 @@ impl Heard {
 struct Line(String);
 
 impl Visit for Line {
-    fn record_debug(&mut self, _field: &Field, value: &dyn Debug) {
-        write!(self.0, "{value:?} ").expect("a string takes everything");
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        // As it is printed: the message, then the fields by name.
+        if field.name() == "message" {
+            self.0.insert_str(0, &format!("{value:?}"));
+        } else {
+            write!(self.0, " {}={value:?}", field.name()).expect("a string takes everything");
+        }
     }
 }
 
@@ -43,9 +52,9 @@ impl Subscriber for Heard {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(format!("{}: ", event.metadata().level()));
+        let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        self.0.lock().unwrap().push(format!("{}: {}", event.metadata().level(), line.0));
     }
 
     fn new_span(&self, _span: &Attributes<'_>) -> Id {

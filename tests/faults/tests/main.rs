@@ -18,5 +18,6 @@ mod notices;
 mod ofi;
 mod outlive;
 mod realtime;
+mod said;
 mod stop;
 mod users;
