@@ -97,6 +97,15 @@ impl Queues<'_> {
         self.send.in_flight(index)
     }
 
+    /// The peer takes nothing more, and messages that it sent before wait here for room: everything in the send queue that
+    /// is not done is flushed at once, and the connection goes on until those messages were taken. The endpoint uses no
+    /// memory of these descriptors any more.
+    #[cold]
+    pub fn flush_sends(&mut self) {
+        self.send.flush();
+        *self.reads_in_flight = 0;
+    }
+
     /// Receive descriptors completed during this poll.
     #[inline]
     pub fn received(&self) -> u32 {

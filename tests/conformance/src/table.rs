@@ -91,7 +91,8 @@ macro_rules! suite {
             }
             $crate::topic! { $world, srq, 180,
                 vis_draw_from_one_store a_store_with_a_completion_queue an_empty_store_is_an_empty_queue
-                a_full_ledger_holds_messages_back a_message_held_back_does_not_hide_the_end waiting_on_a_store
+                a_full_ledger_holds_messages_back a_message_held_back_does_not_hide_the_end
+                messages_held_back_outlive_their_sender waiting_on_a_store
                 nothing_in_a_store_is_lost posting_to_a_store a_store_does_not_bypass_tags
             }
             $crate::topic! { $world, inline, 180,

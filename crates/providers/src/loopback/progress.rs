@@ -10,9 +10,10 @@ impl LoopbackVi {
         self.take_acks(queues);
         while self.with_end(true, |end| !end.inbox.is_empty()) {
             if queues.must_hold() {
-                // Sends that the peer will not acknowledge any more do not wait until there is room.
-                if !self.unacknowledged.is_empty() && self.with_end(true, |end| end.closed) {
-                    queues.broken(Fault::Disconnected);
+                // Sends that the peer will not acknowledge any more do not wait until there is room; its messages do.
+                if self.with_end(true, |end| end.closed) {
+                    self.unacknowledged.clear();
+                    queues.flush_sends();
                 }
                 return;
             }

@@ -274,6 +274,9 @@ impl Engine {
             self.touched.push(id);
         }
         if done.errno != 0 {
+            if sends {
+                lane.on_unsent(buffer);
+            }
             lane.lost();
         } else if sends {
             lane.on_sent(buffer);

@@ -73,6 +73,8 @@ pub(super) struct Lane {
     /// whether the owner looks or not.
     pub(super) outgoing: VecDeque<Outgoing>,
     pub(super) straight: Straight,
+    /// Since when sends wait for libfabric alone, with the connection over and messages of the peer's still here.
+    pub(super) gave_up: Option<u64>,
     /// The owner was told to come back: it is woken when there is room.
     pub(super) blocked: bool,
     pub(super) next_number: u32,
@@ -160,6 +162,7 @@ impl Lane {
             flights: VecDeque::new(),
             outgoing: VecDeque::new(),
             straight: Straight::default(),
+            gave_up: None,
             blocked: false,
             next_number: 0,
             acked: 0,
@@ -338,6 +341,12 @@ impl Lane {
         }
         self.news |= self.straight.on_sent(buffer);
         self.room_again();
+    }
+
+    /// libfabric could not send a frame, and has let go of it.
+    pub(super) fn on_unsent(&mut self, buffer: u16) {
+        self.straight.on_unsent(buffer);
+        self.news = true;
     }
 
     /// There is room that was not there before.

@@ -96,23 +96,34 @@ pub(super) enum Handed {
     Busy,
 }
 
+/// What became of a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frame {
+    /// libfabric has it.
+    UnderWay,
+    Sent,
+    /// libfabric has let go of it without having sent it: what waits for it is never done.
+    Unsent,
+}
+
 /// Frames that left straight from memory of descriptors, and which of them libfabric has let go of.
 #[derive(Default)]
 pub(super) struct Straight {
-    /// Buffers with their headers, in order, and whether they are done.
-    under_way: VecDeque<(u16, bool)>,
+    /// Buffers with their headers, in order, and what became of them.
+    under_way: VecDeque<(u16, Frame)>,
     posted: u32,
     done: u32,
 }
 
 impl Straight {
-    pub(super) fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+    /// Whether libfabric reads none of that memory any more.
+    pub(super) fn is_let_go(&self) -> bool {
+        self.under_way.iter().all(|(_, frame)| *frame != Frame::UnderWay)
     }
 
     /// One more; returns its number.
     fn post(&mut self, buffer: u16) -> u32 {
-        self.under_way.push_back((buffer, false));
+        self.under_way.push_back((buffer, Frame::UnderWay));
         self.posted = self.posted.wrapping_add(1);
         self.posted
     }
@@ -120,16 +131,23 @@ impl Straight {
     /// A send is done; whether it, and those before it, made something new.
     pub(super) fn on_sent(&mut self, buffer: u16) -> bool {
         let Some(entry) = self.under_way.iter_mut().find(|(b, _)| *b == buffer) else { return false };
-        entry.1 = true;
+        entry.1 = Frame::Sent;
         let before = self.done;
-        while let Some((_, true)) = self.under_way.front() {
+        while let Some((_, Frame::Sent)) = self.under_way.front() {
             self.under_way.pop_front();
             self.done = self.done.wrapping_add(1);
         }
         self.done != before
     }
 
-    /// Whether libfabric has let go of everything up to this one.
+    /// A send failed: its memory is free, and it is not done, nor is what came after it.
+    pub(super) fn on_unsent(&mut self, buffer: u16) {
+        if let Some(entry) = self.under_way.iter_mut().find(|(b, _)| *b == buffer) {
+            entry.1 = Frame::Unsent;
+        }
+    }
+
+    /// Whether everything up to this one was sent.
     pub(super) fn is_done(&self, number: Option<u32>) -> bool {
         number.is_none_or(|number| self.done.wrapping_sub(number) as i32 >= 0)
     }
@@ -372,7 +390,7 @@ mod tests {
     #[test]
     fn straight_frames_are_done_in_order_whatever_the_order_of_completions() {
         let mut straight = Straight::default();
-        assert!(straight.is_empty() && straight.is_done(None));
+        assert!(straight.is_let_go() && straight.is_done(None));
         let numbers: Vec<u32> = [7, 3, 9].map(|buffer| straight.post(buffer)).into();
         assert!(!straight.is_done(Some(numbers[0])));
         assert!(!straight.on_sent(3), "the first is still under way");
@@ -380,6 +398,16 @@ mod tests {
         assert!(straight.on_sent(7));
         assert!(straight.is_done(Some(numbers[1])) && !straight.is_done(Some(numbers[2])));
         assert!(!straight.on_sent(7), "copied this time");
-        assert!(straight.on_sent(9) && straight.is_done(Some(numbers[2])) && straight.is_empty());
+        assert!(straight.on_sent(9) && straight.is_done(Some(numbers[2])) && straight.is_let_go());
+    }
+
+    #[test]
+    fn a_frame_that_could_not_be_sent_is_let_go_and_never_done() {
+        let mut straight = Straight::default();
+        let numbers: Vec<u32> = [4, 5].map(|buffer| straight.post(buffer)).into();
+        straight.on_unsent(4);
+        assert!(!straight.is_let_go(), "the second is still under way");
+        assert!(!straight.on_sent(5) && straight.is_let_go());
+        assert!(numbers.iter().all(|number| !straight.is_done(Some(*number))));
     }
 }

@@ -8,6 +8,10 @@ use super::mem::Regions;
 use super::rdma::{Flight, Waits, scatter};
 use super::wire::{FIRST, HEAD, Head, Kind, LAST};
 
+/// How long sends of a connection that is over wait for libfabric to let go of their memory, before messages that wait
+/// for room are given up for them.
+const GIVE_UP_NS: u64 = 1_000_000_000;
+
 impl Lane {
     /// A frame came on an open connection. The buffer is free again unless it is kept for the owner.
     pub(super) fn on_frame(
@@ -124,9 +128,8 @@ impl Lane {
                 continue;
             }
             if queues.must_hold() {
-                // Sends that will not be acknowledged any more do not wait until there is room.
-                if let Some(fault) = self.end.filter(|_| !self.flights.is_empty()) {
-                    queues.broken(fault);
+                if let Some(fault) = self.end {
+                    self.give_up_sends(fault, queues);
                 }
                 return false;
             }
@@ -188,6 +191,32 @@ impl Lane {
             }
         }
         true
+    }
+
+    /// The connection is over, and messages of the peer's still wait for room: sends that will not be acknowledged any
+    /// more do not wait for that, and the messages stay.
+    #[cold]
+    fn give_up_sends(&mut self, fault: Fault, queues: &mut Queues<'_>) {
+        self.outgoing.clear();
+        if !self.straight.is_let_go() {
+            // Memory that libfabric may still read is not given back: it hands the frames back once the connection is shut
+            // down, or the peer has taken them.
+            let now = viaduct_os::clock::now_ns();
+            let since = *self.gave_up.get_or_insert_with(|| {
+                if fault == Fault::Lost {
+                    self.ep.shut_down();
+                }
+                now
+            });
+            if now.saturating_sub(since) > GIVE_UP_NS {
+                // The thread that waits for the send may be the one that would make room.
+                queues.broken(fault);
+            }
+            queues.stalled();
+            return;
+        }
+        self.flights.clear();
+        queues.flush_sends();
     }
 
     /// The next frame tells the peer which message failed.

@@ -442,15 +442,25 @@ impl ShmVi {
 
     /// A message cannot be taken before its receiver has made room. If the other side is gone, what we sent and it has
     /// not dealt with must not wait for that: the thread that waits for those sends may be the one that would make room.
+    /// The message stays, and what lies behind it: its sender was told that it is done.
     #[cold]
     fn look_over(&mut self, queues: &mut Queues<'_>) {
-        if !self.waiting || (!self.is_over() && self.inn.tx.closed.load(Ordering::Acquire) == 0) {
+        if !self.is_over() && self.inn.tx.closed.load(Ordering::Acquire) == 0 {
             return;
         }
         self.hear_of_sends(queues);
-        if self.waiting {
-            queues.broken(Fault::Lost);
+        if self.broken {
+            queues.broken(Fault::Protocol);
+            return;
         }
+        self.offered.clear();
+        self.awaited.clear();
+        self.forget_remote_ops();
+        (self.partial, self.starved) = (None, false);
+        self.stop_waiting();
+        // Also those that were never handed over: a receive of a peer that has closed cannot be written to, and nothing
+        // is waited for then.
+        queues.flush_sends();
     }
 
     /// Nothing is in the ring: has the other side closed, or died?
