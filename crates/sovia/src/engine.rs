@@ -304,6 +304,10 @@ impl Engine {
             });
         }
         socket.post_receives(&mut self.nic, &mut self.pool, more)?;
+        // Only now it is known of a peer that was called whether it keeps memory apart. If it does, each write into a ring
+        // would be carried out by our control thread.
+        let reach = self.nic.query_vi(socket.vi)?.reach;
+        socket.no_ring |= self.config.path == Path::Auto && reach != Some(Reach::Direct);
         socket.open(&mut self.nic, &self.config, peer);
         // The first connections get at once what later ones get when they use it: few need not be sparing.
         if ours.has_ring() && self.pool.has_ring_to_spare() {

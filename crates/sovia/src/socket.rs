@@ -52,6 +52,8 @@ pub(crate) struct Socket {
     pub(crate) tag: ProtectionTag,
     /// What the peer is told: how packets come to this end.
     pub(crate) ours: Greeting,
+    /// Packets come as messages although our greeting promised a ring.
+    pub(crate) no_ring: bool,
     /// There once the peer has greeted.
     pub(crate) conn: Option<Connection>,
     /// What came before that.
@@ -100,6 +102,7 @@ impl Socket {
             vi,
             tag,
             ours,
+            no_ring: false,
             conn: None,
             early: Vec::new(),
             recvq: VecDeque::new(),
@@ -214,8 +217,10 @@ impl Socket {
     /// The peer wants a ring.
     fn offer(&mut self, nic: &mut Nic, pool: &mut Pool) {
         let rights = MemAttributes { rdma_write: true, ..MemAttributes::local(self.tag) };
-        // Without memory for one the peer goes on with messages.
-        self.ring = nic.alloc(pool.ring_len(), rights).ok();
+        // Without one the peer goes on with messages.
+        if !self.no_ring {
+            self.ring = nic.alloc(pool.ring_len(), rights).ok();
+        }
         pool.made_ring(self.ring.as_ref().map_or(0, Buffer::len));
         let Some(conn) = self.conn.as_mut() else { return };
         let at = self.ring.as_ref().map_or(RingAt { addr: 0, handle: 0, len: 0 }, |ring| {

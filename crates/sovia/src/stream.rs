@@ -173,8 +173,8 @@ impl Stream {
     /// How packets that are not small come to this end: [`Path::Ring`] or [`Path::Messages`]. `None` once it is closed.
     pub fn path(&self) -> Option<Path> {
         self.0.with(|engine, id| {
-            let ours = engine.sockets.get_mut(id)?.ours;
-            Some(if ours.has_ring() { Path::Ring } else { Path::Messages })
+            let socket = engine.sockets.get_mut(id)?;
+            Some(if socket.ours.has_ring() && !socket.no_ring { Path::Ring } else { Path::Messages })
         })
     }
 

@@ -65,9 +65,12 @@ fn echo(stream: &Stream) {
 }
 
 /// The path at both ends of a stream between two libraries of one process, after an exchange.
-fn paths(world: &World, path: Path) -> [Option<Path>; 2] {
+fn paths(world: &mut World, path: Path, isolate: [bool; 2]) -> [Option<Path>; 2] {
     let config = hasty(&Config { path, ..Config::default() });
-    let (server, client) = (world.open(&config), world.open(&config));
+    let [server, client] = isolate.map(|isolate| {
+        world.shm(|shm| shm.isolate = isolate);
+        world.open(&config)
+    });
     let listener = server.listen("paths", 1).unwrap();
     let asking = client.connect("paths").unwrap();
     let answering = listener.accept().unwrap();
@@ -81,15 +84,17 @@ fn paths(world: &World, path: Path) -> [Option<Path>; 2] {
 #[test]
 fn a_stream_takes_the_ring_only_where_memory_is_mapped() {
     let _watchdog = Watchdog::arm(scaled(LIMIT), "paths");
+    // Server and client.
     for (isolate, path, wanted) in [
-        (false, Path::Auto, Path::Ring),
-        (true, Path::Auto, Path::Messages),
-        (true, Path::Ring, Path::Ring),
-        (false, Path::Messages, Path::Messages),
+        ([false, false], Path::Auto, Path::Ring),
+        ([true, true], Path::Auto, Path::Messages),
+        ([true, false], Path::Auto, Path::Messages),
+        ([false, true], Path::Auto, Path::Messages),
+        ([true, true], Path::Ring, Path::Ring),
+        ([false, false], Path::Messages, Path::Messages),
     ] {
         let mut world = World::new("shm");
-        world.shm(|shm| shm.isolate = isolate);
-        assert_eq!(paths(&world, path), [Some(wanted); 2], "isolate {isolate}, {path:?}");
+        assert_eq!(paths(&mut world, path, isolate), [Some(wanted); 2], "isolate {isolate:?}, {path:?}");
     }
 }
 
