@@ -1,7 +1,7 @@
 //! Page faults of a program as events of a library: windows whose pages are closed, readable or writable.
 //!
 //! For distributed shared memory (the Cashmere paper, section 2.1): the virtual memory system tells which pages a program
-//! touches. A [`Window`] is a second mapping of a [`Segment`](crate::segment::Segment), protected page by page by one of two engines; [`serve`]
+//! touches. A [`Window`] is a second mapping of a [`Segment`](crate::segment::Segment), protected page by page by one of two engines (behind one trait); [`serve`]
 //! catches the faults in it and hands them to a function, on a stack of their own. Faults elsewhere go to the handlers
 //! that were there before.
 //!

@@ -47,6 +47,23 @@ fn programs_equal_the_sequential_ones_on_every_engine_variant_and_layout() {
     }
 }
 
+#[test]
+fn auto_chooses_an_engine_and_says_which() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(200), "the engine auto");
+    let folder = Folder::new();
+    let run =
+        dsm(&folder, &["sor", "--size", "32", "--rounds", "2", "--check", "--engine", "auto", "--json"]);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+    let line: serde_json::Value = serde_json::from_str(run.out.trim()).expect("one line of JSON");
+    assert_eq!(line["equal"], true, "{line}");
+    let engine = line["engine"].as_str().expect("its name");
+    // What it chose can be asked for by that name.
+    let again = dsm(&folder, &["sor", "--size", "32", "--rounds", "2", "--engine", engine, "--json"]);
+    assert_eq!(again.status, 0, "{engine}: {}", again.err);
+    let line: serde_json::Value = serde_json::from_str(again.out.trim()).expect("one line of JSON");
+    assert_eq!(line["engine"], engine);
+}
+
 /// Starts a long run and waits until all of its processes are there.
 fn long_run(folder: &Folder, variant: &str) -> Child {
     let words = [
@@ -115,7 +132,7 @@ fn what_cannot_be_laid_out_is_refused_with_its_reason() {
         (vec!["sor", "--page", "5000"], "a power of two"),
         (vec!["sor", "--nodes", "64", "--procs", "64"], "there can be 512"),
         (vec!["sor", "--variant", "ms"], "not there yet"),
-        (vec!["sor", "--engine", "uffd"], "mprotect and uffd-sync"),
+        (vec!["sor", "--engine", "uffd"], "mprotect and uffd-sync, and auto"),
         (vec!["sor", "--levels", "3"], "3 is not in 1..=2"),
         (vec!["lu", "--size", "30"], "a multiple of 16"),
         (vec!["gauss", "--size", "4000"], "1 to 1000"),

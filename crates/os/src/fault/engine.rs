@@ -1,11 +1,11 @@
-//! A window of protected pages, and the choice of the engine that protects them.
+//! A window of protected pages, what an engine is, and the choice of the one that protects them.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 use super::Protection;
-use super::mprotect;
+use super::mprotect::Mprotect;
 use super::uffd::Uffd;
 use crate::error::OsError;
 use crate::segment::{Access, Segment, page_size};
@@ -45,10 +45,44 @@ impl FromStr for EngineKind {
     }
 }
 
-#[derive(Debug)]
-enum Engine {
-    Mprotect,
-    Uffd(Uffd),
+/// Whole pages of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pages {
+    /// The first byte as the program sees it.
+    pub(super) at: usize,
+    /// The first byte in the library's alias, which is readable.
+    pub(super) alias: *mut u8,
+    /// Length in bytes, more than none.
+    pub(super) len: usize,
+}
+
+impl Pages {
+    /// Makes pages that were never touched, by touching them in the alias.
+    pub(super) fn touch(self) {
+        for at in (0..self.len).step_by(page_size()) {
+            // SAFETY: inside the alias, which is as long as the window and readable while the caller of `Window::new` keeps the
+            // segment.
+            unsafe { self.alias.add(at).read_volatile() };
+        }
+    }
+}
+
+/// An engine at work on one window, all of whose pages it has closed when it was made.
+pub(super) trait Engine: fmt::Debug + Send + Sync {
+    /// Which one it is.
+    fn kind(&self) -> EngineKind;
+
+    /// Protects whole pages of the window, whatever they had before. It is called in faults: no allocation, no lock.
+    fn protect(&self, pages: Pages, protection: Protection) -> Result<(), OsError>;
+}
+
+/// Starts an engine on the pages of a mapping.
+fn start(kind: EngineKind, mapping: &Segment, alias: *mut u8) -> Result<Box<dyn Engine>, OsError> {
+    let pages = Pages { at: mapping.as_ptr() as usize, alias, len: mapping.len() };
+    Ok(match kind {
+        EngineKind::Mprotect => Box::new(Mprotect::start(pages)?),
+        EngineKind::Uffd => Box::new(Uffd::start(pages)?),
+    })
 }
 
 /// A mapping of a segment whose pages are closed at first.
@@ -57,9 +91,9 @@ enum Engine {
 #[derive(Debug)]
 pub struct Window {
     /// Before the mapping, so that it is unregistered first.
-    engine: Engine,
+    engine: Box<dyn Engine>,
     mapping: Segment,
-    /// The first byte of the library's alias: pages that were never touched are made by touching them there.
+    /// The first byte of the library's alias.
     alias: *mut u8,
 }
 
@@ -70,23 +104,21 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Maps `segment` a second time at `addr`, closed. With no engine named, userfaultfd where this process may use it, else
-    /// mprotect. The segment must outlive the window: `Window` cannot know.
+    /// Maps `segment` a second time at `addr`, closed. With no engine named, userfaultfd where this process may use it and the
+    /// kernel can do with it what is needed, which is tried; else mprotect. The segment must outlive the window: `Window`
+    /// cannot know.
     ///
     /// # Errors
     /// [`OsError::BadPlace`] if `addr` is in use; the kernel's if the engine named is not allowed here.
     pub fn new(segment: &Segment, addr: usize, kind: Option<EngineKind>) -> Result<Window, OsError> {
         let mapping = segment.map_at(addr, Access::ReadWrite)?;
+        let alias = segment.as_ptr();
         let engine = match kind {
-            Some(EngineKind::Mprotect) => Engine::Mprotect,
-            Some(EngineKind::Uffd) => Engine::Uffd(Uffd::register(&mapping)?),
-            None => Uffd::register(&mapping).map_or(Engine::Mprotect, Engine::Uffd),
+            Some(kind) => start(kind, &mapping, alias)?,
+            None => start(EngineKind::Uffd, &mapping, alias)
+                .or_else(|_| start(EngineKind::Mprotect, &mapping, alias))?,
         };
-        let window = Window { engine, mapping, alias: segment.as_ptr() };
-        if let Engine::Mprotect = window.engine {
-            window.protect(0..window.len(), Protection::Closed)?;
-        }
-        Ok(window)
+        Ok(Window { engine, mapping, alias })
     }
 
     /// The first byte as the program sees it.
@@ -102,10 +134,7 @@ impl Window {
 
     /// The engine at work.
     pub fn engine(&self) -> EngineKind {
-        match self.engine {
-            Engine::Mprotect => EngineKind::Mprotect,
-            Engine::Uffd(_) => EngineKind::Uffd,
-        }
+        self.engine.kind()
     }
 
     /// Protects whole pages, given as bytes of the window. May be called from a fault function.
@@ -122,22 +151,8 @@ impl Window {
             return Ok(());
         }
         let at = self.as_ptr() as usize + range.start;
-        match &self.engine {
-            Engine::Mprotect => mprotect::protect(at, range.len(), protection),
-            Engine::Uffd(uffd) => {
-                if protection > Protection::Closed {
-                    self.touch(range.clone());
-                }
-                uffd.protect(at, range.len(), protection)
-            }
-        }
-    }
-
-    /// Makes pages that were never touched, so that they can be mapped.
-    fn touch(&self, range: Range<usize>) {
-        for at in range.step_by(page_size()) {
-            // SAFETY: inside the alias, which is as long as the window and readable while the caller keeps the segment.
-            unsafe { self.alias.add(at).read_volatile() };
-        }
+        // SAFETY: inside the alias, which is as long as the window.
+        let alias = unsafe { self.alias.add(range.start) };
+        self.engine.protect(Pages { at, alias, len: range.len() }, protection)
     }
 }

@@ -7,8 +7,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::Protection;
+use super::engine::{Engine, EngineKind, Pages};
 use crate::error::OsError;
-use crate::segment::Segment;
+use crate::segment::page_size;
 
 const API: u64 = 0xAA;
 const USER_MODE_ONLY: libc::c_int = 1;
@@ -50,8 +51,8 @@ pub(super) struct Uffd {
 }
 
 impl Uffd {
-    /// Opens a descriptor and registers the mapping: all of its pages are closed.
-    pub(super) fn register(mapping: &Segment) -> Result<Uffd, OsError> {
+    /// Opens a descriptor, registers all pages and tries them: they are closed, and the kernel can do what is needed.
+    pub(super) fn start(pages: Pages) -> Result<Uffd, OsError> {
         let flags = libc::O_CLOEXEC | USER_MODE_ONLY;
         // SAFETY: the call takes flags and makes a descriptor.
         let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -63,36 +64,38 @@ impl Uffd {
         let features = FEATURE_SIGBUS | FEATURE_MINOR_SHMEM | FEATURE_WP_SHMEM;
         let mut api = ApiArgument { api: API, features, ioctls: 0 };
         uffd.ioctl("ioctl(UFFDIO_API)", IOCTL_API, (&raw mut api).cast())?;
-        let (start, len) = (mapping.as_ptr() as u64, mapping.len() as u64);
+        let (start, len) = (pages.at as u64, pages.len as u64);
         let mode = REGISTER_MISSING | REGISTER_WP | REGISTER_MINOR;
         let mut range = RangeArgument { start, len, mode, answer: 0 };
         uffd.ioctl("ioctl(UFFDIO_REGISTER)", IOCTL_REGISTER, (&raw mut range).cast())?;
+        uffd.probe(pages)?;
         Ok(uffd)
     }
 
-    /// Protects `len` bytes at `at`, whose pages are there.
-    pub(super) fn protect(&self, at: usize, len: usize, protection: Protection) -> Result<(), OsError> {
-        let mode = match protection {
-            Protection::Closed => return close(at, len),
-            Protection::Read => CONTINUE_WP,
-            Protection::Write => 0,
-        };
-        self.map(at as u64, len as u64, mode)?;
-        // Pages that were mapped before have the protection of then.
-        let mode = if protection == Protection::Read { PROTECT } else { 0 };
-        let mut range = RangeArgument { start: at as u64, len: len as u64, mode, answer: 0 };
-        self.ioctl("ioctl(UFFDIO_WRITEPROTECT)", IOCTL_WRITEPROTECT, (&raw mut range).cast())
+    /// Maps the first page read-only and closes it again. No feature bit says whether a kernel maps pages write-protected:
+    /// those from 5.19 on have all the bits that are asked for, those before 6.4 answer EINVAL at a program's first load.
+    fn probe(&self, pages: Pages) -> Result<(), OsError> {
+        let first = Pages { len: page_size(), ..pages };
+        let tried =
+            self.protect(first, Protection::Read).and_then(|()| self.protect(first, Protection::Closed));
+        tried.map_err(|error| match error {
+            OsError::Sys { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => OsError::sys(
+                "ioctl(UFFDIO_CONTINUE) of userfaultfd for a read-only page, which Linux has from 6.4 on,",
+                source,
+            ),
+            other => other,
+        })
     }
 
     /// Maps the pages of a range that are not mapped yet.
     fn map(&self, start: u64, len: u64, mode: u64) -> Result<(), OsError> {
-        let page = crate::segment::page_size() as u64;
+        let page = page_size() as u64;
         let mut at = start;
         while at < start + len {
             let mut range = RangeArgument { start: at, len: start + len - at, mode, answer: 0 };
             match self.ioctl("ioctl(UFFDIO_CONTINUE)", IOCTL_CONTINUE, (&raw mut range).cast()) {
                 Ok(()) => return Ok(()),
-                Err(error) => match errno(&error) {
+                Err(error) => match error.raw_os_error() {
                     // Some were mapped before one that is mapped already.
                     Some(libc::EAGAIN) if range.answer > 0 => at += range.answer as u64,
                     Some(libc::EAGAIN) => {}
@@ -113,6 +116,26 @@ impl Uffd {
     }
 }
 
+impl Engine for Uffd {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Uffd
+    }
+
+    fn protect(&self, pages: Pages, protection: Protection) -> Result<(), OsError> {
+        let mode = match protection {
+            Protection::Closed => return close(pages.at, pages.len),
+            Protection::Read => CONTINUE_WP,
+            Protection::Write => 0,
+        };
+        pages.touch();
+        self.map(pages.at as u64, pages.len as u64, mode)?;
+        // Pages that were mapped before have the protection of then.
+        let mode = if protection == Protection::Read { PROTECT } else { 0 };
+        let mut range = RangeArgument { start: pages.at as u64, len: pages.len as u64, mode, answer: 0 };
+        self.ioctl("ioctl(UFFDIO_WRITEPROTECT)", IOCTL_WRITEPROTECT, (&raw mut range).cast())
+    }
+}
+
 /// Takes the entries of a range out of the page table; its memory stays in the segment.
 fn close(at: usize, len: usize) -> Result<(), OsError> {
     // SAFETY: a range of a mapping of the window, which gives its memory out as an address only; shared memory keeps its
@@ -121,15 +144,4 @@ fn close(at: usize, len: usize) -> Result<(), OsError> {
         0 => Ok(()),
         _ => Err(OsError::sys("madvise", io::Error::last_os_error())),
     }
-}
-
-fn errno(error: &OsError) -> Option<i32> {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return io.raw_os_error();
-        }
-        cause = error.source();
-    }
-    None
 }

@@ -43,6 +43,21 @@ impl FromStr for Program {
     }
 }
 
+/// The access engine; None is `auto`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Engine(pub(crate) Option<EngineKind>);
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Engine, String> {
+        if word == "auto" {
+            return Ok(Engine(None));
+        }
+        word.parse().map(|kind| Engine(Some(kind))).map_err(|why| format!("{why}, and auto, which chooses"))
+    }
+}
+
 /// How time and statistics of a run are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DsmFormat {
@@ -82,9 +97,9 @@ pub(crate) struct DsmArgs {
     /// The protocol, a row of Table I: dms, ms-mg, none or none-mg (mg: homes migrate)
     #[arg(long, default_value = "none-mg", value_name = "NAME")]
     pub(crate) variant: Variant,
-    /// How accesses are seen: mprotect or uffd-sync [default: the better one that works here]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) engine: Option<EngineKind>,
+    /// How accesses are seen: mprotect, uffd-sync, or auto: on each host the better one that works there
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    pub(crate) engine: Engine,
     /// Bytes of a page [default: 4096, or what the program wishes]
     #[arg(long, value_name = "BYTES")]
     pub(crate) page: Option<usize>,

@@ -65,7 +65,7 @@ fn given(args: &DsmArgs, nodes: usize) -> Result<Given> {
         nodes,
         workers,
         variant: args.variant,
-        engine: args.engine,
+        engine: args.engine.0,
         memory: args.memory.as_deref().map(size::parse).transpose()?,
         page: args.page,
         bind: args.bind,
