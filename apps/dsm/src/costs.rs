@@ -16,7 +16,7 @@ const PAGES: usize = 64;
 /// Turns that are timed together; other nodes take notices after as many calls.
 const BATCH: usize = 8;
 /// Flags are set once, and two are used in a turn.
-const FLAGS: usize = 400;
+const FLAGS: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Costs<'a> {

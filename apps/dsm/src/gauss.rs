@@ -32,8 +32,8 @@ fn substitute(matrix: &[f64], size: usize, width: usize) -> Vec<f64> {
     solution
 }
 
-/// Flags that a program can have beside barriers.
-const MOST: usize = 1000;
+/// Flags that a program can have.
+const MOST: usize = 65_536;
 
 pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     let Problem { size, check, .. } = problem;

@@ -5,6 +5,7 @@
 mod costs;
 mod gauss;
 mod litmus;
+mod locks;
 mod lu;
 mod sor;
 mod team;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use viaduct_cashmere::node::start::Error;
 use viaduct_cashmere::{Array, Dsm, Epoch};
 
+use crate::locks::Locks;
 use crate::typed::Typed;
 use crate::{Outcome, Problem};
 
@@ -26,7 +27,7 @@ const LOCKS: u64 = 3;
 const STEPS: u64 = 12;
 const PHASES: u64 = 4;
 /// Names of flags, which are set once.
-const FLAGS: usize = 900;
+const FLAGS: usize = 65_000;
 
 /// A number for other numbers, the same everywhere.
 fn mix(words: &[u64]) -> u64 {
@@ -51,6 +52,7 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     let other: Array<u64> = dsm.array(4096)?;
     let own: Array<u8> = dsm.array(OWN * dsm.size())?;
     let typed = Typed::new(dsm)?;
+    let locks = Locks::new(dsm)?;
     let mut epoch = dsm.epoch();
     if problem.rounds == 0 {
         alone(epoch, own, problem.size)?;
@@ -60,7 +62,8 @@ pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     epoch = typed.check(epoch)?;
     epoch = counters(epoch, other)?;
     epoch = bounce(epoch, other)?;
-    epoch = hand_over_hand(epoch, other)?;
+    epoch = chain(epoch, other)?;
+    epoch = locks.check(epoch)?;
     epoch = messages(epoch, other, problem.rounds.min(FLAGS))?;
     for round in 0..problem.rounds as u64 {
         epoch = random(epoch, memory, mix(&[problem.size as u64, round]))?;
@@ -140,7 +143,7 @@ fn bounce<'a>(mut epoch: Epoch<'a>, array: Array<u64>) -> Result<Epoch<'a>, Erro
 }
 
 /// What was stored under one lock is seen through another: a chain over three workers.
-fn hand_over_hand<'a>(mut epoch: Epoch<'a>, array: Array<u64>) -> Result<Epoch<'a>, Error> {
+fn chain<'a>(mut epoch: Epoch<'a>, array: Array<u64>) -> Result<Epoch<'a>, Error> {
     for _ in 0..8 {
         let seen = epoch.locked(4, |epoch| {
             let value = epoch.read(array, 2048..2049)[0];

@@ -95,6 +95,8 @@ pub struct Dsm {
     bytes: usize,
     next: usize,
     guarded: Name,
+    /// Locks that this worker holds.
+    pub(crate) held: Vec<Name>,
     begun: Instant,
     report: Report,
     /// Where the homes of the first touch go.
@@ -132,6 +134,7 @@ impl Dsm {
             bytes,
             next: 0,
             guarded: LOCKS,
+            held: Vec::new(),
             begun: Instant::now(),
             report: Report::None,
             homes,
@@ -290,7 +293,7 @@ impl Dsm {
 }
 
 /// Locks, barriers and flags of a program have numbers below these; the rest is the library's own.
-pub(crate) const LOCKS: Name = 512;
+pub(crate) const LOCKS: Name = NAMES as Name / 2;
 pub(crate) const BARRIERS: Name = MEETING;
 pub(crate) const FLAGS: Name = NAMES as Name;
 

@@ -150,7 +150,7 @@ impl<'a> Epoch<'a> {
     /// If a node is gone.
     ///
     /// # Panics
-    /// If the name is 1022 or above.
+    /// If the name is 65,534 or above.
     pub fn barrier(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
         assert!(name < BARRIERS, "barrier {name}: their names are below {BARRIERS}");
         self.pass(name)
@@ -158,7 +158,7 @@ impl<'a> Epoch<'a> {
 
     /// A barrier of any name.
     pub(crate) fn pass(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
-        let Epoch { dsm, .. } = self;
+        let dsm = self.without_locks();
         dsm.inner.with(|inner| {
             inner.process.count(Counter::Barriers, 1);
             inner.synchronise(|worker, process| finish(worker.barrier(process, name)))
@@ -173,10 +173,10 @@ impl<'a> Epoch<'a> {
     /// If a node is gone.
     ///
     /// # Panics
-    /// If the name is 1024 or above.
+    /// If the name is 65,536 or above.
     pub fn set_flag(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
         assert!(name < FLAGS, "flag {name}: their names are below {FLAGS}");
-        let Epoch { dsm, .. } = self;
+        let dsm = self.without_locks();
         dsm.inner
             .with(|inner| inner.synchronise(|worker, process| finish(worker.set_flag(process, name))))?;
         Ok(Epoch::of(dsm))
@@ -188,10 +188,10 @@ impl<'a> Epoch<'a> {
     /// If a node is gone.
     ///
     /// # Panics
-    /// If the name is 1024 or above.
+    /// If the name is 65,536 or above.
     pub fn wait_flag(self, name: Name) -> Result<Epoch<'a>, NodeDown> {
         assert!(name < FLAGS, "flag {name}: their names are below {FLAGS}");
-        let Epoch { dsm, .. } = self;
+        let dsm = self.without_locks();
         dsm.inner
             .with(|inner| inner.synchronise(|worker, process| finish(worker.wait_flag(process, name))))?;
         Ok(Epoch::of(dsm))
@@ -199,40 +199,185 @@ impl<'a> Epoch<'a> {
 
     /// Runs `act` under a lock: it sees what others wrote under it. Nothing else may be borrowed meanwhile.
     ///
+    /// `act` may take other locks from the epoch that it gets, which are given back before this one:
+    ///
+    /// ```no_run
+    /// # use viaduct_cashmere::{Array, Epoch, node::start::Error};
+    /// fn moves(mut epoch: Epoch<'_>, from: u32, to: u32, money: Array<u64>) -> Result<(), Error> {
+    ///     // Every worker takes the two in one order: else two workers could wait for each other for ever.
+    ///     let (first, second) = (from.min(to), from.max(to));
+    ///     epoch.locked(first, |epoch| {
+    ///         epoch.locked(second, |epoch| {
+    ///             epoch.write(money, from as usize..from as usize + 1)[0] -= 1;
+    ///             epoch.write(money, to as usize..to as usize + 1)[0] += 1;
+    ///         })
+    ///     })??;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// If a node is gone.
     ///
     /// # Panics
-    /// If the name is 512 or above: those are for [`Guarded`] values.
-    pub fn locked<R>(&mut self, name: Name, act: impl FnOnce(&Epoch<'_>) -> R) -> Result<R, NodeDown> {
-        assert!(name < LOCKS, "lock {name}: their names are below {LOCKS}");
-        self.hold(name, act)
+    /// If the name is 32,768 or above (those are for [`Guarded`] values), or this worker holds the lock already.
+    pub fn locked<R>(&mut self, name: Name, act: impl FnOnce(&mut Epoch<'_>) -> R) -> Result<R, NodeDown> {
+        check_lock(name);
+        self.take(name)?;
+        let result = act(self);
+        self.leave(name)?;
+        Ok(result)
     }
 
     /// Runs `act` with values that their lock guards, while it is held. Nothing else may be borrowed meanwhile but by `act`,
-    /// from the epoch that it gets.
+    /// from the epoch that it gets; it may take other locks, as in [`locked`](Self::locked).
     ///
     /// # Errors
     /// If a node is gone.
+    ///
+    /// # Panics
+    /// If this worker holds their lock already.
     pub fn with<T: Plain, R>(
         &mut self,
         guarded: Guarded<T>,
-        act: impl FnOnce(&mut [T], &Epoch<'_>) -> R,
+        act: impl FnOnce(&mut [T], &mut Epoch<'_>) -> R,
     ) -> Result<R, NodeDown> {
-        self.hold(guarded.lock, |epoch| act(&mut epoch.write(guarded.values, 0..guarded.values.len()), epoch))
+        let Guarded { values, lock } = guarded;
+        self.take(lock)?;
+        // A pointer may lead to them. After a panic they stay borrowed, as the lock stays held.
+        let place = values.place(&(0..values.len()));
+        self.borrowed.add(place.clone(), true);
+        let result = act(raw::shared_mut(place.start, values.len()), self);
+        self.borrowed.give_back(&place, true);
+        self.leave(lock)?;
+        Ok(result)
     }
 
-    fn hold<R>(&mut self, name: Name, act: impl FnOnce(&Epoch<'_>) -> R) -> Result<R, NodeDown> {
-        let inner = &self.dsm.inner;
+    /// Runs `act` under a lock that it passes on to the next one, for lists and trees with a lock for each element: the
+    /// [`Hand`] takes the next lock before it gives the last one back, so that no other worker comes in between.
+    ///
+    /// ```no_run
+    /// # use viaduct_cashmere::{Array, Epoch, world::NodeDown};
+    /// /// The elements of a list have the numbers of their locks; each holds the number of the next, the last one a 0.
+    /// fn last(mut epoch: Epoch<'_>, list: Array<u32>) -> Result<u32, NodeDown> {
+    ///     epoch.hand_over_hand(0, |hand| loop {
+    ///         let at = hand.name();
+    ///         let next = hand.read(list, at as usize..at as usize + 1)[0];
+    ///         if next == 0 {
+    ///             return Ok(at);
+    ///         }
+    ///         hand.over(next)?;
+    ///     })?
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// If a node is gone.
+    ///
+    /// # Panics
+    /// As [`locked`](Self::locked).
+    pub fn hand_over_hand<R>(
+        &mut self,
+        first: Name,
+        act: impl FnOnce(&mut Hand<'_, '_>) -> R,
+    ) -> Result<R, NodeDown> {
+        check_lock(first);
+        self.take(first)?;
+        let mut hand = Hand { epoch: self, name: first };
+        let result = act(&mut hand);
+        let last = hand.name;
+        self.leave(last)?;
+        Ok(result)
+    }
+
+    fn take(&mut self, name: Name) -> Result<(), NodeDown> {
+        let Dsm { inner, held, .. } = &mut *self.dsm;
+        assert!(
+            !held.contains(&name),
+            "lock {name} is held by this worker already, which would wait for itself"
+        );
         inner.with(|inner| {
             inner.process.count(Counter::Locks, 1);
             inner.synchronise(|worker, process| finish(worker.lock(process, name)))
         })?;
-        let result = act(self);
+        held.push(name);
+        Ok(())
+    }
+
+    fn leave(&mut self, name: Name) -> Result<(), NodeDown> {
+        let Dsm { inner, held, .. } = &mut *self.dsm;
+        held.retain(|other| *other != name);
+        inner.with(|inner| inner.synchronise(|worker, process| finish(worker.unlock(process, name))))
+    }
+
+    /// The worker that goes on from a barrier or a flag, which holds no lock. Only after a panic under a lock that the program caught
+    /// does it: others would wait for the lock for ever.
+    fn without_locks(self) -> &'a mut Dsm {
+        let held = &self.dsm.held;
+        assert!(
+            held.is_empty(),
+            "locks {held:?} are held at a barrier, at a flag or at the end: a panic under them was caught"
+        );
         self.dsm
-            .inner
-            .with(|inner| inner.synchronise(|worker, process| finish(worker.unlock(process, name))))?;
-        Ok(result)
+    }
+}
+
+fn check_lock(name: Name) {
+    assert!(name < LOCKS, "lock {name}: their names are below {LOCKS}");
+}
+
+/// One lock after the other, of which this worker holds one at a time, or two: [`Epoch::hand_over_hand`].
+///
+/// It stands for the epoch: what is borrowed under one lock does not go over to the next.
+///
+/// ```compile_fail
+/// # use viaduct_cashmere::{Array, Epoch, world::NodeDown};
+/// fn over_the_next_lock(mut epoch: Epoch<'_>, list: Array<u32>) -> Result<u32, NodeDown> {
+///     epoch.hand_over_hand(0, |hand| {
+///         let value = hand.read(list, 0..1);
+///         hand.over(1)?;
+///         Ok(value[0])
+///     })?
+/// }
+/// ```
+pub struct Hand<'h, 'a> {
+    epoch: &'h mut Epoch<'a>,
+    name: Name,
+}
+
+impl Hand<'_, '_> {
+    /// The lock that is held.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Takes the next lock, then gives the one that was held back.
+    ///
+    /// # Errors
+    /// If a node is gone.
+    ///
+    /// # Panics
+    /// As [`Epoch::locked`].
+    pub fn over(&mut self, next: Name) -> Result<(), NodeDown> {
+        check_lock(next);
+        self.epoch.take(next)?;
+        let before = std::mem::replace(&mut self.name, next);
+        self.epoch.leave(before)
+    }
+}
+
+impl<'a> Deref for Hand<'_, 'a> {
+    type Target = Epoch<'a>;
+
+    fn deref(&self) -> &Epoch<'a> {
+        self.epoch
+    }
+}
+
+/// Other locks may be taken under the one that is held.
+impl<'a> DerefMut for Hand<'_, 'a> {
+    fn deref_mut(&mut self) -> &mut Epoch<'a> {
+        self.epoch
     }
 }
 

@@ -52,4 +52,4 @@ pub mod world;
 pub use array::{Array, Guarded, Placement, Plain, Ptr};
 pub use clock::Spent;
 pub use dsm::Dsm;
-pub use epoch::{Epoch, Mut, Ref};
+pub use epoch::{Epoch, Hand, Mut, Ref};

@@ -37,7 +37,7 @@ pub use viaduct_cashmere::given::Wishes;
 pub use viaduct_cashmere::node::start::Error;
 pub use viaduct_cashmere::statistics::{Counter, Statistics};
 pub use viaduct_cashmere::world::NodeDown;
-pub use viaduct_cashmere::{Array, Dsm, Epoch, Guarded, Mut, Placement, Plain, Ptr, Ref};
+pub use viaduct_cashmere::{Array, Dsm, Epoch, Guarded, Hand, Mut, Placement, Plain, Ptr, Ref};
 
 use viaduct_cashmere::given::{Bind, Given, VARIABLE};
 use viaduct_cashmere::node::start::{self, Role};

@@ -14,8 +14,9 @@ use crate::protocol::lock::{Lock, Manager};
 use crate::protocol::page::Page;
 use crate::raw::{Guarded, Part, part};
 
-/// Locks, barriers and flags that a program can have.
-pub(crate) const NAMES: usize = 1024;
+/// Locks, barriers and flags that a program can have. No code goes through all of them, and what is not used takes no memory: the
+/// segments are sparse.
+pub(crate) const NAMES: usize = 1 << 16;
 /// Counters of a node.
 pub(crate) const COUNTERS: usize = 64;
 
