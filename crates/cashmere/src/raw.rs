@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use viaduct_os::segment::Segment;
-use viaduct_os::{copy, futex};
+use viaduct_os::{copy, differ, futex};
 
 use crate::array::Plain;
 
@@ -174,53 +174,76 @@ pub(crate) fn differences(
     update: bool,
     run: &mut dyn FnMut(usize, &[u8]),
 ) {
-    const WORD: usize = size_of::<u64>();
     let (ours, old) = (start(frame, &range), start(twin, &range));
-    let mut bytes = [0; 512];
-    let mut open: Option<(usize, usize)> = None;
-    for at in (0..range.len()).step_by(WORD) {
-        // SAFETY: whole words of both ranges, which begin at pages.
-        let (now, before) = unsafe {
-            (ours.add(at).cast::<u64>().read_volatile(), old.add(at).cast::<u64>().read_volatile())
-        };
-        if now == before && open.is_none() {
-            continue;
+    let mut open = Open { at: 0, len: 0, bytes: [0; LONGEST] };
+    let mut from = 0;
+    // SAFETY: both ranges are as long as the range says, and whole pages.
+    while let Some(block) = unsafe { differ::next(ours, old, range.len(), from) } {
+        from = block.at + differ::BLOCK;
+        block.runs().for_each(|(at, bytes)| open.add(at, bytes, run));
+        if update {
+            // SAFETY: a block of the twin, which is changed under the page's lock only. Bytes that do not differ stay as they are.
+            unsafe { copy::copy(old.add(block.at), block.bytes.as_ptr(), differ::BLOCK) };
         }
-        let (new, was) = (now.to_ne_bytes(), before.to_ne_bytes());
-        for (offset, &byte) in new.iter().enumerate() {
-            if byte != was[offset] {
-                let (_, len) = open.get_or_insert((at + offset, 0));
-                bytes[*len] = byte;
-                *len += 1;
-                if update {
-                    // SAFETY: a byte of the twin, which is changed under the page's lock only.
-                    unsafe { old.add(at + offset).write_volatile(byte) };
-                }
-                if *len < bytes.len() {
-                    continue;
-                }
+    }
+    open.close(run);
+}
+
+/// The longest run: it is cut there.
+const LONGEST: usize = 512;
+
+/// A run that may go on in the next block.
+struct Open {
+    at: usize,
+    len: usize,
+    bytes: [u8; LONGEST],
+}
+
+impl Open {
+    fn add(&mut self, mut at: usize, mut bytes: &[u8], run: &mut dyn FnMut(usize, &[u8])) {
+        if at != self.at + self.len {
+            self.close(run);
+        }
+        while !bytes.is_empty() {
+            if self.len == 0 {
+                self.at = at;
             }
-            if let Some((place, len)) = open.take() {
-                run(place, &bytes[..len]);
+            let (now, later) = bytes.split_at(bytes.len().min(LONGEST - self.len));
+            self.bytes[self.len..self.len + now.len()].copy_from_slice(now);
+            self.len += now.len();
+            at += now.len();
+            bytes = later;
+            if self.len == LONGEST {
+                self.close(run);
             }
         }
     }
-    if let Some((place, len)) = open {
-        run(place, &bytes[..len]);
+
+    fn close(&mut self, run: &mut dyn FnMut(usize, &[u8])) {
+        if self.len > 0 {
+            run(self.at, &self.bytes[..self.len]);
+            self.len = 0;
+        }
     }
 }
 
-/// Stores the bytes of `fresh` that differ from the twin into frame and twin: what other nodes changed.
+/// Stores the bytes of `fresh`, which is as long as the range, that differ from the twin into frame and twin: what other
+/// nodes changed.
+///
+/// Workers of the node store to other bytes of the frame meanwhile: nothing wider than what differs is written there.
 pub(crate) fn merge(frame: &Segment, twin: &Segment, range: Range<usize>, fresh: &[u8]) {
+    assert_eq!(range.len(), fresh.len(), "a whole page is merged");
     let (ours, old) = (start(frame, &range), start(twin, &range));
-    for (at, &byte) in fresh.iter().enumerate().take(range.len()) {
-        // SAFETY: bytes of both ranges; workers store to other bytes meanwhile, so nothing wider is written.
-        unsafe {
-            if old.add(at).read_volatile() != byte {
-                old.add(at).write_volatile(byte);
-                ours.add(at).write_volatile(byte);
-            }
+    let mut from = 0;
+    // SAFETY: `fresh` and the range of the twin are as long.
+    while let Some(block) = unsafe { differ::next(fresh.as_ptr(), old, range.len(), from) } {
+        from = block.at + differ::BLOCK;
+        for (at, bytes) in block.runs() {
+            // SAFETY: bytes of the frame, and these only.
+            unsafe { copy::copy(ours.add(at), bytes.as_ptr(), bytes.len()) };
         }
+        // SAFETY: a block of the twin, which is changed under the page's lock only. Bytes that do not differ stay as they are.
+        unsafe { copy::copy(old.add(block.at), block.bytes.as_ptr(), differ::BLOCK) };
     }
 }
 
@@ -296,4 +319,163 @@ pub(crate) fn with_current<T, R>(act: impl FnOnce(&mut T) -> R) -> Option<R> {
     let value = CURRENT.load(Ordering::Acquire) as *mut T;
     // SAFETY: only the worker's own type is ever set, and its thread is in a fault: it does not use the value.
     (!value.is_null()).then(|| act(unsafe { &mut *value }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    const PAGE: usize = 4096;
+
+    /// Two pages each of a frame and its twin, of which the second one is looked at.
+    struct Pages {
+        frame: Segment,
+        twin: Segment,
+    }
+
+    const SECOND: Range<usize> = PAGE..2 * PAGE;
+
+    impl Pages {
+        fn new(fill: impl Fn(usize) -> u8) -> Pages {
+            let segment = || Segment::create_sparse("pages", 2 * PAGE).expect("memory");
+            let pages = Pages { frame: segment(), twin: segment() };
+            let bytes: Vec<u8> = (0..PAGE).map(fill).collect();
+            copy_in(&pages.frame, SECOND, &bytes);
+            copy_in(&pages.twin, SECOND, &bytes);
+            pages
+        }
+
+        fn bytes(segment: &Segment) -> Vec<u8> {
+            let mut bytes = vec![0; PAGE];
+            copy_out(segment, SECOND, &mut bytes);
+            bytes
+        }
+
+        /// All runs of a diff.
+        fn diff(&self, update: bool) -> Vec<(usize, Vec<u8>)> {
+            let mut all = Vec::new();
+            differences(&self.frame, &self.twin, SECOND, update, &mut |at, bytes| {
+                all.push((at, bytes.to_vec()))
+            });
+            all
+        }
+    }
+
+    /// What a loop over bytes finds; runs are cut at their longest.
+    fn byte_by_byte(now: &[u8], old: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        let mut all: Vec<(usize, Vec<u8>)> = Vec::new();
+        for at in (0..now.len()).filter(|&at| now[at] != old[at]) {
+            match all.last_mut().filter(|(start, run)| start + run.len() == at && run.len() < LONGEST) {
+                Some((_, run)) => run.push(now[at]),
+                None => all.push((at, vec![now[at]])),
+            }
+        }
+        all
+    }
+
+    /// Numbers for tests, the same in each run.
+    fn numbers(seed: u64) -> impl FnMut() -> usize {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize
+        }
+    }
+
+    #[test]
+    fn runs_of_a_diff_are_those_that_a_loop_over_bytes_finds() {
+        // Runs at the ends of the page, over edges of blocks, as long as the longest and around it, and none.
+        let shapes: [&[(usize, usize)]; 9] = [
+            &[],
+            &[(0, 1)],
+            &[(PAGE - 1, 1)],
+            &[(31, 2), (64, 32), (127, 66)],
+            &[(0, LONGEST)],
+            &[(5, LONGEST + 1)],
+            &[(7, 2 * LONGEST)],
+            &[(0, PAGE)],
+            &[(100, 600), (701, 3)],
+        ];
+        let mut random = numbers(7);
+        let scattered =
+            (0..60).map(|_| (0..random() % 40).map(|_| (random() % PAGE, 1 + random() % 9)).collect());
+        for runs in shapes.iter().map(|runs| runs.to_vec()).chain(scattered.collect::<Vec<Vec<_>>>()) {
+            for update in [false, true] {
+                let pages = Pages::new(|at| (at % 253) as u8);
+                let old = Pages::bytes(&pages.twin);
+                let mut now = old.clone();
+                for &(at, len) in &runs {
+                    now[at..(at + len).min(PAGE)].iter_mut().for_each(|byte| *byte = !*byte);
+                }
+                copy_in(&pages.frame, SECOND, &now);
+                assert_eq!(pages.diff(update), byte_by_byte(&now, &old), "{runs:?}");
+                let twin = if update { &now } else { &old };
+                assert_eq!(&Pages::bytes(&pages.twin), twin, "{runs:?}");
+                assert_eq!(pages.diff(false).is_empty(), update || now == old);
+            }
+        }
+    }
+
+    #[test]
+    fn a_merge_leaves_what_this_node_changed() {
+        let mut random = numbers(11);
+        for _ in 0..60 {
+            let pages = Pages::new(|at| (at % 253) as u8);
+            let old = Pages::bytes(&pages.twin);
+            let (mut frame, mut fresh) = (old.clone(), old.clone());
+            for at in 0..PAGE {
+                match random() % 50 {
+                    0 => frame[at] = !old[at],
+                    1 => fresh[at] = !old[at],
+                    _ => {}
+                }
+            }
+            copy_in(&pages.frame, SECOND, &frame);
+            merge(&pages.frame, &pages.twin, SECOND, &fresh);
+            let both = |at: usize| if fresh[at] == old[at] { frame[at] } else { fresh[at] };
+            assert_eq!(Pages::bytes(&pages.frame), (0..PAGE).map(both).collect::<Vec<_>>());
+            assert_eq!(Pages::bytes(&pages.twin), fresh);
+        }
+    }
+
+    #[test]
+    fn a_merge_does_not_touch_what_is_stored_beside_it() {
+        let pages = Pages::new(|_| 0);
+        const TURNS: u32 = 3_000;
+        let over = AtomicBool::new(false);
+        // The other thread has every third byte of the frame, the merges change the two between.
+        let ours = |at: usize| at.is_multiple_of(3);
+        let frame = part::<AtomicU8>(&pages.frame, Part { at: PAGE, count: PAGE });
+        std::thread::scope(|scope| {
+            let storing = scope.spawn(|| {
+                let mut rounds = 0_u32;
+                while !over.load(Ordering::Relaxed) || rounds < 2 {
+                    rounds += 1;
+                    for at in (0..PAGE).filter(|at| ours(*at)) {
+                        frame[at].store(rounds as u8, Ordering::Relaxed);
+                    }
+                    for at in (0..PAGE).filter(|at| ours(*at)) {
+                        assert_eq!(
+                            frame[at].load(Ordering::Relaxed),
+                            rounds as u8,
+                            "byte {at} in round {rounds}"
+                        );
+                    }
+                }
+            });
+            for turn in 1..=TURNS {
+                let fresh: Vec<u8> = (0..PAGE).map(|at| if ours(at) { 0 } else { turn as u8 }).collect();
+                merge(&pages.frame, &pages.twin, SECOND, &fresh);
+                if storing.is_finished() {
+                    break;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!((0..PAGE).filter(|at| !ours(*at)).all(|at| frame[at].load(Ordering::Relaxed) == TURNS as u8));
+    }
 }

@@ -28,7 +28,8 @@
 //!
 //! Programs that move files have a sixth: [`files`] for direct I/O, [`uring`] for many transfers under way, [`arena`] for memory
 //! that both can use, and [`prefetch`](mod@prefetch).
-//! Distributed shared memory has a seventh: [`fault`], windows of pages whose faults a library serves.
+//! Distributed shared memory has a seventh: [`fault`], windows of pages whose faults a library serves, and [`differ`], what has
+//! changed in a page.
 //! What is preloaded into foreign applications uses [`bare`] and nothing else of this crate but [`copy`].
 //!
 //! Beside them stand [`clock`], [`cpu`], [`random`], [`turn`], a lock for what one thread uses most, and [`farewell`], the
@@ -90,6 +91,7 @@ pub mod clock;
 pub mod copy;
 pub mod cpu;
 mod crowd;
+pub mod differ;
 pub mod epoll;
 pub mod error;
 pub mod eventfd;
