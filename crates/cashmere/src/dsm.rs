@@ -53,7 +53,7 @@ impl Inner {
                 self.process.clock.switch(Spent::User);
                 true
             }
-            Err(down) => start::give_up(&format!("{down}: a page of shared memory cannot be had")),
+            Err(down) => start::give_up(format_args!("{down}: a page of shared memory cannot be had")),
         }
     }
 

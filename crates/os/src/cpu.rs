@@ -83,7 +83,9 @@ pub(crate) fn own_share() -> Option<usize> {
         if at != 0 && now.saturating_sub(at) < 50_000_000 {
             return known;
         }
-        let own = allowed().len().min(machine());
+        // Every wait comes by here: no allocation, unlike `allowed`.
+        let affinity = sched_getaffinity(None).map_or(1, |set| set.count() as usize);
+        let own = affinity.min(machine());
         let share = (own < online()).then_some(own);
         cache.set((now, share));
         share

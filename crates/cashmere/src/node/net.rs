@@ -4,7 +4,7 @@
 //! A process has no more requests under way to another than half of the receives of a VI, so that no message ever finds
 //! none. Workers of one node only wake each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(crate) const BETWEEN_WORKERS: usize = 2 * SLOTS + 2;
 const WRITES: usize = 16;
 /// How long setting up a connection may take.
 const SET_UP: Duration = Duration::from_secs(30);
-/// Send buffers made at a time.
+/// Send buffers made at a time, at least.
 const BATCH: usize = 32;
 
 /// A message that came.
@@ -92,6 +92,10 @@ pub(crate) struct Net {
     links: Vec<Option<Vi>>,
     peers: HashMap<Vi, NodeId>,
     free: Vec<Descriptor>,
+    /// What came while a send buffer was looked for: it is taken in before anything else.
+    early: VecDeque<Completion>,
+    /// Receives of all connections: as many can come early.
+    receives: usize,
     writes: Vec<Descriptor>,
     /// Remote writes that have not landed.
     writing: usize,
@@ -120,6 +124,8 @@ impl Net {
             links,
             peers: HashMap::new(),
             free: Vec::with_capacity(256),
+            early: VecDeque::new(),
+            receives: 0,
             writes: Vec::with_capacity(WRITES),
             writing: 0,
             swap: None,
@@ -154,6 +160,8 @@ impl Net {
             ..ViAttributes::new(self.tag).cq(self.cq)
         };
         let vi = self.nic.create_vi(attributes)?;
+        self.receives += receives;
+        self.early.reserve(self.receives + WRITES + 2);
         if receives > 0 {
             let region = self.nic.alloc(self.longest * receives, MemAttributes::local(self.tag))?;
             for buffer in region.chunks(self.longest) {
@@ -211,7 +219,9 @@ impl Net {
 
     /// Makes send buffers, so that a page fault finds some.
     pub(crate) fn prepare(&mut self) -> Result<(), Error> {
-        let region = self.nic.alloc(self.longest * BATCH, MemAttributes::local(self.tag))?;
+        let count = BATCH.max(usize::from(self.bounds.nodes) * SLOTS);
+        let region = self.nic.alloc(self.longest * count, MemAttributes::local(self.tag))?;
+        self.free.reserve(2 * count);
         self.free.extend(region.chunks(self.longest).into_iter().map(Descriptor::send));
         Ok(())
     }
@@ -257,7 +267,9 @@ impl Net {
     pub(crate) fn send(&mut self, to: Peer, head: Head, payload: &[u8]) -> Result<(), Fault> {
         // A process that names itself or a sibling as the one to answer speaks nonsense.
         let vi = self.link(to).ok_or(Fault::Down(to.node, Seen::Nonsense))?;
+        self.reap()?;
         if self.free.is_empty() {
+            // So many messages are under way that none of their buffers is back: the one allocation that a fault may make.
             self.prepare()?;
         }
         let mut descriptor = self.free.pop().expect("just made");
@@ -265,6 +277,19 @@ impl Net {
         descriptor.write(0, HEAD, payload);
         descriptor.set_len(HEAD + payload.len());
         self.post(vi, descriptor)
+    }
+
+    /// Looks for the buffer of a message that has left, where no other is free. What comes meanwhile waits in its own buffer.
+    fn reap(&mut self) -> Result<(), Fault> {
+        while self.free.is_empty() {
+            let Some(done) = self.nic.poll_cq(self.cq)? else { break };
+            if done.queue == Queue::Send && done.status.is_success() {
+                self.sent(done.descriptor);
+            } else {
+                self.early.push_back(done);
+            }
+        }
+        Ok(())
     }
 
     fn post(&mut self, vi: Vi, descriptor: Descriptor) -> Result<(), Fault> {
@@ -332,6 +357,12 @@ impl Net {
         mut ready: impl FnMut() -> bool,
     ) -> Result<Woken, Fault> {
         loop {
+            if let Some(done) = self.early.pop_front() {
+                match self.take(done)? {
+                    Some(woken) => return Ok(woken),
+                    None => continue,
+                }
+            }
             let cq = self.cq;
             let look = |nic: &mut Nic| {
                 if ready() {
@@ -353,12 +384,18 @@ impl Net {
 
     /// What has come already; None if there is nothing.
     pub(crate) fn poll(&mut self) -> Result<Option<Woken>, Fault> {
-        while let Some(done) = self.nic.poll_cq(self.cq)? {
+        loop {
+            let done = match self.early.pop_front() {
+                Some(done) => done,
+                None => match self.nic.poll_cq(self.cq)? {
+                    Some(done) => done,
+                    None => return Ok(None),
+                },
+            };
             if let Some(woken) = self.take(done)? {
                 return Ok(Some(woken));
             }
         }
-        Ok(None)
     }
 
     /// Takes a completion in; None for a message that has left.

@@ -230,7 +230,27 @@ fn board(job: &mut Job, folder: &Path, group: usize, hosts: &[HostId]) -> Result
 }
 
 /// Ends the process: memory that it is about to touch cannot be had.
-pub(crate) fn give_up(why: &str) -> ! {
-    eprintln!("viaduct dsm: {why}");
+///
+/// It is called in faults, and the program may be in the middle of its own `eprintln!` then: no lock is taken.
+pub(crate) fn give_up(why: fmt::Arguments<'_>) -> ! {
+    let mut line = Line { bytes: [0; 512], len: 0 };
+    // What does not fit is left out.
+    let _ = fmt::Write::write_fmt(&mut line, format_args!("viaduct dsm: {why}\n"));
+    let _ = viaduct_os::bare::calls::write(2, &line.bytes[..line.len]);
     std::process::abort()
+}
+
+/// A line of a fixed length.
+struct Line {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let now = text.len().min(self.bytes.len() - self.len);
+        self.bytes[self.len..self.len + now].copy_from_slice(&text.as_bytes()[..now]);
+        self.len += now;
+        Ok(())
+    }
 }

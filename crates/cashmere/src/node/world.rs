@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use viaduct_os::fault::Protection;
+use viaduct_os::error::OsError;
+use viaduct_os::fault::{EngineKind, Protection};
 use viaduct_os::point::point;
 
 use super::diff;
@@ -84,7 +85,13 @@ impl World for Process {
         let window = self.window.as_ref().expect("a worker has a window");
         if let Err(error) = window.protect(self.range(page), protection) {
             // Going on would lose stores: there is no mapping left, or no memory.
-            super::start::give_up(&format!("{page} cannot be protected: {error}"));
+            let hint = match (window.engine(), &error) {
+                (EngineKind::Mprotect, OsError::NoMemory { .. }) => {
+                    "; `--engine uffd-sync` does without a mapping for each run of pages"
+                }
+                _ => "",
+            };
+            super::start::give_up(format_args!("{page} cannot be protected: {error}{hint}"));
         }
     }
 
