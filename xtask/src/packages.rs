@@ -62,7 +62,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "libc6-dev", sign: Sign::File("/usr/include/stdio.h"), when: When::Always },
     Package { name: "libfabric-bin", sign: Sign::Program("fi_pingpong"), when: When::Always },
     Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h"), when: When::Always },
-    Package { name: "libmemcached-tools", sign: Sign::Program("memccapable"), when: When::Full },
+    Package { name: "libmemcached-tools", sign: Sign::Program("memcaslap"), when: When::Always },
     Package { name: "libmpich-dev", sign: Sign::Program("mpicc.mpich"), when: When::Always },
     Package {
         name: "libpython3.11-testsuite",
@@ -73,7 +73,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "liburing-dev", sign: Sign::File("/usr/include/liburing.h"), when: When::Full },
     Package { name: "mariadb-client-core", sign: Sign::Program("mariadb"), when: When::Full },
     Package { name: "mariadb-server-core", sign: Sign::Program("mariadbd"), when: When::Full },
-    Package { name: "memcached", sign: Sign::Program("memcached"), when: When::Full },
+    Package { name: "memcached", sign: Sign::Program("memcached"), when: When::Always },
     Package { name: "mpich", sign: Sign::Program("mpiexec.hydra"), when: When::Always },
     Package { name: "munge", sign: Sign::Program("munged"), when: When::Full },
     Package { name: "netpipe-mpich2", sign: Sign::Program("NPmpich2"), when: When::Always },

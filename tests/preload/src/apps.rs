@@ -37,6 +37,11 @@ impl Server {
         server
     }
 
+    /// Its process, or that of what started it.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts it without waiting.
     ///
     /// # Panics

@@ -5,6 +5,7 @@
 
 pub mod apps;
 pub mod compatibility;
+pub mod rings;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -3,6 +3,7 @@
 mod apps;
 mod corners;
 mod ftp;
+mod load;
 mod moves;
 mod plain;
 mod programs;
