@@ -153,14 +153,22 @@ fn lines_on_nodes_come_out_like_from_gnu_sort() {
     let mut text = String::new();
     for n in 0..60_000u64 {
         let number = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-        text += &format!("{} {}\n", number % 1000, number);
+        text += &format!("{} {}:{}\n", number % 1000, number, number % 77);
     }
     // A line that no message holds, and equal ones.
     text += &"m".repeat(700_000);
     text += "\n";
     text += &"5 same\n".repeat(3000);
     std::fs::write(scene.path().join("in"), &text).unwrap();
-    let ways: [&[&str]; 5] = [&[], &["-s", "-k1,1n"], &["-u", "-k1,1"], &["-r"], &["-k2,2n", "-k1,1r"]];
+    let ways: [&[&str]; 6] = [
+        &[],
+        &["-s", "-k1,1n"],
+        &["-u", "-k1,1"],
+        &["-r"],
+        &["-k2,2n", "-k1,1r"],
+        // A word that the launcher gives a meaning of its own.
+        &["-t", ":", "-k2,2n"],
+    ];
     for (n, words) in ways.into_iter().enumerate() {
         let expected =
             Command::new(&gnu).args(words).arg("in").current_dir(scene.path()).env("LC_ALL", "C").output();
@@ -173,6 +181,22 @@ fn lines_on_nodes_come_out_like_from_gnu_sort() {
     }
 }
 
+/// One node gets everything.
+#[test]
+fn records_that_are_all_equal_are_sorted_on_nodes() {
+    let _watchdog = watch();
+    let scene = Scene::new();
+    let mut record = [b'='; 100];
+    record[10..].fill(7);
+    std::fs::write(scene.path().join("in"), record.repeat(200_000)).unwrap();
+    for (memory, passes) in [("1G", 1), ("16M", 2)] {
+        scene.good(&["--nodes", "3", "--memory", memory, "in", "-o", "out", "--summary", "s"]);
+        let summary = scene.summary();
+        assert_eq!((&summary["passes"], &summary["records_out"]), (&passes.into(), &200_000.into()));
+        assert!(std::fs::read(scene.path().join("out")).unwrap() == record.repeat(200_000), "{memory}");
+    }
+}
+
 #[test]
 fn failures_of_nodes_have_a_cause_and_leave_no_output() {
     let _watchdog = watch();
@@ -181,8 +205,11 @@ fn failures_of_nodes_have_a_cause_and_leave_no_output() {
     std::fs::write(scene.path().join("own0"), [7; 1000]).unwrap();
     std::fs::write(scene.path().join("own1"), [7; 1050]).unwrap();
     std::fs::write(scene.path().join("text"), "one line\nanother line\n".repeat(50)).unwrap();
+    // Whole records by its length, and seen by its node alone.
+    std::fs::write(scene.path().join("lines0"), "a line of text\n".repeat(20)).unwrap();
+    std::fs::write(scene.path().join("lines1"), "another line of text\n".repeat(100)).unwrap();
     let before = scene.names();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["in", "missing", "-o", "out"], "missing"),
         (&["own%r", "-o", "out"], "own1: the last record is cut"),
         (&["in", "own%r", "-o", "out"], "%r"),
@@ -192,6 +219,7 @@ fn failures_of_nodes_have_a_cause_and_leave_no_output() {
         (&["-", "-o", "out"], "no streams"),
         (&["in", "-o", "out", "--transport", "pigeon"], "pigeon"),
         (&["text", "-o", "out"], "--lines"),
+        (&["lines%r", "-o", "out"], "--lines"),
     ];
     for (args, cause) in cases {
         let answer = scene.sort(&[&["--nodes", "2"], args].concat());

@@ -16,6 +16,7 @@ use super::{Node, names};
 use crate::Error;
 use crate::engine::{self, room_for};
 use crate::kernel::Outcome;
+use crate::lookout::refuse_text;
 use crate::order::Order;
 use crate::report::{EdgeReport, NodeReport, Overhead, Phases, Report};
 use crate::sort::{Progress, Settings};
@@ -61,6 +62,8 @@ pub(super) fn run<O: Order>(
     let format = settings.format();
     let own = names::all_own(inputs)?;
     let paths: Vec<PathBuf> = inputs.iter().map(|path| names::of_node(path, rank)).collect();
+    // Files of this node's own, which the launcher has not seen.
+    paths.iter().try_for_each(|path| refuse_text(path, &settings))?;
     let volumes = paths.iter().map(|path| Volume::open(path)).collect::<Result<Vec<_>, _>>()?;
     let density = engine::density(&volumes, &format)?;
     let room = room_for(format.framing(), BLOCK);

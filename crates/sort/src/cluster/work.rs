@@ -207,7 +207,8 @@ impl<O: Order> Running<'_, O> {
                 room: ROOM,
             };
             let sampler = |_: usize| Ok(sample.clone());
-            let len = (moved.share, moved.share);
+            // The share is that of a sample: a disk with a little less room than that may do.
+            let len = (moved.share, moved.share / 8 * 7);
             external.run(&sources, len, self.density, &sampler, &target.sink, &mut base)?
         };
         if in_turn {
