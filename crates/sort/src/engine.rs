@@ -145,7 +145,11 @@ impl<O: Order> Engine<'_, O> {
         self.progress.enter(1, 0);
         let (mut held, mut bytes, mut count) = (VecDeque::new(), 0u64, 0u64);
         let mut over = false;
-        while held.len() < most && fits(self.settings, bytes, density_of(bytes, count)) {
+        // Where little memory has no room beside the threads' own, there are still some to take a sample of.
+        let least = most / 2;
+        while held.len() < most
+            && (held.len() < least || fits(self.settings, bytes, density_of(bytes, count)))
+        {
             self.progress.check()?;
             match source.pull()? {
                 Some(buffer) => {
@@ -161,7 +165,7 @@ impl<O: Order> Engine<'_, O> {
             }
         }
         let rest = || Ok(source.leftover());
-        if over {
+        if over && fits(self.settings, bytes, density_of(bytes, count)) {
             let destination = self.open(target, bytes)?;
             let held = Held { held: Mutex::new(held), rest: None, edge: source.edge() };
             let flow = Flow { source: &held, len: bytes, certain: bytes, rest: &rest };
@@ -169,11 +173,13 @@ impl<O: Order> Engine<'_, O> {
         }
         let sample = sample_buffers(&held, &**format);
         let sampler = |_: usize| Ok(sample.clone());
-        let destination = self.open(target, 0)?;
+        let destination = self.open(target, if over { bytes } else { 0 })?;
         let density = density_of(bytes, count);
-        let held = Held { held: Mutex::new(held), rest: Some(&source), edge: source.edge() };
+        let more = (!over).then_some(&source as &dyn Source);
+        let held = Held { held: Mutex::new(held), rest: more, edge: source.edge() };
         // As long as it turns out to be; partitions that are too large are divided again.
-        let flow = Flow { source: &held, len: bytes * 16, certain: bytes, rest: &rest };
+        let len = if over { bytes } else { bytes * 16 };
+        let flow = Flow { source: &held, len, certain: bytes, rest: &rest };
         self.two_passes(&flow, density, &sampler, destination, format, room)
     }
 
@@ -337,6 +343,9 @@ pub(crate) fn density(volumes: &[Volume], format: &Arc<dyn RecordFormat>) -> Res
 
 /// Whether records and pairs fit into memory: two pairs of 16 bytes a record while they are divided.
 pub(crate) fn fits(settings: &Settings, len: u64, density: f64) -> bool {
+    if settings.partition.is_some() {
+        return false;
+    }
     let pairs = len as f64 / density * 32.0;
     let fixed = (settings.threads() as u64 * 6 + 10) * ROOM as u64;
     len as f64 * 1.02 + pairs + fixed as f64 <= settings.budget() as f64

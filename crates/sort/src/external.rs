@@ -77,6 +77,9 @@ impl<O: Order> External<'_, O> {
 
     /// Bytes that records and pairs of a partition may have: a worker's share of the memory.
     fn usable(&self) -> u64 {
+        if let Some(bytes) = self.settings.partition {
+            return bytes;
+        }
         let share = self.settings.budget() / self.workers() as u64;
         let fixed = 6 * self.room as u64;
         share.saturating_sub(fixed).max(share / 4) / 10 * 9
@@ -95,7 +98,7 @@ impl<O: Order> External<'_, O> {
     /// Partitions that so many writers can fill side by side: each has a buffer for each, of a quarter of the memory. Were there
     /// fewer buffers, most records would need one that another partition has, and blocks would be a record or two.
     fn fanout(&self, writers: usize) -> usize {
-        (self.settings.budget() as usize / 4 / LEAST_BLOCK / writers).saturating_sub(1).clamp(2, 1 << 14)
+        (self.settings.budget() as usize / 4 / LEAST_BLOCK / writers).saturating_sub(1).clamp(3, 1 << 14)
     }
 
     /// The first pass: every record into its partition.

@@ -85,6 +85,9 @@ pub struct Settings {
     pub durable: bool,
     /// Whether text where records of one size are expected is an error.
     pub refuse_text: bool,
+    /// For tests: sorts in two passes, with partitions of so many bytes at most, records and pairs together.
+    #[doc(hidden)]
+    pub partition: Option<u64>,
 }
 
 impl Default for Settings {
@@ -102,6 +105,7 @@ impl Default for Settings {
             partial: Partial::Refuse,
             durable: false,
             refuse_text: false,
+            partition: None,
         }
     }
 }

@@ -140,6 +140,7 @@ fn settings(args: &SortArgs) -> Result<Settings> {
         partial,
         durable: args.fsync,
         refuse_text: args.record_size.is_none() && args.at.is_empty(),
+        ..Settings::default()
     })
 }
 
