@@ -167,6 +167,9 @@ fn after_fields(line: &[u8], count: usize, tab: Option<u8>, over: bool) -> usize
         }
         None => {
             for _ in 0..count {
+                if at >= line.len() {
+                    break;
+                }
                 at = skip_blanks(line, at);
                 at += line[at..].iter().position(|&byte| is_blank(byte)).unwrap_or(line.len() - at);
             }

@@ -28,6 +28,8 @@ mod settings;
 mod sort;
 mod sort_disk;
 mod sort_faults;
+mod sort_large;
 mod sort_nodes;
+mod sort_words;
 mod usage;
 mod verbs;

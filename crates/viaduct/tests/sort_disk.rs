@@ -17,7 +17,8 @@ fn watch() -> Watchdog {
 }
 
 /// A disk that fails in the middle of a file, under a whole program: reads (`pread`) or writes (`pwrite`) of files with this in
-/// their name that reach beyond an offset end with EIO, or waits for the disk (`fsync`); or reads give a wrong bit (`flip`).
+/// their name that reach beyond an offset end with EIO, or waits for the disk (`fsync`); or reads give a wrong bit (`flip`), or
+/// find the end of the file (`short`).
 const BROKEN_DISK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,6 +62,8 @@ ssize_t pread64(int fd, void *into, size_t len, off64_t offset)
         next = dlsym(RTLD_NEXT, "pread64");
     if (breaks("pread", fd, len, offset))
         return errno = EIO, -1;
+    if (breaks("short", fd, len, offset))
+        return 0;
     ssize_t got = next(fd, into, len, offset);
     if (got > 0 && breaks("flip", fd, len, offset))
         ((char *)into)[got / 2] ^= 1;
@@ -126,6 +129,31 @@ fn a_disk_that_fails_in_the_middle_of_a_file_is_named() {
         let output = command.env("BROKEN_NAME", hidden).env("BROKEN_FROM", "0").output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", said(&output));
         assert_eq!(std::fs::metadata(folder.join("out")).unwrap().len(), 20_000_000);
+    }
+}
+
+#[test]
+fn an_input_that_becomes_shorter_while_it_is_sorted_is_named() {
+    let Some(disk) = compile_c(BROKEN_DISK, &["-shared", "-fPIC", "-ldl"]) else { return };
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-short");
+    let made = Command::new(VIADUCT)
+        .args(["sort", "gen", "200K", "-a", "-o", "in"])
+        .current_dir(folder.path())
+        .status();
+    assert!(made.unwrap().success());
+    for more in [&[][..], &["--memory", "16M"], &["--lines"], &["--nodes", "2"]] {
+        let mut command = Command::new(VIADUCT);
+        command.args(["sort", "in", "-o", "out"]).args(more).current_dir(folder.path());
+        command.env("LD_PRELOAD", disk.path()).env("BROKEN_CALL", "short").stdin(Stdio::null());
+        let output = command.env("BROKEN_NAME", "/in").env("BROKEN_FROM", "10000000").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", said(&output));
+        assert!(
+            said(&output).contains("shorter") && said(&output).contains("in"),
+            "{more:?}: {}",
+            said(&output)
+        );
+        assert_eq!(names(folder.path()), ["in"], "{more:?}");
     }
 }
 

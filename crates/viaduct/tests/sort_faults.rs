@@ -49,11 +49,12 @@ fn breaking_off(records: &Path) -> File {
     memory
 }
 
-/// Runs a script in whose folder `small` a file system of 3 MB is mounted. `None` where that is not allowed.
-fn on_a_small_disk(folder: &Path, script: &str) -> Option<Output> {
+/// Runs a script in whose folder `small` a file system of so many MB is mounted, and lists what is there in the end. `None` where
+/// that is not allowed.
+fn on_a_disk_of(megabytes: u32, folder: &Path, script: &str) -> Option<Output> {
     let unshare = need_program("unshare", "util-linux")?;
     std::fs::create_dir_all(folder.join("small")).unwrap();
-    let mount = "mount -t tmpfs -o size=3m none small || exit 77";
+    let mount = format!("mount -t tmpfs -o size={megabytes}m none small || exit 77");
     let script = format!("{mount}; {script}; code=$?; ls -A small >&2; exit $code");
     let mut command = Command::new(unshare);
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).current_dir(folder);
@@ -74,20 +75,23 @@ fn a_full_disk_is_found_before_and_while_it_is_written() {
     assert!(made.unwrap().success());
     // Before: the length is known. While: a pipe has none. Temporary files: known, and not.
     let cases = [
-        (format!("{VIADUCT} sort in -o small/out"), "reserving space for", "small/out"),
-        (format!("cat in | {VIADUCT} sort --memory 16M --tmp . -o small/out"), "writing", "small/out"),
+        (3, format!("{VIADUCT} sort in -o small/out"), "reserving space for", "small/out"),
+        (3, format!("cat in | {VIADUCT} sort --memory 16M --tmp . -o small/out"), "writing", "small/out"),
         (
+            3,
             format!("cat in | {VIADUCT} sort --memory 16M --direct on --tmp . -o small/out"),
             "writing",
             "small/out",
         ),
-        (format!("cat in | {VIADUCT} sort --memory 1G -o small/out"), "reserving space for", "small/out"),
-        (format!("{VIADUCT} sort in -o out --memory 16M --tmp small"), "temporary space wanted", "--tmp"),
-        (format!("{VIADUCT} sort --nodes 2 in -o small/out"), "reserving space for", "small/out"),
-        (format!("{VIADUCT} sort --nodes 2 in -o small/out.%r"), "reserving space for", "small/out."),
+        (3, format!("cat in | {VIADUCT} sort --memory 1G -o small/out"), "reserving space for", "small/out"),
+        (3, format!("{VIADUCT} sort in -o out --memory 16M --tmp small"), "temporary space wanted", "--tmp"),
+        // More than is certain to come, and less than comes.
+        (12, format!("cat in | {VIADUCT} sort --memory 16M --tmp small -o out"), "writing", "small"),
+        (3, format!("{VIADUCT} sort --nodes 2 in -o small/out"), "reserving space for", "small/out"),
+        (3, format!("{VIADUCT} sort --nodes 2 in -o small/out.%r"), "reserving space for", "small/out."),
     ];
-    for (script, what, name) in cases {
-        let Some(output) = on_a_small_disk(folder.path(), &script) else { return };
+    for (size, script, what, name) in cases {
+        let Some(output) = on_a_disk_of(size, folder.path(), &script) else { return };
         assert_eq!(output.status.code(), Some(2), "{script}: {}", said(&output));
         let text = said(&output);
         assert!(text.contains(what) && text.contains(name), "{script}: {text}");
@@ -96,6 +100,22 @@ fn a_full_disk_is_found_before_and_while_it_is_written() {
         assert!(last.contains(what) || last.contains("ending the job"), "{script}: {text}");
         assert_eq!(names(folder.path()), ["in", "small"], "{script}");
     }
+}
+
+#[test]
+fn a_pipe_needs_no_more_room_than_what_comes() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-room");
+    let made =
+        Command::new(VIADUCT).args(["sort", "gen", "200K", "-o", "in"]).current_dir(folder.path()).status();
+    assert!(made.unwrap().success());
+    // Its length is not known: it is taken for many times what was read until memory was full.
+    let script = format!(
+        "cat in | {VIADUCT} sort --memory 16M --tmp small -o small/out && {VIADUCT} sort check small/out"
+    );
+    let Some(output) = on_a_disk_of(50, folder.path(), &script) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("Records: 200000"), "{}", said(&output));
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! The words of GNU sort for lines: `-k`, `-t` and what goes with them.
 
+use std::num::IntErrorKind;
+
 use anyhow::{Context, Result, bail};
 use viaduct_sort::{Records, TextKey};
 
 use crate::cli::sort::SortArgs;
+
+/// Beyond the end of every line.
+const FAR: usize = 1 << 60;
 
 /// What the arguments say of lines.
 pub(super) fn lines(args: &SortArgs) -> Result<Records> {
@@ -59,11 +64,20 @@ fn position(text: &str, is_start: bool) -> Result<((usize, usize), &str)> {
         bail!("the letter {letter} of GNU sort is not there; n, r and b are");
     }
     let (field, char) = match numbers.split_once('.') {
-        Some((field, char)) => (field.parse()?, char.parse()?),
-        None => (numbers.parse()?, usize::from(is_start)),
+        Some((field, char)) => (number(field)?, number(char)?),
+        None => (number(numbers)?, usize::from(is_start)),
     };
     if field == 0 || is_start && char == 0 {
         bail!("fields and characters count from 1");
     }
     Ok(((field, char), letters))
+}
+
+/// A number of fields or characters. One beyond all numbers is beyond the end of every line, as for GNU sort.
+fn number(text: &str) -> Result<usize> {
+    match text.parse::<usize>() {
+        Ok(number) => Ok(number.min(FAR)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(FAR),
+        Err(error) => Err(error.into()),
+    }
 }
