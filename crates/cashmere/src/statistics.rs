@@ -68,11 +68,13 @@ pub enum Counter {
     SentAgain,
     /// Faults that waited for a page which a sibling was fetching, instead of fetching it too.
     Coalesced,
+    /// Releases that found the bin of notices at another node full: that node takes every page to be changed.
+    Spills,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 29] = [
+    pub const ALL: [Counter; 30] = [
         Counter::ReadFaults,
         Counter::WriteFaults,
         Counter::ReadFetches,
@@ -102,6 +104,7 @@ impl Counter {
         Counter::ServedByServers,
         Counter::SentAgain,
         Counter::Coalesced,
+        Counter::Spills,
     ];
 
     /// The name in tables and JSON.
@@ -136,6 +139,7 @@ impl Counter {
             Counter::ServedByServers => "requests served by servers",
             Counter::SentAgain => "requests sent again",
             Counter::Coalesced => "coalesced fetches",
+            Counter::Spills => "full bins of notices",
         }
     }
 }

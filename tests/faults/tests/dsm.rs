@@ -1,10 +1,13 @@
 //! Nodes that share memory, one of whose processes is killed: at each named step of the protocol, seeded. Every other
 //! process hears of it at its next synchronisation or fault, and nothing stays behind.
 
+use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use viaduct_cashmere::node::start::{Error, Role, Settings, start};
 use viaduct_cashmere::variant::Variant;
 use viaduct_cashmere::{Array, Dsm};
@@ -107,8 +110,22 @@ fn program(mut dsm: Dsm, turns: usize) -> Result<(), Error> {
     dsm.finish().map(drop)
 }
 
+/// A process of a run, and what it writes to its standard error.
+struct Started {
+    child: Child,
+    errors: File,
+}
+
+impl Started {
+    fn said(&self) -> String {
+        let mut bytes = vec![0; 4096];
+        let len = self.errors.read_at(&mut bytes, 0).expect("what it said");
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+}
+
 /// Starts all processes; `victim` dies at a point.
-fn run(folder: &TempDir, variant: Variant, turns: usize, victim: Option<(usize, &str, u64)>) -> Vec<Child> {
+fn run(folder: &TempDir, variant: Variant, turns: usize, victim: Option<(usize, &str, u64)>) -> Vec<Started> {
     let port =
         TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     let (meet, token) = (format!("127.0.0.1:{port}"), Token::random().secret_text());
@@ -119,14 +136,18 @@ fn run(folder: &TempDir, variant: Variant, turns: usize, victim: Option<(usize, 
         };
         let folder = folder.path().display().to_string();
         let (rank, turns, nth) = (rank.to_string(), turns.to_string(), nth.to_string());
-        RANK.spawn(&[&folder, &meet, &token, &rank, variant.name(), &turns, point, &nth])
+        let words = [&folder, &meet, &token, &rank, variant.name(), &turns, point, &nth];
+        let errors = File::from(memfd_create("errors", MemfdFlags::CLOEXEC).expect("memory"));
+        let mut command = RANK.command(&words);
+        command.stderr(errors.try_clone().expect("a descriptor"));
+        Started { child: Child::start(RANK.name(), command), errors }
     };
     (0..NODES * GROUP).map(child).collect()
 }
 
 /// The points that each process passes in a run without a death.
 fn record(folder: &TempDir, variant: Variant) -> Vec<Vec<(String, u64)>> {
-    let points = |mut child: Child| {
+    let points = |Started { mut child, .. }: Started| {
         let line = child.expect_line("done", HANG);
         child.finish(HANG);
         let words = line.split_whitespace().filter_map(|word| word.split_once('='));
@@ -139,7 +160,7 @@ fn record(folder: &TempDir, variant: Variant) -> Vec<Vec<(String, u64)>> {
 fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> Duration {
     let what = format!("{variant}, rank {} dies at {} {}", victim.0, victim.1, victim.2);
     let mut children = run(folder, variant, LONG, Some(victim));
-    let mut dead = children.remove(victim.0);
+    let mut dead = children.remove(victim.0).child;
     // A process may pass a point more seldom than in the recorded run, as other processes do its work: then it dies anywhere.
     let patience = Instant::now() + effort::scaled(PATIENCE);
     while dead.is_running() && Instant::now() < patience {
@@ -151,14 +172,19 @@ fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> Du
     let status = dead.wait(HANG);
     assert_eq!(status.signal(), Some(9), "{what}: {status:?}");
     let killed = Instant::now();
-    for (place, mut child) in children.into_iter().enumerate() {
-        let line = child.next_line(HANG);
-        let status = child.wait(HANG);
+    for (place, mut survivor) in children.into_iter().enumerate() {
+        let line = survivor.child.next_line(HANG);
+        let status = survivor.child.wait(HANG);
         match line {
             // The first loss that a node hears of may be that of a node which gave up before.
             Some(line) => assert!(line.starts_with("down "), "{what}, survivor {place}: {line}"),
             // A page could not be had: the process says so and ends.
-            None => assert_eq!(status.signal(), Some(6), "{what}, survivor {place}: {status:?}"),
+            None => {
+                let said = survivor.said();
+                assert_eq!(status.signal(), Some(6), "{what}, survivor {place}: {status:?}: {said}");
+                let why = said.contains("is gone") && said.contains("a page of shared memory cannot be had");
+                assert!(why, "{what}, survivor {place}: {said}");
+            }
         }
     }
     killed.elapsed()

@@ -1,22 +1,27 @@
-//! Faults of shared memory: no allocation on their way, whatever they ask for; and what a process says that ends in one.
+//! Shared memory between nodes, looked at from below: no allocation on the way of a fault, no operation on remote memory in variants
+//! by message, bins that are full, and what a process says that ends in a fault.
 
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use viaduct_cashmere::node::start::{Error, Role, Settings, start};
 use viaduct_cashmere::statistics::Counter;
-use viaduct_cashmere::variant::Variant;
+use viaduct_cashmere::variant::{Variant, Way};
 use viaduct_cashmere::{Array, Dsm, Epoch, Placement};
-use viaduct_faults::node::{Mode, Place};
+use viaduct_faults::node::{Mode, config};
 use viaduct_job::{Job, Token};
 use viaduct_kit::alloc::{CountingAlloc, allocations_during};
 use viaduct_kit::child::{Child, Program, say};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::fault::EngineKind;
+use viaduct_via::hooks::{Hook, Hooked, Verdict};
+use viaduct_via::{Nic, WaitConfig, Work};
 
 #[global_allocator]
 static ALLOC: CountingAlloc = CountingAlloc;
@@ -29,9 +34,41 @@ const PAGE: usize = 4096 / size_of::<u64>();
 
 viaduct_kit::child!(COUNTS, counts);
 viaduct_kit::child!(ALTERNATES, alternates);
+viaduct_kit::child!(IS_SILENT, is_silent);
+viaduct_kit::child!(GOES_BY_ROW, goes_by_row);
+
+/// Counts operations on the memory of others, as they are handed to the provider.
+#[derive(Default)]
+struct Remote(AtomicU64);
+
+impl Hook for Remote {
+    fn submit(&self, work: &Work, _: u32) -> Verdict {
+        self.0.fetch_add(u64::from(work.op.is_rdma()), Ordering::Relaxed);
+        Verdict::Pass
+    }
+
+    fn submit_inline(&self, _: &[u8]) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn write_inline(&self, _: &[u8]) -> Verdict {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Verdict::Pass
+    }
+}
 
 /// A process of a run: folder, where ranks meet, token, rank, nodes, variant.
 fn join(args: &[String], memory: usize, engine: Option<EngineKind>) -> Result<Option<Dsm>, Error> {
+    join_watched(args, memory, engine, Arc::default())
+}
+
+/// The same, with a hook that sees what goes through the NIC.
+fn join_watched(
+    args: &[String],
+    memory: usize,
+    engine: Option<EngineKind>,
+    hook: Arc<Remote>,
+) -> Result<Option<Dsm>, Error> {
     let [folder, meet, token, rank, nodes, variant] = args else { panic!("{args:?}") };
     let nodes: usize = nodes.parse().expect("a number");
     let variable = |name: &str| match name {
@@ -42,7 +79,9 @@ fn join(args: &[String], memory: usize, engine: Option<EngineKind>) -> Result<Op
         _ => None,
     };
     let job = Job::join(&variable).expect("a job");
-    let nic = Place { folder: folder.as_ref(), mode: Mode::Direct }.open();
+    let provider =
+        viaduct_providers::open("shm", &config(folder.as_ref(), Mode::Direct)).expect("a provider");
+    let nic = Nic::open_with(Hooked::new(provider, hook), WaitConfig::default()).expect("a NIC");
     let variant: Variant = variant.parse().expect("a variant");
     let (homes_in, homes_out) = (None, None);
     let settings = Settings { nodes, workers: 1, variant, engine, memory, page: 4096, homes_in, homes_out };
@@ -171,6 +210,123 @@ fn no_fault_allocates() {
         }
         assert_eq!(phases, 3 + 2 * 4, "{variant}");
         children.into_iter().for_each(|child| child.finish(HANG));
+    }
+}
+
+/// The worker of node 1 waits for a flag and takes no notices, of which the other one makes more than a bin has room for; then it
+/// loads. Twice, with a barrier between that has few notices.
+fn is_silent(args: &[String]) {
+    // 256 pages: a bin has room for 1,024 notices.
+    const TURNS: u64 = 100;
+    let Some(mut dsm) = join(args, 1 << 20, None).expect("a node") else { return };
+    let array: Array<u64> = dsm.placed(PAGES * PAGE, Placement::Node(0)).expect("memory");
+    let [untouched, late]: [Array<u64>; 2] =
+        [(); 2].map(|()| dsm.placed(PAGES * PAGE, Placement::Node(0)).expect("memory"));
+    let stores = dsm.rank() == 0;
+    let mut epoch = dsm.epoch();
+    for (flag, turn) in [(0, 0), (1, TURNS)] {
+        epoch = epoch.barrier(0).expect("all nodes");
+        // Node 1 has all pages, and says so by a flag, which takes no notices.
+        assert_eq!(load_all(&epoch, array) + load_all(&epoch, untouched), turn * PAGES as u64);
+        assert_eq!(load_all(&epoch, late), turn * PAGES as u64);
+        if stores {
+            epoch = epoch.wait_flag(flag + 10).expect("all nodes");
+            for value in turn + 1..=turn + TURNS {
+                epoch.locked(1, |epoch| store_all(epoch, array, value)).expect("all nodes");
+            }
+            // Pages of which the bin, which is full by now, has no notice.
+            store_all(&epoch, late, turn + TURNS);
+            epoch = epoch.set_flag(flag).expect("all nodes");
+        } else {
+            epoch = epoch.set_flag(flag + 10).and_then(|epoch| epoch.wait_flag(flag)).expect("all nodes");
+            assert_eq!(load_all(&epoch, array), (turn + TURNS) * PAGES as u64, "after the flag");
+            assert_eq!(load_all(&epoch, untouched), 0);
+            assert_eq!(load_all(&epoch, late), (turn + TURNS) * PAGES as u64, "pages without a notice");
+        }
+        for value in [1, 2, turn + TURNS] {
+            epoch = epoch.barrier(1).expect("all nodes");
+            if stores {
+                store_all(&epoch, array, value);
+            }
+            epoch = epoch.barrier(0).expect("all nodes");
+            assert_eq!(load_all(&epoch, array), value * PAGES as u64, "after a barrier");
+        }
+        epoch = epoch.barrier(1).expect("all nodes");
+    }
+    drop(epoch);
+    let counts = dsm.finish().expect("all nodes");
+    say(format!("spills {} notices {}", counts.get(Counter::Spills), counts.get(Counter::Notices)));
+}
+
+#[test]
+fn a_node_that_takes_no_notices_for_long_misses_none() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(400), "bins that are full");
+    for variant in Variant::ALL {
+        let folder = TempDir::new("silent");
+        let mut children = run(&IS_SILENT, &folder, 2, variant);
+        let line = children[1].expect_line("spills", HANG);
+        children.remove(3).finish(HANG);
+        children.into_iter().for_each(|child| child.finish(HANG));
+        // By message a node's bin has room for all pages, each once.
+        let spilled = !line.trim_start().starts_with("0 ");
+        assert_eq!(spilled, variant.metadata() == Way::Direct, "{variant}: {line}");
+    }
+}
+
+/// Pages that both nodes store to, a lock, barriers and flags; says what went through the NIC as an operation on remote memory.
+fn goes_by_row(args: &[String]) {
+    let remote = Arc::new(Remote::default());
+    let dsm = join_watched(args, 1 << 20, None, remote.clone()).expect("a node");
+    let counts = dsm.map(|mut dsm| {
+        let array: Array<u64> = dsm.array((PAGES + 1) * PAGE).expect("memory");
+        let (me, last) = (dsm.rank(), PAGES * PAGE);
+        let mut epoch = dsm.epoch();
+        for turn in 1..=5_u64 {
+            (0..PAGES).for_each(|page| epoch.write(array, page * PAGE + me..page * PAGE + me + 1)[0] = turn);
+            epoch.locked(1, |epoch| epoch.write(array, last..last + 1)[0] += 1).expect("all nodes");
+            let flag = turn as u32;
+            epoch = match me {
+                0 => epoch.set_flag(flag),
+                _ => epoch.wait_flag(flag),
+            }
+            .expect("all nodes");
+            epoch = epoch.barrier(0).expect("all nodes");
+            let found = (0..PAGES).map(|page| epoch.read(array, page * PAGE..page * PAGE + 2).to_vec());
+            found.for_each(|found| assert_eq!(found, [turn, turn]));
+            assert_eq!(epoch.read(array, last..last + 1)[0], 2 * turn);
+            epoch = epoch.barrier(1).expect("all nodes");
+        }
+        drop(epoch);
+        let counts = dsm.finish().expect("all nodes");
+        [Counter::DataWrites, Counter::MetaWrites, Counter::SyncWrites]
+            .map(|area| counts.get(area))
+            .iter()
+            .sum()
+    });
+    let counted: u64 = counts.unwrap_or_default();
+    say(format!("remote {} {counted}", remote.0.load(Ordering::Relaxed)));
+}
+
+#[test]
+fn variants_by_message_do_nothing_to_remote_memory_at_the_nic() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(400), "operations at the NIC");
+    for variant in Variant::ALL {
+        let folder = TempDir::new("row");
+        let (mut at_nic, mut counted) = (0, 0);
+        for mut child in run(&GOES_BY_ROW, &folder, 2, variant) {
+            let line = child.expect_line("remote", HANG);
+            let words: Vec<u64> =
+                line.split(' ').skip(1).map(|word| word.parse().expect("a number")).collect();
+            at_nic += words[0];
+            // Every worker knows the counts of all.
+            counted = counted.max(words[1]);
+            child.finish(HANG);
+        }
+        if variant.metadata() == Way::Direct {
+            assert!(counted > 0 && at_nic >= counted, "{variant}: {at_nic} at the NICs, {counted} counted");
+        } else {
+            assert_eq!((at_nic, counted), (0, 0), "{variant}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   directory   for each page a byte of each node: its permission; a replica at every node
 //!   claims      for each page that this node manages: its home, by compare and swap
-//!   bins        for each other node a ring of page numbers: notices, with tail, spill and what was taken
+//!   bins        for each other node a ring of page numbers: notices, with tail, spills and what was taken of both
 //!   words       locks, barriers, flags; a replica at every node
 //! ```
 //!
@@ -47,7 +47,12 @@ pub(crate) enum Bin {
     Spilled,
     /// Notices taken out, by this node; the source reads it.
     Taken,
+    /// How many times the ring was full when this node last took notices.
+    Seen,
 }
+
+/// How many words that are.
+const WORDS: usize = 4;
 
 impl Map {
     pub(crate) fn new(nodes: usize, pages: usize) -> Map {
@@ -73,7 +78,7 @@ impl Map {
     }
 
     fn bin(&self) -> usize {
-        3 * LINE + self.room() as usize * size_of::<u32>()
+        WORDS * LINE + self.room() as usize * size_of::<u32>()
     }
 
     /// The byte of a node in the directory's entry of a page.
@@ -92,7 +97,7 @@ impl Map {
     /// The place of a notice, and how many follow before the ring begins again.
     pub(crate) fn notice(&self, from: NodeId, number: u64) -> (usize, usize) {
         let at = (number % self.room()) as usize;
-        let ring = self.bins + usize::from(from.0) * self.bin() + 3 * LINE;
+        let ring = self.bins + usize::from(from.0) * self.bin() + WORDS * LINE;
         (ring + at * size_of::<u32>(), self.room() as usize - at)
     }
 
@@ -219,7 +224,9 @@ mod tests {
         let mut places = vec![map.bytes()];
         for node in [0, 1].map(NodeId) {
             places.extend([Place::Lock(7, node), Place::Arrived(7, node)].map(|place| map.place(place)));
-            places.extend([Bin::Tail, Bin::Spilled, Bin::Taken].map(|word| map.bin_word(node, word)));
+            places.extend(
+                [Bin::Tail, Bin::Spilled, Bin::Taken, Bin::Seen].map(|word| map.bin_word(node, word)),
+            );
             places.extend([map.directory(PageId(2), node), map.claim(PageId(node.0.into()))]);
         }
         places.extend([Place::Sense(7), Place::Flag(7)].map(|place| map.place(place)));

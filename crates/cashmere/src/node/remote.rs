@@ -178,6 +178,7 @@ impl Process {
         if left(bin) < pages.len() as u64 {
             // The other node has not looked for long: it takes every page to be changed.
             bin.spilled += 1;
+            self.count(Counter::Spills, 1);
             let at = map.bin_word(me, Bin::Spilled);
             self.write(node, Into::Region, at, &bin.spilled.to_ne_bytes(), Kind::Metadata)?;
             return self.landed();
@@ -206,11 +207,11 @@ impl Process {
             let region = &self.memory.region;
             let word = |bin| region.word(region.map.bin_word(node, bin));
             let (tail, spilled) = (word(Bin::Tail), word(Bin::Spilled));
-            let taken = word(Bin::Taken);
+            let (taken, seen) = (word(Bin::Taken), word(Bin::Seen));
             let slot = self.meta().incoming(node);
             // A sibling that drains says what it took after the stamps are there.
             if tail.load(Ordering::Acquire) == taken.load(Ordering::Acquire)
-                && spilled.load(Ordering::Acquire) == 0
+                && spilled.load(Ordering::Acquire) == seen.load(Ordering::Acquire)
             {
                 continue;
             }
@@ -226,6 +227,7 @@ impl Process {
             }
             bin.head = end;
             taken.store(end, Ordering::Release);
+            seen.store(spills, Ordering::Release);
             slot.unlock(bin);
         }
     }
