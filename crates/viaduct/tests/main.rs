@@ -11,6 +11,7 @@ mod common;
 mod dsm;
 mod dsm_bars;
 mod dsm_faults;
+mod dsm_place;
 mod dsm_program;
 mod dsm_protocol;
 mod far;
