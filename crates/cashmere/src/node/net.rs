@@ -1,5 +1,4 @@
-//! Connections of a process: with the servers of all nodes, with its siblings, and with every process of other nodes where
-//! synchronisation goes by remote write.
+//! Connections of a process: with every other one of the run.
 //!
 //! A process has no more requests under way to another than half of the receives of a VI, so that no message ever finds
 //! none. Workers of one node only wake each other.

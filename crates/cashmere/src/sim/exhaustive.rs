@@ -1,4 +1,4 @@
-//! Small models, of which every order of events is tried: two nodes, a page or two, a few accesses each.
+//! Small models, of which every order of events is tried: two nodes, one page, a few accesses each.
 //!
 //! The search goes from state to state, and stops where it has been before. Every load is checked, a page that one node has
 //! alone is mapped nowhere else, and some event changes something until every worker is at its end: there is no circle of
