@@ -177,7 +177,7 @@ unsafe fn part_with(message: *const msghdr) {
                 let count = part.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
                 for place in 0..count {
                     let fd = libc::CMSG_DATA(control).cast::<c_int>().add(place).read_unaligned();
-                    epoll::polled(fd);
+                    epoll::part_with(fd);
                     if let Some(index) = descriptors::endpoint_of(fd) {
                         let _ = back::move_back(fd, index, "it was passed on in a message");
                     }

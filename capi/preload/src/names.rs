@@ -301,6 +301,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
         (libc::IPPROTO_TCP, libc::TCP_REPAIR) => Some((libc::EPERM, "it is repaired")),
         (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => Some((libc::EOPNOTSUPP, "it sends without copying")),
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => Some((libc::EINVAL, "it has a low-water mark")),
+        (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => Some((libc::EOPNOTSUPP, "it is looked at from a place")),
         (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
             Some((libc::EINVAL, "it has a filter"))
         }

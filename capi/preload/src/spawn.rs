@@ -95,6 +95,7 @@ unsafe fn part(variables: Words, preloads: impl FnOnce() -> bool, heir: carry::H
 /// # Safety
 /// As [`names_us`].
 unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
+    epoll::part_with_kept();
     // SAFETY: the caller's promise.
     unsafe { part(variables, preloads, carry::Heir::This) }
 }

@@ -111,6 +111,10 @@ pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
     if int(libc::SOL_SOCKET, libc::SO_RCVLOWAT) > 1 {
         return Ok(Some("it has a low-water mark"));
     }
+    // TCP has this option since Linux 6.9.
+    if sockets::option_int(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|place| place >= 0) {
+        return Ok(Some("it is looked at from a place"));
+    }
     if calls::status_flags(fd)? & libc::O_ASYNC != 0 {
         return Ok(Some("signals tell of its bytes"));
     }

@@ -15,11 +15,11 @@ mod watch;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use viaduct_os::bare::local::LocalLock;
-use viaduct_os::bare::{Errno, calls};
+use viaduct_os::bare::{Errno, calls, files, whoami};
 
 use crate::endpoint::slot;
 use crate::table::{self, Kind};
-use crate::{claim, descriptors, send, settings};
+use crate::{claim, descriptors, endpoint, send, settings};
 pub use late::settle_all;
 use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, GONE, IS_HOT, LISTED, NONE, Node, node};
 pub use watch::wait;
@@ -47,6 +47,8 @@ struct Set {
     stale: AtomicU32,
     /// 1 in a child: its parent may use it, too.
     inherited: AtomicU32,
+    /// 1 once another process got it.
+    passed: AtomicU32,
     hot_len: AtomicU32,
     hot: [AtomicU32; HOT],
     late_len: AtomicU32,
@@ -63,6 +65,7 @@ const FREE: Set = Set {
     nested: AtomicU32::new(0),
     stale: AtomicU32::new(0),
     inherited: AtomicU32::new(0),
+    passed: AtomicU32::new(0),
     hot_len: AtomicU32::new(0),
     hot: [const { AtomicU32::new(0) }; HOT],
     late_len: AtomicU32::new(0),
@@ -92,7 +95,7 @@ pub fn note_set(fd: i32) {
             USED.fetch_max(index as u32 + 1, Ordering::AcqRel);
             let set = &SETS[index];
             set.fd.store(fd, Ordering::Relaxed);
-            let flags = [&set.nested, &set.stale, &set.inherited];
+            let flags = [&set.nested, &set.stale, &set.inherited, &set.passed];
             let counts = [&set.rings, &set.sleepers, &set.hot_len, &set.late_len];
             flags.iter().chain(&counts).for_each(|word| word.store(0, Ordering::Relaxed));
             Kind::Epoll(index as u32)
@@ -149,6 +152,13 @@ fn control_slowly(
             done
         }
         (_, Kind::Internal) => Err(Errno(libc::EBADF)),
+        (Kind::Epoll(index), _)
+            if operation == libc::EPOLL_CTL_ADD
+                && is_shared(index)
+                && descriptors::keep_plain(fd, "added to a set of epoll that others have") =>
+        {
+            calls::epoll_ctl(epoll, operation, fd, event)
+        }
         (Kind::Epoll(index), Kind::Tcp | Kind::Ring(_)) => register(index, epoll, operation, fd, event),
         (Kind::Unknown, Kind::Tcp | Kind::Ring(_)) => {
             note_set(epoll);
@@ -462,6 +472,45 @@ pub fn polled(fd: i32) {
     if let Kind::Epoll(index) = table::kind(fd) {
         nest(index);
     }
+}
+
+/// Others get this set, by a message or over exec: bells of ours would be reported there as what they are. What is registered with it
+/// is the kernel's alone from now on, and so is what is added.
+pub fn part_with(fd: i32) {
+    let Kind::Epoll(index) = table::kind(fd) else { return };
+    // A set that a parent made may hold bells of the parent's, which goes on with it.
+    if set(index).inherited.load(Ordering::Relaxed) != 0 || whoami::borrows_memory() {
+        return;
+    }
+    for number in 0..node::used() {
+        let member = || {
+            let held = LOCK.lock();
+            let node = node(number);
+            (held.is_some() && node.set() == index && !node.has(GONE)).then(|| node.fd())
+        };
+        if let Some(member) = member() {
+            let _ = descriptors::keep_plain(member, "registered with a set of epoll that others got");
+        }
+    }
+    set(index).passed.store(1, Ordering::Relaxed);
+}
+
+/// As [`part_with`], for all sets that exec leaves open.
+pub fn part_with_kept() {
+    if endpoint::any() {
+        for set in used_sets().filter(|set| set.refs.load(Ordering::Relaxed) > 0) {
+            let fd = set.fd.load(Ordering::Relaxed);
+            if files::is_closed_by_exec(fd) == Some(false) {
+                part_with(fd);
+            }
+        }
+    }
+}
+
+/// Whether what is added to a set has to be the kernel's alone, since other processes wait for it, too.
+fn is_shared(index: u32) -> bool {
+    let set = set(index);
+    set.passed.load(Ordering::Relaxed) != 0 || set.inherited.load(Ordering::Relaxed) != 0
 }
 
 /// Arms what is hot. Whether something is there to report already.

@@ -105,6 +105,16 @@ fn a_copy_that_was_never_used_is_reported_for_what_comes_to_its_connection() {
 }
 
 #[test]
+fn sets_that_other_processes_have_report_what_was_asked_for() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/sets.c");
+    if let Some(program) = compile_c_file(source, &["-O1", "-pthread"]) {
+        for name in ["passed", "kept", "added"] {
+            same(&program, &AGENT, &[name], 4);
+        }
+    }
+}
+
+#[test]
 fn datagrams_and_local_sockets_are_never_touched() {
     if let Some(program) = program() {
         let notes = same(program, &AGENT, &["others"], 0);

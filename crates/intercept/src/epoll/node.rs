@@ -75,6 +75,11 @@ pub(super) fn node(number: u32) -> &'static Node {
     &NODES[number as usize % MOST]
 }
 
+/// How many were ever in use.
+pub(super) fn used() -> u32 {
+    USED.load(Ordering::Relaxed)
+}
+
 /// All that are in use.
 pub(super) fn all() -> impl Iterator<Item = (u32, &'static Node)> {
     let used = USED.load(Ordering::Relaxed);
