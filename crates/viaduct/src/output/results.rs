@@ -46,6 +46,13 @@ fn legend(lines: &[&Measurement]) -> Vec<String> {
         "{tail}. n: slices of time behind the value. against: the median beside that of the layer named there, in the \
          same placement of the two cores"
     )];
+    if lines.iter().any(|line| !line.series.is_empty()) {
+        legend.push(
+            "against, with curves: the first curve of the layer at the same place of its axis; another layer is held against \
+             the same curve of the first"
+                .to_owned(),
+        );
+    }
     let marks: Vec<&str> = lines.iter().flat_map(|line| marks(line)).collect();
     for (mark, meaning) in [
         ("few", "few: this placement was seen in too few slices or starts; another run may differ"),
@@ -177,23 +184,39 @@ fn marks(line: &Measurement) -> Vec<&str> {
     marks
 }
 
-/// The median of a line beside that of the first layer at its place, where a case has an axis and no curves: there the beginning of the
-/// axis says nothing of another layer.
+/// The median of a line beside that of the first layer on the same curve and at the same place of it, where a case has curves or an
+/// axis: another curve, or the beginning of the axis, says nothing of another layer.
 fn beside(line: &Measurement, first: &str, all: &[&Measurement]) -> Option<f64> {
-    if line.layer == first || line.x.is_none() || !line.series.is_empty() {
-        return None;
-    }
-    let there = all.iter().find(|other| {
-        other.layer == first
-            && (other.size, other.x, &other.placement) == (line.size, line.x, &line.placement)
-    })?;
+    let there = twin(line, first, all).find(|other| other.placement == line.placement)?;
     Some(line.p50? / there.p50.filter(|p50| *p50 > 0.0)?)
 }
 
+/// What the first layer has on the same curve at the same place, for a line of another layer.
+fn twin<'a>(
+    line: &'a Measurement,
+    first: &'a str,
+    all: &'a [&'a Measurement],
+) -> impl Iterator<Item = &'a Measurement> {
+    let other_layer = line.layer != first && (line.x.is_some() || !line.series.is_empty());
+    all.iter().copied().filter(move |other| {
+        other_layer
+            && other.layer == first
+            && (other.size, other.x, &other.series, &other.axis)
+                == (line.size, line.x, &line.series, &line.axis)
+    })
+}
+
 /// What a line is held against: the first layer, at the beginning of the axis; or its first curve, at the same place, where
-/// a case has several.
+/// a case has several. A line of another layer is held against its twin, if there is one.
 fn base(line: &Measurement, first: &str, all: &[&Measurement]) -> String {
-    let placed = |other: &Measurement| other.x == line.x || other.x.is_none() || line.x.is_none();
+    if !line.series.is_empty()
+        && let Some(twin) = twin(line, first, all).next()
+    {
+        return label(twin, all);
+    }
+    let placed = |other: &Measurement| {
+        other.x.is_none() || line.x.is_none() || other.x == line.x && other.axis == line.axis
+    };
     let mut same =
         all.iter().filter(|other| other.layer == first && other.size == line.size && placed(other));
     match same.next() {
@@ -296,6 +319,33 @@ mod tests {
         let elsewhere = Measurement { x: Some(9.0), ..unix.clone() };
         assert_eq!(beside(&unix, "shm", &alone), Some(3.0));
         assert_eq!((beside(&elsewhere, "shm", &alone), beside(alone[1], "shm", &alone)), (None, None));
+    }
+
+    #[test]
+    fn another_layer_is_held_against_the_same_curve() {
+        let line = |layer: &str, series: &str, axis: &str, p50: f64| Measurement {
+            layer: layer.into(),
+            series: series.into(),
+            axis: axis.into(),
+            x: Some(100.0),
+            p50: Some(p50),
+            ..line(r#""size":8,"p50":1.0"#)
+        };
+        // Two axes that have a place of the same name.
+        let all = [
+            line("shm", "poll", "spin", 1.0),
+            line("shm", "spin", "spin", 2.0),
+            line("shm", "gap", "gap", 4.0),
+            line("unix", "gap", "gap", 12.0),
+            line("unix", "poll", "spin", 5.0),
+            line("unix", "else", "gap", 5.0),
+        ];
+        let all: Vec<&Measurement> = all.iter().collect();
+        let bases: Vec<String> = all.iter().map(|line| base(line, "shm", &all)).collect();
+        let (poll, gap) = ("shm/poll@100", "shm/gap@100");
+        assert_eq!(bases, [poll, poll, gap, gap, poll, gap]);
+        let ratios: Vec<_> = all.iter().map(|line| beside(line, "shm", &all)).collect();
+        assert_eq!(ratios, [None, None, None, Some(3.0), Some(5.0), None]);
     }
 
     #[test]
