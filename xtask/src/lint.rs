@@ -1,4 +1,5 @@
-//! `cargo xtask lint`: formatting, clippy, documentation, the packages to be published, and the house, warnings being errors.
+//! `cargo xtask lint`: formatting, clippy, documentation, the packages to be published, the features
+//! of the facade, and the house, warnings being errors.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,10 @@ const FORMAT: Duration = minutes(1);
 const CLIPPY: Duration = minutes(2);
 const DOCUMENTATION: Duration = minutes(1);
 const PACKAGES: Duration = minutes(1);
+const FEATURES: Duration = minutes(2);
+
+/// The features of the crate that programs depend on, each by itself: the other steps build the workspace, where all are united.
+const FACADE: [&str; 5] = ["", "streams", "tokio", "job", "dsm"];
 
 /// Runs all of them, whatever the first ones say.
 pub(crate) fn run(workspace: &Workspace) -> Result<Vec<Row>> {
@@ -30,6 +35,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Vec<Row>> {
         run_steps("clippy", CLIPPY, vec![clippy], &wanted)?,
         run_steps("documentation", DOCUMENTATION, vec![documentation], &wanted)?,
         run_steps("packages", PACKAGES, vec![packages(workspace)], &wanted)?,
+        run_steps("features", FEATURES, FACADE.map(facade).into(), &wanted)?,
     ])
 }
 
@@ -40,6 +46,12 @@ fn packages(workspace: &Workspace) -> Step {
     let names = published.flat_map(|package| ["-p", package.name.as_str()]);
     let fixed = ["package", "--offline", "--no-verify", "--allow-dirty", "--quiet"];
     Step::cargo(fixed.into_iter().chain(names))
+}
+
+/// The facade with one feature and nothing else of the workspace.
+fn facade(feature: &str) -> Step {
+    let fixed = ["clippy", "--quiet", "-p", "viaduct-net", "--no-default-features"];
+    Step::cargo(fixed.into_iter().chain(["--features", feature, "--", "-D", "warnings"]))
 }
 
 fn run_house(workspace: &Workspace) -> Result<Row> {
