@@ -111,11 +111,19 @@ fn a_rank_alone_is_a_job_of_one() {
 #[test]
 fn clients_of_every_kind_get_answers() {
     let _watchdog = Watchdog::arm(Duration::from_secs(120), "many clients");
-    let said = Place::new().says(env!("CARGO_BIN_EXE_clients"), &["3", "0.1"]);
+    let said = Place::new().says(env!("CARGO_BIN_EXE_clients"), &["3", "0.35"]);
     for kind in ["via ", "streams ", "unix "] {
         let line = said.lines().find(|line| line.starts_with(kind)).expect("a line for each kind");
         let requests: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert!(requests > 0.0, "{said}");
+    }
+    for kind in ["via", "streams"] {
+        let line = said.lines().find(|line| line.starts_with(&format!("{kind} against unix: requests ")));
+        let words: Vec<&str> = line.expect("a line of ratios").split([' ', ',', '[', ']']).collect();
+        let ratios: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
+        // Three ratios, each with its interval.
+        assert_eq!(ratios.len(), 9, "{said}");
+        assert!(ratios.chunks(3).all(|r| r[1] <= r[0] && r[0] <= r[2] && r[2] > 0.0), "{said}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! An echo by hyper and by tonic over Viaduct, against the same over TCP: two processes, one connection, one call after
+//! An echo by hyper, by axum and by tonic over Viaduct, against the same over TCP: two processes, one connection, one call after
 //! the other, in turns so that both have the same machine.
 //!
 //! ```sh
@@ -21,7 +21,7 @@ use viaduct_via::Nic;
 
 const BODY: usize = 64;
 const ROUNDS: u32 = 21;
-const PROGRAMS: [&str; 2] = ["hyper", "tonic"];
+const PROGRAMS: [&str; 3] = ["hyper", "axum", "tonic"];
 const NETWORKS: [&str; 2] = ["tcp", "via"];
 const RUNTIMES: [&str; 2] = ["one", "many"];
 
@@ -68,6 +68,7 @@ fn serve(program: &str, name: &str, threads: &str) -> Anything<()> {
         println!("{address}");
         match program {
             "hyper" => Ok(http::serve(door).await?),
+            "axum" => Ok(http::serve_by_axum(door).await?),
             _ => Ok(grpc::serve(door).await?),
         }
     })
@@ -104,7 +105,7 @@ impl Side {
         let client = runtime.block_on(async {
             let network = network(name)?;
             Anything::Ok(match program {
-                "hyper" => Client::Http(http::Client::connect(&network, address.trim()).await?),
+                "hyper" | "axum" => Client::Http(http::Client::connect(&network, address.trim()).await?),
                 _ => Client::Grpc(grpc::Client::connect(&network, address.trim()).await?),
             })
         })?;
@@ -162,7 +163,7 @@ fn median(mut numbers: Vec<f64>) -> String {
 }
 
 fn compare(time: Duration, runtimes: &[&str]) -> Anything<()> {
-    let slice = time / (ROUNDS * 4 * runtimes.len() as u32);
+    let slice = time / (ROUNDS * (PROGRAMS.len() * NETWORKS.len() * runtimes.len()) as u32);
     println!("threads  program  network   requests/s    p50 us    p99 us");
     let mut ratios = Vec::new();
     for (threads, program) in runtimes.iter().flat_map(|r| PROGRAMS.map(|p| (r, p))) {

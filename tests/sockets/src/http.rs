@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hyper: a server that sends bodies back, and a client that keeps its connection.
+//! HTTP/1.1 by hyper and by axum: servers that send bodies back, and a client that keeps its connection.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 
-use crate::{Door, Network};
+use crate::{Conn, Door, Network};
 
 /// Serves until the task is ended.
 pub async fn serve(door: Door) -> io::Result<()> {
@@ -23,6 +23,32 @@ pub async fn serve(door: Door) -> io::Result<()> {
             // A client may leave whenever it likes.
             let _ = served.await;
         });
+    }
+}
+
+/// Serves the same by axum.
+pub async fn serve_by_axum(door: Door) -> io::Result<()> {
+    let echo = axum::routing::post(|body: Bytes| async move { body });
+    axum::serve(Entrance(door), axum::Router::new().route("/echo", echo)).await
+}
+
+/// What axum accepts connections from.
+struct Entrance(Door);
+
+impl axum::serve::Listener for Entrance {
+    type Io = Conn;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Conn, ()) {
+        loop {
+            if let Ok(stream) = self.0.accept().await {
+                return (stream, ());
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -70,24 +70,27 @@ where
 
 #[test]
 fn http_by_hyper() {
-    over_both(
-        "hyper",
-        |door| async { http::serve(door).await.unwrap() },
-        |network, address| async move {
-            let mut client = http::Client::connect(&network, &address).await.unwrap();
-            let mut all = Vec::new();
-            for size in [0, 1, 100, 5000, 300_000] {
-                let body = Bytes::from_iter((0..size).map(|i| (i * 7) as u8));
-                let (status, back) = client.post("/echo", body.clone()).await.unwrap();
-                assert_eq!((status, &back), (StatusCode::OK, &body));
-                all.push(back);
-            }
-            let (status, _) = client.post("/elsewhere", Bytes::new()).await.unwrap();
-            assert_eq!(status, StatusCode::NOT_FOUND);
-            client.close().await;
-            all
-        },
-    );
+    over_both("hyper", |door| async { http::serve(door).await.unwrap() }, ask_by_http);
+}
+
+#[test]
+fn http_by_axum() {
+    over_both("axum", |door| async { http::serve_by_axum(door).await.unwrap() }, ask_by_http);
+}
+
+async fn ask_by_http(network: Network, address: String) -> Vec<Bytes> {
+    let mut client = http::Client::connect(&network, &address).await.unwrap();
+    let mut all = Vec::new();
+    for size in [0, 1, 100, 5000, 300_000] {
+        let body = Bytes::from_iter((0..size).map(|i| (i * 7) as u8));
+        let (status, back) = client.post("/echo", body.clone()).await.unwrap();
+        assert_eq!((status, &back), (StatusCode::OK, &body));
+        all.push(back);
+    }
+    let (status, _) = client.post("/elsewhere", Bytes::new()).await.unwrap();
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    client.close().await;
+    all
 }
 
 #[test]
