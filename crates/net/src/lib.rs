@@ -68,6 +68,7 @@
 //! the manifest, checked by the lints; raising it is a minor version.
 
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
 #[cfg(feature = "dsm")]
 pub mod dsm;

@@ -20,6 +20,8 @@
 //! # Ok::<(), viaduct_via::Error>(())
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod auto;
 mod bell;
 pub mod config;
@@ -50,6 +52,10 @@ pub const NAMES: &[(&str, &str)] = &[
 ];
 
 /// Opens a provider by name.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a name that there is not; [`Error::Unavailable`] if the machine lacks what the provider needs;
+/// [`Error::Os`].
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     if let Some((job, rank)) = &config.member {
         viaduct_via::counters::join_job(job, *rank)?;

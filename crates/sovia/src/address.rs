@@ -9,6 +9,9 @@ use crate::error::Error;
 const SCHEME: &str = "via://";
 
 /// The net address of `via://host:port`, `via://:port` (this host), or of a name as VIA writes it.
+///
+/// # Errors
+/// [`Error::Address`] with what is missing.
 pub fn parse(text: &str) -> Result<NetAddress, Error> {
     let bad = |hint| Error::Address { text: text.into(), hint };
     let Some(rest) = text.strip_prefix(SCHEME) else {

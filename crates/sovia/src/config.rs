@@ -145,6 +145,9 @@ impl Config {
     }
 
     /// Whether the settings make sense together.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with what contradicts what.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |cause: String, hint: &str| Err(Error::Config { cause, hint: hint.to_owned() });
         if self.window == 0 || self.window > MAX_WINDOW {

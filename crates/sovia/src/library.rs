@@ -62,6 +62,10 @@ impl Sovia {
     /// Opens the library on a NIC, which it keeps to itself.
     ///
     /// Its calls spin as [`Config::spin`] says; what [`Nic::set_wait`] was given has no part in it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that contradict themselves; [`Error::Via`] if the NIC has no room for what the library needs;
+    /// [`Error::Io`] if there can be no more threads.
     pub fn open(nic: Nic, config: Config) -> Result<Sovia, Error> {
         config.check()?;
         let spin = match config.waiting {
@@ -93,6 +97,9 @@ impl Sovia {
     /// processes of this host at once. Without it peers see the end when the kernel has taken the process down. A handler of
     /// the application runs as before, with connections whole; they are cut behind it if it has set the default action. To be
     /// called after the application has installed its handlers.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a handler cannot be installed.
     pub fn cut_at_fatal_signals() -> Result<(), Error> {
         Ok(farewell::cut_at_fatal_signals()?)
     }
@@ -102,11 +109,18 @@ impl Sovia {
     }
 
     /// Connects to `via://host:port`, or to a name as VIA writes it.
+    ///
+    /// # Errors
+    /// As of [`connect_timeout`](Self::connect_timeout), with ten seconds.
     pub fn connect(&self, address: &str) -> Result<Stream, Error> {
         self.connect_timeout(address, CONNECT_LIMIT)
     }
 
     /// Connects, or fails when the time is over.
+    ///
+    /// # Errors
+    /// [`Error::Address`]; [`Error::Greeting`] if the other end speaks something else; [`Error::Via`] with what became of the request:
+    /// nothing listens there, it was refused, or the time was over.
     pub fn connect_timeout(&self, address: &str, limit: Duration) -> Result<Stream, Error> {
         let peer = address::parse(address)?;
         let shared = &self.0.shared;
@@ -122,6 +136,9 @@ impl Sovia {
     }
 
     /// Listens at an address. Up to `backlog` connections are accepted before anybody fetches them.
+    ///
+    /// # Errors
+    /// [`Error::Address`]; [`Error::Via`] if the address is in use, or is not one of this host.
     pub fn listen(&self, address: &str, backlog: usize) -> Result<Listener, Error> {
         let address = address::parse(address)?;
         let port = self.0.shared.with(|engine| engine.listen(&address, backlog))?;

@@ -32,11 +32,17 @@ impl Listener {
     }
 
     /// The next connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` if none waits and the listener does not block.
     pub fn accept(&self) -> io::Result<Stream> {
         self.accept_until(None)
     }
 
     /// The next connection, if one comes within the time.
+    ///
+    /// # Errors
+    /// `TimedOut`; `WouldBlock` if none waits and the listener does not block.
     pub fn accept_timeout(&self, limit: Duration) -> io::Result<Stream> {
         self.accept_until(Some(clock::now_ns().saturating_add(limit.as_nanos() as u64)))
     }

@@ -77,16 +77,26 @@ impl Stream {
     }
 
     /// Another handle on this stream, for another thread.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn try_clone(&self) -> io::Result<Stream> {
         Ok(Stream(self.0.clone()))
     }
 
     /// Copies out what the next read would bring, and leaves it there.
+    ///
+    /// # Errors
+    /// As of a read: `WouldBlock` if nothing is there and the stream does not block, or its time for reads is over; `ConnectionReset` if
+    /// the peer is gone.
     pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         self.0.receive(into, true)
     }
 
     /// Closes one direction or both, for all clones.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.0.with(|engine, id| {
             let Some(socket) = engine.sockets.get_mut(id) else { return };
@@ -103,6 +113,9 @@ impl Stream {
 
     /// Closes the stream, if this is its last clone. With a linger time it waits for the peer; an error says that the
     /// time was over before the peer had everything.
+    ///
+    /// # Errors
+    /// `TimedOut`, or what ended the connection, if the stream lingers and not everything was delivered.
     pub fn close(self) -> io::Result<()> {
         match Arc::into_inner(self.0) {
             Some(mut handle) => handle.end(),
@@ -111,32 +124,50 @@ impl Stream {
     }
 
     /// How long a read waits; `None` is for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a time of zero.
     pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         set(&self.0.read_timeout, limit)
     }
 
     /// How long a write waits; `None` is for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a time of zero.
     pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         set(&self.0.write_timeout, limit)
     }
 
     /// How long a read waits.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(got(&self.0.read_timeout))
     }
 
     /// How long a write waits.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(got(&self.0.write_timeout))
     }
 
     /// Whether calls return at once instead of waiting.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         self.0.nonblocking.store(on, Ordering::Relaxed);
         Ok(())
     }
 
     /// Whether small requests go at once instead of being combined.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.0.with(|engine, id| {
             if let Some(socket) = engine.sockets.get_mut(id) {
@@ -147,6 +178,9 @@ impl Stream {
     }
 
     /// Whether small requests go at once.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn nodelay(&self) -> io::Result<bool> {
         let combining =
             |engine: &mut Engine, id| engine.sockets.get_mut(id)?.conn.as_ref().map(|c| c.combining());
@@ -155,12 +189,18 @@ impl Stream {
 
     /// What closing does: `None` returns at once, a time waits so long for the peer to have everything, and zero breaks
     /// the connection off.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn set_linger(&self, limit: Option<Duration>) -> io::Result<()> {
         self.0.linger.store(limit.map_or(0, |l| nanos(l).saturating_add(1)), Ordering::Relaxed);
         Ok(())
     }
 
     /// What closing does.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(self.0.linger.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos))
     }

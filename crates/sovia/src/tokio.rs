@@ -12,6 +12,11 @@
 //! A look is cheap and a sleep is not, so a task whose answer is near is polled again instead of put to sleep (`os`'
 //! learnt budget, 10 to 50 µs, and 200 µs after a write, whose answer may have to be woken). Idle costs nothing.
 //!
+//! # Cancel safety
+//!
+//! `read`, `write`, `accept` and `peek` of these types may be dropped at any await, as a branch of `select!` is: no byte and no connection
+//! is lost, and what was written once is written. `read_exact` and `write_all` of tokio's traits may not: they count inside the future.
+//!
 //! ```
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //! use viaduct_sovia::{Config, Sovia, tokio::Sockets};
@@ -60,22 +65,41 @@ pub struct Sockets {
 
 impl Sockets {
     /// Takes a library into the runtime that this is called in, whose I/O driver must be enabled.
+    ///
+    /// # Errors
+    /// If the call is not made in a runtime with its I/O driver enabled, or there can be no more descriptors.
     pub fn new(sovia: Sovia) -> io::Result<Sockets> {
         let driver = Driver::start(&sovia)?;
         Ok(Sockets { sovia, driver })
     }
 
     /// Connects to `via://host:port`, or to a name as VIA writes it.
+    ///
+    /// # Errors
+    /// As of [`Sovia::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the stream up: a connection that is being made goes on behind it until it stands or its time is over, and is
+    /// closed then.
     pub async fn connect(&self, address: &str) -> io::Result<Stream> {
         self.call(address, |sovia, address| sovia.connect(address)).await
     }
 
     /// Connects, or fails when the time is over.
+    ///
+    /// # Errors
+    /// As of [`Sovia::connect_timeout`].
+    ///
+    /// # Cancel safety
+    /// As of [`connect`](Self::connect).
     pub async fn connect_timeout(&self, address: &str, limit: Duration) -> io::Result<Stream> {
         self.call(address, move |sovia, address| sovia.connect_timeout(address, limit)).await
     }
 
     /// Listens at an address. Up to `backlog` connections are accepted before anybody fetches them.
+    ///
+    /// # Errors
+    /// As of [`Sovia::listen`].
     pub fn listen(&self, address: &str, backlog: usize) -> io::Result<Listener> {
         let inner = self.sovia.listen(address, backlog)?;
         inner.set_nonblocking(true);
@@ -83,6 +107,9 @@ impl Sockets {
     }
 
     /// Takes over a stream that was made elsewhere, of the same library.
+    ///
+    /// # Errors
+    /// Never so far; the stream becomes one that does not block.
     pub fn adopt(&self, stream: crate::Stream) -> io::Result<Stream> {
         Stream::new(stream, self.driver.clone())
     }
@@ -112,11 +139,20 @@ pub struct Listener {
 
 impl Listener {
     /// The next connection.
+    ///
+    /// # Errors
+    /// As of [`crate::Listener::accept`], but that it waits.
+    ///
+    /// # Cancel safety
+    /// A connection that comes while no future is there is given to the next one: none is lost.
     pub async fn accept(&self) -> io::Result<Stream> {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
     /// The next connection, for a task that polls. Of several tasks the one that asked last is woken.
+    ///
+    /// # Errors
+    /// As of [`accept`](Self::accept).
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
         let next = || unless_blocked(self.inner.accept());
         let found = next().or_else(|| {

@@ -35,6 +35,9 @@ pub struct Watch {
 
 impl Sovia {
     /// Begins to watch. What came before is not announced: look once more, then poll the descriptor.
+    ///
+    /// # Errors
+    /// If there can be no more descriptors, or the library was closed.
     pub fn watch(&self) -> io::Result<Watch> {
         let owner = self.owner().clone();
         let inner = owner.shared.driver.watch().map_err(other)?;
@@ -51,6 +54,9 @@ impl Sovia {
 
 impl Watch {
     /// Begins to watch anew, after the descriptor was readable.
+    ///
+    /// # Errors
+    /// If the library was closed.
     pub fn again(&self) -> io::Result<()> {
         self.inner.again().map_err(other)?;
         self.take_in();

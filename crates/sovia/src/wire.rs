@@ -106,7 +106,10 @@ impl Greeting {
         bytes
     }
 
-    /// From private data; what is wrong with it otherwise.
+    /// From private data.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Greeting, &'static str> {
         let bytes: &[u8; GREETING_LEN] = bytes.try_into().map_err(|_| "no greeting of this protocol")?;
         if bytes[..4] != MAGIC {

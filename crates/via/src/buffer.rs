@@ -167,6 +167,9 @@ impl Buffer {
     }
 
     /// Gives heap memory back. Other memory, and memory other buffers still use, is returned as it was.
+    ///
+    /// # Errors
+    /// The buffer itself, if its memory is not of the heap or is used by others.
     pub fn into_vec(self) -> Result<Vec<u8>, Buffer> {
         if self.region.handle != MemHandle::NONE || self.len != self.region.memory().len() {
             return Err(self);

@@ -41,6 +41,7 @@
 //! ```
 
 #![deny(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod accepting;
 pub mod address;
@@ -57,6 +58,8 @@ pub mod driver;
 mod error;
 mod event;
 pub mod handle;
+// What hooks and providers refuse with is theirs to say.
+#[allow(clippy::missing_errors_doc)]
 pub mod hooks;
 mod memory;
 mod nic;
@@ -65,6 +68,7 @@ mod poll;
 mod pool;
 mod post;
 mod progress;
+#[allow(clippy::missing_errors_doc)]
 pub mod provider;
 mod queue;
 mod queues;

@@ -304,6 +304,12 @@ impl<T: Send + 'static> NicGuard<'_, T> {
     }
 }
 
+impl<T: Send + 'static> fmt::Debug for NicGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NicGuard").finish_non_exhaustive()
+    }
+}
+
 impl<T: Send + 'static> Deref for NicGuard<'_, T> {
     type Target = Nic;
 

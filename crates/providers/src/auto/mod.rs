@@ -15,6 +15,9 @@ use viaduct_via::provider::Provider;
 use crate::config::Config;
 
 /// Opens a provider.
+///
+/// # Errors
+/// [`Error::Unavailable`] if the machine lacks what it needs; [`Error::Os`].
 pub fn open(config: &Config) -> Result<Box<dyn Provider>, Error> {
     Ok(Box::new(nic::Auto::open(config)?))
 }

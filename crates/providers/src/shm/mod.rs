@@ -48,6 +48,9 @@ use viaduct_via::provider::Provider;
 use crate::config::ShmConfig;
 
 /// Opens a NIC's provider.
+///
+/// # Errors
+/// [`Error::Unavailable`] if the machine lacks what it needs; [`Error::Os`].
 pub fn open(config: ShmConfig) -> Result<Box<dyn Provider>, Error> {
     Ok(Box::new(nic::Shm::open(config)?))
 }

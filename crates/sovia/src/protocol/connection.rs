@@ -278,6 +278,9 @@ impl Connection {
     }
 
     /// A packet came.
+    ///
+    /// # Errors
+    /// What the peer may not send.
     pub fn packet(&mut self, packet: Packet, came: Came) -> Result<Taken, Violation> {
         let (len, written) = match came {
             Came::Message(len) => (len, false),

@@ -39,6 +39,12 @@ impl Stream {
     }
 
     /// Copies out what the next read would bring, and leaves it there.
+    ///
+    /// # Errors
+    /// As of [`crate::Stream::peek`], but that it waits.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken from the stream, so nothing is lost.
     pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         std::future::poll_fn(|cx| {
             let peeked = self.driver.poll(&self.reading, cx, || unless_blocked(self.inner.peek(into)))?;
@@ -48,17 +54,26 @@ impl Stream {
     }
 
     /// Whether small requests go at once instead of being combined until flushed or read.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.inner.set_nodelay(on)
     }
 
     /// Whether small requests go at once.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn nodelay(&self) -> io::Result<bool> {
         self.inner.nodelay()
     }
 
     /// What closing does to what is still under way; see [`crate::Stream::set_linger`]. A time would block the runtime, so
     /// it should be zero or none.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn set_linger(&self, limit: Option<Duration>) -> io::Result<()> {
         self.inner.set_linger(limit)
     }
@@ -74,6 +89,9 @@ impl Stream {
     }
 
     /// The stream for threads that block.
+    ///
+    /// # Errors
+    /// Never: the call has the form of std's.
     pub fn into_std(self) -> io::Result<crate::Stream> {
         let inner = self.inner.try_clone()?;
         inner.set_nonblocking(false)?;

@@ -19,6 +19,7 @@ mod service;
 mod sleepers;
 mod watch;
 
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +75,12 @@ pub trait Layer: Send + Sized + 'static {
 /// A layer that threads share. Clones are handles of one; when the last is dropped, the service thread ends and the
 /// layer is dropped.
 pub struct Driver<L: Layer>(Arc<Inner<L>>);
+
+impl<L: Layer> fmt::Debug for Driver<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
+}
 
 struct Inner<L: Layer> {
     /// There until it is closed.

@@ -94,6 +94,9 @@ impl RawMemory {
     }
 
     /// Gives heap memory back as a vector, or the memory itself if it is not heap memory.
+    ///
+    /// # Errors
+    /// The memory, if it is not of the heap.
     pub fn into_heap(self) -> Result<Vec<u8>, RawMemory> {
         if !matches!(self.owner, Owner::Heap) {
             return Err(self);

@@ -5,6 +5,7 @@
 //! when the handler is not running, and it is not called afterwards.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -374,6 +375,12 @@ pub struct Next<T: Send + 'static = ()> {
     source: Source,
 }
 
+impl<T: Send + 'static> fmt::Debug for Next<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").finish_non_exhaustive()
+    }
+}
+
 impl<T: Send + 'static> Future for Next<T> {
     type Output = Result<Ended, Error>;
 
@@ -401,6 +408,12 @@ pub struct NextRequest<T: Send + 'static = ()> {
     listener: handle::Listener,
 }
 
+impl<T: Send + 'static> fmt::Debug for NextRequest<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NextRequest").finish_non_exhaustive()
+    }
+}
+
 impl<T: Send + 'static> Future for NextRequest<T> {
     type Output = Result<ConnRequest, Error>;
 
@@ -417,6 +430,12 @@ impl<T: Send + 'static> Future for NextRequest<T> {
 pub struct Connected<T: Send + 'static = ()> {
     nic: SharedNic<T>,
     vi: Vi,
+}
+
+impl<T: Send + 'static> fmt::Debug for Connected<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connected").finish_non_exhaustive()
+    }
 }
 
 impl<T: Send + 'static> Future for Connected<T> {
