@@ -30,6 +30,7 @@ mod mem;
 mod nic;
 mod outbox;
 mod pair;
+mod parts;
 mod probe;
 mod progress;
 mod rdma;

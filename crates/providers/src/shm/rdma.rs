@@ -15,7 +15,7 @@ use viaduct_via::{Counter, Error, Op, Queues, Reliability, RemoteAddress, Status
 use super::directory::Found;
 use super::map::Why;
 use super::pair::{Directed, Reply, lock};
-use super::progress::{each_part, gather_piece};
+use super::parts::{each_part, gather_piece};
 use super::vi::ShmVi;
 use super::wire::{Note, PIECE, note};
 use crate::parties::{READ_PRIVATE, tags_go_together};

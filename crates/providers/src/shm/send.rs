@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use super::bounce::{BOUNCE, Taken};
 use super::map::{Lookup, Why};
 use super::pair::lock;
-use super::progress::{gather_word, gather_words};
+use super::parts::{gather_word, gather_words};
 use super::ring::{
     CONTINUES, FIRST_WORDS, HAS_IMMEDIATE, Head, INLINE_BYTES, INLINE_WORDS, Kind, USERS, entries_for,
 };

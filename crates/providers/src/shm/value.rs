@@ -8,7 +8,7 @@ use viaduct_via::{Counter, Status, Work};
 
 use super::bounce::{BOUNCE, MOST_AT_ONCE};
 use super::pair::lock;
-use super::progress::gather_piece;
+use super::parts::gather_piece;
 use super::ring::INLINE_BYTES;
 use super::vi::ShmVi;
 
