@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn every_case_plans_each_variant_once_and_less_in_a_hurry() {
         if viaduct_os::cpu::count() < 2 {
-            return eprintln!("skipped: needs two cores");
+            viaduct_kit::skip!("needs two cores");
         }
         for case in ALL {
             let all = planned(case, false);

@@ -38,7 +38,7 @@ fn with_window(kind: EngineKind, pages: usize, test: impl FnOnce(&Segment, &Wind
     let window = match Window::new(&segment, ADDRESS, Some(kind)) {
         Ok(window) => window,
         Err(error) if kind == EngineKind::Uffd => {
-            return eprintln!("skipped: userfaultfd is refused here: {error}");
+            viaduct_kit::skip!("userfaultfd is refused here: {error}");
         }
         Err(error) => panic!("{error}"),
     };

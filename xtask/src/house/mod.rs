@@ -7,17 +7,21 @@
 //!  targets     no file of tests is left out of the test targets
 //!  words       no paths of somebody's machine
 //!  reach       names of providers only where one is picked
+//!  bare        no standard library in what is loaded into applications
+//!  skips       tests that skip themselves say so by name
 //!  prose       comments that name who acts
 //!  commits     first lines of new commits
 //!  manifests   what is inherited from the workspace, and where packages come from
 //! ```
 
+mod bare;
 mod commits;
 mod files;
 mod layers;
 mod manifests;
 mod prose;
 mod reach;
+mod skips;
 mod source;
 mod targets;
 mod unsafety;
@@ -93,6 +97,8 @@ pub(crate) fn check_and_report(workspace: &Workspace) -> Result<bool> {
     findings.extend(targets::check(&files));
     findings.extend(words::check(&files));
     findings.extend(reach::check(&files));
+    findings.extend(bare::check(&files));
+    findings.extend(skips::check(&files));
     findings.extend(prose::check(&files));
     findings.extend(commits::check(&workspace.root));
     findings.extend(manifests::check(workspace, &files));

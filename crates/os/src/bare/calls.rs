@@ -105,8 +105,8 @@ fn timespec(ns: u64) -> [i64; 2] {
 pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) -> Result<usize, Errno> {
     let time = limit_ns.map(timespec);
     let at = |at: Option<*const [i64; 2]>| at.map_or(NONE, |at| at as usize);
-    let time_at = at(time.as_ref().map(std::ptr::from_ref));
-    let mask_at = mask.as_ref().map_or(NONE, |mask| std::ptr::from_ref(mask) as usize);
+    let time_at = at(time.as_ref().map(core::ptr::from_ref));
+    let mask_at = mask.as_ref().map_or(NONE, |mask| core::ptr::from_ref(mask) as usize);
     call(libc::SYS_ppoll, &[fds.as_mut_ptr() as usize, fds.len(), time_at, mask_at, 8])
 }
 
@@ -121,7 +121,7 @@ pub fn epoll_ctl(
     fd: i32,
     mut event: Option<libc::epoll_event>,
 ) -> Result<(), Errno> {
-    let at = event.as_mut().map_or(NONE, |event| std::ptr::from_mut(event) as usize);
+    let at = event.as_mut().map_or(NONE, |event| core::ptr::from_mut(event) as usize);
     call(libc::SYS_epoll_ctl, &[set as usize, operation as usize, fd as usize, at]).map(drop)
 }
 
@@ -138,7 +138,7 @@ pub fn epoll_wait(
 ) -> Result<usize, Errno> {
     // Whole milliseconds, upwards, as the older call has it: it is allowed in more sandboxes than the newer one.
     let limit = limit_ns.map_or(-1, |ns| ns.div_ceil(1_000_000).min(i32::MAX as u64) as isize);
-    let mask_at = mask.as_ref().map_or(NONE, |mask| std::ptr::from_ref(mask) as usize);
+    let mask_at = mask.as_ref().map_or(NONE, |mask| core::ptr::from_ref(mask) as usize);
     let args = [set as usize, events.as_mut_ptr() as usize, events.len(), limit as usize, mask_at, 8];
     call(libc::SYS_epoll_pwait, &args)
 }

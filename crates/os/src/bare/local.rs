@@ -1,7 +1,7 @@
 //! A lock of one process for short sections of memory accesses: it knows its thread, so that a signal handler which
 //! interrupts the holder does not wait for it, and it can be reset in a child.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::{calls, whoami};
 
@@ -30,7 +30,7 @@ impl LocalLock {
                 Err(owner) if owner == me => return None,
                 Err(_) => {
                     looks += 1;
-                    if looks.is_multiple_of(64) { calls::yield_now() } else { std::hint::spin_loop() }
+                    if looks.is_multiple_of(64) { calls::yield_now() } else { core::hint::spin_loop() }
                 }
             }
         }

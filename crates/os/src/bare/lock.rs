@@ -117,7 +117,7 @@ impl RecoverableLock {
             if looks % 8 == 0 {
                 calls::yield_now()
             } else {
-                std::hint::spin_loop()
+                core::hint::spin_loop()
             }
             owner = self.0.load(Ordering::Relaxed);
         }

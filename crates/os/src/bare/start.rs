@@ -13,8 +13,8 @@ const WCLONE: usize = 0x8000_0000;
 /// either. Both make system calls only, so any thread of any process may call this.
 pub fn apart(words: &[&CStr], variables: &[&CStr]) {
     const MOST: usize = 8;
-    let mut arguments = [std::ptr::null::<c_char>(); MOST];
-    let mut environment = [std::ptr::null::<c_char>(); MOST];
+    let mut arguments = [core::ptr::null::<c_char>(); MOST];
+    let mut environment = [core::ptr::null::<c_char>(); MOST];
     if words.is_empty() || words.len() >= MOST || variables.len() >= MOST {
         return;
     }

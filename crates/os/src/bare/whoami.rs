@@ -4,8 +4,8 @@
 //! page with `MADV_WIPEONFORK` reads as zeros in a child, however that was made. A child of vfork shares the page with
 //! its parent: there the number on the page differs from what the kernel says.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::calls;
 use super::gate::syscall;
@@ -13,7 +13,7 @@ use super::lock::Owner;
 
 const PAGE: usize = 4096;
 
-static SHARED: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+static SHARED: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// Where there is no page: the process, for which children look like their parent.
 static FALLBACK: AtomicU64 = AtomicU64::new(0);
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -64,9 +64,9 @@ fn make_page() {
     let Ok(page) = page else { return };
     // SAFETY: our own page.
     let wiped = unsafe { syscall(libc::SYS_madvise, [page, PAGE, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) };
-    let at = std::ptr::with_exposed_provenance_mut(page);
+    let at = core::ptr::with_exposed_provenance_mut(page);
     let new = wiped.is_ok()
-        && SHARED.compare_exchange(std::ptr::null_mut(), at, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        && SHARED.compare_exchange(core::ptr::null_mut(), at, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if !new {
         // SAFETY: our own page, of which no one knows.
         let _ = unsafe { syscall(libc::SYS_munmap, [page, PAGE, 0, 0, 0, 0]) };
