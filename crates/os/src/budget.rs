@@ -29,10 +29,10 @@ impl Budget {
     }
 
     /// Makes the budget of this process the share of one of `count` processes that belong together on this host. What was
-    /// charged before stays charged, though it may be more.
+    /// charged before stays charged, though it may be more. Never raises it: the smallest share counts.
     pub fn share_process(count: usize) {
         let share = machine_memory() / 2 / (count as u64).max(1);
-        Budget::process().inner.limit.store(share, Ordering::Relaxed);
+        Budget::process().inner.limit.fetch_min(share, Ordering::Relaxed);
     }
 
     /// Takes `bytes` out of the budget until the answer is dropped.

@@ -37,6 +37,7 @@ pub mod vipl;
 
 use std::collections::VecDeque;
 
+use viaduct_os::budget::Budget;
 use viaduct_via::provider::{Event, ListenId, Provider, RequestId};
 use viaduct_via::{Error, RemoteAttributes};
 
@@ -59,6 +60,10 @@ pub const NAMES: &[(&str, &str)] = &[
 pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     if let Some((job, rank)) = &config.member {
         viaduct_via::counters::join_job(job, *rank)?;
+    }
+    // A job does this when its ranks meet; a program that a launcher started need not ask for its job.
+    if config.shm.neighbours > 1 {
+        Budget::share_process(config.shm.neighbours);
     }
     match name {
         "auto" => auto::open(config),
