@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use viaduct_river::disk::{DiskSink, Output, StreamSink, Volume};
 use viaduct_river::{Buffer, Edge, MemPool, Sink, Source, pump_with};
 
+use crate::engine::DIRECT_FROM;
 use crate::{Error, KEY, RECORD};
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -117,11 +118,26 @@ impl Generator {
     }
 
     /// Writes `count` records from number `first` on to a file, which has its name once it is complete. Returns their checksum.
+    /// Long files are written past the page cache.
     pub fn to_file(&self, first: u128, count: u64, path: &Path, threads: usize) -> Result<u128, Error> {
+        self.to_volume(first, count, path, threads, count * RECORD as u64 >= DIRECT_FROM)
+    }
+
+    fn to_volume(
+        &self,
+        first: u128,
+        count: u64,
+        path: &Path,
+        threads: usize,
+        direct: bool,
+    ) -> Result<u128, Error> {
         let output = Output::create(path)?;
         let len = count * RECORD as u64;
         output.reserve(len)?;
-        let volume = Volume::of_files(vec![(path.to_owned(), output.file()?)], u64::MAX);
+        let mut volume = Volume::of_files(vec![(path.to_owned(), output.file()?)], u64::MAX);
+        if direct {
+            volume.use_direct();
+        }
         let sum = self.to_sink(first, count, &DiskSink::new("output", volume), threads)?;
         output.commit(len)?;
         Ok(sum)
@@ -145,7 +161,8 @@ impl Generator {
     }
 
     fn to_sink(&self, first: u128, count: u64, sink: &dyn Sink, threads: usize) -> Result<u128, Error> {
-        let pool = MemPool::new(threads + 1, BATCH as usize * RECORD)?;
+        // Every thread fills one; several may be on their way to a disk.
+        let pool = MemPool::new(threads + 8, BATCH as usize * RECORD)?;
         let (next, sum) = (AtomicU64::new(0), Mutex::new(0));
         let source = Records { generator: self, first, count, next, pool, sum, edge: Edge::new("generator") };
         pump_with(threads, &source, sink)?;
@@ -277,6 +294,18 @@ mod tests {
 
     fn sum(generator: &Generator, first: u128, count: u64) -> String {
         format!("{:x}", generator.checksum(first, count, 2).unwrap())
+    }
+
+    #[test]
+    fn a_file_past_the_page_cache_is_the_same() {
+        let folder = viaduct_kit::tempdir::TempDir::new("gen-direct");
+        let generator = Generator::new(Style::Binary);
+        let make = |name: &str, direct| {
+            let path = folder.join(name);
+            let sum = generator.to_volume(7, 41_234, &path, 3, direct).unwrap();
+            (sum, std::fs::read(path).unwrap())
+        };
+        assert!(make("cached", false) == make("direct", true));
     }
 
     #[test]
