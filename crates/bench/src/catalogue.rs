@@ -53,8 +53,8 @@ const TABLES: &[TableInfo] = &[
     TableInfo {
         name: "datamation",
         title: "A million records from disk to disk, by nodes",
-        words: "Seconds from the call of `viaduct sort` to its end, launch included, and those of the slowest node in each of the \
-                paper's phases (figure 8); the speed-up is against one node over the same transport, VIA in shared memory or \
+        words: "Seconds from the call of `viaduct sort` to its end, launch included, divided into the \
+                paper's phases (figure 8): those of the node that was busy longest, and all other time as overhead; the speed-up is against one node over the same transport, VIA in shared memory or \
                 TCP (figure 9). Nodes share this host, so that more of them than cores cannot be faster.",
         command: DATAMATION,
     },
@@ -98,7 +98,7 @@ const TABLES: &[TableInfo] = &[
         name: "sort-nodes",
         title: "Ten million records on nodes of one host",
         words: "One process with threads against four nodes, which move three quarters of the records to each other. Nodes add a copy of \
-                each record and share the cores, so that they are slower on one host. The peak is that of the launcher.",
+                each record and share the cores, so that they are slower on one host. The peak is the sum of all processes; memory that two share counts at both.",
         command: "viaduct bench sort-nodes -o results.jsonl",
     },
     TableInfo {
@@ -111,8 +111,8 @@ const TABLES: &[TableInfo] = &[
     TableInfo {
         name: "sort-kernels",
         title: "Kernels of the sort",
-        words: "The same keys sorted on one core: in buckets by the top of the key and then as pairs of key and place, as the sort \
-                does; as pairs by comparison; and whole records by comparison.",
+        words: "The same keys sorted on one core: in buckets by the top of the key and then as pairs of key and place, which \
+                is the idea of the sort and not its code; as pairs by comparison; and whole records by comparison.",
         command: DATAMATION,
     },
     TableInfo {
@@ -126,7 +126,7 @@ const TABLES: &[TableInfo] = &[
         title: "What the parts of this host can do",
         words: "Memory, disk past the page cache (written until it is on the disk) and edges of River between two NICs of one process, \
                 each alone: the best of the rounds and their median (the paper's table 1). The bottleneck is the part whose rate, \
-                by how often a record uses it, bounds the sort.",
+                by how often a record uses it, bounds the sort. Beside them whole runs of the generator and the validator.",
         command: "viaduct bench components -o results.jsonl",
     },
     TableInfo {

@@ -1,4 +1,5 @@
-//! What the parts of this host can do alone (Millennium Sort, table 1): memory, disk and network, and which bounds the sort.
+//! What the parts of this host can do alone (Millennium Sort, table 1): memory, disk and network, and which bounds the sort. Beside
+//! them the generator and the validator, which are to run at the speed of memory or disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,6 +18,11 @@ use super::{Bench, Emit};
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 const BLOCK: usize = 256 << 10;
+
+/// The tools, by the names of their rows.
+const GEN: &str = "viaduct sort gen, no file";
+const GEN_FILE: &str = "viaduct sort gen, to a file";
+const CHECK: &str = "viaduct sort check";
 
 /// Measures each part, peak and sustained.
 ///
@@ -37,6 +43,12 @@ pub fn components(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit
         ("disk, striped over 4 files, read", Box::new(move || read(bench, 4, bytes))),
         ("network, VIA on this host", Box::new(move || via(bench, bytes))),
         ("network, TCP on this host", Box::new(move || tcp(bytes))),
+        (GEN, Box::new(move || tool(bench, bytes, &["gen", &(bytes / 100).to_string()]))),
+        (
+            GEN_FILE,
+            Box::new(move || tool(bench, bytes, &["gen", &(bytes / 100).to_string(), "-o", "records"])),
+        ),
+        (CHECK, Box::new(move || checked(bench, bytes))),
     ];
     let mut sustained = Vec::new();
     for (n, (name, measure)) in parts.iter().enumerate() {
@@ -52,11 +64,24 @@ pub fn components(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit
             Err(why) => emit(table.cell(*name, "sustained", "MB/s", Better::More).missing(why.to_string()))?,
         }
     }
+    for (name, part, column) in [
+        (GEN, "memory, all cores", "times memory"),
+        (GEN_FILE, "disk, write", "times disk"),
+        (CHECK, "disk, read", "times disk"),
+    ] {
+        let of = |wanted: &str| sustained.iter().find(|(name, _)| *name == wanted).map(|(_, rate)| *rate);
+        if let (Some(rate), Some(part)) = (of(name), of(part)) {
+            emit(table.cell(name, column, "", Better::More).one(rate / part))?;
+        }
+    }
     // A record is read once and written once, crosses memory about four times and, between nodes, the network once.
     let uses = |name: &str| if name.starts_with("memory, all") { 0.25 } else { 1.0 };
     let bound = |(name, rate): &(&'static str, f64)| (*name, rate * uses(name));
     let used = |(name, _): &&(&str, f64)| {
-        !name.contains("one core") && !name.contains("TCP") && !name.contains("striped")
+        !name.contains("one core")
+            && !name.contains("TCP")
+            && !name.contains("striped")
+            && !name.contains("sort")
     };
     let bounds = sustained.iter().filter(used).map(bound);
     match bounds.min_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -69,6 +94,26 @@ pub fn components(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit
 
 fn rate(bytes: usize, begun: Instant) -> f64 {
     bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()
+}
+
+/// A whole run of a tool over so many bytes, with its launch.
+fn tool(bench: &Bench, bytes: usize, words: &[&str]) -> Result<f64, Failed> {
+    let _ = std::fs::remove_file(bench.path("records"));
+    let begun = Instant::now();
+    if !bench.command(words).status()?.success() {
+        return Err(format!("viaduct sort {} failed", words[0]).into());
+    }
+    Ok(rate(bytes / 100 * 100, begun))
+}
+
+/// The validator on records of the generator, which are in no order: it reads and adds up all of them.
+fn checked(bench: &Bench, bytes: usize) -> Result<f64, Failed> {
+    let count = bytes / 100;
+    bench.generate(count as u64, "records", &[])?;
+    let begun = Instant::now();
+    let seen = bench.records_of("records").ok_or("the validator failed")?;
+    let rate = rate(count * 100, begun);
+    if seen.count == count as u64 { Ok(rate) } else { Err("the validator did not count all records".into()) }
 }
 
 fn copy(threads: usize, bytes: usize) -> Result<f64, Failed> {

@@ -1,16 +1,19 @@
-//! Programs that sort the same records in turn: whole runs with their launch, and the most memory that each of them had.
+//! Programs that sort the same records in turn: whole runs with their launch, and the most memory that each of them had, all of its
+//! processes together.
 //!
-//! A run counts only if its output is there, as long as it has to be and in order.
+//! A run counts only if its output is there, as long as it has to be and in order. What we put out has to have the sum of the
+//! input, too; some rivals change the ends of lines.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use viaduct_results::stats::median;
 use viaduct_results::table::{Better, Table};
 
-use super::{Bench, Emit, lines_in_order};
+use super::{Bench, Emit, lines_of};
 
 /// The file that every contender writes.
 pub(super) const OUTPUT: &str = "theirs";
@@ -29,12 +32,32 @@ pub(super) enum Put {
     Copy,
 }
 
+/// What a file of records or of lines is.
+pub(super) struct Seen {
+    pub(super) ordered: bool,
+    pub(super) count: u64,
+    pub(super) sum: String,
+}
+
+impl Put {
+    fn seen(self, bench: &Bench, name: &str) -> Option<Seen> {
+        match self {
+            Put::Copy => None,
+            Put::Records => bench.records_of(name),
+            Put::Lines(least) => lines_of(&bench.path(name), least),
+        }
+    }
+}
+
 /// A program that takes part.
 pub(super) struct Contender {
     name: String,
     /// How it is called; why it is not, if it is not installed.
     command: Result<Vec<String>, String>,
     put: Put,
+    /// The input, if its sum has to be that of the output.
+    input: Option<String>,
+    sum: Option<String>,
     /// It takes part in every third round only.
     slow: bool,
     seconds: Vec<f64>,
@@ -45,7 +68,8 @@ pub(super) struct Contender {
 impl Contender {
     pub(super) fn new(name: &str, command: Result<Vec<String>, String>, put: Put) -> Contender {
         let name = name.to_owned();
-        Contender { name, command, put, slow: false, seconds: Vec::new(), peaks: Vec::new(), failed: None }
+        let (seconds, peaks) = (Vec::new(), Vec::new());
+        Contender { name, command, put, input: None, sum: None, slow: false, seconds, peaks, failed: None }
     }
 
     /// `viaduct sort` with these words.
@@ -53,7 +77,8 @@ impl Contender {
         let program = bench.program.to_string_lossy().into_owned();
         let words = [&["sort"], words, &[input, "-o", OUTPUT]].concat();
         let words = words.into_iter().map(str::to_owned);
-        Contender::new(name, Ok(std::iter::once(program).chain(words).collect()), put)
+        let ours = Contender::new(name, Ok(std::iter::once(program).chain(words).collect()), put);
+        Contender { input: Some(input.to_owned()), ..ours }
     }
 
     pub(super) fn slow(self) -> Contender {
@@ -88,13 +113,13 @@ impl Contender {
     }
 
     fn is_right(&self, bench: &Bench, expected: u64) -> bool {
-        let output = bench.path(OUTPUT);
-        let len = std::fs::metadata(&output).map_or(0, |kind| kind.len());
-        match self.put {
-            Put::Copy => len > 0,
-            Put::Records => len == 100 * expected && bench.is_sorted(OUTPUT),
-            Put::Lines(least) => lines_in_order(&output, least) == Some(expected),
+        if self.put == Put::Copy {
+            return std::fs::metadata(bench.path(OUTPUT)).is_ok_and(|kind| kind.len() > 0);
         }
+        let found = self.put.seen(bench, OUTPUT);
+        found.is_some_and(|seen| {
+            seen.ordered && seen.count == expected && self.sum.as_ref().is_none_or(|sum| *sum == seen.sum)
+        })
     }
 
     /// The median time, if it ran.
@@ -112,6 +137,15 @@ pub(super) fn play(
 ) {
     let warm = usize::from(expected <= 2_000_000 && bench.rounds > 1);
     let (rounds, count) = (bench.rounds + warm, contenders.len());
+    let mut sums = BTreeMap::new();
+    for contender in contenders.iter_mut() {
+        let Some(input) = contender.input.clone() else { continue };
+        let sum = sums.entry(input).or_insert_with_key(|input| contender.put.seen(bench, input));
+        contender.sum = sum.as_ref().map(|seen| seen.sum.clone());
+        if contender.sum.is_none() {
+            contender.failed = Some("its input could not be read".into());
+        }
+    }
     for round in 0..rounds {
         for (n, contender) in contenders.iter_mut().enumerate() {
             progress(&contender.name, (round * count + n) as f64 / (rounds * count) as f64);
@@ -151,24 +185,43 @@ pub(super) fn lines(
     Ok(())
 }
 
-/// Waits for a process. Gives whether it was content, and the most memory that it had.
+/// Waits for a process. Gives whether it was content, and the most memory that it had: the sum of the peaks of it and of all that
+/// it started.
 fn watched(mut child: Child) -> io::Result<(bool, u64)> {
-    let status = format!("/proc/{}/status", child.id());
-    let (done, peak) = (AtomicBool::new(false), AtomicU64::new(0));
+    let first = child.id();
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let looker = scope.spawn(|| {
+            let mut peaks = BTreeMap::new();
             while !done.load(Ordering::Relaxed) {
-                if let Some(bytes) = std::fs::read_to_string(&status).ok().as_deref().and_then(peak_in) {
-                    peak.fetch_max(bytes, Ordering::Relaxed);
-                }
+                note_peaks(first, &mut peaks);
                 std::thread::park_timeout(LOOK);
             }
+            peaks.values().sum()
         });
         let ended = child.wait();
         done.store(true, Ordering::Relaxed);
         looker.thread().unpark();
-        Ok((ended?.success(), peak.load(Ordering::Relaxed)))
+        let peak = looker.join().unwrap_or_default();
+        Ok((ended?.success(), peak))
     })
+}
+
+/// Notes the peak of a process and of those that it started, and of theirs.
+fn note_peaks(process: u32, peaks: &mut BTreeMap<u32, u64>) {
+    let mut left = vec![process];
+    while let Some(process) = left.pop() {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+        if let Some(bytes) = status.ok().as_deref().and_then(peak_in) {
+            let peak = peaks.entry(process).or_insert(0);
+            *peak = bytes.max(*peak);
+        }
+        // A child belongs to the thread that started it.
+        for task in std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            left.extend(children.split_whitespace().filter_map(|number| number.parse::<u32>().ok()));
+        }
+    }
 }
 
 /// The peak of the resident memory in the words of the kernel.
@@ -187,6 +240,9 @@ mod tests {
         assert_eq!(peak_in("Name:\tx\n"), None);
         let (good, peak) = watched(Command::new("sleep").arg("0.2").spawn().unwrap()).unwrap();
         assert!(good && peak > 0);
+        let words = ["-c", "sleep 0.2 & sleep 0.2; wait"];
+        let (_, both) = watched(Command::new("sh").args(words).spawn().unwrap()).unwrap();
+        assert!(both > 2 * peak, "{both} of a shell and two, {peak} of one");
         assert!(!watched(Command::new("false").spawn().unwrap()).unwrap().0);
     }
 }

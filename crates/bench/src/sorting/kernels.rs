@@ -1,4 +1,5 @@
-//! The kernel of the sort alone: buckets by the top of the key, as the sort does it, against comparison.
+//! The idea of the sort's kernel alone, on one core: buckets by the top of the key, against comparison. Not the sort's own code, whose
+//! buckets depend on the keys and which works on all cores.
 
 use std::io;
 use std::time::Instant;

@@ -7,7 +7,7 @@ use viaduct_results::table::{Better, Table};
 
 use super::{Bench, Emit};
 
-/// Doubles the input until a sort takes a good part of the time, then sorts as much as should fit.
+/// Makes the input larger, up to four times a step, until a sort takes a good part of the time, then sorts as much as should fit.
 ///
 /// # Errors
 /// If an input cannot be written, or a line cannot be put.

@@ -31,6 +31,8 @@ use std::time::Instant;
 use serde_json::Value;
 use viaduct_results::schema::Line;
 
+use contest::Seen;
+
 pub use bars::{memory, nodes, records, text};
 pub use components::components;
 pub use datamation::datamation;
@@ -92,35 +94,46 @@ impl Bench {
         let args = [words, &[input, "-o", "out", "--summary", "summary"]].concat();
         let good = self.command(&args).status().is_ok_and(|status| status.success());
         let seconds = begun.elapsed().as_secs_f64();
-        let same = std::fs::metadata(self.path(input)).ok()?.len()
-            == std::fs::metadata(self.path("out")).ok()?.len();
-        if !good || !same || !self.is_sorted("out") {
+        let (input, output) = (self.records_of(input)?, self.records_of("out")?);
+        // Without the sum, records that are there twice could stand for others that are not.
+        if !good || !output.ordered || (output.count, &output.sum) != (input.count, &input.sum) {
             return None;
         }
         let summary = serde_json::from_slice(&std::fs::read(self.path("summary")).ok()?).ok()?;
         Some(Run { seconds, summary })
     }
 
-    fn is_sorted(&self, name: &str) -> bool {
-        self.command(&["check", "-q", name]).status().is_ok_and(|status| status.success())
+    /// What the validator says of a file of records.
+    fn records_of(&self, name: &str) -> Option<Seen> {
+        let output = self.command(&["check", name]).stderr(Stdio::piped()).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told = |what: &str| text.lines().find_map(|line| line.strip_prefix(what));
+        let count = told("Records: ")?.parse().ok()?;
+        Some(Seen { ordered: output.status.success(), count, sum: told("Checksum: ")?.to_owned() })
     }
 }
 
-/// How many lines there are, each of at least `least` bytes; `None` if they are not in order.
-fn lines_in_order(path: &Path, least: usize) -> Option<u64> {
+/// What a file of lines is, each of at least `least` bytes; `None` if one is shorter. The sum is that of the lines' hashes.
+fn lines_of(path: &Path, least: usize) -> Option<Seen> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
     use std::io::{BufRead, BufReader};
     let mut lines = BufReader::with_capacity(1 << 20, std::fs::File::open(path).ok()?);
-    let (mut before, mut line, mut count) = (Vec::new(), Vec::new(), 0);
+    let (mut before, mut line) = (Vec::new(), Vec::new());
+    let (mut ordered, mut count, mut sum) = (true, 0, 0u64);
     loop {
         line.clear();
         if lines.read_until(b'\n', &mut line).ok()? == 0 {
-            return Some(count);
+            return Some(Seen { ordered, count, sum: format!("{sum:x}") });
         }
         // The order is that of the lines without their ends.
         line.pop_if(|last| *last == b'\n');
-        if line.len() + 1 < least || before > line {
+        if line.len() + 1 < least {
             return None;
         }
+        ordered &= before <= line;
+        let mut hasher = DefaultHasher::new();
+        line.hash(&mut hasher);
+        sum = sum.wrapping_add(hasher.finish());
         std::mem::swap(&mut before, &mut line);
         count += 1;
     }
