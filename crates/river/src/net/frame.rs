@@ -1,4 +1,4 @@
-//! What stands before the payload of a buffer between nodes.
+//! What stands before the payload of a buffer between nodes (`docs/protocols/river.md`).
 
 use crate::buffer::Buffer;
 use crate::error::Error;
@@ -110,5 +110,20 @@ mod tests {
         }
         assert!(Head::from_bytes(&[9; HEAD], 1 << 40).is_err());
         assert!(Head::from_bytes(&Head::control(Kind::Failure, 5000).to_bytes(), 1 << 20).is_err());
+    }
+
+    #[test]
+    fn whatever_a_peer_sends_is_read_or_refused() {
+        let heads = [Kind::Data, Kind::End, Kind::Failure, Kind::Piece]
+            .map(|kind| Head { kind, len: 77, records: 3, position: 5, sequence: 6 }.to_bytes().to_vec());
+        viaduct_kit::fuzz::spoil(&heads, |bytes| {
+            let Some(head) = bytes.first_chunk::<HEAD>() else { return };
+            if let Ok(read) = Head::from_bytes(head, 4096) {
+                assert!(read.len <= 4096 && (read.kind != Kind::Failure || read.len <= WORDS), "{read:?}");
+                assert_eq!(read.to_bytes(), *head, "what is read is what was sent");
+                // A buffer of the receiver's is marked without a panic.
+                read.mark(&mut Buffer::heap(4096));
+            }
+        });
     }
 }
