@@ -21,6 +21,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 const UID: std::ops::Range<usize> = 8..24;
 const VERSION: usize = 40;
 const KIND: usize = 44;
+const FLAGS: usize = 56;
+/// The sender of a last word has another channel for this connection than it had for the first.
+const HAS_CHANNEL: u32 = 2;
 const PEER_REQUEST: u32 = 2;
 const ACCEPT: u32 = 3;
 const ACK: u32 = 7;
@@ -309,5 +312,38 @@ fn clients_without_a_last_word_do_not_pile_up() {
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(silent);
+    door.serves();
+}
+
+#[test]
+fn a_client_with_a_channel_for_each_connection_is_cut_off() {
+    let _watchdog = Watchdog::arm(LIMIT, "a channel for each connection");
+    let door = Door::open();
+    let letter = door.letter();
+    let flags = u32::from_ne_bytes(letter.bytes[FLAGS..FLAGS + 4].try_into().unwrap());
+    let last_word = set(&set(&letter.bytes, KIND, ACK), FLAGS, flags | HAS_CHANNEL);
+    let many: Vec<Channel> = (0..60)
+        .map(|number| {
+            let channel = door.knock();
+            say(&channel, &letter.bytes, &letter.enclosed());
+            // Refused, if the end of the connections before is not over yet.
+            let _ = answer(&channel);
+            // The first is the pair's own, over which notes follow.
+            if number > 0 {
+                say(&channel, &last_word, &[]);
+            }
+            channel
+        })
+        .collect();
+    // A pair has its first channel and a few more; one beyond that is the end of it.
+    let (mut buffer, mut fds) = (vec![0; 60_000], Vec::new());
+    let mut shut = vec![false; many.len()];
+    while shut.iter().filter(|shut| !**shut).count() > 6 {
+        for (channel, shut) in many.iter().zip(&mut shut) {
+            *shut |= matches!(channel.recv(&mut buffer, &mut fds, 8), Ok(Recv::Closed) | Err(_));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(many);
     door.serves();
 }

@@ -20,6 +20,8 @@ use viaduct_via::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a message that travels in bounce buffers.
+const LONG: usize = 300_000;
 
 fn is_fds(error: &Error) -> bool {
     matches!(error, Error::Os(OsError::Fds { .. })) && error.to_string().contains("RLIMIT_NOFILE")
@@ -200,14 +202,7 @@ viaduct_kit::child!(WITHOUT_LOCKS, |args| {
 
 #[test]
 fn nothing_needs_locked_memory() {
-    let user = User::new();
-    let mut command = WITHOUT_LOCKS.command(&[user.runtime_dir().join("viaduct").to_str().unwrap()]);
-    user.runs(&mut command);
-    // SAFETY: a system call without arguments.
-    if unsafe { libc::geteuid() } == 0 && !reachable(&user) {
-        viaduct_kit::skip!("the test binary lies where user nobody cannot reach it");
-    }
-    Child::start("WITHOUT_LOCKS", command).finish(LIMIT);
+    run_as_user("WITHOUT_LOCKS", |folder| WITHOUT_LOCKS.command(&[folder]));
 }
 
 // As an ordinary user, whose descriptors in messages that were not read are counted against the limit of open ones.
@@ -236,16 +231,62 @@ viaduct_kit::child!(CROWDED, |_| {
     });
 });
 
+// As an ordinary user. The announcement of bounce buffers brings a descriptor.
+viaduct_kit::child!(CROWDED_PAIR, |args| {
+    let place = Place { folder: args[0].as_ref(), mode: Mode::Direct };
+    let (mut nic, mut peer) = (place.open(), place.open());
+    let (tag, peer_tag) = (nic.create_ptag().unwrap(), peer.create_ptag().unwrap());
+    let listener = peer.listen(&"crowded".parse().unwrap(), 1).unwrap();
+    let (ours, theirs) = (vi(&mut nic, tag), vi(&mut peer, peer_tag));
+    let inbox = peer.register(vec![0; LONG], MemAttributes::local(peer_tag)).unwrap();
+    peer.post_recv(theirs, Descriptor::recv(inbox)).unwrap();
+    nic.connect_start(ours, None, &"crowded".parse().unwrap(), &[], None).unwrap();
+    let request = peer.wait_listener(listener, Some(LIMIT)).unwrap();
+    peer.accept(request, theirs).unwrap();
+    nic.connect_finish(ours).unwrap();
+    with_nofile_limit(Footprint::take().descriptors() as u64 + 8, || {
+        let event = EventFd::new().unwrap();
+        let (full, reader) = Channel::pair().unwrap();
+        while full.send(b"one", &[event.as_fd(); 8]).unwrap_or(false) {}
+        let refused = full.send(b"one", &[event.as_fd()]).unwrap_err();
+        assert!(refused.is_crowded(), "{refused}");
+        let text = nic.register(vec![7; LONG], MemAttributes::local(tag)).unwrap();
+        nic.post_send(ours, Descriptor::send(text)).unwrap();
+        for _ in 0..20 {
+            assert!(nic.poll_send(ours).unwrap().is_none(), "nothing is offered ahead of the announcement");
+            assert!(peer.poll_recv(theirs).unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The connection has done nothing wrong: its message waits, and arrives when the others have left.
+        drop((full, reader));
+        let got = loop {
+            let _ = nic.poll_send(ours).unwrap();
+            if let Some(got) = peer.poll_recv(theirs).unwrap() {
+                break got;
+            }
+        };
+        assert!(got.status.is_success() && got.length as usize == LONG, "{:?}", got.status);
+        assert_eq!(nic.query_vi(ours).unwrap().state, ViState::Connected);
+    });
+});
+
 #[test]
 fn too_many_descriptors_on_their_way_are_no_end_of_a_channel() {
+    // One after the other: those of both count against one user.
+    run_as_user("CROWDED", |_| CROWDED.command(&[]));
+    run_as_user("CROWDED_PAIR", |folder| CROWDED_PAIR.command(&[folder]));
+}
+
+/// Runs a child as an ordinary user, with a run-time folder.
+fn run_as_user(name: &str, command: impl FnOnce(&str) -> std::process::Command) {
     let user = User::new();
-    let mut command = CROWDED.command(&[]);
+    let mut command = command(user.runtime_dir().join("viaduct").to_str().unwrap());
     user.runs(&mut command);
     // SAFETY: a system call without arguments.
     if unsafe { libc::geteuid() } == 0 && !reachable(&user) {
         viaduct_kit::skip!("the test binary lies where user nobody cannot reach it");
     }
-    Child::start("CROWDED", command).finish(LIMIT);
+    Child::start(name, command).finish(LIMIT);
 }
 
 viaduct_kit::isolated! {

@@ -15,6 +15,7 @@ mod many;
 mod mapping;
 mod notes;
 mod notices;
+mod numbers;
 mod ofi;
 mod outlive;
 mod realtime;

@@ -13,9 +13,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use viaduct_faults::node::{Mode, config};
+use viaduct_faults::node::{Mode, Place, config};
 use viaduct_job::Token;
-use viaduct_kit::child::hear;
+use viaduct_kit::child::{hear, say};
 use viaduct_kit::effort;
 use viaduct_kit::effort::scaled;
 use viaduct_kit::tempdir::TempDir;
@@ -35,6 +35,8 @@ const MEMORY: [&str; 2] = ["registered", "allocated"];
 const SIDE_BY_SIDE: usize = 4;
 /// How long a receiver that is late takes to tell its sender of the receive: most senders have sent by then.
 const LATE: Duration = Duration::from_millis(30);
+/// How long the control thread of a receiver is held up: most senders have ended by then.
+const LATER: Duration = Duration::from_millis(500);
 
 /// One message.
 #[derive(Clone, Debug)]
@@ -290,4 +292,53 @@ fn a_message_over_tcp_outlives_its_sender() {
 #[test]
 fn a_message_over_libfabrics_shared_memory_outlives_its_sender() {
     all("ofi:shm", false, &[Reliability::ReliableDelivery, Reliability::ReliableReception]);
+}
+
+// Sends a message while its control thread is held up at the first note that comes, and ends at once.
+viaduct_kit::child!(HELD_UP, |args| {
+    let mut nic = Place { folder: args[0].as_ref(), mode: Mode::Direct }.open();
+    let tag = nic.create_ptag().unwrap();
+    let vis = [(); 3].map(|()| {
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        nic.connect_request(vi, &"outlive".parse().unwrap(), Some(scaled(LIMIT))).unwrap();
+        vi
+    });
+    point::arm("control.note", 1, Action::Sleep(LIMIT));
+    say("connected");
+    hear();
+    // A note, at which the receiver's control thread is held up until this process has ended.
+    nic.disconnect(vis[2]).unwrap();
+    let text = nic.register(pattern(SIZES[4]), MemAttributes::local(tag)).unwrap();
+    nic.post_send(vis[0], Descriptor::send(text)).unwrap();
+    assert_eq!(nic.wait_send_outcome(vis[0], Some(scaled(LIMIT))).unwrap().status, Status::Success);
+    // SAFETY: ends the process at once; nothing of it is used any more.
+    unsafe { libc::_exit(0) };
+});
+
+/// The kernel tells the end of a process that has left something unread ahead of what this process has sent.
+#[test]
+fn a_message_outlives_a_sender_that_has_left_notes_unread() {
+    let _watchdog = Watchdog::arm(scaled(LIMIT), "a sender with unread notes");
+    let folder = TempDir::new("outlive");
+    let mut nic = Place { folder: folder.path(), mode: Mode::Direct }.open();
+    let tag = nic.create_ptag().unwrap();
+    let listener = nic.listen(&"outlive".parse().unwrap(), 3).unwrap();
+    let mut child = HELD_UP.spawn(&[folder.path().to_str().unwrap()]);
+    let vis = [(); 3].map(|()| {
+        let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
+        let into = memory(&mut nic, tag, "registered", 1 << 20);
+        nic.post_recv(vi, Descriptor::recv(into)).unwrap();
+        let request = nic.wait_listener(listener, Some(scaled(LIMIT))).unwrap();
+        nic.accept(request, vi).unwrap();
+        vi
+    });
+    child.expect_line("connected", LIMIT);
+    // A note each, the second of which is not read.
+    vis[1..].iter().for_each(|vi| nic.disconnect(*vi).unwrap());
+    point::arm("control.note", 1, Action::Sleep(LATER));
+    child.send_line("go");
+    assert!(child.wait(LIMIT).success());
+    let got = nic.wait_recv_outcome(vis[0], Some(scaled(LIMIT))).unwrap();
+    assert_eq!(got.status, Status::Success);
+    assert!(got.data() == pattern(SIZES[4]), "other bytes arrived");
 }
