@@ -367,6 +367,8 @@ mod tests {
 
     #[test]
     fn a_host_that_does_not_read_ends_with_the_time() {
+        let _watchdog =
+            viaduct_kit::watchdog::Watchdog::arm(Duration::from_secs(60), "an upload that is not read");
         let folder = TempDir::new("stuck");
         let program = folder.join("agent");
         std::fs::write(&program, vec![0; 1 << 17]).unwrap();

@@ -42,6 +42,8 @@ mod tests {
     use std::io;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+    use viaduct_kit::watchdog::Watchdog;
+
     use super::*;
 
     /// `_IOWR(0xaa, 0x3f, struct uffdio_api)` and `_IOWR(0xaa, 0, struct uffdio_register)`.
@@ -66,6 +68,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "needs the kernel")]
     fn memory_that_never_answers_ends_the_probe_and_not_the_prober() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(60), "a probe that never has an answer");
         // SAFETY: a new mapping where the kernel wants it.
         let page = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
