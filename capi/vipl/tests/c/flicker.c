@@ -2,8 +2,12 @@
  * of two, names memory that the program did not register. */
 #include "kit.h"
 #include <sys/mman.h>
+#include <time.h>
 
-#define ROUNDS 20000
+/* Posts during which the segment has changed, and how many seconds they may take. On a busy machine the two threads seldom
+ * run at the same time. */
+#define CHANGES 5000
+#define SECONDS 4
 
 static volatile int over;
 static VIP_DESCRIPTOR *flickers;
@@ -40,7 +44,9 @@ static void client(void)
     NODE node;
     VIP_VI_HANDLE vi;
     pthread_t thread;
-    int round;
+    volatile VIP_UINT32 *handle;
+    int changes = 0;
+    time_t end;
     /* Reading it ends the process. */
     char *nothing = (char *)mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(nothing != (char *)MAP_FAILED);
@@ -50,9 +56,13 @@ static void client(void)
     right = node.handle;
     flickers = fill(&node, 0, nothing, 64);
     CHECK(pthread_create(&thread, NULL, flicker, NULL) == 0);
-    for (round = 0; round < ROUNDS; round++) {
+    handle = &flickers->DS[0].Local.Handle;
+    end = time(NULL) + SECONDS;
+    while (changes < CHANGES && time(NULL) < end) {
         VIP_DESCRIPTOR *d = NULL;
+        VIP_UINT32 before = *handle;
         MUST(VipPostSend(vi, flickers, node.handle));
+        changes += *handle != before;
         EXPECT(VIP_DESCRIPTOR_ERROR, VipSendWait(vi, VIP_INFINITE, &d));
         CHECK(d == flickers && (d->CS.Status & VIP_STATUS_PROTECTION_ERROR));
         d->CS.Length = 64;
