@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,6 +65,8 @@ int main(int count, char **words)
 		child = fork();
 		CHECK(child >= 0);
 		if (child == 0) {
+			/* It would keep our output open, and the test waiting. */
+			CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
 			CHECK(setenv("VIADUCT_SOVIA_WAITING", words[2], 1) == 0);
 			CHECK(read(told[0], &port, sizeof port) == sizeof port);
 			wait_for_the_alarm(port, 1 + i * 37 % 4000);

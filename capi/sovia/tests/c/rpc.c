@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -240,6 +241,8 @@ int main(int count, char **words)
 	child = fork();
 	CHECK(child >= 0);
 	if (child == 0) {
+		/* It would keep our output open, and the test waiting. */
+		CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
 		close(told[0]);
 		serve(words[1], told[1]);
 		return 0;
