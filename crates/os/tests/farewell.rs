@@ -93,6 +93,9 @@ fn a_handler_of_the_program_keeps_its_connections_unless_it_steps_aside() {
     let (_line, _ours, mut theirs) = connection();
     raise(libc::SIGHUP);
     assert!(is_whole(&mut theirs), "ignored is ignored");
+    // A connection that cannot be cut any more is an error of the call that cuts it.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let _failing = Line::of(writer.as_raw_fd()).unwrap();
     // SAFETY: the address of this thread's own.
     unsafe { *libc::__errno_location() = libc::EXDEV };
     raise(libc::SIGQUIT);
