@@ -11,6 +11,7 @@ use launching::{Folder, HIDE, Loopback, launch, sorted, wait_for};
 use viaduct_kit::leaks::{LeakCheck, descendants};
 use viaduct_kit::process::{has_ended, is_stopped};
 use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
 
 #[test]
 fn ranks_know_their_numbers() {
@@ -101,6 +102,7 @@ fn input_reaches_one_all_or_none() {
 
 #[test]
 fn input_goes_on_when_another_host_is_done() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "input beside a host that is done");
     let folder = Folder::new();
     let there = Loopback::new(&folder);
     let path = folder.path().join("input");
@@ -113,6 +115,37 @@ fn input_goes_on_when_another_host_is_done() {
         let output = command.stdin(std::fs::File::open(&path).unwrap()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(output.stdout.len(), text.len(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_host_may_fall_silent_for_as_long_as_it_is_allowed() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "a host that falls silent");
+    let folder = Folder::new();
+    let there = Loopback::new(&folder);
+    for (allowed, status) in [(&[][..], 255), (&["--silence", "100"], 0)] {
+        let args = [&["--hosts", Loopback::HOST], allowed, &["sh", "-c", "echo up; exec cat"]].concat();
+        let mut command = there.command(&args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = launching::Lines::new(child.stdout.take().unwrap());
+        assert_eq!(lines.next().as_deref(), Some("up"));
+        let worker = launching::child_of(there.agent()).unwrap();
+        launching::signal(worker, 19);
+        if status == 0 {
+            // Longer than hosts may be silent by default.
+            std::thread::sleep(Duration::from_secs(4));
+            launching::signal(worker, 18);
+            drop(child.stdin.take());
+        }
+        let output = child.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{allowed:?}: {err}");
+        assert_eq!(err.contains("--silence allows more"), status != 0, "{err}");
+        if status != 0 {
+            launching::signal(worker, 18);
+        }
+        wait_for("the agent to bury its worker", || descendants(there.agent()).is_empty());
     }
 }
 
@@ -144,6 +177,7 @@ fn time_that_is_up_ends_all() {
 
 #[test]
 fn one_bad_end_ends_all_if_that_is_wanted() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a job with a bad end");
     let folder = Folder::new();
     let run =
         launch(&folder, &["-K", "-n", "2", "sh", "-c", "test $VIADUCT_RANK = 0 && exit 5; exec sleep 100"]);

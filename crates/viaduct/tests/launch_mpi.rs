@@ -3,11 +3,13 @@
 use crate::launching;
 
 use std::process::Command;
+use std::time::Duration;
 
 use launching::{Folder, Run, command, finish};
 use viaduct_job::Job;
 use viaduct_kit::packages::need_program;
 use viaduct_kit::tempdir::TempDir;
+use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::budget::Budget;
 
 const NAME: &str = "VIADUCT_TEST_CHILD";
@@ -153,6 +155,7 @@ fn the_rank_that_ended_a_job_gives_its_status() {
 /// The others can never leave their first barrier.
 #[test]
 fn a_job_with_a_rank_that_cannot_be_started_ends() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a job with a rank that cannot be started");
     let folder = Folder::new();
     let mut command = command(&folder, &["-n", "2", &rank_program(), ":", "-n", "1", "./nothere"]);
     command.env(NAME, RANK.name());

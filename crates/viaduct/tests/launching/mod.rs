@@ -94,7 +94,8 @@ impl Loopback<'_> {
         std::fs::set_permissions(&run, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let mut serve = verb_command(folder, &["agent", "serve", "--allow-root"]);
         let agent = serve.env("VIADUCT_RUNTIME_DIR", &run).stdin(Stdio::null()).spawn().unwrap();
-        wait_for("the agent", || run.join("agent").exists());
+        // The socket is there a moment before it listens.
+        wait_for("the agent", || viaduct_os::fdpass::Channel::connect(&run.join("agent")).is_ok());
         Loopback { folder, ssh, agent }
     }
 
