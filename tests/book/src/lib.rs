@@ -29,14 +29,6 @@ pub struct End {
 /// Two NICs on shared memory with a VI each, connected.
 ///
 /// # Errors
-/// Shared memory between nodes.
-#[doc = include_str!("../../../docs/book/src/shared-memory.md")]
-pub mod shared_memory {}
-
-/// Launching on a cluster.
-#[doc = include_str!("../../../docs/book/src/launching.md")]
-pub mod launching {}
-
 /// The machine's, if it has no shared memory or no run-time folder for us.
 pub fn connected() -> Result<(End, End), Error> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -111,3 +103,13 @@ pub mod layers {}
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/book/src/sorting.md")]
 pub mod sorting {}
+
+/// Shared memory between nodes.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/shared-memory.md")]
+pub mod shared_memory {}
+
+/// Launching on a cluster.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/book/src/launching.md")]
+pub mod launching {}
