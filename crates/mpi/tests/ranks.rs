@@ -25,6 +25,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("flood", crate::away::flood),
     ("away", crate::away::away),
     ("gigabyte", crate::away::gigabyte),
+    ("empty-ones", crate::away::empty_ones),
     ("crossing", crate::point::crossing),
     ("threads", crate::point::threads),
     ("pulled", crate::reading::pulled),

@@ -1,8 +1,7 @@
 //! Collective operations as schedules: what one rank sends, receives and computes, round by round. Pure.
 //!
-//! A schedule is made once, from rank, size and the shape of the data, and is then carried out by the progress engine: a
-//! blocking call waits for its end, a nonblocking one goes on beside the program, a persistent one starts it anew. All
-//! transfers of a round are posted together; when the last is done the round's local steps run in order, and the next
+//! A schedule is made once, from rank, size and the shape of the data, and is then carried out by the call, which waits
+//! for its end. All transfers of a round are posted together; when the last is done the round's local steps run in order, and the next
 //! round begins. Ranks match because every rank derives its part from the same rule.
 //!
 //! | operation | short | long |
@@ -89,7 +88,7 @@ impl Data<'_> {
     }
 }
 
-/// Lengths at which one algorithm gives way to another, in bytes. Settable.
+/// Lengths at which one algorithm gives way to another, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Broadcasts from this length on are scattered first.

@@ -84,6 +84,9 @@ pub(super) struct Lists<T, const N: usize> {
 }
 
 impl<T, const N: usize> Lists<T, N> {
+    /// Most bytes that an entry takes: its node, its place among the free ones, and chains, of which there are up to twice as many as entries.
+    pub(super) const ENTRY: usize = size_of::<Node<T, N>>() + size_of::<u32>() + 2 * N * size_of::<Ends>();
+
     pub(super) fn new() -> Lists<T, N> {
         Lists {
             chains: std::array::from_fn(|_| empty(CHAINS)),

@@ -135,6 +135,9 @@ pub struct Unexpected<T> {
 }
 
 impl<T> Unexpected<T> {
+    /// Most bytes that a message takes here, beside what its value refers to.
+    pub const ENTRY: usize = Lists::<(Envelope, T), 4>::ENTRY;
+
     /// Without messages.
     pub fn new() -> Unexpected<T> {
         Unexpected { lists: Lists::new() }

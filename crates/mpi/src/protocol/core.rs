@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use super::flow::Returned;
+use super::flow::{ENVELOPE, Returned};
 use super::packet::{Kind, Packet};
 use super::peer::{Item, Peer, State};
 use super::pieces::Kept;
@@ -122,6 +122,11 @@ pub(super) enum Early {
     Own { request: u32, len: usize },
 }
 
+/// What the allocator takes for the bytes of a message beside them, and what is noted of one in pieces.
+const ALLOCATED: usize = 32 + size_of::<Kept>() + 2 * size_of::<usize>();
+const _: () =
+    assert!(Unexpected::<Early>::ENTRY + ALLOCATED <= ENVELOPE as usize, "room counts what a message takes");
+
 /// A peer did what the protocol does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation(pub &'static str);
@@ -138,7 +143,7 @@ pub struct Core {
     held: HashMap<u64, (Envelope, Early)>,
     holds: u64,
     pub(super) peers: Vec<Peer>,
-    /// Bytes of early messages of this process to itself.
+    /// Room that early messages of this process to itself take.
     pub(super) own_bytes: usize,
     /// Bytes of early messages that are kept, of all senders.
     pub(super) early_bytes: usize,

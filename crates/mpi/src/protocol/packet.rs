@@ -9,6 +9,8 @@
 //! A packet comes from another process: [`Packet::parse`] takes any bytes, and everything that it says is checked against
 //! what the receiver knows before it is used.
 
+/// The version of the protocol, which ranks compare before they connect.
+pub const VERSION: u64 = 2;
 /// Bytes of a header.
 pub const HEADER: usize = 32;
 

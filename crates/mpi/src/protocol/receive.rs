@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::core::{Core, Early, Port, Pull, Pulling, Violation};
+use super::flow::cost;
 use super::packet::{self, Kind, Packet};
 use super::peer::State;
 use super::requests::{Done, Matched, Status};
@@ -178,7 +179,7 @@ impl Core {
     #[inline]
     pub(super) fn consumed(&mut self, port: &mut impl Port, peer: usize, len: usize, waits: Option<u32>) {
         if peer == self.me {
-            self.own_bytes -= len;
+            self.own_bytes -= cost(len) as usize;
             return;
         }
         self.peers[peer].flow.consumed(len);

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::core::{Core, Early, Manner, Payload, Port, Violation};
+use super::flow::cost;
 use super::packet::{self, Kind, Packet};
 use super::peer::{Item, State, Stream};
 use super::requests::{Done, Request, Sending, Stage, Status, Work};
@@ -215,12 +216,12 @@ impl Core {
         self.peers[self.me].counts.bytes += span.bytes() as u64;
         let short = span.bytes() <= self.limits.eager
             && manner != Manner::Synchronous
-            && self.own_bytes + span.bytes() <= self.limits.room as usize;
+            && self.own_bytes + cost(span.bytes()) as usize <= self.limits.room as usize;
         let receive = self.posted.take(&envelope);
         if short && receive.is_none() {
             let bytes = raw::fresh(span.bytes());
             span.pack(0, &bytes);
-            self.own_bytes += bytes.len();
+            self.own_bytes += cost(bytes.len()) as usize;
             self.keep_early(envelope, Early::Whole { peer: self.me, bytes, waits: None });
             return self.finished(Status::EMPTY);
         }

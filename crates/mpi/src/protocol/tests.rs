@@ -13,7 +13,7 @@ use crate::group::Group;
 use crate::matching::{Envelope, Pattern};
 use crate::raw::Span;
 
-const LIMITS: Limits = Limits { eager: 200, fragment: 64, piece: 64, credits: 4, room: 600 };
+const LIMITS: Limits = Limits { eager: 200, fragment: 64, piece: 64, credits: 4, room: 2100 };
 
 fn envelope(source: usize, tag: i32) -> Envelope {
     Envelope { context: 9, source: source as i32, tag }

@@ -17,6 +17,7 @@ use super::{Reach, World, failed};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::protocol::Limits;
+use crate::protocol::packet::VERSION;
 
 /// Requests that wait at the listener of a rank; more are refused, and tried again by their ranks.
 const BACKLOG: usize = 1024;
@@ -105,6 +106,7 @@ fn exchange(
     card.extend(random::u64().to_le_bytes());
     card.extend(random::u64().to_le_bytes());
     let bounds = [
+        VERSION,
         limits.eager as u64,
         limits.fragment as u64,
         u64::from(limits.credits),
@@ -128,7 +130,7 @@ fn exchange(
             let _ = job.barrier();
             let cause = format!(
                 "rank {rank} was started with other values of VIADUCT_MPI_EAGER, _FRAGMENT, _CREDITS, _ROOM, _BOARD or \
-                 _CONNECT_ALL"
+                 _CONNECT_ALL, or has another version of the library"
             );
             return Err(Error::new(Class::NotSame, cause));
         }

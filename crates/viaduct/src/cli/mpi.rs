@@ -20,7 +20,7 @@ pub(crate) enum MpiVerb {
     },
     /// What a shell sets so that programs find it: eval "$(viaduct mpi env)"
     Env,
-    /// Every function of MPI 3.1: there or refused by name, and the programs that call it in our tests
+    /// Every function of MPI 3.1: there or refused by name, and the programs of our tests that are linked with it
     Coverage(CoverageArgs),
 }
 
