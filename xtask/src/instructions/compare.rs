@@ -11,6 +11,20 @@ const WORSE_COUNT: f64 = 3.0;
 /// A count that is lower by more than this share makes the baseline too lenient.
 const BETTER_SHARE: f64 = 0.05;
 
+/// Operations that may take so many times the instructions of another one at most, whatever their baselines say: a message that meets the
+/// last of ten thousand receives.
+const AT_MOST: [(&str, f64, &str); 1] = [("match-10000", 1.5, "match-10")];
+
+/// Operations that take more than another one allows, and how much more.
+pub(super) fn beyond(now: &Baselines) -> Vec<String> {
+    let one = |&(operation, most, other): &(&str, f64, &str)| {
+        let (count, allowed) = (now.count(operation)?, most * now.count(other)?);
+        (count > allowed)
+            .then(|| format!("{operation}: {count:.1}, and {most} times {other} is {allowed:.1}"))
+    };
+    AT_MOST.iter().filter_map(one).collect()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Same,
@@ -109,6 +123,14 @@ mod tests {
         assert_eq!(judge(20.0, 22.9), Verdict::Same);
         assert_eq!(judge(20.0, 23.0), Verdict::Worse);
         assert_eq!(judge(1000.0, 1004.0), Verdict::Same);
+    }
+
+    #[test]
+    fn matching_many_receives_may_cost_half_as_much_again_as_matching_few() {
+        assert!(beyond(&counts(&[("match-10", 100.0), ("match-10000", 150.0)])).is_empty());
+        let beyond = beyond(&counts(&[("match-10", 100.0), ("match-10000", 151.0)]));
+        assert!(beyond.len() == 1 && beyond[0].contains("match-10000: 151.0"), "{beyond:?}");
+        assert!(super::beyond(&counts(&[("post_recv", 60.0)])).is_empty());
     }
 
     #[test]

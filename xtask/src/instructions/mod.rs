@@ -25,7 +25,7 @@ use crate::step::Step;
 use crate::suites::{Context, Plan};
 use crate::workspace::{self, Workspace};
 use baselines::Baselines;
-use compare::{compare, table};
+use compare::{beyond, compare, table};
 
 /// Packages, their examples that are counted, and the files beside these.
 const COUNTED: &[(&str, &str, &str)] = &[
@@ -85,17 +85,24 @@ fn run_one(
         Err(error) => return Err(error).context(baselines.to_owned()),
     };
     let good = report(&old, &now, renew);
-    if renew {
+    if renew && good {
         std::fs::write(&file, now.to_string()).with_context(|| baselines.to_owned())?;
         say(format_args!("written: {baselines}"));
     }
-    Ok(good || renew)
+    Ok(good)
 }
 
 /// Prints the table, and the results in libtest's form, so that the summary counts operations.
 fn report(old: &Baselines, now: &Baselines, renew: bool) -> bool {
     let lines = compare(old, now);
     print!("{}", table(&lines));
+    // With any compiler, and with new baselines too.
+    let beyond = beyond(now);
+    beyond.iter().for_each(|what| println!("TOO MANY INSTRUCTIONS: {what}"));
+    if !beyond.is_empty() {
+        println!("test result: FAILED. 0 passed; {} failed; 0 ignored", beyond.len());
+        return false;
+    }
     if renew {
         return true;
     }
@@ -243,6 +250,11 @@ mod tests {
         assert!(!report(&old, &counted("1.95.1", 70.0), false));
         assert!(report(&old, &counted("1.96.0", 70.0), false));
         assert!(report(&old, &counted("1.95.0", 70.0), true));
+        let counts = vec![("match-10".to_owned(), 100.0), ("match-10000".to_owned(), 160.0)];
+        assert!(
+            !report(&old, &Baselines { counts, ..counted("1.96.0", 0.0) }, true),
+            "a ratio is not renewed"
+        );
     }
 
     #[test]
