@@ -4,6 +4,7 @@ mod agent_users;
 mod bench;
 mod bench_cases;
 mod bench_dsm;
+mod bench_mpi;
 mod bench_ofi;
 mod bench_programs;
 mod bench_sort;

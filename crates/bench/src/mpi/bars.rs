@@ -56,6 +56,10 @@ pub(super) fn cells(gathered: &Gathered, rounds: usize) -> Vec<Line> {
         let row = format!("IMB-MPI1 by 16 ranks on two cores, ours / {name}'s");
         put(&row, ratio("mpi-crowd", rival, 0), 1.0, false);
     }
+    for (rival, name) in [("openmpi", "Open MPI"), ("mpich", "MPICH"), ("intelmpi", "Intel MPI")] {
+        let row = format!("collectives by 16 ranks on two cores, ours / {name}'s");
+        put(&row, ratio("mpi-many", rival, 0), 1.0, false);
+    }
     put("start and end of 16 ranks, ours / MPICH's", ratio("mpi-start", "mpich", 0), 1.0, false);
     lines
 }

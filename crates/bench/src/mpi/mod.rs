@@ -11,7 +11,7 @@
 
 mod bars;
 mod cases;
-mod imb;
+mod crowd;
 mod lines;
 mod ways;
 
@@ -140,7 +140,7 @@ impl Bench<'_> {
         if !wanted || seldom || runner.failed.contains(&case.name) {
             return;
         }
-        if case.word == "imb" {
+        if matches!(case.word, "imb" | "crowd") {
             return self.crowd(tools, case, runner, round, gathered, listener);
         }
         let [one, other] = self.settings.cpus;
@@ -150,7 +150,14 @@ impl Bench<'_> {
             let head = [case.word.to_owned(), seconds.to_string(), cpus[0].to_string(), cpus[1].to_string()];
             let args = [&head[..], &start.words].concat();
             let begun = Instant::now();
-            let said = runner.ready.run(tools, &runner.program, start.ranks, &args, LIMIT);
+            let said = match case.word {
+                // Ranks that measure pin themselves.
+                "empty" => crowd::held(tools, self.settings.cpus).and_then(|(tool, before)| {
+                    let under = (tool.as_path(), &before[..]);
+                    runner.ready.run_under(under, tools, &runner.program, start.ranks, &args, &[], LIMIT)
+                }),
+                _ => runner.ready.run(tools, &runner.program, start.ranks, &args, LIMIT),
+            };
             let time = begun.elapsed().as_secs_f64() * 1e3;
             let taken = said.and_then(|said| match case.word {
                 "empty" => {
@@ -168,7 +175,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One turn of a library in the case with more ranks than cores: once if it was cut off, else three times.
+    /// One turn of a library in a case with more ranks than cores: once if it was cut off, else three times.
     fn crowd(
         &self,
         tools: &Tools<'_>,
@@ -179,16 +186,22 @@ impl Bench<'_> {
         listener: &mut (dyn FnMut(Heard) + Send),
     ) {
         let way = runner.way;
-        if round >= 3 || !runner.ready.has_interface_of_mpich() {
+        let imb = case.word == "imb";
+        if round >= 3 || imb && !runner.ready.has_interface_of_mpich() {
             return;
         }
         let key = Key::new(case.name, way.layer, "", 0, None);
-        match imb::run(tools, &runner.ready, self.settings.cpus, self.settings.quick) {
+        let (cpus, quick) = (self.settings.cpus, self.settings.quick);
+        let took = match imb {
+            true => crowd::imb(tools, &runner.ready, cpus, quick),
+            false => crowd::ours(tools, &runner.ready, cpus, quick, &runner.program),
+        };
+        match took {
             Ok(took) => {
                 gathered.add(key, way.provider, Some(took.milliseconds));
                 if took.cut {
                     runner.failed.push(case.name);
-                    let why = format!("cut off after {} s, which counts as its time", imb::LIMIT.as_secs());
+                    let why = format!("cut off after {} s, which counts as its time", crowd::LIMIT.as_secs());
                     listener(Heard::Failed(way.layer, case.name, why));
                 }
             }
@@ -217,7 +230,8 @@ impl Bench<'_> {
         let settings = Settings {
             layers,
             sizes: case.sizes(&self.settings.sizes, self.settings.quick),
-            connections: Vec::new(),
+            // Two ranks have one connection; the case of completion queues would go through many.
+            connections: if name == "cq" { vec![1] } else { Vec::new() },
             time: self.settings.time / 20.0,
             launches: 1,
             quick: true,

@@ -164,13 +164,14 @@ fn segments(results: &Results) -> Figure {
         "Latency of MPI when sending from non-contiguous buffers",
         "viaduct bench mpi-segments",
         "How much longer a message takes that lies in pieces than one in one piece, by the number of pieces: described by a derived \
-         datatype, or packed by the program. In the thesis (section 4.3.6) MPICH on GM took longer for large messages, by any \
+         datatype, or packed by the program. Raw VIA stands beside it: gathered and scattered by its descriptors, or packed. In the thesis (section 4.3.6) MPICH on GM took longer for large messages, by any \
          number of pieces alike, and MVICH did it wrong.",
     );
     let lines = results.case("mpi-segments");
-    let mpi: Vec<&Measurement> = lines.into_iter().filter(|line| is_mpi(line)).collect();
-    let differences =
+    let (mpi, raw): (Vec<&Measurement>, Vec<_>) = lines.into_iter().partition(|line| is_mpi(line));
+    let mut differences =
         difference(&mpi, |l| l.series == "contiguous", |l| matches!(l.series.as_str(), "derived" | "packed"));
+    differences.extend(raw_segments(&raw));
     let mut sizes: Vec<usize> = differences.iter().map(|line| line.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -188,17 +189,31 @@ fn segments(results: &Results) -> Figure {
     figure
 }
 
+/// The same of raw VIA, whose message in one piece is a place on the axis, under the names that MPI has for it.
+fn raw_segments(lines: &[&Measurement]) -> Vec<Measurement> {
+    let whole = |l: &Measurement| l.series == "both" && l.x == Some(1.0);
+    let apart =
+        |l: &Measurement| matches!(l.series.as_str(), "both" | "pack") && l.x.is_some_and(|x| x > 1.0);
+    let mut found = difference(lines, whole, apart);
+    for line in &mut found {
+        line.series = if line.series == "both" { "derived" } else { "packed" }.into();
+    }
+    found
+}
+
 fn any(results: &Results) -> Figure {
     let mut figure = new(
         "fig-4-any",
         "Section 4.3.7",
         "Cost of receiving from any rank",
         "viaduct bench mpi-any",
-        "How much longer a message takes whose receive names MPI_ANY_SOURCE than one whose receive names its sender. The thesis saw no \
+        "How much longer a message takes whose receive names MPI_ANY_SOURCE than one whose receive names its sender; of raw VIA, whose completion \
+         is taken from a completion queue instead of the work queue. The thesis saw no \
          difference, since MVICH takes every completion from a completion queue, as our library does.",
     );
     let lines = results.case("mpi-any");
-    let differences = difference(&lines, |l| l.series == "named", |l| l.series == "any");
+    let base = |l: &Measurement| matches!(l.series.as_str(), "named" | "queue");
+    let differences = difference(&lines, base, |l| matches!(l.series.as_str(), "any" | "cq"));
     sheet(&mut figure, &differences.iter().collect::<Vec<_>>(), Along::Size, "us more", true, Vec::new());
     figure
 }
@@ -274,5 +289,37 @@ mod tests {
         };
         assert_eq!(of("fig-4-any"), [0.5]);
         assert_eq!(of("fig-4-12"), [2.0, 1.0]);
+    }
+
+    #[test]
+    fn raw_via_is_drawn_beside_what_pieces_and_wildcards_cost() {
+        let lines = vec![
+            line("mpi-any", "mpi", "named", 8, None, 1.0),
+            line("mpi-any", "mpi", "any", 8, None, 1.5),
+            line("mpi-any", "shm", "queue", 8, None, 0.5),
+            line("mpi-any", "shm", "cq", 8, None, 0.75),
+            line("mpi-segments", "mpi", "contiguous", 1024, Some(16.0), 1.0),
+            line("mpi-segments", "mpi", "derived", 1024, Some(16.0), 3.0),
+            line("mpi-segments", "mpi", "packed", 1024, Some(16.0), 2.0),
+            line("mpi-segments", "shm", "both", 1024, Some(1.0), 0.5),
+            line("mpi-segments", "shm", "both", 1024, Some(16.0), 1.5),
+            line("mpi-segments", "shm", "gather", 1024, Some(16.0), 1.25),
+            line("mpi-segments", "shm", "pack", 1024, Some(1.0), 0.75),
+            line("mpi-segments", "shm", "pack", 1024, Some(16.0), 1.0),
+        ];
+        let figures = all(&Results { measurements: lines, ..Results::default() });
+        let of = |id: &str| {
+            let figure = figures.iter().find(|figure| figure.id == id).unwrap();
+            let charts = figure.pictures.iter().filter_map(|picture| match picture {
+                super::super::chart::Picture::Chart(chart) => Some(chart),
+                _ => None,
+            });
+            let curves = charts.flat_map(|chart| &chart.curves);
+            curves.map(|curve| (curve.label.clone(), curve.spots[0].y)).collect::<Vec<_>>()
+        };
+        let raw = |id: &str| of(id).into_iter().filter(|(label, _)| label.contains("shm")).map(|(_, y)| y);
+        assert_eq!(raw("fig-4-any").collect::<Vec<_>>(), [0.25]);
+        assert_eq!(raw("fig-4-12").collect::<Vec<_>>(), [1.0, 0.5], "{:?}", of("fig-4-12"));
+        assert_eq!(of("fig-4-12").len(), 4);
     }
 }
