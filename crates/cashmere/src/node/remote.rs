@@ -207,11 +207,13 @@ impl Process {
             let region = &self.memory.region;
             let word = |bin| region.word(region.map.bin_word(node, bin));
             let (tail, spilled) = (word(Bin::Tail), word(Bin::Spilled));
-            let (taken, seen) = (word(Bin::Taken), word(Bin::Seen));
+            let taken = word(Bin::Taken);
+            // Most bins never were full: the word is not looked at then.
+            let is_seen = |spills| spills == 0 || spills == word(Bin::Seen).load(Ordering::Acquire);
             let slot = self.meta().incoming(node);
             // A sibling that drains says what it took after the stamps are there.
             if tail.load(Ordering::Acquire) == taken.load(Ordering::Acquire)
-                && spilled.load(Ordering::Acquire) == seen.load(Ordering::Acquire)
+                && is_seen(spilled.load(Ordering::Acquire))
             {
                 continue;
             }
@@ -227,7 +229,7 @@ impl Process {
             }
             bin.head = end;
             taken.store(end, Ordering::Release);
-            seen.store(spills, Ordering::Release);
+            word(Bin::Seen).store(spills, Ordering::Release);
             slot.unlock(bin);
         }
     }
