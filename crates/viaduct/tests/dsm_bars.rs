@@ -115,6 +115,17 @@ fn two_levels_move_their_share_of_the_data() {
 }
 
 #[test]
+fn workers_that_wait_serve_other_nodes() {
+    let _watchdog = watch();
+    let folder = Folder::new();
+    for variant in ["dms", "ms-mg", "none", "none-mg"] {
+        let line = run(&folder, &["gauss", "--nodes", "3", "--size", "64", "--variant", variant]);
+        // Seen on a board, or said in answers: a hundred and more of the requests come to workers.
+        assert!(count(&line, "requests_served_by_workers") > 0, "{variant}: {line}");
+    }
+}
+
+#[test]
 fn a_run_says_where_its_time_went() {
     let folder = Folder::new();
     let line = run(&folder, &["sor", "--nodes", "2", "--procs", "2", "--size", "64", "--rounds", "4"]);
