@@ -95,15 +95,22 @@ impl Writer {
             let done = match order {
                 Some(Order::Write(buffer)) => self.write(buffer),
                 Some(Order::Flush(done)) => {
+                    // The caller looks for a failure as soon as it is answered.
                     let drained = self.drain();
+                    self.note(drained);
                     let _ = done.send(());
-                    drained
+                    Ok(())
                 }
                 None => self.take(),
             };
-            if let Err(error) = done {
-                self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-            }
+            self.note(done);
+        }
+    }
+
+    /// Keeps the first failure for the callers.
+    fn note(&self, done: Result<(), Error>) {
+        if let Err(error) = done {
+            self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }
 
