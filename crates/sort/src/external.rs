@@ -207,7 +207,7 @@ impl<O: Order> External<'_, O> {
                 let Some(part) = parts.get(number) else { return Ok(outcomes) };
                 let source = SpillSource::new(store.clone(), part.clone(), pool.clone());
                 let base = if self.settings.unique { *lock(&written) } else { bases[number] };
-                let outcome = if part.equal && !self.settings.unique {
+                let outcome = if part.equal {
                     let copied = self.copy(&source, sink, base);
                     copied.inspect_err(|_| sink.fail(viaduct_river::Error::Stopped))?
                 } else {
@@ -236,7 +236,7 @@ impl<O: Order> External<'_, O> {
         }
     }
 
-    /// A partition of equal records goes out as it is.
+    /// A partition of equal records goes out as it is, or the first of them alone. It may be larger than the memory.
     fn copy(&self, source: &SpillSource, sink: &dyn Sink, base: u64) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         let start = Instant::now();
@@ -254,13 +254,26 @@ impl<O: Order> External<'_, O> {
             outcome.records_in += buffer.records();
             outcome.bytes_in += buffer.len() as u64;
             self.progress.add(buffer.len() as u64);
+            if self.settings.unique {
+                if outcome.records_out > 0 {
+                    continue;
+                }
+                let first = records(&**self.format, buffer.data()).next().unwrap_or_default();
+                let len = first.len();
+                outcome.sum_out = if self.settings.checksum { crc32fast::hash(first).into() } else { 0 };
+                buffer.truncate(len);
+                buffer.set_records(1);
+            }
+            outcome.records_out += buffer.records();
+            outcome.bytes_out += buffer.len() as u64;
             buffer.set_position(position);
             position += buffer.len() as u64;
             sink.put(buffer)?;
         }
         outcome.write_ns = start.elapsed().as_nanos() as u64;
-        (outcome.records_out, outcome.bytes_out) = (outcome.records_in, outcome.bytes_in);
-        outcome.sum_out = outcome.sum_in;
+        if !self.settings.unique {
+            outcome.sum_out = outcome.sum_in;
+        }
         Ok(outcome)
     }
 

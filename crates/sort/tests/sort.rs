@@ -143,6 +143,14 @@ fn equal_keys_keep_their_order_in_two_passes_and_fill_no_memory() {
             assert_eq!(report.passes, 2);
             assert!(std::fs::read(&to).unwrap() == expected.concat(), "{values} values, stable {stable}");
         }
+        // Of each value the first record of the input.
+        let settings = Settings { memory: Some(16 << 20), unique: true, threads: 2, ..Settings::default() };
+        let keys = vec![KeyRange { offset: 0, len: 1, descending: false }];
+        let settings = Settings { records: Records::Fixed { size: 100, keys }, ..settings };
+        let report = sort(&from, &to, &settings);
+        assert_eq!((report.passes, report.records, report.records_out), (2, 200_000, u64::from(values)));
+        expected.dedup_by_key(|record| record[0]);
+        assert!(std::fs::read(&to).unwrap() == expected.concat(), "{values} values, unique");
     }
 }
 
