@@ -244,6 +244,12 @@ impl Handle {
                 Outcome::Wait => {}
             }
         }
+        self.receive_slowly(into, peek)
+    }
+
+    /// What a fast look did not find. Apart, so that the fast path needs no room for a wait on its stack.
+    #[inline(never)]
+    fn receive_slowly(&self, into: &mut [u8], peek: bool) -> io::Result<usize> {
         let (policy, timeout) = (&self.reading, &self.read_timeout);
         self.wait(policy, timeout, Direction::Read, |engine| engine.read(self.id, into, peek))
     }

@@ -53,7 +53,7 @@ impl Nic {
     #[inline(never)]
     fn post_send_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
         let op = descriptor.work().op;
-        let core = match admit_send(self.check_fork(), &mut self.vis, &mut self.cqs, vi, op) {
+        let core = match admit_send(self.is_forked(), &mut self.vis, &mut self.cqs, vi, op) {
             Ok(core) => core,
             Err(error) => return Err(PostError { error, descriptor }),
         };
@@ -77,7 +77,9 @@ impl Nic {
         if core.bound {
             self.settle_send(vi);
         }
-        self.not_done_at_once(vi, handed);
+        if !matches!(handed, Handed::Done) {
+            self.not_done_at_once(vi, handed);
+        }
         Ok(())
     }
 
@@ -120,7 +122,7 @@ impl Nic {
 
     #[inline(never)]
     fn post_recv_checked(&mut self, vi: Vi, mut descriptor: Descriptor) -> Result<(), PostError> {
-        let core = match admit_recv(self.check_fork(), &mut self.vis, &mut self.cqs, vi, descriptor.work()) {
+        let core = match admit_recv(self.is_forked(), &mut self.vis, &mut self.cqs, vi, descriptor.work()) {
             Ok(core) => core,
             Err(error) => return Err(PostError { error, descriptor }),
         };
@@ -242,19 +244,21 @@ fn reserve(cqs: &mut Table<CqCore>, cq: Option<Cq>) -> Option<Option<&mut CqCore
     }
 }
 
-/// The VI whose send queue a descriptor may join; it has an entry in the completion queue, too. `usable` says whether this
-/// process may use the NIC.
+/// The VI whose send queue a descriptor may join; it has an entry in the completion queue, too. `forked` says whether this
+/// process is a child of the one that opened the NIC.
 // Inside its caller: an error is returned through memory, which costs as much as the checks.
 #[inline(always)]
 fn admit_send<'a>(
-    usable: Result<(), Error>,
+    forked: bool,
     vis: &'a mut Table<ViCore>,
     cqs: &mut Table<CqCore>,
     vi: Vi,
     op: Op,
 ) -> Result<&'a mut ViCore, Error> {
-    usable?;
-    let core = vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+    if forked {
+        return Err(Error::Forked);
+    }
+    let core = vis.get_mut(vi.0).ok_or_else(|| Error::InvalidHandle("VI"))?;
     if core.send.is_full() {
         return Err(Error::QueueFull { depth: core.send.depth() });
     }
@@ -268,14 +272,16 @@ fn admit_send<'a>(
 /// The VI whose receive queue a descriptor may join, as [`admit_send`].
 #[inline(always)]
 fn admit_recv<'a>(
-    usable: Result<(), Error>,
+    forked: bool,
     vis: &'a mut Table<ViCore>,
     cqs: &mut Table<CqCore>,
     vi: Vi,
     work: &Work,
 ) -> Result<&'a mut ViCore, Error> {
-    usable?;
-    let core = vis.get_mut(vi.0).ok_or(Error::InvalidHandle("VI"))?;
+    if forked {
+        return Err(Error::Forked);
+    }
+    let core = vis.get_mut(vi.0).ok_or_else(|| Error::InvalidHandle("VI"))?;
     if core.recv.is_full() {
         return Err(Error::QueueFull { depth: core.recv.depth() });
     }
