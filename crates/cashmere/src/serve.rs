@@ -42,8 +42,9 @@ pub fn fetch<W: Copies>(world: &mut W, from: NodeId, page: PageId, access: Acces
         Served::Moved(home) => Answer::Reply(Reply::Moved(home)),
         Served::Break { holder } => Answer::Break { holder },
         Served::Page { fetched, list } => {
-            world.copy_out(page);
+            // Before the copy: a writer whose release does not find the page on its list has stored all before that.
             world.list(page, list);
+            world.copy_out(page);
             Answer::Reply(Reply::Page(fetched))
         }
     };
@@ -59,11 +60,12 @@ pub fn give_up<W: Copies>(world: &mut W, from: NodeId, page: PageId) -> Answer {
         Given::Park => Answer::Park,
         Given::NotHeld => Answer::Reply(Reply::NotHeld),
         Given::Frame { twin, list } => {
+            // As in `fetch`.
+            world.list(page, list);
             world.copy_out(page);
             if twin {
                 world.twin_of_copy(page);
             }
-            world.list(page, list);
             Answer::Reply(Reply::Frame)
         }
     };

@@ -89,6 +89,8 @@ pub(super) struct Counts {
     pub(super) migrated: u64,
 }
 
+pub(super) type AfterCopy = Box<dyn FnOnce(&mut Node)>;
+
 pub(super) struct Cluster {
     pub(super) variant: Variant,
     pub(super) workers: usize,
@@ -107,6 +109,8 @@ pub(super) struct Cluster {
     pub(super) counts: Counts,
     /// Whether some requests are sent twice.
     pub(super) doubles: bool,
+    /// What a worker of a node does right after the next copy of a frame, while the page's entry is still locked.
+    pub(super) after_copy: Option<AfterCopy>,
     /// Whether every order is tried, instead of one from a seed: nothing else may be random then.
     pub(super) explored: bool,
 }
@@ -145,6 +149,7 @@ impl Cluster {
             mutation: Mutation::None,
             counts: Counts::default(),
             doubles: seed.is_multiple_of(3),
+            after_copy: None,
             explored: false,
         }
     }

@@ -114,6 +114,10 @@ impl Shared for Handle {
 impl Copies for Handle {
     fn copy_out(&mut self, page: PageId) {
         self.staging = Some(self.at_node(|node| node.frames[at(page)]));
+        let after = self.cluster.borrow_mut().after_copy.take();
+        if let Some(after) = after {
+            self.at_node(after);
+        }
     }
 
     fn twin_of_copy(&mut self, page: PageId) {
