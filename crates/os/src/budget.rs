@@ -167,9 +167,9 @@ mod tests {
         assert_eq!(Budget::process().limit(), whole / 4);
         assert!(Budget::process().charge(whole / 2).is_err());
         drop(before);
-        for count in [0, 1] {
+        for (count, share) in [(0, whole / 4), (1, whole / 4), (8, whole / 8)] {
             Budget::share_process(count);
-            assert_eq!(Budget::process().limit(), whole, "{count}");
+            assert_eq!(Budget::process().limit(), share, "{count}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! `viaduct bench mpi-…` and what the report makes of it; `viaduct mpi coverage`.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -7,8 +8,9 @@ use serde_json::Value;
 use viaduct_kit::effort::full;
 use viaduct_kit::packages::{find_program, need_program, skip};
 use viaduct_kit::tempdir::TempDir;
+use viaduct_mpi::prefix::LIBRARY;
 
-use crate::common::{bench, two_cores};
+use crate::common::{bench_of, two_cores};
 
 fn viaduct(args: &[&str]) -> (String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_viaduct")).args(args).output().expect("the program starts");
@@ -17,14 +19,37 @@ fn viaduct(args: &[&str]) -> (String, String) {
     (String::from_utf8(output.stdout).unwrap(), said)
 }
 
-/// Whether our library and a compiler are here; if not, the test says that it is skipped.
-fn can_measure() -> bool {
-    let beside = Path::new(env!("CARGO_BIN_EXE_viaduct")).with_file_name("libvmpi.so");
-    if !beside.exists() {
-        skip("libvmpi.so is not beside the program (cargo build -p viaduct-libmpi)");
-        return false;
+/// A copy of program and library that the test may write beside: the folder of MPI is made there. `None`, and the test is
+/// logged as skipped, where the library or a compiler is missing.
+struct Copied {
+    folder: TempDir,
+}
+
+impl Copied {
+    fn new() -> Option<Copied> {
+        let program = Path::new(env!("CARGO_BIN_EXE_viaduct"));
+        if !program.with_file_name(LIBRARY).exists() {
+            skip("libvmpi.so is not beside the program (cargo build -p viaduct-libmpi)");
+            return None;
+        }
+        need_program("gcc", "gcc")?;
+        if !two_cores() {
+            return None;
+        }
+        let folder = TempDir::new("bench-mpi");
+        for name in ["viaduct", LIBRARY] {
+            let (from, to) = (program.with_file_name(name), folder.join(name));
+            // The program finds its library by its own place, so a symbolic link would not do.
+            if fs::hard_link(&from, &to).is_err() {
+                fs::copy(&from, &to).unwrap();
+            }
+        }
+        Some(Copied { folder })
     }
-    need_program("gcc", "gcc").is_some() && two_cores()
+
+    fn bench(&self, args: &[&str]) -> Vec<Value> {
+        bench_of(&self.folder.join("viaduct"), args)
+    }
 }
 
 /// Measurements of a layer in a case, each of which has a valid value.
@@ -49,15 +74,12 @@ fn series(lines: &[&Value]) -> Vec<String> {
 
 #[test]
 fn latency_is_measured_beside_raw_via_and_drawn() {
-    if !can_measure() {
-        return;
-    }
-    let folder = TempDir::new("bench-mpi");
-    let (results, report) = (folder.join("results.jsonl"), folder.join("report.html"));
+    let Some(copied) = Copied::new() else { return };
+    let (results, report) = (copied.folder.join("results.jsonl"), copied.folder.join("report.html"));
     let rival = if find_program("mpicc.mpich").is_some() { "mpich" } else { "mpi" };
     let args =
         ["mpi-latency", "--quick", "--sizes", "8,16K", "--compare", rival, "-o", results.to_str().unwrap()];
-    bench(&args);
+    copied.bench(&args);
     let text = std::fs::read_to_string(&results).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let theirs = format!("rival:{rival}");
@@ -74,18 +96,16 @@ fn latency_is_measured_beside_raw_via_and_drawn() {
 
 #[test]
 fn pieces_wildcards_and_starts_are_measured() {
-    if !can_measure() {
-        return;
-    }
-    let lines = bench(&["mpi-any", "--quick", "--sizes", "8", "--compare", "mpi"]);
+    let Some(copied) = Copied::new() else { return };
+    let lines = copied.bench(&["mpi-any", "--quick", "--sizes", "8", "--compare", "mpi"]);
     assert_eq!(series(&measured(&lines, "mpi-any", "mpi")), ["any", "named"]);
     assert_eq!(series(&measured(&lines, "mpi-any", "shm")), ["cq", "queue"]);
     for case in ["mpi-start", "mpi-many"] {
-        let lines = bench(&[case, "--quick", "--compare", "mpi"]);
+        let lines = copied.bench(&[case, "--quick", "--compare", "mpi"]);
         assert_eq!(measured(&lines, case, "mpi").len(), 1, "{case}");
     }
     if full() {
-        let lines = bench(&["mpi-segments", "--quick", "--sizes", "1K", "--compare", "mpi"]);
+        let lines = copied.bench(&["mpi-segments", "--quick", "--sizes", "1K", "--compare", "mpi"]);
         assert_eq!(series(&measured(&lines, "mpi-segments", "mpi")), ["contiguous", "derived", "packed"]);
         let raw = series(&measured(&lines, "mpi-segments", "shm"));
         assert!(

@@ -1,12 +1,18 @@
 //! What the tests of benchmarks share: a short run and its lines.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 /// Runs `bench` with `args` for a short time, to its good end, and gives its lines.
 pub(crate) fn bench(args: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+    bench_of(Path::new(env!("CARGO_BIN_EXE_viaduct")), args)
+}
+
+/// Runs `bench` of a program that may lie elsewhere.
+pub(crate) fn bench_of(program: &Path, args: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(program);
     command.args(["bench", "--time", "0.04", "--launches", "1", "--format", "json"]).args(args);
     // A machine that is overloaded is silent for long; nobody here looks for a peer that is gone.
     command.env("VIADUCT_OFI_SILENCE_MS", "60000");
