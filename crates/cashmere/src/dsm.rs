@@ -20,7 +20,7 @@ use crate::node::start::{self, Error, WINDOW};
 use crate::node::wire::Says;
 use crate::progress::Progress;
 use crate::protocol::page::Access;
-use crate::raw::{self, finish};
+use crate::raw::{self, Unserved, finish};
 use crate::statistics::{Counter, Statistics};
 use crate::worker::Worker;
 use crate::world::{Name, NodeDown};
@@ -71,7 +71,15 @@ impl Inner {
 }
 
 fn catch(address: usize, access: fault::Access) -> bool {
-    raw::with_current(|inner: &mut Inner| inner.fault(address, access)).unwrap_or(false)
+    match raw::with_current(|inner: &mut Inner| inner.fault(address, access)) {
+        Ok(caught) => caught,
+        Err(Unserved::None) => false,
+        // Its values may be in use by the worker's thread.
+        Err(Unserved::Elsewhere) => start::give_up(format_args!(
+            "shared memory was touched by a thread other than the worker's, where no page is mapped; hint: load or store \
+             there on the worker's thread first, or give the node more workers (`--procs`) instead of threads"
+        )),
+    }
 }
 
 /// Why there is no window, and what may help.

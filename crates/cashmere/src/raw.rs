@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
+use viaduct_os::bare::calls;
 use viaduct_os::segment::Segment;
 use viaduct_os::{copy, differ, futex};
 
@@ -274,6 +275,8 @@ pub(crate) fn finish<F: Future>(future: F) -> F::Output {
 
 /// The value of this process that page faults go to.
 static CURRENT: AtomicU64 = AtomicU64::new(0);
+/// The thread that has made it, as the kernel numbers it.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// The one value that page faults go to, on the thread that made it.
 ///
@@ -285,6 +288,7 @@ pub(crate) struct Current<T> {
 impl<T> Current<T> {
     pub(crate) fn set(value: T) -> Current<T> {
         let value = Box::into_raw(Box::new(value));
+        OWNER.store(calls::thread_id(), Ordering::Release);
         CURRENT.store(value as u64, Ordering::Release);
         Current { value }
     }
@@ -314,11 +318,29 @@ impl<T> Drop for Current<T> {
     }
 }
 
-/// Runs `act` with the value that was [set](Current::set), in a fault; None if there is none.
-pub(crate) fn with_current<T, R>(act: impl FnOnce(&mut T) -> R) -> Option<R> {
+/// Why a fault has no value to go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unserved {
+    /// None is set.
+    None,
+    /// Another thread has set it, and may be in the middle of using it.
+    Elsewhere,
+}
+
+/// Runs `act` with the value that was [set](Current::set), in a fault of the thread that set it.
+///
+/// What a program borrows are plain slices, which it may give to other threads. These can touch pages that are mapped.
+pub(crate) fn with_current<T, R>(act: impl FnOnce(&mut T) -> R) -> Result<R, Unserved> {
     let value = CURRENT.load(Ordering::Acquire) as *mut T;
-    // SAFETY: only the worker's own type is ever set, and its thread is in a fault: it does not use the value.
-    (!value.is_null()).then(|| act(unsafe { &mut *value }))
+    if value.is_null() {
+        return Err(Unserved::None);
+    }
+    if OWNER.load(Ordering::Acquire) != calls::thread_id() {
+        return Err(Unserved::Elsewhere);
+    }
+    // SAFETY: only the worker's own type is ever set. This is the thread that set it, in a fault, so it does not use the value;
+    // no other thread comes here, nor does a forked child.
+    Ok(act(unsafe { &mut *value }))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ viaduct_kit::child!(COUNTS, counts);
 viaduct_kit::child!(ALTERNATES, alternates);
 viaduct_kit::child!(IS_SILENT, is_silent);
 viaduct_kit::child!(GOES_BY_ROW, goes_by_row);
+viaduct_kit::child!(LENDS, lends);
 
 /// Counts operations on the memory of others, as they are handed to the provider.
 #[derive(Default)]
@@ -365,10 +366,44 @@ fn a_process_without_mappings_says_so_and_ends() {
     let folder = TempDir::new("mappings");
     let mut children = run(&ALTERNATES, &folder, 1, Variant::NoneMg);
     assert_eq!(children[1].next_line(HANG), None, "it ends at a store");
-    let status = children.remove(1).wait(HANG);
-    let said = std::fs::read_to_string(errors(folder.path(), 1)).expect("what it said");
+    let words = ["viaduct dsm: page", "cannot be protected", "vm.max_map_count", "--engine uffd-sync"];
+    ends_with(children.remove(1), folder.path(), &words);
+}
+
+/// Stores on a thread of its own: first where the worker has stored before, then where it has not.
+fn lends(args: &[String]) {
+    let Some(mut dsm) = join(args, 1 << 20, None).expect("a node") else { return };
+    let array: Array<u64> = dsm.array(2 * PAGE).expect("memory");
+    let epoch = dsm.epoch();
+    let mut values = epoch.write(array, 0..2 * PAGE);
+    values[0] = 1;
+    let values: &mut [u64] = &mut values;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            values[1] = values[0] + 1;
+            say(format!("stored {}", values[1]));
+            values[PAGE] = 3;
+            say("stored where no page is mapped");
+        });
+    });
+}
+
+#[test]
+fn another_thread_that_touches_a_page_ends_the_worker_with_a_word() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(200), "a thread that is not the worker's");
+    let folder = TempDir::new("lends");
+    let mut children = run(&LENDS, &folder, 1, Variant::NoneMg);
+    children[1].expect_line("stored 2", HANG);
+    assert_eq!(children[1].next_line(HANG), None, "it ends at the store");
+    ends_with(children.remove(1), folder.path(), &["a thread other than the worker's", "hint", "--procs"]);
+}
+
+/// A worker of rank 1 that ends in a fault, with these words.
+fn ends_with(mut worker: Child, folder: &Path, words: &[&str]) {
+    let status = worker.wait(HANG);
+    let said = std::fs::read_to_string(errors(folder, 1)).expect("what it said");
     assert_eq!(status.signal(), Some(6), "{status:?}: {said}");
-    for word in ["viaduct dsm: page", "cannot be protected", "vm.max_map_count", "--engine uffd-sync"] {
+    for word in words.iter().chain(&["viaduct dsm: "]) {
         assert!(said.contains(word), "{word}: {said}");
     }
 }
