@@ -3,6 +3,7 @@
 //! ```text
 //!   token   a secret of 32 bytes that every process of a job has, and no other
 //!   auth    both ends of a connection prove that they have it, and that nothing was changed on the way
+//!   greeting   that, over TCP
 //!   host    which host a process is on: boot and network namespace
 //!   card    the addresses of a process, as bytes or as text
 //!   pmi     the lines of PMI-1: what launchers answer, what ranks ask
@@ -33,6 +34,7 @@ pub mod auth;
 pub mod card;
 pub mod error;
 mod first;
+pub mod greeting;
 pub mod host;
 mod meet;
 pub mod pmi;

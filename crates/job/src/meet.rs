@@ -2,16 +2,9 @@
 //!
 //! `viaduct launch --dry-run` prints lines that a user may paste by hand, on one host or on several. There is no launcher
 //! then that could answer PMI, so rank 0 does: it listens where VIADUCT_MEET says, and all ranks, itself among them, go
-//! there. Both ends prove that they have the job's token (`auth`) before the first line; what follows is PMI-1, in the
+//! there. Both ends prove that they have the job's token (`greeting`) before the first line; what follows is PMI-1, in the
 //! clear. Connections that have not proved themselves are bounded in time and number, and hold up neither the ranks nor the
 //! end of the table.
-//!
-//! ```text
-//!   rank                                        rank 0
-//!   nonce, rank ─────────────────────────────▶
-//!              ◀────── nonce, proof of the server
-//!   proof of the client ─────────────────────▶  lines of PMI-1 from here on
-//! ```
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,17 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::auth::{self, NONCE_LEN, Nonce, PROOF_LEN, Role};
 use crate::error::Error;
+use crate::greeting;
 use crate::pmi::server::{Action, Node, mapping};
 use crate::pmi::wire::Lines;
 use crate::token::Token;
 
 /// How long a rank looks for rank 0: a user pastes lines, one after the other.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long a greeting may take as a whole, and how long a rank may leave an answer unread. In tests longer than their
-/// watchdogs allow, so that a wait for this limit is seen.
-const GREETING: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 10 });
 /// Connections at once that have not proved to be of this job; one more pushes the oldest out.
 const STRANGERS: usize = 64;
 /// How long the table waits after it could not accept a connection, for want of descriptors say.
@@ -74,59 +64,9 @@ pub(crate) fn visit(address: &str, rank: usize, token: &Token) -> Result<TcpStre
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }
     };
-    let greeted = greet(&mut stream, rank as u32, token).and_then(|()| stream.set_read_timeout(None));
+    let greeted = greeting::greet(&mut stream, token, rank as u32, &said(rank as u32));
     greeted.map_err(failed("meeting rank 0 (do both have one VIADUCT_TOKEN_FILE?)"))?;
     Ok(stream)
-}
-
-fn greet(stream: &mut TcpStream, rank: u32, token: &Token) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let end = Instant::now() + GREETING;
-    let (ours, mut theirs, mut proof) = (Nonce::random(), Nonce([0; NONCE_LEN]), [0; PROOF_LEN]);
-    stream.write_all(&[&ours.0[..], &rank.to_le_bytes()].concat())?;
-    read_by(stream, &mut theirs.0, end)?;
-    read_by(stream, &mut proof, end)?;
-    if !auth::verify(token, Role::Server, &ours, &theirs, &said(rank), &proof) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    stream.write_all(&auth::prove(token, Role::Client, &ours, &theirs, &said(rank)))
-}
-
-fn welcome(stream: &mut TcpStream, size: usize, token: &Token) -> io::Result<usize> {
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(GREETING))?;
-    let end = Instant::now() + GREETING;
-    let (mut theirs, mut rank, ours) = (Nonce([0; NONCE_LEN]), [0; 4], Nonce::random());
-    read_by(stream, &mut theirs.0, end)?;
-    read_by(stream, &mut rank, end)?;
-    let (rank, mut proof) = (u32::from_le_bytes(rank), [0; PROOF_LEN]);
-    let made = auth::prove(token, Role::Server, &theirs, &ours, &said(rank));
-    stream.write_all(&[&ours.0[..], &made].concat())?;
-    read_by(stream, &mut proof, end)?;
-    let good = auth::verify(token, Role::Client, &theirs, &ours, &said(rank), &proof);
-    if !good || rank as usize >= size {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    stream.set_read_timeout(None)?;
-    Ok(rank as usize)
-}
-
-/// Fills the buffer, however many reads that takes, or fails at `end`.
-fn read_by(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> io::Result<()> {
-    while !into.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(into) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => into = &mut into[n..],
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 fn said(rank: u32) -> Vec<u8> {
@@ -250,9 +190,9 @@ fn sit(
     hub: &Mutex<Hub>,
     wake: &dyn Fn(&Mutex<Hub>),
 ) {
-    let welcomed = welcome(&mut stream, size, token);
+    let welcomed = greeting::welcome(&mut stream, token, said);
     let stays = lock(hub).is_known(number);
-    let Ok(rank) = welcomed else { return };
+    let Some(rank) = welcomed.ok().map(|rank| rank as usize).filter(|rank| *rank < size) else { return };
     {
         let mut hub = lock(hub);
         match (&mut hub.seats[rank], stream.try_clone()) {
@@ -338,25 +278,6 @@ mod tests {
         Client::on_connection(visit(&address, 0, &token).unwrap()).unwrap().finish().unwrap();
         table.close();
         stop.send(()).unwrap();
-        stranger.join().unwrap();
-    }
-
-    #[test]
-    fn a_greeting_has_one_deadline_however_many_reads_it_takes() {
-        let _watchdog = Watchdog::arm(Duration::from_secs(60), "a deadline");
-        let door = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut client = TcpStream::connect(door.local_addr().unwrap()).unwrap();
-        let mut server = door.accept().unwrap().0;
-        let stranger = std::thread::spawn(move || {
-            // Ends when the other end hangs up.
-            while client.write_all(&[7]).is_ok() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        let end = Instant::now() + Duration::from_millis(200);
-        let late = read_by(&mut server, &mut [0; 1 << 20], end).unwrap_err();
-        assert!(matches!(late.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{late}");
-        drop(server);
         stranger.join().unwrap();
     }
 

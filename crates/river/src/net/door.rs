@@ -1,28 +1,17 @@
 //! Connections between nodes over TCP: both ends prove that they have the job's token before the first record.
-//!
-//! ```text
-//!   node                                        node
-//!   nonce, number ───────────────────────────▶
-//!                ◀────── nonce, proof of the server
-//!   proof of the client ─────────────────────▶  records from here on, in the clear
-//! ```
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use viaduct_job::Token;
-use viaduct_job::auth::{NONCE_LEN, Nonce, PROOF_LEN, Role, prove, verify};
+use viaduct_job::{Token, greeting};
 
 use super::mesh::PATIENCE;
 use super::{TcpSink, TcpSource};
 use crate::error::Error;
 use crate::pool::MemPool;
-
-/// How long a connection has to prove itself.
-const GREETING: Duration = Duration::from_secs(10);
 
 /// Connections that have proved nothing yet, at most.
 const STRANGERS: usize = 64;
@@ -65,7 +54,7 @@ impl<'a> Door<'a> {
             Error::Net { what: "connecting to", node: node as u32, cause }
         };
         let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
-        self.greet(&mut stream, node).map_err(failed)?;
+        greeting::greet(&mut stream, self.token, self.rank as u32, &said(self.rank, node)).map_err(failed)?;
         Ok(TcpSink::new(&format!("to node {node}"), node as u32, stream))
     }
 
@@ -112,38 +101,12 @@ impl<'a> Door<'a> {
         Ok(sources)
     }
 
-    fn greet(&self, stream: &mut TcpStream, node: usize) -> io::Result<()> {
-        stream.set_nodelay(true)?;
-        let end = Instant::now() + GREETING;
-        let said = said(self.rank, node);
-        let (ours, mut theirs, mut proof) = (Nonce::random(), Nonce([0; NONCE_LEN]), [0; PROOF_LEN]);
-        stream.write_all(&[&ours.0[..], &(self.rank as u32).to_le_bytes()].concat())?;
-        read_by(stream, &mut theirs.0, end)?;
-        read_by(stream, &mut proof, end)?;
-        if !verify(self.token, Role::Server, &ours, &theirs, &said, &proof) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        stream.write_all(&prove(self.token, Role::Client, &ours, &theirs, &said))
-    }
-
     fn welcome(&self, stream: &mut TcpStream) -> io::Result<usize> {
         stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(GREETING))?;
-        let end = Instant::now() + GREETING;
-        let (mut theirs, mut rank, ours) = (Nonce([0; NONCE_LEN]), [0; 4], Nonce::random());
-        read_by(stream, &mut theirs.0, end)?;
-        read_by(stream, &mut rank, end)?;
-        let (rank, mut proof) = (u32::from_le_bytes(rank) as usize, [0; PROOF_LEN]);
-        let said = said(rank, self.rank);
-        let made = prove(self.token, Role::Server, &theirs, &ours, &said);
-        stream.write_all(&[&ours.0[..], &made].concat())?;
-        read_by(stream, &mut proof, end)?;
-        let good = verify(self.token, Role::Client, &theirs, &ours, &said, &proof);
-        if !good || rank >= self.size || rank == self.rank {
+        let rank = greeting::welcome(stream, self.token, |rank| said(rank as usize, self.rank))? as usize;
+        if rank >= self.size || rank == self.rank {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
         Ok(rank)
     }
@@ -159,26 +122,10 @@ fn said(from: usize, to: usize) -> Vec<u8> {
     [&b"viaduct river 1"[..], &(from as u32).to_le_bytes(), &(to as u32).to_le_bytes()].concat()
 }
 
-/// Fills the buffer, however many reads that takes, or fails at `end`.
-fn read_by(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> io::Result<()> {
-    while !into.is_empty() {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(into) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => into = &mut into[n..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
