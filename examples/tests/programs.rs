@@ -1,5 +1,7 @@
 //! What the programs answer, to clients that come, go and are killed.
 
+use std::iter;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -66,15 +68,44 @@ fn the_store_keeps_values_of_every_length_and_outlives_its_clients() {
         place.says(KV, &["put", "store", "long", &value]);
         assert_eq!(place.says(KV, &["get", "store", "long"]), format!("{value}\n"));
     }
-    // Clients that are killed at some moment, all at once.
-    for _ in 0..4 {
-        let mut clients: Vec<Child> =
-            (0..3).map(|_| place.start(KV, &["put", "store", "other", "red"])).collect();
+    // Clients that are killed all at once: some while they start or connect, the others at a moment between two of many requests.
+    let asking: Vec<&str> = ["get", "store"].into_iter().chain(iter::repeat_n("colour", 50_000)).collect();
+    let (mut moment, mut connected) = (0x2545_f491_u64, 0);
+    for round in 0..8 {
+        let mut clients: Vec<Child> = (0..3).map(|_| place.start(KV, &asking)).collect();
+        if round % 2 == 1 {
+            let answered = clients.iter_mut().map(|client| client.next_line(LIMIT));
+            assert!(answered.into_iter().all(|line| line.as_deref() == Some("blue")));
+        }
+        moment ^= moment << 13;
+        moment ^= moment >> 7;
+        moment ^= moment << 17;
+        std::thread::sleep(Duration::from_micros(moment % 20_000));
         clients.iter_mut().for_each(Child::kill);
+        let killed = clients.iter_mut().filter_map(|client| client.wait(LIMIT).signal()).count();
+        connected += if round % 2 == 1 { killed } else { 0 };
     }
+    assert!(connected > 0, "no client was killed while it was connected");
     assert_eq!(place.says(KV, &["get", "store", "colour"]), "blue\n");
     assert!(server.is_running());
     server.kill();
+}
+
+#[test]
+fn the_store_is_measured_against_one_with_unsafe_slices() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "the key-value store, measured");
+    let said = Place::new().says(KV, &["measure", "0.002"]);
+    for length in [64, 16_384, 131_072] {
+        for request in ["put", "get"] {
+            let row: Vec<&str> = (said.lines().map(|line| line.split([' ', ',', '[', ']'])))
+                .map(|words| words.filter(|word| !word.is_empty()).collect::<Vec<_>>())
+                .find(|words| words[..2] == [request, &length.to_string()])
+                .unwrap_or_else(|| panic!("{request} of {length} is not among\n{said}"));
+            let numbers: Vec<f64> = row[2..].iter().map(|word| word.parse().expect("a number")).collect();
+            let [safe, by_hand, ratio, low, high] = numbers[..] else { panic!("{said}") };
+            assert!(safe > 0.0 && by_hand > 0.0 && 0.0 < low && low <= ratio && ratio <= high, "{said}");
+        }
+    }
 }
 
 #[test]

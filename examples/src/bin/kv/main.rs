@@ -4,9 +4,14 @@
 //!   kv serve NAME &
 //!   kv put NAME colour blue
 //!   kv get NAME colour
+//!   kv measure
 //! ```
 //!
-//! A request is an operation, the length of the key, the key and the value; an answer is a status and a value.
+//! A request is an operation, the length of the key, the key and the value; an answer is a status and a value. The last line
+//! compares the store as it stands here, with safe slices, with one written with unsafe ones (`measure.rs`, `raw.rs`).
+
+mod measure;
+mod raw;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,13 +67,16 @@ fn answer(store: &mut Store, request: &[u8]) -> (u8, Arc<[u8]>) {
 }
 
 /// Sends by value, straight into the receive that the peer has posted, or from where the value lies if that cannot be now.
-fn send(nic: &mut Nic, vi: Vi, head: &[&[u8]], value: Arc<[u8]>) -> Result<(), Error> {
+fn send<V>(nic: &mut Nic, vi: Vi, head: &[&[u8]], value: V) -> Result<(), Error>
+where
+    V: AsRef<[u8]> + Into<Arc<[u8]>>,
+{
     let mut parts = head.to_vec();
-    parts.push(&value);
+    parts.push(value.as_ref());
     match nic.send_value(vi, &parts, None) {
         Err(Error::Busy | Error::Limit { .. }) => {
             let descriptor = Descriptor::send(Buffer::from(head.concat()));
-            Ok(nic.post_send(vi, descriptor.segment(Buffer::from(value)))?)
+            Ok(nic.post_send(vi, descriptor.segment(Buffer::from(value.into())))?)
         }
         sent => sent,
     }
@@ -90,7 +98,7 @@ impl Client {
 
     /// Asks, and gives the status and the value of the answer.
     fn call(&mut self, operation: u8, key: &[u8], value: &[u8]) -> Result<(u8, Vec<u8>), Error> {
-        send(&mut self.nic, self.vi, &[&[operation, key.len() as u8], key], value.into())?;
+        send(&mut self.nic, self.vi, &[&[operation, key.len() as u8], key], value)?;
         let message = self.nic.wait_recv(self.vi, Some(PATIENCE))?;
         let (status, value) = message.bytes().and_then(<[u8]>::split_first).unwrap_or((&2, &[]));
         let answer = (*status, value.to_vec());
@@ -100,23 +108,33 @@ impl Client {
     }
 }
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["measure", seconds @ ..] = &words[..] {
+        return measure::measure(seconds.first().map_or(Ok(measure::TURN), |text| text.parse())?);
+    }
     let Some(address) = words.get(1).map(|name| name.parse()).transpose()? else {
-        eprintln!("usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY");
+        eprintln!("usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY... | kv measure [SECONDS]");
         return Ok(());
     };
     let nic = viaduct_net::open()?;
     match words[..] {
         ["put", _, key, value] => {
-            Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes()).map(drop)
+            Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes())?;
         }
-        ["get", _, key] => {
-            let (status, value) = Client::connect(nic, &address)?.call(b'G', key.as_bytes(), b"")?;
-            println!("{}", if status == 0 { String::from_utf8_lossy(&value) } else { "(nothing)".into() });
-            Ok(())
+        ["get", _, ref keys @ ..] => {
+            let mut client = Client::connect(nic, &address)?;
+            for key in keys {
+                let (status, value) = client.call(b'G', key.as_bytes(), b"")?;
+                println!(
+                    "{}",
+                    if status == 0 { String::from_utf8_lossy(&value) } else { "(nothing)".into() }
+                );
+            }
         }
-        _ => serve(nic, &address),
+        ["serve-raw", _] => raw::serve(nic, &address)?,
+        _ => serve(nic, &address)?,
     }
+    Ok(())
 }
