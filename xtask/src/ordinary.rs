@@ -113,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_skipped_is_asked_for_by_name() {
+    fn skipped_tests_are_asked_for_by_name() {
         let tests = ["viaduct-faults::hosts::a".to_owned(), "programs::b".to_owned()];
         assert_eq!(exactly(&tests), "test(=hosts::a) or test(=b)");
     }
 
     #[test]
-    fn what_the_runner_starts_is_no_root_and_has_folders_of_its_own() {
+    fn a_program_that_the_runner_starts_is_no_root_and_has_folders_of_its_own() {
         if !viaduct_kit::packages::need_root() {
             return;
         }

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_full_runs_is_installed_by_them_alone() {
+    fn packages_for_full_runs_are_installed_by_them_alone() {
         let packages = [Package { name: "large", sign: Sign::Program("no-such-program"), when: When::Full }];
         assert_eq!(missing(&packages, false), Vec::<&str>::new());
         assert_eq!(missing(&packages, true), ["large"]);

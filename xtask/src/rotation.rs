@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_comes_first_and_what_has_no_room_is_said_to_wait() {
+    fn changed_units_come_first_and_units_without_room_are_said_to_wait() {
         let changed = vec![true; UNITS.len()];
         let turns = choose(&ages(&BTreeMap::new(), 0), &changed);
         assert!(turns.contains(&Turn::Changed) && turns.contains(&Turn::Waits), "{turns:?}");

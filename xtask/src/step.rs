@@ -59,7 +59,7 @@ impl Step {
         Self::new(command)
     }
 
-    /// The same with an environment variable.
+    /// Sets an environment variable of the command.
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_filter_left_out_is_not_skipped() {
+    fn tests_that_a_filter_left_out_are_not_skipped() {
         let mut tally = Tally { harness: Harness::Nextest, filtered: true, ..Tally::default() };
         tally.read("     Summary [   0.5s] 2 tests run: 2 passed, 50 skipped");
         assert_eq!((tally.passed, tally.ignored), (2, 0));

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_comes_back() {
+    fn given_settings_come_back() {
         let least = Given {
             nodes: 2,
             workers: 3,

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_homes_are_read_back() {
         let mut homes = Homes::new(4096, 3);
         for (page, home) in [(0, 1), (1, 1), (2, 1), (3, 0), (5, 0), (6, 2)] {
             homes.set(PageId(page), NodeId(home));

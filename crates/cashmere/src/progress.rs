@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_is_read() {
+    fn progress_that_was_said_is_read() {
         let folder = viaduct_kit::tempdir::TempDir::new("progress");
         let path = folder.path().join("progress");
         std::fs::write(&path, "").expect("a file");

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_number_of_blocks_is_refused() {
+    fn a_length_of_no_whole_number_of_blocks_is_refused() {
         let bytes = [0; 2 * BLOCK];
         for (len, from) in [(BLOCK + 1, 0), (2 * BLOCK, 8)] {
             // SAFETY: both are as long as the longest.

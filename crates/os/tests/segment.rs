@@ -170,7 +170,7 @@ fn a_sparse_segment_takes_memory_where_it_is_touched() {
 }
 
 #[test]
-fn what_no_peer_may_send_is_refused_as_a_sparse_segment_too() {
+fn a_file_that_no_peer_may_send_is_refused_as_a_sparse_segment_too() {
     let page = page_size() as u64;
     let refused = |fd: OwnedFd| Segment::open_sparse(fd, Access::ReadOnly, MAX).is_err();
     assert!(refused(sealed(page, true, SealFlags::empty())) && refused(sealed(0, false, all())));

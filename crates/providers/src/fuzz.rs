@@ -67,13 +67,13 @@ mod tests {
     use viaduct_kit::fuzz::spoil;
 
     #[test]
-    fn whatever_a_peer_sends_through_a_socket_of_shm_is_read_or_refused() {
+    fn any_bytes_from_a_peer_through_a_socket_of_shm_are_read_or_refused() {
         shm_seeds().iter().for_each(|seed| shm_wire(seed));
         spoil(&shm_seeds(), shm_wire);
     }
 
     #[test]
-    fn whatever_a_peer_sends_through_libfabric_is_read_or_refused() {
+    fn any_bytes_from_a_peer_through_libfabric_are_read_or_refused() {
         ofi_seeds().iter().for_each(|seed| ofi_wire(seed));
         spoil(&ofi_seeds(), ofi_wire);
     }

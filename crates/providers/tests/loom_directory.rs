@@ -36,7 +36,7 @@ mod shared {
             entries
         }
 
-        /// The same entries as a peer has them.
+        /// The directory's entries as a peer has them.
         pub(crate) fn mapped() -> Entries {
             MAPPED.with_borrow(Clone::clone).expect("the directory was made before")
         }

@@ -60,7 +60,7 @@ fn talk(sovia: &Sovia, how: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The same from the side that answers.
+/// The part of the side that answers.
 fn listen_to(mut stream: Stream) -> io::Result<()> {
     let mut ends = PIECES.into_iter().enumerate().scan(0, |end, (piece, len)| {
         *end += len;

@@ -21,7 +21,7 @@ fn read(bytes: &[u8]) {
 }
 
 #[test]
-fn whatever_a_peer_says_is_read_or_refused() {
+fn any_bytes_of_a_peer_are_read_or_refused() {
     let plain = Greeting { mtu: 65_536, window: 32, threshold: 8, small: 65_536 };
     let ring = Greeting { small: 128, ..plain };
     let seeds = [plain, ring].map(|greeting| greeting.encode().to_vec());

@@ -136,7 +136,7 @@ fn the_end_of_any_process_ends_the_run() {
 }
 
 #[test]
-fn what_cannot_be_laid_out_is_refused_with_its_reason() {
+fn a_run_that_cannot_be_laid_out_is_refused_with_its_reason() {
     let folder = Folder::new();
     let refused = [
         (vec!["water"], "there are sor, gauss and lu"),

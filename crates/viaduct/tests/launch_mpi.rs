@@ -176,7 +176,7 @@ fn ring() -> Option<(TempDir, String)> {
     Some((folder, program.to_str().unwrap().to_owned()))
 }
 
-/// The same program on Intel's library: both have one binary interface.
+/// A program built with MPICH runs on Intel's library: both have one binary interface.
 #[test]
 fn programs_of_intel_mpi_start_unchanged() {
     let Some(root) = std::env::var_os("I_MPI_ROOT").map(std::path::PathBuf::from) else {

@@ -4,7 +4,7 @@
 //!   viaduct launch -n 4 target/debug/ranks
 //! ```
 //!
-//! The same program runs under `mpiexec.hydra` and `srun`, on one host or several, and alone.
+//! It also runs under `mpiexec.hydra` and `srun`, on one host or several, and alone.
 
 use std::error::Error;
 use std::time::Duration;

@@ -312,7 +312,7 @@ pub fn no_message_is_slept_over(mut w: World) {
 }
 
 /// Who always has a message waiting does not keep the others from being heard, be they many or few.
-pub fn nobody_is_drowned_out(mut w: World) {
+pub fn no_vi_is_drowned_out(mut w: World) {
     for count in [2, 9] {
         let (cq, pairs) = star(&mut w, ReliableDelivery, count, 256);
         for (_, vb) in &pairs {

@@ -154,7 +154,7 @@ pub fn receives_of_an_idle_vi_are_given_back(mut w: World) {
 }
 
 /// Recalled: Completion queues, shared receive queues and tags go only when nothing uses them.
-pub fn what_is_in_use_does_not_go(mut w: World) {
+pub fn an_object_in_use_is_not_destroyed(mut w: World) {
     let (cq, srq) = (w.a.create_cq(4).unwrap(), w.a.create_srq(4).unwrap());
     let tag = w.a.create_ptag().unwrap();
     let mut attributes = viaduct_via::ViAttributes::new(tag).cq(cq);

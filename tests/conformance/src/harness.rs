@@ -39,7 +39,7 @@ impl Setup {
         Setup { name, open, delayed: false, folder: None, carrier: None }
     }
 
-    /// The same with a hook around every provider; each gets its own.
+    /// This setup with a hook around every provider; each gets its own.
     fn hooked(self, name: &'static str, hook: impl Fn() -> Arc<dyn Hook> + Send + Sync + 'static) -> Setup {
         let inner = self.open;
         let open: Opener = Box::new(move || Ok(Hooked::new(inner()?, hook())));
@@ -53,19 +53,19 @@ pub fn loopback() -> Setup {
     Setup::new("loopback", Box::new(move || Ok(hub.provider())))
 }
 
-/// The same with everything counted.
+/// Loopback with everything counted.
 pub fn loopback_counted() -> Setup {
     loopback().hooked("loopback_counted", || Arc::new(Count::default()))
 }
 
-/// The same with hooks inside hooks.
+/// Loopback with hooks inside hooks.
 pub fn loopback_traced() -> Setup {
     loopback()
         .hooked("loopback_counted", || Arc::new(Count::default()))
         .hooked("loopback_traced", || Arc::new(Trace::new(|_, _| {})))
 }
 
-/// The same with every descriptor held back for a moment.
+/// Loopback with every descriptor held back for a moment.
 pub fn loopback_delayed() -> Setup {
     delayed(loopback(), "loopback_delayed")
 }
@@ -122,7 +122,7 @@ pub fn ofi_tcp() -> Setup {
     fabric("ofi_tcp", |_| {})
 }
 
-/// The same with frames so short and windows so small that everything is cut into pieces and has to wait.
+/// libfabric over TCP with frames so short and windows so small that everything is cut into pieces and has to wait.
 pub fn ofi_cramped() -> Setup {
     fabric("ofi_cramped", |config| {
         config.frame = 2048;
@@ -130,7 +130,7 @@ pub fn ofi_cramped() -> Setup {
     })
 }
 
-/// The same with everything counted.
+/// libfabric over TCP with everything counted.
 pub fn ofi_counted() -> Setup {
     ofi_tcp().hooked("ofi_counted", || Arc::new(Count::default()))
 }

@@ -8,11 +8,11 @@ use viaduct_via::{AcceptError, Error, NetAddress, ViState};
 use crate::world::{LONG, SHORT, World, until};
 
 /// Without a waiter the answer comes by itself, also to a request without time limit.
-pub fn nobody_there_is_told_at_once(mut w: World) {
+pub fn a_request_without_a_listener_is_refused_at_once(mut w: World) {
     let va = w.a.vi(ReliableDelivery);
     let address = w.address();
     assert!(matches!(w.a.connect_request(va, &address, None), Err(Error::NoMatch(_))));
-    // Somebody who has stopped waiting is nobody, too.
+    // A server that has stopped waiting is no listener, either.
     assert!(matches!(w.b.connect_wait(&address, SHORT), Err(Error::Timeout)));
     assert!(matches!(w.a.connect_request(va, &address, None), Err(Error::NoMatch(_))));
     let closed = w.address();

@@ -195,7 +195,7 @@ pub fn query_tells_the_lengths_of_queues(mut w: World) {
 }
 
 /// What was sent before a disconnect still arrives; only then is the peer told.
-pub fn what_was_sent_before_a_disconnect_arrives(mut w: World) {
+pub fn messages_sent_before_a_disconnect_arrive(mut w: World) {
     for level in Reliability::ALL {
         let (va, vb) = w.pair(level);
         w.b.post_recvs(vb, 5, 16);

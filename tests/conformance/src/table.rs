@@ -10,7 +10,7 @@ macro_rules! suite {
                 a_remote_disconnect_means_error a_closed_nic_means_error_for_its_peers receives_are_posted_ahead
                 sends_without_connection_are_flushed posts_in_error_are_flushed a_failed_request_leaves_the_vi_idle
                 attributes_change_only_while_idle query_tells_the_lengths_of_queues
-                what_was_sent_before_a_disconnect_arrives
+                messages_sent_before_a_disconnect_arrive
             }
             $crate::topic! { $world, connecting, 120,
                 client_and_server a_request_times_out no_time_at_all_is_refused private_data_goes_both_ways
@@ -18,7 +18,7 @@ macro_rules! suite {
                 only_an_idle_vi_accepts a_nic_connects_to_itself a_client_closed_before_the_answer_is_read
             }
             $crate::topic! { $world, listening, 120,
-                nobody_there_is_told_at_once a_forgotten_request_is_rejected the_backlog_is_bounded
+                a_request_without_a_listener_is_refused_at_once a_forgotten_request_is_rejected the_backlog_is_bounded
                 a_request_given_up_leaves_its_place the_same_address_serves_again_and_again
                 waiting_again_before_answering several_vis_share_an_address a_listener_that_goes_answers
                 a_closed_server_answers
@@ -51,7 +51,7 @@ macro_rules! suite {
                 disconnecting_flushes_our_side a_remote_disconnect_flushes_this_side sends_under_way_come_back
                 an_error_flushes_the_rest flushing_reports_to_completion_queues
                 failures_of_unsignalled_sends_are_told a_vi_goes_when_idle_and_drained receives_of_an_idle_vi_are_given_back
-                what_is_in_use_does_not_go
+                an_object_in_use_is_not_destroyed
                 sends_leave_before_a_disconnect sends_leave_before_a_nic_goes an_end_waits_no_longer_than_it_may
                 a_completion_queue_goes_after_its_vi a_nic_goes_with_work_in_hand the_books_balance
             }
@@ -134,7 +134,7 @@ macro_rules! suite {
                 one_queue_for_many the_two_queues_may_part entries_are_reserved resizing_while_in_use
                 entries_go_with_their_vi direct_takers_and_the_queue_agree a_batch_is_no_larger_than_asked_for
                 waiting_on_many two_queues_over_many_do_not_lose_each_other from_one_to_many
-                no_message_is_slept_over nobody_is_drowned_out
+                no_message_is_slept_over no_vi_is_drowned_out
             }
         }
     };

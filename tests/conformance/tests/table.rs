@@ -27,7 +27,7 @@ fn written() -> BTreeSet<String> {
     tests
 }
 
-/// The same out of the table.
+/// The tests that the table lists, as `topic::name`.
 fn listed() -> BTreeSet<String> {
     let table = read("src/table.rs");
     let mut tests = BTreeSet::new();

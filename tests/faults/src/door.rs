@@ -21,7 +21,7 @@ const GREETING: &[u8] = &[b'!'; 5_000];
 const PATIENCE: Duration = Duration::from_secs(20);
 
 viaduct_kit::child!(
-    /// The same server in a process of its own: folder, and how many more descriptors it may have (0: no limit). It says
+    /// The server of [`Door`] in a process of its own: folder, and how many more descriptors it may have (0: no limit). It says
     /// "ready" and serves until it is killed.
     pub GREETER,
     |args| {

@@ -53,7 +53,7 @@ impl Footprint {
         self.comes_back_but_for("(nothing)", what);
     }
 
-    /// The same, not counting segments with this name. What it holds then.
+    /// Waits until the process holds exactly this again, not counting segments with this name. What it holds then.
     ///
     /// # Panics
     ///

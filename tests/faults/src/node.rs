@@ -84,7 +84,7 @@ impl Place<'_> {
         self.try_open().expect("a NIC")
     }
 
-    /// The same, or why not.
+    /// Opens a NIC here, or says why not.
     pub fn try_open(self) -> Result<Nic, Error> {
         let provider = viaduct_providers::open(self.mode.provider(), &config(self.folder, self.mode))?;
         Nic::open_with(provider, WaitConfig::default())

@@ -29,7 +29,7 @@ viaduct_kit::isolated! { limit 120;
 }
 
 viaduct_kit::isolated! { limit 120;
-    fn whoever_means_it_gets_through_a_crowd() {
+    fn an_honest_client_gets_through_a_crowd() {
         let _watchdog = Watchdog::arm(LIMIT, "a crowd that does not end");
         let door = Door::open();
         let (path, stop) = (door.folder.join("door.sock"), Arc::new(AtomicBool::new(false)));

@@ -63,7 +63,7 @@ fn join(args: &[String], memory: usize, engine: Option<EngineKind>) -> Result<Op
     join_watched(args, memory, engine, Arc::default())
 }
 
-/// The same, with a hook that sees what goes through the NIC.
+/// A process of a run, with a hook that sees what goes through the NIC.
 fn join_watched(
     args: &[String],
     memory: usize,

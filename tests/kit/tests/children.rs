@@ -60,7 +60,7 @@ fn a_panic_is_seen_as_101() {
 }
 
 #[test]
-fn what_was_said_before_the_end_is_kept() {
+fn lines_said_before_the_end_are_kept() {
     let mut child = TALKS_A_LOT.spawn(&[]);
     assert!(child.wait(LIMIT).success());
     child.expect_line("line 0", LIMIT);

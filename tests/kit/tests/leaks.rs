@@ -111,7 +111,7 @@ viaduct_kit::isolated! {
 }
 
 viaduct_kit::isolated! {
-    fn what_is_left_fails_the_test() {
+    fn a_descriptor_left_open_fails_the_test() {
         let leaks = LeakCheck::start().settle(SHORT);
         let _file = File::open("/dev/null").unwrap();
         std::panic::set_hook(Box::new(|_| {}));

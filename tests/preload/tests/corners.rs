@@ -90,7 +90,7 @@ fn system_calls_by_number_do_what_their_names_do() {
 }
 
 #[test]
-fn what_was_sent_before_an_end_without_a_goodbye_arrives() {
+fn bytes_sent_before_an_end_without_a_goodbye_arrive() {
     scenarios(&["exit", "abort"]);
 }
 

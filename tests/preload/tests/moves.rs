@@ -58,7 +58,7 @@ fn a_full_ring_is_moved_back_whole() {
 }
 
 #[test]
-fn what_only_the_kernel_can_do_moves_the_connection_back() {
+fn an_operation_of_the_kernel_alone_moves_the_connection_back() {
     scenarios(&["urgent", "filtered", "options", "tls"]);
 }
 

@@ -89,7 +89,7 @@ fn a_static_program_runs_and_is_said_to_be_unaccelerated() {
 }
 
 #[test]
-fn what_was_preloaded_before_stays() {
+fn a_library_preloaded_before_stays() {
     let built = Built::new();
     let mut command = Command::new(&built.program);
     command.args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", "libm.so.6");

@@ -46,7 +46,7 @@ fn epoll_reports_levels() {
 }
 
 #[test]
-fn what_is_registered_anew_at_every_turn_is_reported_and_what_is_deleted_is_not() {
+fn a_descriptor_registered_anew_at_every_turn_is_reported_and_a_deleted_one_is_not() {
     same(&["turns"], 4);
 }
 

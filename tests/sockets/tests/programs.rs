@@ -1,4 +1,4 @@
-//! The same programs over TCP and over Viaduct, server and client on threads with runtimes of their own: results are equal.
+//! Programs of HTTP and RPC over TCP and over Viaduct, server and client on threads with runtimes of their own: results are equal.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

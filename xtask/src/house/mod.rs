@@ -125,7 +125,7 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<TextFile>) -> Result<()> 
         let entry = entry?;
         let path = entry.path();
         let kind = entry.file_type()?;
-        if kind.is_dir() && !is_made_by_a_tool(&path) {
+        if kind.is_dir() && !is_made_by_a_tool(root, &path) {
             collect(root, &path, files)?;
         } else if kind.is_file() && is_text(&path) && entry.file_name() != ".git" {
             // (In a second worktree of a repository `.git` is a file of git's.)
@@ -137,10 +137,10 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<TextFile>) -> Result<()> 
     Ok(())
 }
 
-/// Cargo marks its target folders with a file.
-fn is_made_by_a_tool(folder: &Path) -> bool {
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    matches!(name, ".git" | "target" | "results") || folder.join("CACHEDIR.TAG").exists()
+/// `target` and `results` at the root, which `crates/results` is not; Cargo marks its other target folders with a file.
+fn is_made_by_a_tool(root: &Path, folder: &Path) -> bool {
+    let made = [".git", "target", "results"].iter().any(|name| folder == root.join(name));
+    made || folder.join("CACHEDIR.TAG").exists()
 }
 
 /// By its ending; what has none, such as `.ci/run`, is a script or a page.
@@ -157,11 +157,16 @@ pub(crate) mod tests {
         TextFile { path: path.into(), text: text.to_owned() }
     }
 
+    /// Only folders at the root are a tool's by their name.
+    const FOUND: [&str; 5] =
+        [".ci/file.rs", ".ci/run", "crates/results/file.rs", "crates/target/file.rs", "src/file.rs"];
+
     #[test]
     fn text_is_found_and_what_tools_make_is_not() {
         let root = TempDir::new("house");
-        for folder in ["src", "target", ".git", "built", ".ci"] {
-            fs::create_dir(root.join(folder)).unwrap();
+        for folder in ["src", "target", "results", ".git", "built", ".ci", "crates/results", "crates/target"]
+        {
+            fs::create_dir_all(root.join(folder)).unwrap();
             fs::write(root.join(folder).join("file.rs"), "").unwrap();
         }
         fs::write(root.join("built/CACHEDIR.TAG"), "").unwrap();
@@ -169,7 +174,7 @@ pub(crate) mod tests {
         fs::write(root.join("src/picture.png"), "").unwrap();
         fs::write(root.join("src/bytes.md"), [0xff, 0xfe]).unwrap();
         let paths: Vec<_> = text_files(root.path()).unwrap().into_iter().map(|file| file.path).collect();
-        assert_eq!(paths, [".ci/file.rs", ".ci/run", "src/file.rs"].map(PathBuf::from));
+        assert_eq!(paths, FOUND.map(PathBuf::from));
     }
 
     #[test]

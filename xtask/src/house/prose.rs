@@ -1,7 +1,8 @@
 //! Words of comments and documentation: they name who acts, and a first sentence stands by itself.
 //!
 //! A comment that says "who" or "nobody" leaves the reader to find out whether it is the sender, the owner thread or the
-//! caller. A documentation comment that begins with "The same" is shown alone in lists, where it says nothing.
+//! caller. A documentation comment that begins with "The same" is shown alone in lists, where it says nothing; this and the
+//! names of functions, tests above all, are looked at in every Rust file.
 
 use std::path::Path;
 
@@ -13,13 +14,20 @@ const VAGUE: [&str; 4] = ["who", "whoever", "nobody", "somebody"];
 /// Lines with such a word that are accepted: names of variants, and sentences in which the actor is named beside it.
 const MOST: usize = 80;
 
+/// First words of a function's name that leave out who acts. A test is a sentence: "a receiver takes what was sent".
+const VAGUE_NAMES: [&str; 8] =
+    ["what_", "whatever_", "who_", "whoever_", "whose_", "nobody_", "somebody_", "anybody_"];
+
 const MEND: &str = "name the actor: sender, receiver, owner thread, control thread, peer, caller";
 
+const MEND_NAME: &str = "begin with the thing that acts or that something is done to";
+
 pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
-    let sources: Vec<&TextFile> =
-        files.iter().filter(|file| file.is_rust() && is_source(&file.path)).collect();
+    let rust: Vec<&TextFile> = files.iter().filter(|file| file.is_rust()).collect();
+    let sources: Vec<&TextFile> = rust.iter().copied().filter(|file| is_source(&file.path)).collect();
     let vague = places(&sources, is_vague);
-    let same = places(&sources, begins_with_the_same);
+    let same = places(&rust, begins_with_the_same);
+    let names = places(&rust, names_no_actor);
     let mut findings = Vec::new();
     if let Some((file, line)) = vague.get(MOST) {
         let what = format!("{} lines say who, whoever, nobody or somebody; {MOST} is the most", vague.len());
@@ -30,6 +38,9 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
         let mend = "say what it is in a sentence that can stand alone";
         findings.push(Finding::error(file, *line, what, mend));
     }
+    findings.extend(names.into_iter().map(|(file, line)| {
+        Finding::error(file, line, "a function's name begins with no actor".to_owned(), MEND_NAME)
+    }));
     findings
 }
 
@@ -57,6 +68,16 @@ fn is_vague(line: &str) -> bool {
         let constant = word.chars().all(|char| char.is_uppercase());
         !quoted && !constant && VAGUE.iter().any(|vague| word.eq_ignore_ascii_case(vague))
     })
+}
+
+/// Whether a function is declared here whose name begins so.
+fn names_no_actor(line: &str) -> bool {
+    let declared = line.trim_start();
+    let before =
+        |word: &str| matches!(word, "pub" | "pub(crate)" | "pub(super)" | "async" | "const" | "unsafe");
+    let mut words = declared.split(' ').skip_while(|word| before(word));
+    words.next() == Some("fn")
+        && words.next().is_some_and(|name| VAGUE_NAMES.iter().any(|vague| name.starts_with(vague)))
 }
 
 fn begins_with_the_same(line: &str) -> bool {
@@ -95,5 +116,23 @@ mod tests {
     fn a_first_sentence_that_leans_on_another_is_an_error() {
         let found = check(&[file("capi/a/src/lib.rs", "//! What it is.\n    /// The same, but longer.\n")]);
         assert_eq!((found.len(), found[0].line, found[0].severity), (1, 2, Severity::Error));
+        for elsewhere in
+            ["tests/a/tests/b.rs", "xtask/src/a.rs", "fuzz/fuzz_targets/a.rs", "apps/nas/src/a.rs"]
+        {
+            assert_eq!(check(&[file(elsewhere, "//! The same twice.\n")]).len(), 1, "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn a_name_without_an_actor_is_an_error_in_every_file() {
+        let text = "//! Tests.\nfn what_is_sent_arrives() {}\n    pub async fn nobody_waits(w: World) {\n";
+        let lines: Vec<_> =
+            check(&[file("tests/a/tests/b.rs", text)]).iter().map(|found| found.line).collect();
+        assert_eq!(lines, [2, 3]);
+        for line in
+            ["fn whatsoever() {}", "fn a_peer_that_nobody_knows() {}", "let what_is = 1;", "call(fn who_am_i"]
+        {
+            assert!(!names_no_actor(line), "{line}");
+        }
     }
 }

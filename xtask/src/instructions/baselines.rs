@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_baselines_are_read_back() {
         let written = baselines("1.95.0", "x86_64 avx2");
         let read: Baselines = written.to_string().parse().unwrap();
         assert_eq!(read, written);

@@ -180,7 +180,7 @@ mod tests {
 
     /// Packs in pieces of every length and unpacks in pieces of another.
     #[test]
-    fn what_is_packed_in_pieces_is_unpacked_in_others() {
+    fn data_packed_in_pieces_is_unpacked_in_other_pieces() {
         let column = build::vector(5, 1, 3, &int()).unwrap();
         let odd = build::hindexed(&[3, 1, 2], &[40, 0, 23], &column).unwrap();
         let kinds = [int(), column.clone(), build::resized(&column, -4, 100), odd];

@@ -32,7 +32,7 @@ pub(crate) struct Pair {
     va: Vi,
     vb: Vi,
     cq: Option<Cq>,
-    /// The same for sends, of `a`.
+    /// The completion queue of sends, of `a`.
     send_cq: Option<Cq>,
     /// Here while they are not posted.
     send: Option<Descriptor>,
@@ -47,7 +47,7 @@ impl Pair {
         Pair::with_vis(len, 1, false)
     }
 
-    /// The same, with each end's VI bound to a completion queue, among `vis` that are.
+    /// One connection, with each end's VI bound to a completion queue, among `vis` that are.
     pub(crate) fn bound(len: usize, vis: usize) -> Pair {
         Pair::with_vis(len, vis, true)
     }

@@ -61,7 +61,7 @@ pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
     check_without(Without::Nothing, model);
 }
 
-/// The same with something left out, which the model must notice: for tests that should panic.
+/// Runs a model with something left out, which the model must notice: for tests that should panic.
 pub(crate) fn check_without(what: Without, model: impl Fn() + Send + Sync + 'static) {
     WITHOUT.set(what);
     let mut builder = loom::model::Builder::new();

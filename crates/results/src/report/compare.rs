@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_much_worse_is_named_with_its_place() {
+    fn much_worse_points_are_named_with_their_place() {
         let other = |size| Measurement { size, ..one(1.0, [0.99, 1.01]) };
         let worse = |size, p50: f64| Measurement { size, ..one(p50, [p50 * 0.99, p50 * 1.01]) };
         let old = results(vec![other(8), other(64), other(512)]);

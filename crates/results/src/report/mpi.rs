@@ -189,7 +189,7 @@ fn segments(results: &Results) -> Figure {
     figure
 }
 
-/// The same of raw VIA, whose message in one piece is a place on the axis, under the names that MPI has for it.
+/// What gathering costs raw VIA, whose message in one piece is a place on the axis, under the names that MPI has for it.
 fn raw_segments(lines: &[&Measurement]) -> Vec<Measurement> {
     let whole = |l: &Measurement| l.series == "both" && l.x == Some(1.0);
     let apart =
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_costs_is_the_difference() {
+    fn the_cost_of_a_service_is_the_difference() {
         let lines = vec![
             line("mpi-any", "mpi", "named", 8, None, 1.0),
             line("mpi-any", "mpi", "any", 8, None, 1.5),

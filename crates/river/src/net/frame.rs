@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_peer_sends_is_read_or_refused() {
+    fn any_bytes_of_a_peer_are_read_or_refused() {
         let heads = [Kind::Data, Kind::End, Kind::Failure, Kind::Piece]
             .map(|kind| Head { kind, len: 77, records: 3, position: 5, sequence: 6 }.to_bytes().to_vec());
         viaduct_kit::fuzz::spoil(&heads, |bytes| {

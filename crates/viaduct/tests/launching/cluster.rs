@@ -31,7 +31,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// The same, without our program anywhere.
+    /// Hosts without our program; `None` as with [`new`](Self::new).
     pub(crate) fn bare(count: u8) -> Option<Cluster> {
         Some(Cluster { below: cluster::Cluster::new(count)?, folder: Folder::new() })
     }
@@ -67,7 +67,7 @@ impl Cluster {
         finish(self.command(args))
     }
 
-    /// The same, where ssh cannot help.
+    /// A launch whose ssh always fails, so that agents have to be there already.
     pub(crate) fn launch_warm(&self, args: &[&str]) -> Run {
         let mut command = self.command(args);
         command.env("VIADUCT_SSH", "false");
