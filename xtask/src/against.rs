@@ -4,6 +4,8 @@
 //! several rounds. Each round is compared by `viaduct report --compare`, which names points that are worse for sure and by
 //! more than 5 %. A point that is named in every round has failed; what is named in some of them was the machine.
 
+mod echo;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +16,9 @@ use anyhow::{Context, Result, ensure};
 use crate::progress::say;
 use crate::workspace::{self, Workspace};
 
-/// What is measured where no case is named: the words behind `viaduct bench`.
-const CASES: [&str; 6] =
-    ["latency", "rate", "bandwidth", "cq --connections 1,64", "sockets --quick", "launch"];
+/// What is measured where no case is named: the words behind `viaduct bench`, and an example.
+const CASES: [&str; 7] =
+    ["latency", "rate", "bandwidth", "cq --connections 1,64", "sockets --quick", "launch", echo::CASE];
 
 /// How a line of `viaduct report --compare` begins that names a worse point.
 const WORSE: &str = "worse by ";
@@ -27,7 +29,7 @@ pub(crate) struct Wanted {
     /// The commit to compare with.
     pub(crate) revision: String,
     pub(crate) rounds: u32,
-    /// Words behind `viaduct bench`, each in one argument; none: [`CASES`].
+    /// Words behind `viaduct bench`, each in one argument, or "example echo"; none: [`CASES`].
     pub(crate) cases: Vec<String>,
 }
 
@@ -42,11 +44,17 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<bool> {
     let new = build(&workspace.root, &workspace.target_directory)?;
     let cases =
         if wanted.cases.is_empty() { CASES.map(str::to_owned).to_vec() } else { wanted.cases.clone() };
+    let echoes = if cases.iter().any(|case| case == echo::CASE) {
+        let old = echo::build(&source.folder, &folder.join("target"))?;
+        Some([old, echo::build(&workspace.root, &workspace.target_directory)?])
+    } else {
+        None
+    };
     let mut named = BTreeMap::new();
     for round in 1..=wanted.rounds {
         let files = ["old", "new"].map(|which| folder.join(format!("{which}-{round}.jsonl")));
         files.iter().for_each(|file| drop(fs::remove_file(file)));
-        for case in &cases {
+        for case in cases.iter().filter(|case| *case != echo::CASE) {
             say(format_args!("round {round} of {}: {case}", wanted.rounds));
             // The first one of a pair may find the machine colder: they take turns in that, too.
             let mut pair = [(&old, &files[0]), (&new, &files[1])];
@@ -55,7 +63,13 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<bool> {
             }
             pair.into_iter().try_for_each(|(program, file)| measure(program, case, file))?;
         }
-        count(&compare(&new, &files, &folder.join(format!("round-{round}.html")))?, &mut named);
+        if files[0].exists() {
+            count(&compare(&new, &files, &folder.join(format!("round-{round}.html")))?, &mut named);
+        }
+        if let Some([old, new]) = &echoes {
+            say(format_args!("round {round} of {}: {}", wanted.rounds, echo::CASE));
+            count(&compare_echoes(old, new, round)?, &mut named);
+        }
     }
     let lasting: Vec<_> = named.iter().filter(|(_, (times, _))| *times == wanted.rounds).collect();
     for (point, (times, lines)) in &named {
@@ -125,6 +139,17 @@ fn measure(program: &Path, case: &str, file: &Path) -> Result<()> {
     fs::write(file, text)?;
     fs::remove_file(part)?;
     Ok(())
+}
+
+/// The two examples by turns, and what is worse.
+fn compare_echoes(old: &Path, new: &Path, round: u32) -> Result<String> {
+    Ok(if round % 2 == 0 {
+        let new = echo::measure(new)?;
+        echo::compare(&echo::measure(old)?, &new)
+    } else {
+        let old = echo::measure(old)?;
+        echo::compare(&old, &echo::measure(new)?)
+    })
 }
 
 /// What the comparison of two files says on standard error.

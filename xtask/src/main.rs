@@ -103,7 +103,7 @@ enum Chore {
         /// How often each case is measured with each of them
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
-        /// What to measure: the words behind `viaduct bench`, each case in quotation marks
+        /// What to measure: the words behind `viaduct bench`, each case in quotation marks, or "example echo"
         cases: Vec<String>,
     },
     /// Run the tests several times in a row, as CI does, with a busy loop on each core beside them; no test may be flaky
