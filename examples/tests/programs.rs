@@ -152,8 +152,8 @@ fn clients_of_every_kind_get_answers() {
         let line = said.lines().find(|line| line.starts_with(&format!("{kind} against unix: requests ")));
         let words: Vec<&str> = line.expect("a line of ratios").split([' ', ',', '[', ']']).collect();
         let ratios: Vec<f64> = words.iter().filter_map(|word| word.parse().ok()).collect();
-        // Three ratios, each with its interval.
-        assert_eq!(ratios.len(), 9, "{said}");
+        // Four ratios, each with its interval.
+        assert_eq!(ratios.len(), 12, "{said}");
         assert!(ratios.chunks(3).all(|r| r[1] <= r[0] && r[0] <= r[2] && r[2] > 0.0), "{said}");
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! Server and clients are processes of their own, free to run on any core. A request has 16 bytes and its answer 64; every
 //! client asks again as soon as it has the answer, which it compares with what it asked. The kinds are run by turns, so that all have the
-//! same machine, and each number is the median of the rounds. Fairness is the fewest requests of a client against the mean. The last
+//! same machine, and each number is the median of the rounds. Fairness is the fewest requests of a client against the mean. The p99 is
+//! that of all requests of all clients taken together; beside it stand that of the middle client and the worst one's. The last
 //! lines are ratios to Unix sockets, round by round, with the interval in which the median lies in 19 of 20 runs.
 
 use std::error::Error;
@@ -46,8 +47,8 @@ fn main() -> Outcome<()> {
 }
 
 /// Requests a second of all clients, the fewest, the mean and the most requests of one, fairness, and in microseconds the median and the
-/// 99th percentile of the middle client, and the worst 99th percentile.
-type Round = [f64; 8];
+/// 99th percentile of all requests together, the 99th percentile of the middle client, and the worst one's.
+type Round = [f64; 9];
 
 /// Runs the kinds by turns, and prints a line for each, and one for its ratios.
 fn compare(kinds: &[&str], clients: usize, seconds: f64) -> Outcome<()> {
@@ -57,11 +58,13 @@ fn compare(kinds: &[&str], clients: usize, seconds: f64) -> Outcome<()> {
             rounds.push(round(kind, clients, seconds)?);
         }
     }
-    println!("kind     requests/s   fewest     mean     most   fairness   p50 us   p99 us   worst p99");
+    println!(
+        "kind     requests/s   fewest     mean     most   fairness   p50 us   p99 us   middle p99   worst p99"
+    );
     for (kind, rounds) in kinds.iter().zip(&rounds) {
         let at = |column: usize| median(rounds.iter().map(|round| round[column]).collect())[0];
         let counts = format!("{:10.0} {:8.0} {:8.0} {:8.0} {:10.2}", at(0), at(1), at(2), at(3), at(4));
-        println!("{kind:8} {counts} {:8.1} {:8.1} {:11.1}", at(5), at(6), at(7));
+        println!("{kind:8} {counts} {:8.1} {:8.1} {:12.1} {:11.1}", at(5), at(6), at(7), at(8));
     }
     let Some(unix) = kinds.iter().position(|kind| *kind == "unix") else { return Ok(()) };
     for (kind, rounds_of_it) in kinds.iter().zip(&rounds).filter(|(kind, _)| **kind != "unix") {
@@ -71,10 +74,11 @@ fn compare(kinds: &[&str], clients: usize, seconds: f64) -> Outcome<()> {
             format!("{middle:.2} [{low:.2}, {high:.2}]")
         };
         println!(
-            "{kind} against unix: requests {}, p99 {}, worst client's p99 {}",
+            "{kind} against unix: requests {}, p99 of all {}, middle client's p99 {}, worst client's p99 {}",
             ratio(0),
             ratio(6),
-            ratio(7)
+            ratio(7),
+            ratio(8)
         );
     }
     Ok(())
@@ -99,40 +103,54 @@ fn round(kind: &str, clients: usize, seconds: f64) -> Outcome<Round> {
     if kind == "unix" {
         std::fs::remove_file(&place)?;
     }
-    let lines = measured?;
-    let column = |at: usize| {
-        let mut values: Vec<f64> = lines.iter().map(|line| line[at]).collect();
-        values.sort_by(f64::total_cmp);
-        values
-    };
-    let (counts, p50, p99) = (column(0), column(1), column(2));
-    let (sum, last): (f64, usize) = (counts.iter().sum(), clients - 1);
-    let mean = sum / clients as f64;
-    let (middle, fairness) = (clients / 2, counts[0] / mean);
-    Ok([sum / seconds, counts[0], mean, counts[last], fairness, p50[middle], p99[middle], p99[last]])
+    Ok(figures(measured?, seconds))
 }
 
-/// What each client prints: the number of its answers, and two percentiles.
+/// The figures of a round, of the nanoseconds that the requests of each client took.
+fn figures(mut times: Vec<Vec<u64>>, seconds: f64) -> Round {
+    times.iter_mut().for_each(|times| times.sort_unstable());
+    let mut counts: Vec<usize> = times.iter().map(Vec::len).collect();
+    let mut p99s: Vec<f64> = times.iter().map(|times| percentile(times, 99)).collect();
+    counts.sort_unstable();
+    p99s.sort_by(f64::total_cmp);
+    let mut all = times.concat();
+    all.sort_unstable();
+    let (sum, last) = (all.len() as f64, counts.len() - 1);
+    let (mean, fewest, most) = (sum / counts.len() as f64, counts[0] as f64, counts[last] as f64);
+    let (p50, p99, middle) = (percentile(&all, 50), percentile(&all, 99), p99s[p99s.len() / 2]);
+    [sum / seconds, fewest, mean, most, fewest / mean, p50, p99, middle, p99s[last]]
+}
+
+/// Microseconds that this share of sorted nanoseconds took at most; nothing of nothing.
+fn percentile(times: &[u64], share: usize) -> f64 {
+    times
+        .get((times.len() * share / 100).min(times.len().saturating_sub(1)))
+        .map_or(f64::NAN, |ns| *ns as f64 / 1e3)
+}
+
+/// The nanoseconds that the requests of each client took.
 fn ask_from(
     server: &mut Child,
     kind: &str,
     place: &str,
     clients: usize,
     seconds: f64,
-) -> Outcome<Vec<[f64; 3]>> {
+) -> Outcome<Vec<Vec<u64>>> {
     let ready = BufReader::new(server.stdout.take().ok_or("no output")?).lines().next();
     ready.ok_or("the server has ended")??;
     let seconds = seconds.to_string();
     let started: io::Result<Vec<Child>> =
         (0..clients).map(|_| start(&["client", kind, place, &seconds])).collect();
-    let mut lines = Vec::new();
+    let mut times = Vec::new();
     for child in started? {
         let output = child.wait_with_output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let numbers: Result<Vec<f64>, _> = text.split_whitespace().map(str::parse).collect();
-        lines.push(<[f64; 3]>::try_from(numbers?).map_err(|_| "a client failed")?);
+        if !output.status.success() {
+            return Err("a client failed".into());
+        }
+        let (words, _) = output.stdout.as_chunks();
+        times.push(words.iter().map(|word| u64::from_le_bytes(*word)).collect());
     }
-    Ok(lines)
+    Ok(times)
 }
 
 fn start(arguments: &[&str]) -> io::Result<Child> {
@@ -194,7 +212,7 @@ fn answer_to(request: &[u8]) -> [u8; ANSWER] {
     answer
 }
 
-/// Asks for a while, and prints the number of answers, the median and the 99th percentile in microseconds.
+/// Asks for a while, and writes the nanoseconds that each answer took.
 fn client(kind: &str, place: &str, time: Duration) -> Outcome<()> {
     let mut ask: Ask = match kind {
         "via" => {
@@ -210,7 +228,7 @@ fn client(kind: &str, place: &str, time: Duration) -> Outcome<()> {
         "streams" => asking(viaduct_net::open_streams()?.connect(place)?),
         _ => asking(UnixStream::connect(place)?),
     };
-    let (start, mut times) = (Instant::now(), Vec::with_capacity(1 << 20));
+    let (start, mut times) = (Instant::now(), Vec::<u64>::with_capacity(1 << 20));
     let mut request = [0; REQUEST];
     while start.elapsed() < time {
         request[..8].copy_from_slice(&times.len().to_le_bytes());
@@ -221,10 +239,8 @@ fn client(kind: &str, place: &str, time: Duration) -> Outcome<()> {
             return Err("the answer is not to what was asked".into());
         }
     }
-    times.sort_unstable();
-    let at = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)] as f64 / 1e3;
-    println!("{} {} {}", times.len(), at(50), at(99));
-    Ok(())
+    let bytes: Vec<u8> = times.into_iter().flat_map(u64::to_le_bytes).collect();
+    Ok(io::stdout().write_all(&bytes)?)
 }
 
 fn connect(place: &str) -> Outcome<(Nic, Vi)> {
@@ -243,4 +259,19 @@ fn asking(mut stream: impl Read + Write + 'static) -> Ask {
         stream.read_exact(&mut answer)?;
         Ok(answer)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_percentile_is_that_of_all_requests_and_not_of_a_client() {
+        // A client of many short requests, and two with few long ones.
+        let times = vec![vec![1000; 97], vec![50_000, 50_000], vec![80_000]];
+        let [rate, fewest, mean, most, fairness, p50, p99, middle, worst] = figures(times, 2.0);
+        assert_eq!((rate, fewest, most), (50.0, 1.0, 97.0));
+        assert_eq!((mean, fairness), (100.0 / 3.0, 0.03));
+        assert_eq!((p50, p99, middle, worst), (1.0, 80.0, 50.0, 80.0));
+    }
 }
