@@ -143,7 +143,7 @@ fn measure(program: &Path, case: &str, file: &Path) -> Result<()> {
 
 /// The two examples by turns, and what is worse.
 fn compare_echoes(old: &Path, new: &Path, round: u32) -> Result<String> {
-    Ok(if round % 2 == 0 {
+    Ok(if round.is_multiple_of(2) {
         let new = echo::measure(new)?;
         echo::compare(&echo::measure(old)?, &new)
     } else {
