@@ -220,8 +220,10 @@ fn miri(context: &Context) -> Result<Plan> {
     }
     let step = |package: &str, arguments: &[String]| {
         let mut command = nightly_cargo();
-        command.args(["miri", "test", "--package", package]).args(arguments);
-        command.arg("--").args(&context.wanted.filter);
+        // Cargo takes one name of tests, the harness any number.
+        let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|word| word.starts_with('-'));
+        command.args(["miri", "test", "--package", package]).args(options);
+        command.arg("--").args(names).args(&context.wanted.filter);
         command.env("CARGO_TARGET_DIR", context.workspace.target_directory.join("miri"));
         Step::new(command)
     };

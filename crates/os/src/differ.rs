@@ -115,7 +115,11 @@ mod tests {
     #[test]
     fn one_run_of_any_place_and_length_is_found() {
         let old: Vec<u8> = (0..3 * BLOCK).map(|at| at as u8 ^ 0x5A).collect();
-        for (start, end) in (0..=old.len()).flat_map(|start| (start..=old.len()).map(move |end| (start, end)))
+        // Miri takes a minute for what is done here in a blink.
+        let step = if cfg!(miri) { 13 } else { 1 };
+        let starts = (0..=old.len()).step_by(step);
+        for (start, end) in
+            starts.flat_map(|start| (start..=old.len()).step_by(step).map(move |end| (start, end)))
         {
             let mut now = old.clone();
             now[start..end].iter_mut().for_each(|byte| *byte = !*byte);
