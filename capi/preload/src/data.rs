@@ -60,6 +60,8 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, at: *mut c_void, len: size_t) ->
     // SAFETY (here and below): the caller's promise, which is that of libc's function.
     match route(fd) {
         // SAFETY: as above.
+        Some(_) if len == 0 => 0,
+        // SAFETY: as above.
         Some(index) => unsafe { receive_into(fd, index, at, len, 0) },
         None => {
             spin_before(fd, libc::POLLIN);
@@ -105,9 +107,9 @@ pub unsafe extern "C-unwind" fn __write(fd: c_int, at: *const c_void, len: size_
 pub unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     match route(fd) {
         // SAFETY: the caller's promise.
-        Some(index) => give(
-            unsafe { buffers(vectors, count as usize) }.and_then(|all| receive::receive(index, fd, all, 0)),
-        ),
+        Some(index) => {
+            give(unsafe { buffers(vectors, count as usize) }.and_then(|all| receive::read(index, fd, all, 0)))
+        }
         // SAFETY: the caller's promise.
         None => give(unsafe {
             spin_before(fd, libc::POLLIN);
@@ -146,7 +148,7 @@ pub unsafe extern "C-unwind" fn preadv2(
             // SAFETY: the caller's promise.
             give(
                 unsafe { buffers(vectors, count as usize) }
-                    .and_then(|all| receive::receive(index, fd, all, wait)),
+                    .and_then(|all| receive::read(index, fd, all, wait)),
             )
         }
         None => {

@@ -14,7 +14,7 @@ const AGENT: &CStr = c"VIADUCT_CLAIM";
 const MODE: &CStr = c"VIADUCT_RUN";
 /// The program that is started as an agent where none answers; `off`: none is.
 const PROGRAM: &CStr = c"VIADUCT_AGENT_PROGRAM";
-/// The file with rules.
+/// The file with rules; without it, `viaduct/rules` in the user's folder for settings.
 const RULES: &CStr = c"VIADUCT_RULES";
 /// The file for explanations.
 const EXPLAIN: &CStr = c"VIADUCT_EXPLAIN";
@@ -47,6 +47,16 @@ fn program() -> Option<Text> {
     { named }.find(|path| files::is_executable(libc::AT_FDCWD, path.as_c_str()))
 }
 
+/// The user's own file with rules, where no other is named.
+fn usual_rules() -> Option<Text> {
+    let of = |base: Option<Text>, rest: &[u8]| {
+        let base = base.filter(|base| !base.as_c_str().is_empty())?;
+        Text::join(base.as_c_str().to_bytes(), rest)
+    };
+    of(variable(c"XDG_CONFIG_HOME"), b"/viaduct/rules")
+        .or_else(|| of(variable(c"HOME"), b"/.config/viaduct/rules"))
+}
+
 /// The user's rules for this program; none if there is no file.
 fn rules() -> Rules {
     let mut text = [0; 8192];
@@ -56,7 +66,7 @@ fn rules() -> Rules {
         let _ = calls::close(fd);
         len.ok()
     };
-    let Some(len) = variable(RULES).and_then(read) else { return Rules::default() };
+    let Some(len) = variable(RULES).or_else(usual_rules).and_then(read) else { return Rules::default() };
     // SAFETY: a string of libc's, which is there before any program is loaded.
     let name = unsafe { CStr::from_ptr(program_invocation_short_name) };
     Rules::parse(&text[..len], name.to_bytes()).0

@@ -62,6 +62,8 @@ pub(crate) struct Slot {
     pub(crate) publishes: AtomicU64,
     /// Its first registration with epoll, plus one.
     pub(crate) registrations: AtomicU32,
+    /// What its bell last reported in sets of epoll. It stays when the connection is gone.
+    pub(crate) tag: AtomicU64,
 }
 
 #[expect(clippy::declare_interior_mutable_const, reason = "the first value of each place of the table")]
@@ -84,6 +86,7 @@ const FREE: Slot = Slot {
     inside: AtomicU32::new(0),
     publishes: AtomicU64::new(0),
     registrations: AtomicU32::new(0),
+    tag: AtomicU64::new(0),
 };
 
 static SLOTS: [Slot; MOST] = [FREE; MOST];

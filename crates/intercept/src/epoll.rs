@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use viaduct_os::bare::local::LocalLock;
 use viaduct_os::bare::{Errno, calls, files, whoami};
 
-use crate::endpoint::slot;
+use crate::endpoint::{Slot, slot};
 use crate::table::{self, Kind};
 use crate::{claim, descriptors, endpoint, send, settings};
 pub use late::settle_all;
@@ -49,6 +49,8 @@ struct Set {
     inherited: AtomicU32,
     /// 1 once another process got it.
     passed: AtomicU32,
+    /// 1 if another process may have put bells of its own into it.
+    foreign: AtomicU32,
     hot_len: AtomicU32,
     hot: [AtomicU32; HOT],
     late_len: AtomicU32,
@@ -66,6 +68,7 @@ const FREE: Set = Set {
     stale: AtomicU32::new(0),
     inherited: AtomicU32::new(0),
     passed: AtomicU32::new(0),
+    foreign: AtomicU32::new(0),
     hot_len: AtomicU32::new(0),
     hot: [const { AtomicU32::new(0) }; HOT],
     late_len: AtomicU32::new(0),
@@ -95,7 +98,7 @@ pub fn note_set(fd: i32) {
             USED.fetch_max(index as u32 + 1, Ordering::AcqRel);
             let set = &SETS[index];
             set.fd.store(fd, Ordering::Relaxed);
-            let flags = [&set.nested, &set.stale, &set.inherited, &set.passed];
+            let flags = [&set.nested, &set.stale, &set.inherited, &set.passed, &set.foreign];
             let counts = [&set.rings, &set.sleepers, &set.hot_len, &set.late_len];
             flags.iter().chain(&counts).for_each(|word| word.store(0, Ordering::Relaxed));
             Kind::Epoll(index as u32)
@@ -164,6 +167,8 @@ fn control_slowly(
             note_set(epoll);
             match table::kind(epoll) {
                 Kind::Epoll(index) => {
+                    // It came by a message or over exec.
+                    set(index).foreign.store(1, Ordering::Relaxed);
                     let done = register(index, epoll, operation, fd, event);
                     if done.is_err() {
                         release_set(index);
@@ -251,11 +256,21 @@ fn kernel_mask(endpoint: u32, events: u32) -> u32 {
     if send::goes_by_ring(slot(endpoint)) { events & !room } else { events }
 }
 
+/// The upper half of what our bells report: neither an address nor a small number.
+const OURS: u64 = 0xf1a9_c53e;
+
+/// What a bell reports in the sets that it is in: the number of its connection and its end there, and the place in the
+/// process that registered it.
 fn tag(endpoint: u32) -> u64 {
-    0xf1a9 << 48 | u64::from(endpoint & 0xffff) << 32 | slot(endpoint).id() & 0xffff_ffff
+    OURS << 32 | named(slot(endpoint)) << 12 | u64::from(endpoint & 0xfff)
+}
+
+fn named(slot: &Slot) -> u64 {
+    (slot.id() << 1 | slot.side() as u64) & 0xf_ffff
 }
 
 /// What a set reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     /// Something of the application's.
     Theirs,
@@ -263,21 +278,26 @@ enum Report {
     Bell(Option<u32>),
 }
 
-/// Whether a set reports something of ours.
+/// Whether a set may report something of ours.
 #[inline]
-fn is_ours(data: u64) -> bool {
-    data >> 48 == 0xf1a9
+fn may_be_ours(data: u64) -> bool {
+    data >> 32 == OURS
 }
 
-fn tagged(data: u64) -> Report {
-    if !is_ours(data) {
+/// What a set's data stand for. A bell of this process is known by all of its tag, also for long after it is gone; any other value
+/// is the application's, unless other processes may have put bells of theirs into this set.
+fn tagged(set: &Set, data: u64) -> Report {
+    if !may_be_ours(data) {
         return Report::Theirs;
     }
-    let hint = (data >> 32) as u32 & 0xffff;
-    let fits = |index: u32| slot(index).is_live() && slot(index).id() & 0xffff_ffff == data & 0xffff_ffff;
-    if fits(hint) {
-        return Report::Bell(Some(hint));
+    let places = || (data as u32 & 0xfff..crate::endpoint::MOST as u32).step_by(0x1000);
+    if let Some(index) = places().find(|&index| slot(index).tag.load(Ordering::Acquire) == data) {
+        return Report::Bell(Some(index).filter(|&index| slot(index).is_live()));
     }
+    if set.foreign.load(Ordering::Relaxed) == 0 {
+        return Report::Theirs;
+    }
+    let fits = |index: u32| slot(index).is_live() && named(slot(index)) == data >> 12 & 0xf_ffff;
     Report::Bell((0..crate::endpoint::MOST as u32).find(|&index| fits(index)))
 }
 
@@ -311,7 +331,9 @@ fn tie(number: u32, node: &Node, endpoint: u32) {
     node.tie(number, endpoint);
     let set = set(node.set());
     set.rings.fetch_add(1, Ordering::SeqCst);
-    let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: tag(endpoint) };
+    let tag = tag(endpoint);
+    slot(endpoint).tag.store(tag, Ordering::Release);
+    let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: tag };
     let bell = slot(endpoint).bell();
     // Another descriptor of this connection may have put it there.
     change(set, libc::EPOLL_CTL_ADD, bell, Some(event));
@@ -547,6 +569,7 @@ pub(crate) fn after_fork() {
         set.late_len.store(0, Ordering::Relaxed); // what was put off is its parent's to do
         set.stale.store(1, Ordering::Relaxed);
         set.inherited.store(1, Ordering::Relaxed);
+        set.foreign.store(1, Ordering::Relaxed);
     }
 }
 

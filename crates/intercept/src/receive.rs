@@ -33,6 +33,14 @@ enum Look {
     Full,
 }
 
+/// Receives as `read` does, which gives nothing at once where there is no room for anything.
+///
+/// # Errors
+/// As `read`.
+pub fn read(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<usize, Errno> {
+    if buffers.total() == 0 { Ok(0) } else { receive(index, fd, buffers, flags) }
+}
+
 /// Receives as `recv` does, with its flags.
 ///
 /// # Errors
@@ -45,7 +53,7 @@ pub fn receive(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<
     let call = Call { slot, index, view: slot.view()?, fd, buffers, flags };
     let total = buffers.total();
     if total == 0 {
-        return Ok(0);
+        return call.nothing();
     }
     let all = flags & libc::MSG_WAITALL != 0;
     if all && flags & libc::MSG_PEEK != 0 {
@@ -287,6 +295,19 @@ impl Call<'_> {
     fn does_not_wait(&self) -> bool {
         self.flags & libc::MSG_DONTWAIT != 0
             || self.slot.own_end(self.view.header()).nonblocking.load(Ordering::Relaxed) != 0
+    }
+
+    /// Without room for anything: waits for bytes once, as TCP does, and leaves them where they are.
+    fn nothing(&self) -> Result<usize, Errno> {
+        let step = match self.step(0, Look::Quick) {
+            Step::Empty => self.wait(0, &mut None),
+            step => step,
+        };
+        match step {
+            Step::Failed(Errno(libc::EAGAIN | libc::EINTR)) if !self.does_not_wait() => Ok(0),
+            Step::Failed(error) => Err(error),
+            _ => Ok(0),
+        }
     }
 
     /// Nothing was there: waits as the socket says, and looks again.

@@ -174,6 +174,67 @@ static void ends_server(int fd) {
     close(fd);
 }
 
+/* What a program asks to be told is its own, whatever it looks like, and for several descriptors it may be one and the same. */
+static void tokens_client(int fd) {
+    warm_client(fd);
+    unsigned char c;
+    while (read(fd, &c, 1) == 1) put(fd, "twelve bytes", 12);
+}
+
+/* Asks the client for bytes, and waits until they are there. */
+static void ask_for_bytes(int fd) {
+    struct pollfd entry = {fd, POLLIN, 0};
+    put(fd, "?", 1);
+    CHECK(poll(&entry, 1, 60000) == 1);
+}
+
+static int told(int set, uint64_t token) {
+    struct epoll_event events[8];
+    int count = epoll_wait(set, events, 8, 100);
+    for (int i = 0; i < count; i++) CHECK(events[i].events == EPOLLIN && events[i].data.u64 == token);
+    return count;
+}
+
+static void tokens_server(int fd) {
+    warm_server(fd);
+    int pipes[2], set = epoll_create1(0);
+    char text[12];
+    CHECK(pipe(pipes) == 0);
+    static const uint64_t tokens[] = {0xf1a9000000000000, 0xf1a9000112345678, 0xf1a9c53e00000000, 0xf1a9c53effffffff,
+                                      0xf1a9ffffffffffff, UINT64_MAX, 0};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = tokens[i]};
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && told(set, tokens[i]) == 0);
+        ask_for_bytes(fd);
+        printf("connection %zu: %d\n", i, told(set, tokens[i]));
+        get(fd, text, 12);
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, pipes[0], &event) == 0 && write(pipes[1], "x", 1) == 1);
+        printf("pipe %zu: %d\n", i, told(set, tokens[i]));
+        CHECK(read(pipes[0], text, 1) == 1);
+        CHECK(epoll_ctl(set, EPOLL_CTL_DEL, pipes[0], NULL) == 0 && epoll_ctl(set, EPOLL_CTL_DEL, fd, NULL) == 0);
+    }
+    /* One token for two descriptors of a connection, and for a pipe. */
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = 7};
+    int copy = dup(fd);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, copy, &event) == 0);
+    ask_for_bytes(fd);
+    printf("two descriptors: %d\n", told(set, 7));
+    get(fd, text, 12);
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, copy, NULL) == 0 && close(copy) == 0);
+    /* What is reported of the pipe does not use up the one event of the connection. */
+    event.events = EPOLLIN | EPOLLONESHOT;
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+    event.events = EPOLLIN;
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, pipes[0], &event) == 0 && write(pipes[1], "x", 1) == 1);
+    printf("pipe: %d\n", told(set, 7));
+    CHECK(read(pipes[0], text, 1) == 1);
+    ask_for_bytes(fd);
+    printf("connection: %d\n", told(set, 7));
+    printf("once: %d\n", told(set, 7));
+    get(fd, text, 12);
+    close(fd);
+}
+
 /* --- signals --- */
 static sigjmp_buf place;
 static volatile sig_atomic_t seen;
@@ -670,6 +731,35 @@ static void peek_server(int fd) {
     close(fd);
 }
 
+/* --- no room for what is to come --- */
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void nothing_server(int fd) {
+    warm_server(fd);
+    char text[12];
+    struct msghdr none = {0};
+    struct timeval limit = {0, 200000}, never = {0, 0};
+    CHECK(recv(fd, text, 0, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    CHECK(recvmsg(fd, &none, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    CHECK(read(fd, text, 0) == 0 && readv(fd, NULL, 0) == 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    uint64_t start = now_ms();
+    ssize_t count = recv(fd, text, 0, 0);
+    printf("%zd after a while: %d\n", count, now_ms() - start >= 150);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof never) == 0);
+    put(fd, "?", 1); /* the answer comes */
+    count = recv(fd, text, 0, 0);
+    printf("%zd, then %zd\n", count, recv(fd, text, 12, MSG_DONTWAIT));
+    ask_for_bytes(fd);
+    CHECK(recv(fd, text, 0, 0) == 0 && recv(fd, text, 0, MSG_DONTWAIT) == 0 && recv(fd, text, 0, MSG_PEEK) == 0);
+    get(fd, text, 12);
+    close(fd);
+}
+
 /* --- ends without a goodbye: what was sent arrives --- */
 static void sent_and(int fd, void (*end)(void)) {
     warm_client(fd);
@@ -732,6 +822,7 @@ static const struct {
     {"abort", arrival_server, abort_client},         {"numbers", numbers_server, counting_client},
     {"handler", handler_server, handler_client},     {"memory", memory_server, counting_client},
     {"signalled", signalled_server, signalled_client}, {"peek", peek_server, peek_client},
+    {"tokens", tokens_server, tokens_client},         {"nothing", nothing_server, tokens_client},
 };
 
 int main(int argc, char **argv) {

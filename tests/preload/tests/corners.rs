@@ -35,6 +35,11 @@ fn a_child_waits_with_the_set_of_its_parent() {
 }
 
 #[test]
+fn a_set_reports_what_it_was_asked_to_report_for_each_descriptor() {
+    scenarios(&["tokens"]);
+}
+
+#[test]
 fn half_closed_and_closed_streams_are_reported_as_such() {
     scenarios(&["ends", "half", "pipe"]);
 }
@@ -57,6 +62,11 @@ fn signals_that_tell_of_bytes_come() {
 #[test]
 fn all_that_is_to_come_can_be_looked_at() {
     scenarios(&["peek"]);
+}
+
+#[test]
+fn a_receive_without_room_waits_as_on_tcp() {
+    scenarios(&["nothing"]);
 }
 
 #[test]

@@ -132,6 +132,33 @@ fn the_library_by_itself_starts_an_agent() {
 }
 
 #[test]
+fn the_library_by_itself_finds_the_rules_of_its_user() {
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a program");
+    let Some(python) = need_program("python3", "python3") else { return };
+    let stage = Stage::new(&AGENT);
+    let said = |settings: Option<&Path>, home: &Path| {
+        let mut command = stage.under(&python);
+        command.args(["-c", PAIRS, "1", "20"]).env_remove("VIADUCT_RULES").env("HOME", home);
+        command.env_remove("XDG_CONFIG_HOME").envs(settings.map(|folder| ("XDG_CONFIG_HOME", folder)));
+        let before = stage.notes().len();
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        stage.notes()[before..].to_owned()
+    };
+    let (home, settings) = (stage.folder().join("home"), stage.folder().join("settings"));
+    for folder in [home.join(".config/viaduct"), settings.join("viaduct")] {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("rules"), "never address 127.0.0.0/8\n").unwrap();
+    }
+    let nowhere = stage.folder().join("nowhere");
+    assert!(said(None, &nowhere).contains(" upgraded: "), "no rules are there");
+    assert!(said(Some(&nowhere), &home).contains(" upgraded: "), "the folder that is named counts");
+    for notes in [said(None, &home), said(Some(Path::new("")), &home), said(Some(&settings), &nowhere)] {
+        assert_eq!(notes.matches("stays on TCP: a rule says so").count(), 2, "{notes}");
+    }
+}
+
+#[test]
 fn an_agent_is_no_child_of_the_program_and_holds_none_of_its_files() {
     let _dog = Watchdog::arm(scaled(Duration::from_secs(60)), "a program");
     let built = Built::new();

@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::{Errno, calls, cancel};
 
 use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, GONE, Node, node};
-use super::{LOCK, Report, arm_everything, arm_hot, cool, disarm_hot, is_ours, late, set, tagged, warm};
+use super::{
+    LOCK, Report, Set, arm_everything, arm_hot, cool, disarm_hot, late, may_be_ours, set, tagged, warm,
+};
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
 use crate::{back, receive, send};
@@ -126,7 +128,7 @@ fn by_kernel(
         Ok(count @ 1..) => count,
         done => return Some(done),
     };
-    if set.rings.load(Ordering::SeqCst) == 0 && !events[..count].iter().any(|event| is_ours(event.u64)) {
+    if set.rings.load(Ordering::SeqCst) == 0 && !events[..count].iter().any(|event| may_be_ours(event.u64)) {
         return Some(Ok(count));
     }
     changed(index, events, count, others)
@@ -208,7 +210,8 @@ fn take(number: u32, node: &Node, endpoint: u32) -> u32 {
     ready
 }
 
-/// Adds what hot registrations report behind the first `count` events, or to those of them that are for the same data.
+/// Adds what hot registrations report behind the first `count` events, or to those of them that the kernel reported for the
+/// same registration.
 fn scan(index: u32, events: &mut [libc::epoll_event], mut count: usize) -> usize {
     let set = set(index);
     let len = set.hot_len.load(Ordering::Relaxed) as usize;
@@ -223,11 +226,14 @@ fn scan(index: u32, events: &mut [libc::epoll_event], mut count: usize) -> usize
     for (place, number) in numbers[..len].iter_mut().enumerate() {
         *number = set.hot[(first + place) % len].load(Ordering::Relaxed);
     }
-    for number in numbers.into_iter().take(len) {
+    let from_kernel = count;
+    // Events that have been added to: other registrations may have the same data.
+    let mut used = [usize::MAX; super::HOT];
+    for (turn, number) in numbers.into_iter().take(len).enumerate() {
         let node = node(number);
         let Some(endpoint) = node.endpoint() else { continue };
         let data = node.data();
-        let same = events[..count].iter().position(|event| event.u64 == data);
+        let same = reported(node, &events[..from_kernel], &used[..turn]);
         if same.is_none() && count == events.len() {
             continue;
         }
@@ -236,7 +242,10 @@ fn scan(index: u32, events: &mut [libc::epoll_event], mut count: usize) -> usize
             continue;
         }
         match same {
-            Some(at) => events[at].events |= ready,
+            Some(at) => {
+                events[at].events |= ready;
+                used[turn] = at;
+            }
             None => {
                 events[count] = libc::epoll_event { events: ready, u64: data };
                 count += 1;
@@ -244,6 +253,33 @@ fn scan(index: u32, events: &mut [libc::epoll_event], mut count: usize) -> usize
         }
     }
     count
+}
+
+/// Which of the kernel's events is for this registration. Others may have the same data: the companion says which it is.
+fn reported(node: &Node, events: &[libc::epoll_event], used: &[usize]) -> Option<usize> {
+    let data = node.data();
+    let mut same = (0..events.len()).filter(|at| events[*at].u64 == data && !used.contains(at)).peekable();
+    same.peek()?;
+    let state = of_companion(node);
+    let mut partly = None;
+    for at in same {
+        let events = events[at].events;
+        if events == state {
+            return Some(at);
+        }
+        if events & !state == 0 {
+            partly = partly.or(Some(at));
+        }
+    }
+    partly
+}
+
+/// What the kernel could report of a registration's companion now.
+fn of_companion(node: &Node) -> u32 {
+    let asked = node.kernel_mask() & 0xffff | (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+    let mut fds = [libc::pollfd { fd: node.fd(), events: asked as i16, revents: 0 }];
+    let _ = calls::poll(&mut fds, Some(0), None);
+    u32::from(fds[0].revents as u16) & asked
 }
 
 fn peek_hot(index: u32) -> bool {
@@ -274,9 +310,9 @@ fn fold(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
 
 fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
     let set = set(index);
-    serve_bells(events, count);
+    serve_bells(set, events, count);
     if set.rings.load(Ordering::Acquire) == 0
-        && events[..count].iter().all(|event| matches!(tagged(event.u64), Report::Theirs))
+        && events[..count].iter().all(|event| tagged(set, event.u64) == Report::Theirs)
     {
         return count;
     }
@@ -285,7 +321,7 @@ fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usiz
     for at in 0..count {
         let event = events[at];
         let data = event.u64;
-        let endpoint = match tagged(data) {
+        let endpoint = match tagged(set, data) {
             Report::Bell(Some(endpoint)) => endpoint,
             Report::Bell(None) => continue,
             Report::Theirs => {
@@ -322,9 +358,9 @@ fn translate(index: u32, events: &mut [libc::epoll_event], count: usize) -> usiz
 }
 
 /// What a peer rang for may be to move the connection back. Done without the lock, because it may wait.
-fn serve_bells(events: &[libc::epoll_event], count: usize) {
+fn serve_bells(set: &Set, events: &[libc::epoll_event], count: usize) {
     for event in &events[..count] {
-        if let Report::Bell(Some(endpoint)) = tagged(event.u64)
+        if let Report::Bell(Some(endpoint)) = tagged(set, event.u64)
             && let Some(fd) = LOCK
                 .lock()
                 .and_then(|_held| super::node::of_endpoint(endpoint).next().map(|(_, node)| node.fd()))
@@ -337,15 +373,15 @@ fn serve_bells(events: &[libc::epoll_event], count: usize) {
 /// The kernel has reported the one event of a registration for one event: ours is used up, too.
 fn note_fired(index: u32, event: libc::epoll_event) {
     let set = set(index);
-    let data = event.u64;
-    for place in 0..set.hot_len.load(Ordering::Relaxed) as usize {
-        let number = set.hot[place].load(Ordering::Relaxed);
+    let hot = set.hot[..set.hot_len.load(Ordering::Relaxed) as usize].iter();
+    let mut once = hot.map(|hot| hot.load(Ordering::Relaxed)).filter(|&number| {
         let node = node(number);
-        if node.data() == data && node.events() & ONCE != 0 {
-            node.raise(FIRED);
-            node.set_kernel_mask(0);
-            cool(number, node);
-            return;
-        }
+        node.events() & ONCE != 0 && reported(node, &[event], &[]).is_some()
+    });
+    if let Some(number) = once.next() {
+        let node = node(number);
+        node.raise(FIRED);
+        node.set_kernel_mask(0);
+        cool(number, node);
     }
 }

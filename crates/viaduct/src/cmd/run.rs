@@ -119,7 +119,7 @@ fn library() -> Result<PathBuf> {
 fn rules() -> Result<Option<PathBuf>> {
     let named = std::env::var_os(RULES_VARIABLE).map(PathBuf::from);
     let usual = || {
-        let base = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        let base = std::env::var_os("XDG_CONFIG_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
         let base = base.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".config")))?;
         Some(base.join("viaduct/rules")).filter(|path| path.exists())
     };
