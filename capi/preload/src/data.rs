@@ -59,7 +59,6 @@ pub(crate) unsafe fn buffers<'a>(vectors: *const iovec, count: usize) -> Result<
 pub unsafe extern "C-unwind" fn read(fd: c_int, at: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY (here and below): the caller's promise, which is that of libc's function.
     match route(fd) {
-        // SAFETY: as above.
         Some(_) if len == 0 => 0,
         // SAFETY: as above.
         Some(index) => unsafe { receive_into(fd, index, at, len, 0) },
@@ -106,8 +105,8 @@ pub unsafe extern "C-unwind" fn __write(fd: c_int, at: *const c_void, len: size_
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     match route(fd) {
-        // SAFETY: the caller's promise.
         Some(index) => {
+            // SAFETY: the caller's promise.
             give(unsafe { buffers(vectors, count as usize) }.and_then(|all| receive::read(index, fd, all, 0)))
         }
         // SAFETY: the caller's promise.

@@ -112,6 +112,7 @@ pub unsafe extern "C-unwind" fn sendto(
         // SAFETY: the caller's promise.
         Some(index) => unsafe { send_from(fd, index, at, len, flags) },
         None => {
+            note_fast_open(fd, flags);
             let args = [fd as usize, at as usize, len, flags as usize, to as usize, to_len as usize];
             // SAFETY: the caller's promise.
             give(unsafe { blocking(libc::SYS_sendto, args) })
@@ -151,6 +152,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
             give(all.and_then(|all| send::send(index, fd, all, flags)))
         }
         None => {
+            note_fast_open(fd, flags);
             // SAFETY: the caller's promise.
             unsafe { part_with(message) };
             // SAFETY: the caller's promise.
@@ -158,6 +160,14 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
                 blocking(libc::SYS_sendmsg, [fd as usize, message as usize, flags as usize, 0, 0, 0])
             })
         }
+    }
+}
+
+/// A connection that is made by a send: its first packet has data.
+#[inline]
+fn note_fast_open(fd: c_int, flags: c_int) {
+    if flags & libc::MSG_FASTOPEN != 0 {
+        descriptors::keep_plain(fd, descriptors::FAST_OPEN);
     }
 }
 

@@ -233,6 +233,7 @@ pub unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: usi
 
 const SIOCATMARK: c_ulong = 0x8905;
 const FIOASYNC: c_ulong = 0x5452;
+const SO_BINDTOIFINDEX: c_int = 62;
 /// Why a connection with `O_ASYNC` is the kernel's.
 const SIGNALS: &str = "signals tell of its bytes";
 
@@ -305,6 +306,10 @@ pub unsafe extern "C-unwind" fn setsockopt(
         (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
             Some((libc::EINVAL, "it has a filter"))
         }
+        (libc::SOL_SOCKET, libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX) => {
+            Some((libc::EPERM, "it is bound to a device"))
+        }
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => Some((libc::EISCONN, descriptors::FAST_OPEN)),
         _ => None,
     };
     if let Some((error, reason)) = only

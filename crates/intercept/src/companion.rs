@@ -7,6 +7,8 @@ const ESTABLISHED: u8 = 1;
 const FIN_WAIT_1: u8 = 4;
 const FIN_WAIT_2: u8 = 5;
 const CLOSE_WAIT: u8 = 8;
+/// Of the options of a connection.
+const DATA_IN_FIRST_PACKET: u8 = 32;
 
 /// Parts of the kernel's `tcp_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub(crate) struct Info {
     arrived: u64,
     /// Bytes that were handed to the kernel for sending.
     pub(crate) accepted: u64,
+    /// Whether data went, or should have gone, with the first packet: they may be counted twice.
+    began_with_data: bool,
 }
 
 impl Info {
@@ -35,7 +39,9 @@ impl Info {
         let arrived = word(128).saturating_sub(u64::from(ended));
         // Sent, less what was sent twice, and what waits to be sent for the first time.
         let accepted = word(200).saturating_sub(word(208)) + half(144);
-        Some(Info { state, arrived, accepted })
+        let (options, fast_open_failed) = (bytes[5], bytes[7] >> 1 & 3);
+        let began_with_data = options & DATA_IN_FIRST_PACKET != 0 || fast_open_failed != 0;
+        Some(Info { state, arrived, accepted, began_with_data })
     }
 
     /// Whether both directions are open, as far as this end knows.
@@ -86,6 +92,11 @@ pub(crate) fn is_tcp(fd: i32) -> bool {
         && sockets::option_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
 }
 
+/// The option `SO_BINDTOIFINDEX`, which gives the number of the device.
+const BOUND_TO_DEVICE: i32 = 62;
+/// Why a connection whose first packet has data stays on TCP.
+pub const FAST_OPEN: &str = "data went with its first packet";
+
 /// What stands in the way of an upgrade of this connection.
 pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
     let peer = sockets::name(fd, sockets::Side::Peer)?;
@@ -118,7 +129,13 @@ pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
     if calls::status_flags(fd)? & libc::O_ASYNC != 0 {
         return Ok(Some("signals tell of its bytes"));
     }
+    if int(libc::SOL_SOCKET, BOUND_TO_DEVICE) > 0 {
+        return Ok(Some("it is bound to a device"));
+    }
     let Some(info) = Info::of(fd) else { return Ok(Some("the kernel counts no bytes")) };
+    if info.began_with_data || int(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) != 0 {
+        return Ok(Some(FAST_OPEN));
+    }
     Ok((!info.is_established()).then_some("one direction is closed"))
 }
 

@@ -462,6 +462,51 @@ static void options_server(int fd) {
     close(fd);
 }
 
+/* A device, and no other, from now on. */
+static void device_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    int done = setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3);
+    printf("bound to a device: %s\n", done == 0 ? "yes" : strerror(errno));
+    char text[32];
+    get(fd, text, 19);
+    for (int i = 0; i < 19; i++) text[i] = (char)(text[i] >= 'a' && text[i] <= 'z' ? text[i] - 32 : text[i]);
+    put(fd, text, 19);
+    get(fd, text, 15);
+    put(fd, text, 15);
+    close(fd);
+}
+
+/* Connections that are never upgraded: data in the first packet, by a send or by a write after connect, or bound to a device. */
+static void kept(void) {
+    for (int way = 0; way < 3; way++) {
+        uint16_t port;
+        int door = listener(AF_INET, &port), queue = 5, one = 1;
+        setsockopt(door, IPPROTO_TCP, TCP_FASTOPEN, &queue, sizeof queue);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port};
+        if (child == 0) {
+            int fd = socket(AF_INET, SOCK_STREAM, 0);
+            if (way == 0) CHECK(sendto(fd, "first", 5, MSG_FASTOPEN, (void *)&to, sizeof to) == 5);
+            if (way == 1) CHECK(setsockopt(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &one, sizeof one) == 0);
+            if (way == 2) CHECK(setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, "lo", 3) == 0);
+            if (way > 0) CHECK(connect(fd, (void *)&to, sizeof to) == 0 && write(fd, "first", 5) == 5);
+            for (int i = 0; i < 10; i++) warm_client(fd);
+            _exit(0);
+        }
+        int fd = accept(door, NULL, NULL), status;
+        char text[5];
+        get(fd, text, 5);
+        CHECK(memcmp(text, "first", 5) == 0);
+        for (int i = 0; i < 10; i++) warm_server(fd);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        close(fd);
+        close(door);
+    }
+    puts("kept");
+}
+
 /* Kernel TLS: the protocol is put above TCP while bytes lie in the ring; without keys it passes them on as they are. */
 static void tls_server(int fd) {
     warm_server(fd);
@@ -657,6 +702,7 @@ static const struct {
     {"splice", splice_server, splice_client},    {"messages", messages_server, messages_client},
     {"abort", abort_server, abort_client},       {"linger", linger_server, linger_client},
     {"times", times_server, times_slow_client},  {"enclosed", enclosed_server, line_client},
+    {"device", device_server, line_client},
     {"tls", tls_server, line_client},            {"ended", ended_server, ended_client},
     {"ended-vfork", ended_vfork_server, ended_client}, {"gone", gone_server, gone_client},
 };
@@ -665,6 +711,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     own_program = argv[0];
     if (argc == 3 && strcmp(argv[1], "receiver") == 0) passed_to(atoi(argv[2]));
+    if (argc > 1 && strcmp(argv[1], "kept") == 0) return kept(), 0;
     CHECK(pipe(turn) == 0);
     bare = argc > 2 ? argv[2] : "";
     for (size_t i = 0; i < sizeof SCENARIOS / sizeof *SCENARIOS; i++)

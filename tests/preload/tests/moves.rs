@@ -60,6 +60,16 @@ fn a_full_ring_is_moved_back_whole() {
 #[test]
 fn an_operation_of_the_kernel_alone_moves_the_connection_back() {
     scenarios(&["urgent", "filtered", "options", "tls"]);
+    let Some((moves, _)) = programs() else { return };
+    let notes = same(moves, &AGENT, &["device"], 4);
+    assert!(notes.contains("it is bound to a device"), "{notes}");
+}
+
+#[test]
+fn data_in_the_first_packet_and_a_device_keep_a_connection_on_tcp() {
+    let Some((moves, _)) = programs() else { return };
+    let notes = same(moves, &AGENT, &["kept"], 0);
+    assert!(!notes.contains(" upgraded: "), "{notes}");
 }
 
 #[test]
