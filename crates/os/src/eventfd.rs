@@ -34,7 +34,8 @@ impl EventFd {
     ///
     /// A pipe or a socket in its place could block the thread that rings. The flag O_NONBLOCK belongs to the open file,
     /// which the peer has too: a hostile one can clear it and fill the counter, and [`signal`](Self::signal) blocks. So
-    /// this is for peers that could stop this process anyway, by a signal: those of the same user.
+    /// this is for peers that could stop this process anyway, by a signal: those of the same user. Why there is no remedy at
+    /// that cost is in SECURITY.md, "Flags of open files".
     ///
     /// # Errors
     /// [`OsError::BadMessage`] if it is something else.
@@ -55,7 +56,8 @@ impl EventFd {
         name.is_ok_and(|name| name.as_os_str() == "anon_inode:[eventfd]")
     }
 
-    /// Makes the descriptor readable. Never blocks, never fails: a full counter is readable already.
+    /// Makes the descriptor readable. Never fails: a full counter is readable already. Never blocks, unless a peer that
+    /// shares the open file cleared its flag, see [`from_peer`](Self::from_peer).
     pub fn signal(&self) {
         signal(self.fd.as_fd());
     }

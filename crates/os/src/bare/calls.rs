@@ -53,7 +53,8 @@ pub fn write(fd: i32, bytes: &[u8]) -> Result<usize, Errno> {
     call(libc::SYS_write, &[fd as usize, bytes.as_ptr() as usize, bytes.len()])
 }
 
-/// Adds one to an eventfd.
+/// Adds one to an eventfd. Blocks if a peer that shares the open file cleared O_NONBLOCK and filled the counter, as
+/// `os/src/eventfd.rs` says of its own.
 ///
 /// # Errors
 /// The kernel's.
