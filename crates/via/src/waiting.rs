@@ -94,6 +94,7 @@ impl Nic {
     /// # Errors
     /// [`Error::Os`] if there can be no more descriptors; [`Error::Forked`].
     pub fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.check_fork()?;
         self.sleeper.fd()
     }
 

@@ -46,10 +46,10 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unknown(nic.read_private(vi, 0, &mut [0])));
     assert!(!nic.can_read_private(vi));
     assert!(unknown(nic.write_inline(vi, b"x", NOWHERE, None)));
-    let batch = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
-    assert!(matches!(batch, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
-    let batch = nic.post_recv_batch(vi, [Descriptor::recv_empty(), Descriptor::recv_empty()]);
-    assert!(matches!(batch, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    let refused = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
+    assert!(matches!(refused, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    let refused = nic.post_recv_batch(vi, [Descriptor::recv_empty(), Descriptor::recv_empty()]);
+    assert!(matches!(refused, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
     assert!(unknown(nic.poll_recv_batch(vi, &mut Vec::new(), 4)));
     assert!(unknown(nic.poll_send(vi)));
     assert!(unknown(nic.poll_recv(vi)));
@@ -374,8 +374,59 @@ fn forked_calls(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress, other: &Net
         nic.connect_peer_request(vi, address, other, LONG).is_err_and(forked),
         nic.connect_poll(vi).is_err_and(forked),
         nic.arm().is_err_and(forked),
+        nic.fd().is_err_and(forked),
     ];
     refused.iter().position(|r| !r).map_or(0, |at| at as i32 + 1)
+}
+
+/// A view that was made before a fork is the parent's, like its NIC.
+pub fn a_forked_childs_views_are_refused(mut w: World) {
+    let (va, vb) = w.pair(ReliableDelivery);
+    w.b.post_recvs(vb, 1, 8);
+    let cq = w.a.create_cq(1).unwrap();
+    let address = w.address();
+    let code = forked_views(&mut w.a, va, cq, &address);
+    assert_eq!(code, [0; 2], "the call of this number was not refused");
+    w.a.send(va, b"alive");
+    assert_eq!(w.received(vb).data(), b"alive");
+}
+
+/// For the view of a VI and that of a completion queue: 0 if every call is refused, else the number of the first that
+/// was not.
+fn forked_views(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress) -> [i32; 2] {
+    let forked = |e: Error| matches!(e, Error::Forked);
+    let posted = |r: Result<(), PostError>| r.is_err_and(|e| matches!(e.error, Error::Forked));
+    let first = |refused: &[bool]| refused.iter().position(|r| !r).map_or(0, |at| at as i32 + 1);
+    let mut view = nic.vi(vi).unwrap();
+    let of_vi = in_child(|| {
+        first(&[
+            view.info().is_err_and(forked),
+            view.connect(address).wait().is_err_and(forked),
+            view.connect(address).start().is_err_and(forked),
+            posted(view.post_send(Descriptor::send_empty())),
+            posted(view.post_recv(Descriptor::recv_empty())),
+            view.post_receives(1, 8).is_err_and(forked),
+            view.send_inline(b"x", None).is_err_and(forked),
+            view.send_value(&[b"x"], None).is_err_and(forked),
+            view.poll_send().is_err_and(forked),
+            view.poll_recv().is_err_and(forked),
+            view.wait_send(LONG).is_err_and(forked),
+            view.wait_recv(LONG).is_err_and(forked),
+            view.nudge().is_err_and(forked),
+            view.disconnect().is_err_and(forked),
+            view.retire().is_err_and(forked),
+        ])
+    });
+    let mut view = nic.cq(cq).unwrap();
+    let of_cq = in_child(|| {
+        first(&[
+            view.poll().is_err_and(forked),
+            view.poll_batch(&mut Vec::new(), 4).is_err_and(forked),
+            view.wait(LONG).is_err_and(forked),
+            view.resize(8).is_err_and(forked),
+        ])
+    });
+    [of_vi, of_cq]
 }
 
 fn in_child(body: impl FnOnce() -> i32) -> i32 {

@@ -121,7 +121,7 @@ macro_rules! suite {
             $crate::topic! { $world, baduse, 180,
                 unknown_vis unknown_queues unknown_tags_and_regions wrong_segments unknown_listeners_and_requests wrong_states
                 wrong_descriptors wrong_numbers ranges_outside_buffers_panic a_forked_child_is_refused
-                arming_out_of_turn
+                arming_out_of_turn a_forked_childs_views_are_refused
             }
             $crate::topic! { $world, hooks, 180,
                 counting a_nic_keeps_counters tracing failing losing_by_chance_is_repeatable
