@@ -20,6 +20,7 @@ use crate::node::start::{self, Error, WINDOW};
 use crate::node::wire::Says;
 use crate::progress::Progress;
 use crate::protocol::page::Access;
+use crate::quiet::{self, quiet};
 use crate::raw::{self, Unserved, finish};
 use crate::statistics::{Counter, Statistics};
 use crate::worker::Worker;
@@ -33,6 +34,7 @@ pub(crate) struct Inner {
 
 impl Inner {
     fn fault(&mut self, address: usize, access: fault::Access) -> bool {
+        let _quiet = quiet();
         let page = PageId(((address - WINDOW) / self.process.shape.page) as u32);
         let access = match access {
             fault::Access::Write => Access::Write,
@@ -53,7 +55,7 @@ impl Inner {
                 self.process.clock.switch(Spent::User);
                 true
             }
-            Err(down) => start::give_up(format_args!("{down}: a page of shared memory cannot be had")),
+            Err(down) => self.process.end_without_page(down),
         }
     }
 
@@ -124,7 +126,12 @@ impl Dsm {
         let window =
             Window::new(&process.memory.frames, WINDOW, engine).map_err(|why| unmapped(why, engine))?;
         let (bytes, engine) = (window.len(), window.engine());
+        if engine == EngineKind::Mprotect {
+            // By userfaultfd SIGBUS means a closed page; here only that there is no memory for an open one.
+            process.watch(WINDOW..WINDOW + bytes).map_err(failed("watching shared memory"))?;
+        }
         process.window = Some(window);
+        quiet::prepare();
         let stack = Stack::install().map_err(failed("a stack for faults"))?;
         let serving = fault::serve(WINDOW..WINDOW + bytes, catch).map_err(failed("catching faults"))?;
         let shape = process.shape;

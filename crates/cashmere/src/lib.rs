@@ -38,6 +38,7 @@ pub mod node;
 pub mod probe;
 pub mod progress;
 pub mod protocol;
+mod quiet;
 mod raw;
 mod release;
 pub mod serve;

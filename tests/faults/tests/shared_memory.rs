@@ -3,12 +3,17 @@
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 use viaduct_cashmere::node::start::{Error, Role, Settings, start};
 use viaduct_cashmere::statistics::Counter;
 use viaduct_cashmere::variant::{Variant, Way};
@@ -37,6 +42,10 @@ viaduct_kit::child!(ALTERNATES, alternates);
 viaduct_kit::child!(IS_SILENT, is_silent);
 viaduct_kit::child!(GOES_BY_ROW, goes_by_row);
 viaduct_kit::child!(LENDS, lends);
+viaduct_kit::child!(LOSES_ITS_HOME, loses_its_home);
+viaduct_kit::child!(LACKS_FRAMES, lacks_frames);
+viaduct_kit::child!(LACKS_TWINS, lacks_twins);
+viaduct_kit::child!(LACKS_WINDOW, lacks_window);
 
 /// Counts operations on the memory of others, as they are handed to the provider.
 #[derive(Default)]
@@ -396,6 +405,145 @@ fn another_thread_that_touches_a_page_ends_the_worker_with_a_word() {
     children[1].expect_line("stored 2", HANG);
     assert_eq!(children[1].next_line(HANG), None, "it ends at the store");
     ends_with(children.remove(1), folder.path(), &["a thread other than the worker's", "hint", "--procs"]);
+}
+
+/// What the program and its subscriber both take.
+static LOG: Mutex<()> = Mutex::new(());
+
+/// Takes a lock for each line.
+struct Locks;
+
+impl Subscriber for Locks {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        drop(LOG.lock().expect("the lock of the log"));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Loads from a node that is dead by then, in the middle of what the lock of the log guards.
+fn loses_its_home(args: &[String]) {
+    tracing::subscriber::set_global_default(Locks).expect("the only subscriber");
+    let Some(mut dsm) = join(args, 1 << 20, None).expect("a node") else { return };
+    let array: Array<u64> = dsm.placed(PAGE, Placement::Node(1)).expect("memory");
+    let waits = dsm.rank() == 0;
+    let epoch = dsm.epoch().barrier(0).expect("all nodes");
+    let _log = waits.then(|| LOG.lock().expect("the lock of the log"));
+    say("ready");
+    let dead = Path::new(&args[0]).join("dead");
+    while !dead.exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    say(format!("loaded {}", epoch.read(array, 0..1)[0]));
+}
+
+#[test]
+fn a_fault_whose_home_is_dead_logs_nothing_and_says_why() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(400), "a load from a dead node");
+    for variant in Variant::ALL {
+        let folder = TempDir::new("dead");
+        let mut children = run(&LOSES_ITS_HOME, &folder, 2, variant);
+        for worker in [1, 3] {
+            children[worker].expect_line("ready", HANG);
+        }
+        // This node's server says nothing of it: the worker finds it by itself.
+        for rank in [0, 3, 2] {
+            children[rank].kill();
+            children[rank].wait(HANG);
+        }
+        File::create(folder.path().join("dead")).expect("a file");
+        assert_eq!(children[1].next_line(HANG), None, "{variant}: it ends at the load");
+        ends_with(children.remove(1), folder.path(), &["is gone", "a page of shared memory cannot be had"]);
+    }
+}
+
+/// A mapping of this process: its place and the number of its file.
+fn mappings() -> Vec<(Range<usize>, String)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
+    let mapping = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = words[0].split_once('-')?;
+        let number = |word| usize::from_str_radix(word, 16).ok();
+        Some((number(start)?..number(end)?, words[4].to_owned()))
+    };
+    maps.lines().filter_map(mapping).collect()
+}
+
+/// Puts a file without bytes in the place of a mapping: a touch is then a SIGBUS, as it is without memory.
+fn empty(place: &Range<usize>, protection: libc::c_int) {
+    let file = memfd_create("empty", MemfdFlags::CLOEXEC).expect("a file");
+    let (at, flags) = (place.start as *mut libc::c_void, libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: takes the place of a mapping that the library has for shared memory; what it touches there ends the process.
+    let mapped = unsafe { libc::mmap(at, place.len(), protection, flags, file.as_raw_fd(), 0) };
+    assert_eq!(mapped, at, "{}", std::io::Error::last_os_error());
+}
+
+/// The worker of node 0 has a page of the other node, then loses its frames, its twins or its window, and stores.
+fn lacks(args: &[String], engine: Option<EngineKind>, what: &str) {
+    const MEMORY: usize = 1 << 20;
+    let Some(mut dsm) = join(args, MEMORY, engine).expect("a node") else { return };
+    let array: Array<u64> = dsm.placed(2 * PAGE, Placement::Node(1)).expect("memory");
+    let stores = dsm.rank() == 0;
+    let mut epoch = dsm.epoch();
+    assert_eq!(epoch.read(array, 0..1)[0], 0);
+    epoch = epoch.barrier(0).expect("all nodes");
+    if stores {
+        let start = epoch.read(array, 0..0).as_ptr() as usize / MEMORY * MEMORY;
+        let all = mappings();
+        let (_, frames) = all.iter().find(|(place, _)| place.start == start).expect("the window");
+        // Frames and twins are as long, and of different files.
+        let mut aliases = all.iter().filter(|(place, _)| place.len() == MEMORY && place.start != start);
+        match what {
+            "window" => empty(&(start + 4096..start + 8192), libc::PROT_NONE),
+            _ => {
+                let alias = aliases.find(|(_, file)| (file == frames) == (what == "frames"));
+                empty(&alias.expect("a mapping of the library's").0, libc::PROT_READ | libc::PROT_WRITE);
+            }
+        }
+        // The first page is here, the second was never touched.
+        let value = if what == "twins" { 0 } else { PAGE };
+        epoch.write(array, value..value + 1)[0] = 1;
+        say("stored");
+    }
+    drop(epoch.barrier(0));
+}
+
+fn lacks_frames(args: &[String]) {
+    lacks(args, None, "frames");
+}
+
+fn lacks_twins(args: &[String]) {
+    lacks(args, None, "twins");
+}
+
+fn lacks_window(args: &[String]) {
+    lacks(args, Some(EngineKind::Mprotect), "window");
+}
+
+#[test]
+fn a_process_without_memory_says_so_and_ends() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(400), "a process without memory");
+    for program in [&LACKS_FRAMES, &LACKS_TWINS, &LACKS_WINDOW] {
+        let folder = TempDir::new("lacks");
+        // Homes stay where they are: there are twins.
+        let mut children = run(program, &folder, 2, Variant::None);
+        assert_eq!(children[1].next_line(HANG), None, "{}: it ends at the store", program.name());
+        ends_with(children.remove(1), folder.path(), &["no memory is left for a page", "hint", "touch less"]);
+    }
 }
 
 /// A worker of rank 1 that ends in a fault, with these words.

@@ -153,6 +153,10 @@ impl Meta {
         Meta { segment, pages, layout: lay_out(pages, workers, nodes).0, siblings: (NodeId(0), Vec::new()) }
     }
 
+    pub(super) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
     fn pids(&self) -> &[AtomicU32] {
         part(&self.segment, self.layout.pids)
     }

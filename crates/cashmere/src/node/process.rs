@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use viaduct_os::fault::Window;
+use viaduct_os::fault::{Promised, Window};
 use viaduct_os::segment::Segment;
 
 use super::board::Board;
@@ -14,6 +14,7 @@ use super::net::{Came, Fault, Net, Woken};
 use super::region::Region;
 use super::remote::Targets;
 use super::requests::AGAIN;
+use super::start::give_up;
 use super::under_way::UnderWay;
 use super::wire::{Peer, SLOTS, Says};
 use crate::clock::{Clock, Spent};
@@ -44,6 +45,13 @@ pub(crate) struct Memory {
     pub(crate) region: Region,
     pub(crate) frames: Arc<Segment>,
     pub(crate) twins: Segment,
+}
+
+impl Memory {
+    /// Where it is mapped for the library. All of it is sparse.
+    pub(super) fn mappings(&self) -> [&Segment; 4] {
+        [self.meta.segment(), &self.region.segment, &self.frames, &self.twins]
+    }
 }
 
 impl Shared for Memory {
@@ -93,6 +101,10 @@ pub(crate) struct Process {
     pub(super) tickets: u64,
     pub(super) under_way: UnderWay,
     pub(crate) clock: Clock,
+    /// How this process found that a node is gone.
+    lost: Option<Fault>,
+    /// What says that memory is short.
+    pub(super) promises: Vec<Promised>,
 }
 
 impl Process {
@@ -120,8 +132,10 @@ impl Process {
             diffs: HashMap::new(),
             answers: Vec::with_capacity(ANSWERS),
             tickets: 0,
-            under_way: UnderWay::new(usize::from(shape.nodes), shape.workers as usize),
+            under_way: UnderWay::new(usize::from(shape.nodes), shape.workers as usize, shape.payload()),
             clock: Clock::new(if worker.is_some() { Spent::User } else { Spent::Wait }),
+            lost: None,
+            promises: Vec::new(),
         }
     }
 
@@ -162,9 +176,10 @@ impl Process {
         self.meta().down().map_or(Ok(()), |node| Err(NodeDown(node)))
     }
 
-    /// Something is wrong with the network: a node is gone, or this one is.
-    pub(crate) fn broken(&mut self, fault: &Fault) -> NodeDown {
-        let node = match fault {
+    /// Something is wrong with the network: a node is gone, or this one is. In a fault nothing is logged: what is kept goes into
+    /// the line that ends the process.
+    pub(crate) fn broken(&mut self, fault: Fault) -> NodeDown {
+        let node = match &fault {
             Fault::Down(node, seen) => {
                 tracing::warn!(%seen, "{node} is lost to {}", self.me);
                 *node
@@ -174,10 +189,21 @@ impl Process {
                 self.me
             }
         };
+        self.lost = Some(fault);
         self.meta().set_down(node);
         self.wake(Waits::Synchronisation);
         self.wake(Waits::Page);
         NodeDown(self.meta().down().unwrap_or(node))
+    }
+
+    /// Ends the process, in a fault on a page that cannot be had as a node is gone.
+    pub(crate) fn end_without_page(&self, down: NodeDown) -> ! {
+        let what = format_args!("{down}: a page of shared memory cannot be had");
+        match &self.lost {
+            Some(Fault::Down(_, seen)) => give_up(format_args!("{what}: {seen}")),
+            Some(Fault::Via(error)) => give_up(format_args!("{what}: {error}")),
+            None => give_up(what),
+        }
     }
 
     /// Wakes the siblings that wait.
@@ -207,7 +233,7 @@ impl Process {
             Ok(Woken::Message(came)) => self.take(came)?,
             Ok(Woken::Landed) => {}
             Ok(Woken::Timeout) => self.check()?,
-            Err(fault) => return Err(self.broken(&fault)),
+            Err(fault) => return Err(self.broken(fault)),
         }
         self.send_overdue()?;
         Ok(false)
@@ -253,7 +279,7 @@ impl Process {
         }
         if self.board.is_some() || waits == Some(Waits::Synchronisation) {
             self.clock.switch(Spent::Message);
-            while let Some(woken) = self.net.poll().map_err(|fault| self.broken(&fault))? {
+            while let Some(woken) = self.net.poll().map_err(|fault| self.broken(fault))? {
                 if let Woken::Message(came) = woken {
                     self.take(came)?;
                 }

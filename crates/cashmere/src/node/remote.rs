@@ -68,7 +68,7 @@ impl Process {
             Into::Frames => &self.targets.frames,
         };
         let to = bases[usize::from(node.0)].offset(at as u64);
-        self.net.write(node, bytes, to).map_err(|fault| self.broken(&fault))?;
+        self.net.write(node, bytes, to).map_err(|fault| self.broken(fault))?;
         point("dsm.wrote");
         self.count(kind.writes(), 1);
         self.count(kind.bytes(), bytes.len() as u64);
@@ -127,7 +127,7 @@ impl Process {
             region.claim(page, self.me)
         } else {
             let at = self.targets.regions[usize::from(manager.0)].offset(region.map.claim(page) as u64);
-            self.net.swap(manager, at).map_err(|fault| self.broken(&fault))?;
+            self.net.swap(manager, at).map_err(|fault| self.broken(fault))?;
             self.count(Counter::MetaWrites, 1);
             self.count(Counter::MetaBytes, 8);
             match self.brought()? {
@@ -171,7 +171,7 @@ impl Process {
         let left = |bin: &Outgoing| map.room() - (bin.tail - bin.taken).min(map.room());
         if left(bin) < pages.len() as u64 {
             let at = self.targets.regions[usize::from(node.0)].offset(map.bin_word(me, Bin::Taken) as u64);
-            self.net.look(node, at).map_err(|fault| self.broken(&fault))?;
+            self.net.look(node, at).map_err(|fault| self.broken(fault))?;
             // A number beyond what was written cannot be right.
             bin.taken = self.brought()?.min(bin.tail).max(bin.taken);
         }

@@ -56,7 +56,7 @@ impl Process {
         let head = Head { ticket, from, worker, says, slot: 0, polls, len: 0 };
         match self.under_way.free(to) {
             Some(at) => self.launch(to, at, head, payload, awaited)?,
-            None => self.under_way.queue(to, Queued { head, payload: payload.to_vec(), awaited }),
+            None => self.under_way.queue(to, head, payload, awaited),
         }
         Ok(Ticket { number: ticket, long: matches!(says, Says::Request(Request::Arrive(_))) })
     }
@@ -106,7 +106,7 @@ impl Process {
     }
 
     pub(super) fn transmit(&mut self, to: Peer, head: Head, payload: &[u8]) -> Result<(), NodeDown> {
-        self.net.send(to, head, payload).map_err(|fault| self.broken(&fault))
+        self.net.send(to, head, payload).map_err(|fault| self.broken(fault))
     }
 
     /// Sends a copy of a request to the server. False: not now.
@@ -114,7 +114,7 @@ impl Process {
         let Some(slot) = self.under_way.again(to, at) else { return Ok(false) };
         let sent = self.net.send(Peer { node: to, worker: None }, slot.head, &slot.payload);
         self.count(Counter::SentAgain, 1);
-        sent.map(|()| true).map_err(|fault| self.broken(&fault))
+        sent.map(|()| true).map_err(|fault| self.broken(fault))
     }
 
     /// Looks after requests that workers have not answered for a while.
@@ -164,7 +164,11 @@ impl Process {
 
     fn launch_next(&mut self, to: NodeId) -> Result<(), NodeDown> {
         match self.under_way.next(to) {
-            Some((at, Queued { head, payload, awaited })) => self.launch(to, at, head, &payload, awaited),
+            Some((at, Queued { head, payload, awaited })) => {
+                let launched = self.launch(to, at, head, &payload, awaited);
+                self.under_way.spare(payload);
+                launched
+            }
             None => Ok(()),
         }
     }

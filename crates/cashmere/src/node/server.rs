@@ -71,7 +71,7 @@ impl Server {
             self.process.clock.switch(Spent::Wait);
             let Process { net, memory, .. } = &mut self.process;
             let woken = net.wait(nap, || memory.meta.retries() != seen);
-            match woken.map_err(|fault| self.process.broken(&fault))? {
+            match woken.map_err(|fault| self.process.broken(fault))? {
                 Woken::Message(came) => self.handle(came)?,
                 Woken::Ready | Woken::Landed => {}
                 Woken::Timeout => self.process.check()?,

@@ -120,7 +120,7 @@ impl Process {
         let payload = if page { self.outgoing.as_slice() } else { &[] };
         let sent = self.net.send(peer, head, payload);
         point("dsm.said");
-        sent.map_err(|fault| self.broken(&fault))
+        sent.map_err(|fault| self.broken(fault))
     }
 }
 

@@ -1,11 +1,14 @@
 //! From a job and an opened NIC to a node: shared segments, connections, then a server or a worker.
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use viaduct_job::{HostId, Job};
-use viaduct_os::fault::EngineKind;
+use viaduct_os::error::OsError;
+use viaduct_os::fault::{self, EngineKind};
+use viaduct_os::segment::Segment;
 use viaduct_via::Nic;
 
 use super::board::Board;
@@ -172,7 +175,10 @@ pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Resu
         net.prepare_writes(Region::claim_of(me)).map_err(failed("making descriptors of remote writes"))?;
     }
     let worker = place.checked_sub(1).map(|worker| WorkerId(worker as u8));
-    let process = Process::new(shape, me, worker, memory, net, targets, board);
+    let mut process = Process::new(shape, me, worker, memory, net, targets, board);
+    for mapping in process.memory.mappings().map(addresses) {
+        process.watch(mapping).map_err(failed("watching shared memory"))?;
+    }
     if let Some(path) = &settings.homes_in {
         place::replay(&mut job, path, shape, me, &process.memory, process.worker.is_none())?;
     }
@@ -227,6 +233,26 @@ fn board(job: &mut Job, folder: &Path, group: usize, hosts: &[HostId]) -> Result
         .map_err(failed("sharing memory with the nodes of the host"))?;
     let here = (0..nodes).filter(|node| hosts[node * group] == ours);
     Ok(Board::new(segment, here.fold(NodeSet::EMPTY, |set, node| set.with(NodeId(node as u8)))))
+}
+
+fn addresses(segment: &Segment) -> Range<usize> {
+    let start = segment.as_ptr() as usize;
+    start..start + segment.len()
+}
+
+impl Process {
+    /// A touch of these addresses for which the machine has no memory ends the process with a word.
+    pub(crate) fn watch(&mut self, addresses: Range<usize>) -> Result<(), OsError> {
+        self.promises.push(fault::promised(addresses, lacking)?);
+        Ok(())
+    }
+}
+
+fn lacking(_: usize) -> bool {
+    give_up(format_args!(
+        "no memory is left for a page of shared memory, which takes memory when it is touched; hint: let the program touch \
+         less on this host, put nodes on other hosts, or give the machine or the container more"
+    ))
 }
 
 /// Ends the process: memory that it is about to touch cannot be had.

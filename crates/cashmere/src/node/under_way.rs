@@ -53,13 +53,16 @@ pub(super) struct UnderWay {
     lines: Vec<Line>,
     /// Requests at workers of which the server has no copy.
     abroad: usize,
+    /// Room for what goes with requests that wait for a slot.
+    spare: Vec<Vec<u8>>,
 }
 
 /// Requests that wait for a slot without new memory.
 const QUEUE: usize = 64;
 
 impl UnderWay {
-    pub(super) fn new(nodes: usize, workers: usize) -> UnderWay {
+    /// `payload` is what goes with a request at most.
+    pub(super) fn new(nodes: usize, workers: usize, payload: usize) -> UnderWay {
         let line = || Line {
             slots: Default::default(),
             queue: VecDeque::with_capacity(QUEUE),
@@ -67,7 +70,9 @@ impl UnderWay {
             given_up: vec![0; workers],
             doubled: 0,
         };
-        UnderWay { lines: (0..nodes).map(|_| line()).collect(), abroad: 0 }
+        // Room that is not used takes no memory.
+        let spare = (0..QUEUE).map(|_| Vec::with_capacity(payload)).collect();
+        UnderWay { lines: (0..nodes).map(|_| line()).collect(), abroad: 0, spare }
     }
 
     fn line(&mut self, node: NodeId) -> &mut Line {
@@ -80,8 +85,22 @@ impl UnderWay {
         line.queue.is_empty().then(|| line.slots.iter().position(Option::is_none)).flatten()
     }
 
-    pub(super) fn queue(&mut self, to: NodeId, queued: Queued) {
-        self.line(to).queue.push_back(queued);
+    /// A request waits for a slot: a worker may be in a fault, so that its diff is put where there is room.
+    pub(super) fn queue(&mut self, to: NodeId, head: Head, payload: &[u8], awaited: bool) {
+        let mut room = match payload.is_empty() {
+            true => Vec::new(),
+            false => self.spare.pop().unwrap_or_default(),
+        };
+        room.extend_from_slice(payload);
+        self.line(to).queue.push_back(Queued { head, payload: room, awaited });
+    }
+
+    /// What went with a request that has its slot.
+    pub(super) fn spare(&mut self, mut payload: Vec<u8>) {
+        if payload.capacity() > 0 {
+            payload.clear();
+            self.spare.push(payload);
+        }
     }
 
     /// The request that waits longest for a slot of a node, and a slot for it.
@@ -204,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_worker_with_a_copy_that_was_given_up_gets_no_request() {
-        let mut all = UnderWay::new(2, 3);
+        let mut all = UnderWay::new(2, 3, 16);
         let polls = Some(WorkerSet::of(W));
         assert_eq!(all.choose(TO, polls), Some(W));
         let at = send(&mut all, 1, Some(W));
@@ -220,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_answers_after_all_leaves_a_copy_with_the_server() {
-        let mut all = UnderWay::new(2, 3);
+        let mut all = UnderWay::new(2, 3, 16);
         for ticket in 0..SLOTS as u64 {
             let at = send(&mut all, ticket, Some(W));
             assert!(all.again(TO, at).is_some());
@@ -236,26 +255,30 @@ mod tests {
 
     #[test]
     fn requests_wait_for_slots_in_their_order() {
-        let mut all = UnderWay::new(2, 3);
+        let mut all = UnderWay::new(2, 3, 16);
         let taken: Vec<usize> = (0..SLOTS as u64).map(|ticket| send(&mut all, ticket, None)).collect();
         assert_eq!(taken, (0..SLOTS).collect::<Vec<_>>());
         assert_eq!(all.free(TO), None);
         let head = all.line(TO).slots[0].as_ref().expect("a slot").head;
         for ticket in [20, 21] {
-            all.queue(TO, Queued { head: Head { ticket, ..head }, payload: Vec::new(), awaited: true });
+            all.queue(TO, Head { ticket, ..head }, &[7; 3], true);
         }
         assert!(all.next(TO).is_none() && all.has_queued());
         assert!(all.answered(TO, 3, None).is_some() && all.answered(TO, 3, None).is_none());
         // The slot is for the request that waits.
         assert_eq!(all.free(TO), None);
         let (at, queued) = all.next(TO).expect("the first");
-        assert_eq!((at, queued.head.ticket), (3, 20));
+        assert_eq!((at, queued.head.ticket, &queued.payload[..]), (3, 20, &[7; 3][..]));
+        // Its room was made before, and is there for the next one.
+        assert_eq!((queued.payload.capacity(), all.spare.len()), (16, QUEUE - 2));
+        all.spare(queued.payload);
+        assert_eq!(all.spare.len(), QUEUE - 1);
         assert!(all.free(NodeId(0)).is_some());
     }
 
     #[test]
     fn a_hint_lasts_until_it_is_forgotten() {
-        let mut all = UnderWay::new(2, 3);
+        let mut all = UnderWay::new(2, 3, 16);
         assert_eq!(all.choose(TO, None), None);
         all.hint(TO, WorkerSet::of(W));
         assert_eq!(all.choose(TO, None), Some(W));

@@ -3,8 +3,9 @@
 use std::io;
 use std::ops::Range;
 use std::ptr;
-use std::sync::OnceLock;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::error::OsError;
 
@@ -21,6 +22,9 @@ pub enum Access {
 
 /// Catches a fault at an address of the window; whether it was dealt with, so that the program goes on.
 pub type Catch = fn(address: usize, access: Access) -> bool;
+
+/// Ends the process, or says false: what was there before gets the signal.
+pub type Lacking = fn(address: usize) -> bool;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static START: AtomicUsize = AtomicUsize::new(0);
@@ -56,6 +60,17 @@ pub fn serve(addresses: Range<usize>, catch: Catch) -> Result<Serving, OsError> 
         });
     }
     let serving = Serving(());
+    install()?;
+    CATCH.store(catch as usize, Ordering::Release);
+    START.store(addresses.start, Ordering::Release);
+    END.store(addresses.end, Ordering::Release);
+    Ok(serving)
+}
+
+/// Puts the handler in front of those that are there, once in a process.
+fn install() -> Result<(), OsError> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if BEFORE.get().is_none() {
         let before = [action(libc::SIGSEGV, None)?, action(libc::SIGBUS, None)?];
         let _ = BEFORE.set(before);
@@ -67,10 +82,67 @@ pub fn serve(addresses: Range<usize>, catch: Catch) -> Result<Serving, OsError> 
             action(signal, Some(&ours))?;
         }
     }
-    CATCH.store(catch as usize, Ordering::Release);
-    START.store(addresses.start, Ordering::Release);
-    END.store(addresses.end, Ordering::Release);
-    Ok(serving)
+    Ok(())
+}
+
+/// Memory that may turn out not to be there. All zeroes: a free place.
+struct Promise {
+    taken: AtomicBool,
+    start: AtomicUsize,
+    end: AtomicUsize,
+    lacking: AtomicUsize,
+}
+
+static PROMISES: [Promise; 32] = [const {
+    Promise {
+        taken: AtomicBool::new(false),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        lacking: AtomicUsize::new(0),
+    }
+}; 32];
+
+/// A range of sparse memory, watched until this is dropped.
+#[derive(Debug)]
+pub struct Promised(usize);
+
+impl Drop for Promised {
+    fn drop(&mut self) {
+        let promise = &PROMISES[self.0];
+        promise.end.store(0, Ordering::Release);
+        promise.taken.store(false, Ordering::Release);
+    }
+}
+
+/// Calls `lacking` for a SIGBUS at one of these addresses, which are sparse memory: the machine has none for it. A window that
+/// is served by userfaultfd gets SIGBUS for other reasons and is none of them.
+///
+/// # Errors
+/// [`OsError::BadPlace`] if too many ranges are watched; the kernel's.
+pub fn promised(addresses: Range<usize>, lacking: Lacking) -> Result<Promised, OsError> {
+    install()?;
+    let free = PROMISES.iter().position(|promise| !promise.taken.swap(true, Ordering::AcqRel));
+    let Some(at) = free else {
+        let (addr, len) = (addresses.start, addresses.len());
+        return Err(OsError::BadPlace { addr, len, why: "too many ranges of this process are watched" });
+    };
+    let promise = &PROMISES[at];
+    promise.lacking.store(lacking as usize, Ordering::Release);
+    promise.start.store(addresses.start, Ordering::Release);
+    promise.end.store(addresses.end, Ordering::Release);
+    Ok(Promised(at))
+}
+
+/// Whether memory that was promised is lacking at this address, and that was dealt with.
+fn is_lacking(address: usize) -> bool {
+    let inside = |promise: &&Promise| {
+        address < promise.end.load(Ordering::Acquire) && address >= promise.start.load(Ordering::Acquire)
+    };
+    PROMISES.iter().find(inside).is_some_and(|promise| {
+        // SAFETY: `promised` stored a function of this type before the addresses.
+        let lacking: Lacking = unsafe { std::mem::transmute(promise.lacking.load(Ordering::Acquire)) };
+        lacking(address)
+    })
 }
 
 /// Sets the action of a signal, if there is a new one; gives the one before.
@@ -88,6 +160,9 @@ fn action(signal: libc::c_int, new: Option<&libc::sigaction>) -> Result<libc::si
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO, for these signals with an address.
     let address = unsafe { (*info).si_addr() } as usize;
+    if signal == libc::SIGBUS && is_lacking(address) {
+        return;
+    }
     if address >= START.load(Ordering::Acquire) && address < END.load(Ordering::Acquire) {
         // SAFETY: errno of this thread; the interrupted code must find it unchanged.
         let errno = unsafe { *libc::__errno_location() };
