@@ -1,5 +1,7 @@
 //! Programs of the book, as processes; and the text of the book, which is those programs.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use viaduct_kit::watchdog::Watchdog;
@@ -27,6 +29,12 @@ const SHOWN: [[&str; 4]; 4] = [
         include_str!("../../docs/book/src/launching.md"),
     ],
 ];
+
+/// Programs that the book shows in pieces, and in how many blocks.
+const IN_PIECES: [(&str, &str, usize); 1] = [("sockets", include_str!("../src/bin/http.rs"), 2)];
+
+/// Beginnings of blocks that no test compiles, and that no program has: they need a crate that the project does without.
+const SHOWN_ALONE: [&str; 1] = ["tracing_subscriber::"];
 
 #[test]
 fn the_first_program_is_right_as_two_processes_at_every_size() {
@@ -79,4 +87,39 @@ fn the_book_has_the_programs_that_are_tested() {
             "docs/book/src/{chapter}.md differs from examples/src/bin/{program}.rs"
         );
     }
+}
+
+#[test]
+fn pieces_that_no_test_of_the_book_compiles_stand_in_a_program() {
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/book/src");
+    let mut in_pieces = 0;
+    for entry in fs::read_dir(book).expect("the book") {
+        let path = entry.expect("a chapter").path();
+        let Some(chapter) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".md")) else {
+            continue;
+        };
+        let text = fs::read_to_string(&path).expect("text");
+        let blocks: Vec<&str> =
+            text.split("```rust,ignore\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+        let known = IN_PIECES.iter().find(|(name, ..)| *name == chapter);
+        for block in &blocks {
+            let stands =
+                |part: &str| known.is_some_and(|(_, source, _)| lines(source).contains(&lines(part)));
+            let alone = SHOWN_ALONE.iter().any(|begin| block.starts_with(begin));
+            assert!(
+                alone || block.split("\n\n").all(stands),
+                "{chapter}.md shows what no program has:\n{block}"
+            );
+        }
+        if let Some((_, _, count)) = known {
+            assert_eq!(blocks.len(), *count, "{chapter}.md");
+            in_pieces += 1;
+        }
+    }
+    assert_eq!(in_pieces, IN_PIECES.len(), "a chapter is not there any more");
+}
+
+/// The lines of a piece of code, without the white space around them.
+fn lines(code: &str) -> String {
+    code.lines().map(|line| format!("{}\n", line.trim())).filter(|line| line != "\n").collect()
 }

@@ -9,25 +9,24 @@
 //! sockets says by how much.
 
 use std::error::Error;
-use std::io;
 
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
 use http_body_util::{BodyExt, Empty};
+use hyper::Request;
 use hyper::body::Bytes;
-use hyper::{Request, client};
 use hyper_util::rt::TokioIo;
-use viaduct_net::streams::tokio::{Listener, Sockets, Stream};
+use viaduct_net::streams::tokio::Sockets;
 
 /// What axum accepts connections from.
-struct Door(Listener);
+struct Door(viaduct_net::streams::tokio::Listener);
 
 impl axum::serve::Listener for Door {
-    type Io = Stream;
+    type Io = viaduct_net::streams::tokio::Stream;
     type Addr = String;
 
-    async fn accept(&mut self) -> (Stream, String) {
+    async fn accept(&mut self) -> (Self::Io, String) {
         loop {
             if let Ok(stream) = self.0.accept().await {
                 let peer = stream.peer_addr();
@@ -36,7 +35,7 @@ impl axum::serve::Listener for Door {
         }
     }
 
-    fn local_addr(&self) -> io::Result<String> {
+    fn local_addr(&self) -> std::io::Result<String> {
         Ok(self.0.local_addr())
     }
 }
@@ -44,17 +43,19 @@ impl axum::serve::Listener for Door {
 async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     let sockets = Sockets::new(viaduct_net::open_streams()?)?;
     let hello = |Path(name): Path<String>| async move { format!("Hello, {name}!\n") };
-    let pages = Router::new().route("/hello/{name}", get(hello));
-    axum::serve(Door(sockets.listen(address, 64)?), pages).await?;
+    let router = Router::new().route("/hello/{name}", get(hello));
+    axum::serve(Door(sockets.listen(address, 64)?), router).await?;
     Ok(())
 }
 
 async fn fetch(address: &str, page: &str) -> Result<(u16, Bytes), Box<dyn Error>> {
     let sockets = Sockets::new(viaduct_net::open_streams()?)?;
-    let stream = sockets.connect(address).await?;
-    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
     let request = Request::get(page).header("host", "viaduct").body(Empty::<Bytes>::new())?;
+
+    let stream = sockets.connect(address).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    sender.ready().await?; // before each request
     let response = sender.send_request(request).await?;
     Ok((response.status().as_u16(), response.into_body().collect().await?.to_bytes()))
 }
