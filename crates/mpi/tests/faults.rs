@@ -6,7 +6,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_mpi::error::Class;
 use viaduct_mpi::world::{ANY_SOURCE, Mode, World};
 
-use crate::ranks::{BYTE, INT, LIMIT, arguments, heard, span, start};
+use crate::ranks::{BYTE, INT, LIMIT, arguments, heard, span, start, start_with};
 
 #[test]
 fn a_rank_that_is_killed_fails_the_calls_of_the_others() {
@@ -68,6 +68,22 @@ fn a_rank_with_other_settings_is_named() {
     }
 }
 
+#[test]
+fn ranks_that_cannot_be_connected_for_want_of_memory_are_told() {
+    for poor in 0..2 {
+        let _watch = Watchdog::arm(effort::scaled(LIMIT), "a job with a rank that has no memory for a VI");
+        let mut args = arguments("no-vi", 2, &["VIADUCT_MPI_CONNECT_ALL=0"]);
+        args[poor].push("VIADUCT_SHM_MEMORY_BUDGET=262144".into());
+        let mut ranks = start_with(&args);
+        // The first rank asks. If it is the one without memory, the other never hears of it.
+        for rank in &mut ranks[..=poor] {
+            let why = rank.expect_line("told: ", LIMIT);
+            assert!(why.contains("could not be connected") && why.contains("shared memory"), "{why}");
+        }
+        ranks.iter_mut().for_each(|rank| rank.kill());
+    }
+}
+
 pub(crate) fn death(world: &World) {
     let (comm, mut memory) = (world.comm_world(), [0]);
     world.barrier(comm).unwrap();
@@ -104,6 +120,18 @@ pub(crate) fn leaving(world: &World) {
     let error = world.recv(&span(&mut [0], INT), 1, 0, comm).unwrap_err();
     assert_eq!(error.class(), Class::ProcAborted);
     say("told");
+    let _ = hear();
+}
+
+pub(crate) fn no_vi(world: &World) {
+    let comm = world.comm_world();
+    let done = match comm.rank() {
+        0 => world.send(Mode::Standard, &span(&mut [1], INT), 1, 0, comm),
+        _ => world.recv(&span(&mut [0], INT), 0, 0, comm).map(|_| ()),
+    };
+    let error = done.unwrap_err();
+    assert_eq!(error.class(), Class::ProcAborted);
+    say(format!("told: {error}"));
     let _ = hear();
 }
 

@@ -42,6 +42,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("death", crate::faults::death),
     ("leaving", crate::faults::leaving),
     ("idle", crate::faults::idle),
+    ("no-vi", crate::faults::no_vi),
 ];
 
 viaduct_kit::child!(RANK, |args| {
@@ -65,7 +66,7 @@ viaduct_kit::child!(RANK, |args| {
     };
     let world = World::init(&variable, &mut |reach| {
         assert_eq!(reach == Reach::Host, !between_hosts);
-        open_as(reach, variable("VIADUCT_HOST"))
+        open_as(reach, &variable)
     })
     .expect("a world");
     let run = SCENARIOS.iter().find(|(name, _)| *name == scenario).expect("a scenario").1;
@@ -75,12 +76,13 @@ viaduct_kit::child!(RANK, |args| {
 
 /// The NIC of a rank.
 pub(crate) fn open(reach: Reach) -> Result<Nic, Error> {
-    open_as(reach, None)
+    open_as(reach, &|_| None)
 }
 
-fn open_as(reach: Reach, host: Option<String>) -> Result<Nic, Error> {
+fn open_as(reach: Reach, variable: &dyn Fn(&str) -> Option<String>) -> Result<Nic, Error> {
     let mut config = Config::default();
-    config.ofi.host = host;
+    config.ofi.host = variable("VIADUCT_HOST");
+    config.shm.memory_budget = variable("VIADUCT_SHM_MEMORY_BUDGET").map(|bytes| bytes.parse().unwrap());
     let provider = match reach {
         Reach::Host => "shm",
         Reach::Network(token) => {
@@ -93,10 +95,12 @@ fn open_as(reach: Reach, host: Option<String>) -> Result<Nic, Error> {
 
 /// Starts all ranks of a job. `settings` are variables with values.
 pub(crate) fn start(scenario: &str, size: usize, settings: &[&str]) -> Vec<Child> {
-    arguments(scenario, size, settings)
-        .iter()
-        .map(|args| RANK.spawn(&args.iter().map(String::as_str).collect::<Vec<_>>()))
-        .collect()
+    start_with(&arguments(scenario, size, settings))
+}
+
+/// Starts ranks with these arguments.
+pub(crate) fn start_with(args: &[Vec<String>]) -> Vec<Child> {
+    args.iter().map(|args| RANK.spawn(&args.iter().map(String::as_str).collect::<Vec<_>>())).collect()
 }
 
 /// What each rank of a job is started with.

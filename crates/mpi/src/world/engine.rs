@@ -12,6 +12,8 @@ use crate::protocol::{Core, Limits, Soon, Source};
 const AT_ONCE: usize = 64;
 /// Bytes that one look has the kernel copy: the program reads what has come while it is in its cache.
 const MOST_COPIED: usize = 16 << 10;
+/// How often a process looks after connections that are still to come, in nanoseconds.
+const TICK_NS: u64 = 1_000_000_000;
 /// Sends after which a look is taken.
 const OFTEN: u32 = 8;
 
@@ -92,10 +94,11 @@ impl Layer for Engine {
     }
 
     /// Ranks that connect on first use do not wait until this one makes a call.
-    fn tick(&mut self, _now: u64) -> Rest {
+    fn tick(&mut self, now: u64) -> Rest {
         self.look();
         self.tell_others(0);
-        Rest::parked()
+        // No event says that a request has had its time.
+        Rest::parked().until(self.links.wire.is_open().then_some(now + TICK_NS))
     }
 }
 

@@ -86,13 +86,16 @@ impl Links {
             recv_depth: credits,
             ..ViAttributes::new(self.tag).cq(self.cq)
         };
-        let vi = self.nic.create_vi(attributes)?;
+        // The memory first: it is what there may be too little of.
         let len = len.next_multiple_of(64);
         let region = self.nic.alloc(len * credits, MemAttributes::local(self.tag))?;
+        let vi = self.nic.create_vi(attributes)?;
         for buffer in region.chunks(len) {
-            self.nic
-                .post_recv(vi, Descriptor::recv(buffer).context(peer as u64))
-                .map_err(|refused| refused.error)?;
+            let posted = self.nic.post_recv(vi, Descriptor::recv(buffer).context(peer as u64));
+            if let Err(refused) = posted {
+                self.drop_vi(vi);
+                return Err(refused.error);
+            }
         }
         Ok(vi)
     }

@@ -1,9 +1,9 @@
 //! Connecting: a process asks the ranks below it for a connection, those above ask it; at the start or on first use.
 //!
 //! On first use two ranks may ask each other at the same time: the request of the higher one counts, the lower one's is
-//! refused and comes to nothing.
+//! refused as a crossing one and comes to nothing. Any other refusal means that there is no connection, and says why.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use viaduct_via::{ConnRequest, Error, Listener, NetAddress, Vi};
 
@@ -11,6 +11,12 @@ use super::links::Links;
 
 /// How long a connection may take: only a rank that died keeps others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long after a refusal as a crossing request the other rank's may take, before this rank asks again.
+const CROSSING: Duration = Duration::from_secs(1);
+/// What is told with a refusal because the rank that refuses has itself asked.
+const CROSSED: &[u8] = b"crossed";
+/// Most bytes of a cause that are told with a refusal.
+const CAUSE: usize = 100;
 /// Bytes by which a request proves to be of this job.
 pub(super) const KEY: usize = 16;
 
@@ -22,6 +28,8 @@ pub(super) struct Wire {
     addresses: Vec<NetAddress>,
     wanted: Vec<usize>,
     asked: Vec<(usize, Vi)>,
+    /// Ranks whose own request is to come, and when they are asked again if it does not.
+    crossed: Vec<(usize, Instant)>,
     /// Ranks that are not connected yet.
     missing: usize,
 }
@@ -36,6 +44,7 @@ impl Wire {
             addresses: Vec::new(),
             wanted: Vec::new(),
             asked: Vec::new(),
+            crossed: Vec::new(),
             missing: 0,
         }
     }
@@ -79,6 +88,7 @@ impl Links {
     /// Moves connections on. Returns the ranks whose connection stands from now on.
     pub(super) fn connect(&mut self) -> Vec<usize> {
         let mut opened = Vec::new();
+        self.ask_again();
         while let Some(peer) = self.wire.wanted.pop() {
             let asked = self.is_bound(peer) || self.wire.asked.iter().any(|(other, _)| *other == peer);
             if asked {
@@ -92,9 +102,16 @@ impl Links {
             match self.nic.connect_poll(vi) {
                 Ok(None) => self.wire.asked.push((peer, vi)),
                 Ok(Some(_)) => self.stands(peer, vi, &mut opened),
-                // A rank above us has asked us at the same time, or is about to be found gone.
-                Err(Error::Rejected(_)) if peer > self.wire.me => self.drop_vi(vi),
-                Err(why) => self.lose(peer, unreachable(&why)),
+                Err(why) => {
+                    self.drop_vi(vi);
+                    match why {
+                        Error::Rejected(words) if words == CROSSED => {
+                            self.wire.crossed.push((peer, Instant::now() + CROSSING));
+                        }
+                        Error::Rejected(words) => self.lose(peer, refused(&words)),
+                        why => self.lose(peer, unreachable(&why)),
+                    }
+                }
             }
         }
         while let Some(listener) = self.wire.listener
@@ -105,27 +122,41 @@ impl Links {
         opened
     }
 
+    /// Asks ranks whose own request has not come: most likely they have ended.
+    fn ask_again(&mut self) {
+        if self.wire.crossed.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let due = self.wire.crossed.extract_if(.., |(_, at)| *at <= now);
+        self.wire.wanted.extend(due.map(|(peer, _)| peer));
+    }
+
     fn answer(&mut self, request: ConnRequest, opened: &mut Vec<usize>) {
-        let asker = self.wire.asker(&request).filter(|peer| !self.is_bound(*peer));
-        let Some(peer) = asker else {
+        let Some(peer) = self.wire.asker(&request) else {
             let _ = self.nic.reject(request);
             return;
         };
-        if let Some(at) = self.wire.asked.iter().position(|(other, _)| *other == peer) {
-            if peer < self.wire.me {
-                let _ = self.nic.reject(request);
-                return;
-            }
+        let asked = self.wire.asked.iter().position(|(other, _)| *other == peer);
+        if self.is_bound(peer) || asked.is_some() && peer < self.wire.me {
+            let _ = self.nic.reject_with(request, CROSSED);
+            return;
+        }
+        if let Some(at) = asked {
             let (_, vi) = self.wire.asked.swap_remove(at);
             self.drop_vi(vi);
         }
         match self.vi_for(peer) {
             Ok(vi) => match self.nic.accept(request, vi) {
                 Ok(()) => self.stands(peer, vi, opened),
-                Err(refused) => self.lose(peer, unreachable(&refused.error)),
+                Err(refused) => {
+                    self.drop_vi(vi);
+                    self.lose(peer, unreachable(&refused.error));
+                }
             },
             Err(why) => {
-                let _ = self.nic.reject(request);
+                let words = why.to_string();
+                let _ = self.nic.reject_with(request, &words.as_bytes()[..words.len().min(CAUSE)]);
                 self.lose(peer, unreachable(&why));
             }
         }
@@ -134,7 +165,10 @@ impl Links {
     fn ask(&mut self, peer: usize) -> Result<(), Error> {
         let vi = self.vi_for(peer)?;
         let (address, card) = (self.wire.addresses[peer].clone(), self.wire.card());
-        self.nic.connect_start(vi, None, &address, &card, Some(PATIENCE))?;
+        if let Err(why) = self.nic.connect_start(vi, None, &address, &card, Some(PATIENCE)) {
+            self.drop_vi(vi);
+            return Err(why);
+        }
         self.wire.asked.push((peer, vi));
         Ok(())
     }
@@ -145,12 +179,20 @@ impl Links {
         opened.push(peer);
     }
 
-    /// Gives up a VI that was never connected; its receives come back as flushed and belong to no rank.
-    fn drop_vi(&mut self, vi: Vi) {
-        let _ = self.nic.disconnect(vi);
+    /// Gives up a VI that was never connected, with its receives.
+    pub(super) fn drop_vi(&mut self, vi: Vi) {
+        let _ = self.nic.retire(vi);
     }
 }
 
+const HINT: &str = "fewer VIADUCT_MPI_CREDITS need less shared memory";
+
 fn unreachable(why: &Error) -> String {
-    format!("it could not be connected: {why}; hint: fewer VIADUCT_MPI_CREDITS need less shared memory")
+    format!("it could not be connected: {why}; hint: {HINT}")
+}
+
+/// What a rank says that refuses a connection.
+fn refused(words: &[u8]) -> String {
+    let words = String::from_utf8_lossy(words);
+    format!("it could not be connected: the other side says: {words}; hint: {HINT}")
 }
