@@ -3,6 +3,7 @@
 mod alone;
 mod away;
 mod collectives;
+mod crowd;
 mod faults;
 mod hosts;
 mod making;

@@ -10,6 +10,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_mpi::datatype::{Datatype, basic};
 use viaduct_mpi::raw::Span;
 use viaduct_mpi::world::{Reach, World};
+use viaduct_os::cpu;
 use viaduct_providers::Config;
 use viaduct_via::{Error, Nic};
 
@@ -33,6 +34,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("modes", crate::point::modes),
     ("collectives", crate::collectives::all),
     ("mismatch", crate::collectives::mismatch),
+    ("crowd", crate::crowd::told),
     ("short-mismatch", crate::short::mismatch),
     ("running-ahead", crate::short::running_ahead),
     ("communicators", crate::short::communicators),
@@ -64,6 +66,9 @@ viaduct_kit::child!(RANK, |args| {
         "VIADUCT_NODE_NAME" => Some("127.0.0.1".into()),
         _ => extra.iter().find(|(given, _)| given == name).map(|(_, value)| value.clone()),
     };
+    if let Some(cpu) = variable("cpu") {
+        cpu::pin(cpu.parse().unwrap()).expect("a CPU of ours");
+    }
     let world = World::init(&variable, &mut |reach| {
         assert_eq!(reach == Reach::Host, !between_hosts);
         open_as(reach, &variable)
@@ -132,6 +137,11 @@ pub(crate) fn run(scenario: &str, size: usize, settings: &[&str]) {
         let status = child.wait(LIMIT);
         assert!(status.success(), "rank {rank} of {size} in {scenario}: {status}");
     }
+}
+
+/// Numbers of ranks: these in a quick run, and all that count in a full one.
+pub(crate) fn ranks(quick: &'static [usize]) -> &'static [usize] {
+    if effort::full() { &[1, 2, 3, 4, 5, 8, 16] } else { quick }
 }
 
 /// Elements of a basic type in memory that lives long enough.

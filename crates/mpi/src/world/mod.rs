@@ -153,6 +153,11 @@ impl World {
         Ok(address)
     }
 
+    /// Whether this host has more ranks of the job than CPUs that they may run on: then they spin for a moment only when they wait.
+    pub fn is_crowded(&self) -> bool {
+        self.shared.crowded
+    }
+
     /// Gives memory of [`alloc_mem`](Self::alloc_mem) back.
     ///
     /// # Errors

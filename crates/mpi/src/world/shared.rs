@@ -26,8 +26,8 @@ const MOST_HANDOVERS: u32 = 256;
 pub(super) struct Shared {
     driver: Driver<Engine>,
     wait: WaitConfig,
-    /// More ranks than CPUs on this host.
-    crowded: bool,
+    /// More ranks than CPUs for them on this host.
+    pub(super) crowded: bool,
     /// How often receives may still leave their core to a peer before they wait; 0 while no peer shares it.
     handovers: AtomicU32,
 }

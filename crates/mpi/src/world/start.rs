@@ -1,5 +1,6 @@
 //! The start of a process: joins its job, opens its NIC, tells the others where it is, and connects with them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use viaduct_job::{HostId, Job};
@@ -21,6 +22,8 @@ use crate::protocol::packet::VERSION;
 
 /// Requests that wait at the listener of a rank; more are refused, and tried again by their ranks.
 const BACKLOG: usize = 1024;
+/// More CPUs than a host has.
+const MOST_CPUS: usize = 1 << 16;
 
 pub(super) fn start(
     variable: &dyn Fn(&str) -> Option<String>,
@@ -45,10 +48,12 @@ pub(super) fn start(
     let listening = if size > 1 { Some(listen(&mut nic, me)?) } else { None };
     let (listener, name) = listening.unzip();
     let mut wire = Wire::new(me, listener);
+    let mut cpus = usize::MAX;
     if let Some(name) = name {
         let host = variable("VIADUCT_NODE_NAME").unwrap_or_else(super::host_name);
-        let (addresses, key) = exchange(&mut job, &hosts, &host, &name, &limits, &settings)?;
-        wire.meet(addresses, key);
+        let met = exchange(&mut job, &hosts, &host, &name, &limits, &settings)?;
+        wire.meet(met.addresses, met.key);
+        cpus = met.cpus.len();
     }
     // Ranks wake each other over connections, so that all of them have to stand.
     let board = if settings.board && one_host && size > 1 && size <= settings.connect_all {
@@ -62,7 +67,9 @@ pub(super) fn start(
     let links = Links::new(nic, size, limits, settings.private(), wire)
         .map_err(|why| failed("preparing the network interface")(&why))?;
     let here = hosts.iter().filter(|host| **host == hosts[me]).count();
-    let shared = Shared::new(Engine::new(me, size, limits, links), wait, here > cpu::machine());
+    // A quota is no set of CPUs.
+    let crowded = here > cpus.min(cpu::machine());
+    let shared = Shared::new(Engine::new(me, size, limits, links), wait, crowded);
     if size > 1 && size <= settings.connect_all {
         connect_all(&shared, me)?;
     } else if size > 1 {
@@ -92,7 +99,16 @@ fn listen(nic: &mut Nic, me: usize) -> Result<(Listener, String)> {
     Ok((listener, name))
 }
 
-/// Tells the other ranks where this one is. Their addresses, and the secret of the first.
+/// What a rank has learnt of the others.
+struct Met {
+    addresses: Vec<NetAddress>,
+    /// The secret of the first rank.
+    key: [u8; KEY],
+    /// The CPUs that the ranks of this host may run on, one or another of them.
+    cpus: BTreeSet<usize>,
+}
+
+/// Tells the other ranks where this one is.
 fn exchange(
     job: &mut Job,
     hosts: &[HostId],
@@ -100,7 +116,7 @@ fn exchange(
     name: &str,
     limits: &Limits,
     settings: &Settings,
-) -> Result<(Vec<NetAddress>, [u8; KEY])> {
+) -> Result<Met> {
     let me = job.rank();
     let mut card = Vec::new();
     card.extend(random::u64().to_le_bytes());
@@ -116,12 +132,12 @@ fn exchange(
     ];
     let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
     card.extend(&bounds);
-    card.extend(format!("{host}/{name}").as_bytes());
+    card.extend(format!("{host}/{name}/{}", list(&cpu::allowed())).as_bytes());
     let cards = job.exchange(&card).map_err(|why| failed("telling the other ranks the address")(&why))?;
     let strange =
         |rank: usize| Error::new(Class::Other, format!("rank {rank} has told an address that is none"));
     let mut addresses = Vec::new();
-    let mut key = [0; KEY];
+    let (mut key, mut cpus) = ([0; KEY], BTreeSet::new());
     for (rank, card) in cards.iter().enumerate() {
         let (secret, rest) = card.split_at_checked(KEY).ok_or_else(|| strange(rank))?;
         let (theirs, address) = rest.split_at_checked(bounds.len()).ok_or_else(|| strange(rank))?;
@@ -135,15 +151,36 @@ fn exchange(
             return Err(Error::new(Class::NotSame, cause));
         }
         let text = std::str::from_utf8(address).map_err(|_| strange(rank))?;
-        let (host, name) = text.rsplit_once('/').ok_or_else(|| strange(rank))?;
-        // The name alone is enough on one host.
-        let host = if hosts[rank] == hosts[me] { "" } else { host };
+        let (address, theirs) = text.rsplit_once('/').ok_or_else(|| strange(rank))?;
+        let (mut host, name) = address.rsplit_once('/').ok_or_else(|| strange(rank))?;
+        if hosts[rank] == hosts[me] {
+            // The name alone is enough on one host.
+            host = "";
+            cpus.extend(listed(theirs).ok_or_else(|| strange(rank))?);
+        }
         addresses.push(NetAddress::new(host.as_bytes(), name.as_bytes()).map_err(|_| strange(rank))?);
         if rank == 0 {
             key.copy_from_slice(secret);
         }
     }
-    Ok((addresses, key))
+    Ok(Met { addresses, key, cpus })
+}
+
+/// CPUs in ascending order in few words, as `0-3,8-8`.
+fn list(cpus: &[usize]) -> String {
+    let runs = cpus.chunk_by(|one, next| one + 1 == *next);
+    runs.map(|run| format!("{}-{}", run[0], run[run.len() - 1])).collect::<Vec<_>>().join(",")
+}
+
+/// The CPUs of a list. None: it is none.
+fn listed(list: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for run in list.split(',') {
+        let (first, last) = run.split_once('-')?;
+        let last: usize = last.parse().ok().filter(|last| *last < MOST_CPUS)?;
+        cpus.extend(first.parse().ok()?..=last);
+    }
+    Some(cpus)
 }
 
 /// Connects with all ranks, and waits until all connections stand.
@@ -156,4 +193,20 @@ fn connect_all(shared: &Shared, me: usize) -> Result<()> {
         }
         (engine.links.wire.missing() == 0).then_some(Ok(()))
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read_as_they_are_written() {
+        for cpus in [vec![0], vec![0, 1, 2, 3], vec![1, 3, 4, 1023]] {
+            assert_eq!(listed(&list(&cpus)), Some(cpus));
+        }
+        assert_eq!(list(&[0, 1, 2, 3, 8]), "0-3,8-8");
+        for bad in ["", "1", "1-", "a-b", "0-4294967295", "0-1,"] {
+            assert_eq!(listed(bad), None, "{bad}");
+        }
+    }
 }
