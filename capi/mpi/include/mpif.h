@@ -543,7 +543,7 @@
       external MPI_TYPE_DUP_FN, MPI_TYPE_NULL_COPY_FN
       external MPI_TYPE_NULL_DELETE_FN
       external MPI_WIN_DUP_FN, MPI_WIN_NULL_COPY_FN
-      external MPI_WIN_NULL_DELETE_FN
+      external MPI_WIN_NULL_DELETE_FN, MPI_CONVERSION_FN_NULL
       double precision MPI_WTIME, MPI_WTICK
       double precision PMPI_WTIME, PMPI_WTICK
       external MPI_WTIME, MPI_WTICK, PMPI_WTIME, PMPI_WTICK

@@ -2,7 +2,9 @@
 
 use std::ffi::c_int;
 
-use crate::abi::Place;
+use viaduct_mpi::error::Class;
+
+use crate::abi::{Buffer, Place};
 
 /// `MPI_COMM_DUP_FN`, `MPI_TYPE_DUP_FN` and `MPI_WIN_DUP_FN` of C: the value is copied.
 #[unsafe(no_mangle)]
@@ -77,4 +79,19 @@ functions! {
     mpi_comm_dup_fn_, mpi_comm_null_copy_fn_, mpi_comm_null_delete_fn_: i64;
     mpi_type_dup_fn_, mpi_type_null_copy_fn_, mpi_type_null_delete_fn_: i64;
     mpi_win_dup_fn_, mpi_win_null_copy_fn_, mpi_win_null_delete_fn_: i64;
+}
+
+/// No conversion: a name that programs hand over, and that is never called.
+#[unsafe(no_mangle)]
+#[allow(clippy::missing_safety_doc, reason = "called by programs through MPI alone")]
+unsafe extern "C" fn mpi_conversion_fn_null_(
+    _user: Buffer,
+    _kind: Place<u32>,
+    _count: Place<c_int>,
+    _file: Buffer,
+    _position: Place<i64>,
+    _extra: Place<i64>,
+    ierror: Place<c_int>,
+) {
+    let _ = ierror.put(Class::UnsupportedOperation as c_int);
 }

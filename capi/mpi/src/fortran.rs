@@ -48,6 +48,25 @@ static MPI_F_STATUS_IGNORE: Mark = Mark((&raw const mpipriv1_).cast::<c_int>().w
 #[unsafe(no_mangle)]
 static MPI_F_STATUSES_IGNORE: Mark = Mark((&raw const mpipriv2_).cast::<c_int>());
 
+/// What Fortran 2008 programs hand over for a status to be ignored.
+#[unsafe(no_mangle)]
+static mut MPIR_F08_MPI_STATUS_IGNORE_OBJ: [c_int; 5] = [0; 5];
+/// What Fortran 2008 programs hand over for statuses to be ignored.
+#[unsafe(no_mangle)]
+static mut MPIR_F08_MPI_STATUSES_IGNORE_OBJ: [c_int; 5] = [0; 5];
+/// The mark of Fortran 2008 as C programs know it.
+#[unsafe(no_mangle)]
+static MPI_F08_STATUS_IGNORE: Mark = Mark((&raw const MPIR_F08_MPI_STATUS_IGNORE_OBJ).cast());
+/// The mark of Fortran 2008 as C programs know it.
+#[unsafe(no_mangle)]
+static MPI_F08_STATUSES_IGNORE: Mark = Mark((&raw const MPIR_F08_MPI_STATUSES_IGNORE_OBJ).cast());
+
+/// Whether this is a mark of Fortran 2008, and no status.
+pub(crate) fn is_f08_mark(status: Place<Status>) -> bool {
+    let at = status.address().cast_const().cast::<c_int>();
+    at == MPI_F08_STATUS_IGNORE.0 || at == MPI_F08_STATUSES_IGNORE.0
+}
+
 /// A buffer, with the marks of Fortran turned into those of C.
 #[inline]
 pub(crate) fn buffer(given: Buffer) -> Buffer {
@@ -214,6 +233,8 @@ both! {
         let mut address = 0usize;
         finish(ierror, entry::mpi_buffer_detach(Buffer::at((&raw mut address).cast()), size));
     }
+    // A call that the compiler cannot see into: it keeps no buffer in registers beyond it.
+    fn mpi_f_sync_reg_ / pmpi_f_sync_reg_(_buffer: Buffer) {}
     fn mpi_aint_add_ / pmpi_aint_add_(base: Place<i64>, disp: Place<i64>) -> i64 {
         entry::mpi_aint_add(base.value(), disp.value())
     }

@@ -10,6 +10,7 @@ use viaduct_os::turn::Turn;
 
 use crate::abi::{COMM_WORLD, Place, REQUEST_NULL, Status, UNDEFINED, natural};
 use crate::errors::{call, pure, raise};
+use crate::fortran;
 use crate::persistent::Prepared;
 use crate::state::Process;
 
@@ -420,6 +421,30 @@ pub(crate) fn mpi_status_c2f(from: Place<Status>, into: Place<c_int>) -> c_int {
 
 pub(crate) fn mpi_status_f2c(from: Place<c_int>, into: Place<Status>) -> c_int {
     pure("MPI_Status_f2c", || into.put(Place::new(from.address().cast::<Status>()).get()?))
+}
+
+/// A status of Fortran 2008, which has the fields of one of C.
+fn of_f08(from: Place<Status>) -> Result<Status> {
+    if fortran::is_f08_mark(from) {
+        return Err(Error::new(Class::Arg, "the status is one to be ignored"));
+    }
+    from.get()
+}
+
+pub(crate) fn mpi_status_c2f08(from: Place<Status>, into: Place<Status>) -> c_int {
+    pure("MPI_Status_c2f08", || into.put(from.read()?))
+}
+
+pub(crate) fn mpi_status_f082c(from: Place<Status>, into: Place<Status>) -> c_int {
+    pure("MPI_Status_f082c", || into.put(of_f08(from)?))
+}
+
+pub(crate) fn mpi_status_f082f(from: Place<Status>, into: Place<c_int>) -> c_int {
+    pure("MPI_Status_f082f", || Place::new(into.address().cast::<Status>()).put(of_f08(from)?))
+}
+
+pub(crate) fn mpi_status_f2f08(from: Place<c_int>, into: Place<Status>) -> c_int {
+    pure("MPI_Status_f2f08", || into.put(Place::new(from.address().cast::<Status>()).get()?))
 }
 
 /// A list of handles of the program's.

@@ -113,6 +113,18 @@ static void fortran(void)
     CHECK(MPI_Status_c2f(&status, there) == MPI_SUCCESS && MPI_Status_f2c(there, &back) == MPI_SUCCESS);
     MPI_Get_count(&back, MPI_INT, &count);
     CHECK(back.MPI_SOURCE == in && back.MPI_TAG == 6 && count == 1);
+    MPI_F08_status newer, again;
+    MPI_Fint here[sizeof(MPI_Status) / sizeof(MPI_Fint)];
+    memset(&back, 0, sizeof back);
+    CHECK(MPI_Status_c2f08(&status, &newer) == MPI_SUCCESS && newer.MPI_TAG == 6);
+    CHECK(MPI_Status_f082f(&newer, here) == MPI_SUCCESS && MPI_Status_f2f08(here, &again) == MPI_SUCCESS);
+    CHECK(MPI_Status_f082c(&again, &back) == MPI_SUCCESS);
+    MPI_Get_count(&back, MPI_INT, &count);
+    CHECK(back.MPI_SOURCE == in && back.MPI_TAG == 6 && count == 1);
+    CHECK(MPI_F08_STATUS_IGNORE && MPI_F08_STATUSES_IGNORE && MPI_F08_STATUS_IGNORE != MPI_F08_STATUSES_IGNORE);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    CHECK(MPI_Status_f082c(MPI_F08_STATUS_IGNORE, &back) != MPI_SUCCESS);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
 int main(int argc, char **argv)

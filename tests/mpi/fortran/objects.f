@@ -483,9 +483,25 @@ C     communicators, topologies, attributes, datatypes, packing, info.
       bytes = 4000
       call MPI_ALLOC_MEM(bytes, MPI_INFO_NULL, where, ierr)
       numbers(1000) = 3
+      call MPI_F_SYNC_REG(numbers)
+      call handed(MPI_CONVERSION_FN_NULL)
       call check(numbers(1000) .eq. 3, 131)
       call MPI_FREE_MEM(numbers, ierr)
       call check(ierr .eq. MPI_SUCCESS, 132)
+      end
+
+      subroutine handed(fn)
+      implicit none
+      include 'mpif.h'
+      external fn
+      integer ierr
+      integer (kind=MPI_OFFSET_KIND) position
+      integer (kind=MPI_ADDRESS_KIND) extra
+      position = 0
+      extra = 0
+      ierr = MPI_SUCCESS
+      call fn(ierr, MPI_INTEGER, 0, ierr, position, extra, ierr)
+      call check(ierr .ne. MPI_SUCCESS, 133)
       end
 
       subroutine check(good, number)

@@ -1,13 +1,14 @@
 //! The constants and types of our headers beside those of Debian's MPICH: a program that was compiled with one header runs on
 //! the other library, so that each name has to mean the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use viaduct_kit::cc::compile_c;
 use viaduct_kit::packages::skip;
+use viaduct_mpi::table;
 use viaduct_mpi_tests::{MPICH_HEADERS, Mpi, good};
 
 /// Which standard a library is of, is each library's own matter.
@@ -100,6 +101,49 @@ fn constants_and_types_of_c_are_those_of_mpich() {
         with_ours.lines().zip(with_theirs.lines()).filter(|(ours, theirs)| ours != theirs).collect();
     assert_eq!(differ, Vec::<(&str, &str)>::new(), "ours, MPICH's");
     assert_eq!(with_ours.lines().count(), names.len() + TYPES.len() + 4);
+}
+
+/// What MPICH's headers have of later versions of the standard, beside the functions with large counts, which end with `_c`.
+const LATER: &str = "
+    Comm_create_from_group Comm_idup_with_info Group_from_session_pset Info_create_env Info_get_string
+    Intercomm_create_from_groups Isendrecv Isendrecv_replace Parrived Pready Pready_list Pready_range Precv_init Psend_init
+    Allgather_init Allgatherv_init Allreduce_init Alltoall_init Alltoallv_init Alltoallw_init Barrier_init Bcast_init Exscan_init
+    Gather_init Gatherv_init Neighbor_allgather_init Neighbor_allgatherv_init Neighbor_alltoall_init Neighbor_alltoallv_init
+    Neighbor_alltoallw_init Reduce_init Reduce_scatter_block_init Reduce_scatter_init Scan_init Scatter_init Scatterv_init
+    Session_call_errhandler Session_create_errhandler Session_finalize Session_get_errhandler Session_get_info
+    Session_get_nth_pset Session_get_num_psets Session_get_pset_info Session_init Session_set_errhandler
+    T_category_get_events T_category_get_num_events T_event_callback_get_info T_event_callback_set_info T_event_copy
+    T_event_get_index T_event_get_info T_event_get_num T_event_get_source T_event_get_timestamp T_event_handle_alloc
+    T_event_handle_free T_event_handle_get_info T_event_handle_set_info T_event_read T_event_register_callback
+    T_event_set_dropped_handler T_source_get_info T_source_get_num T_source_get_timestamp";
+
+/// The functions that a C header declares, without the names that tools have for them.
+fn declared(header: &str) -> Vec<&str> {
+    let lines =
+        header.lines().filter(|line| !line.starts_with([' ', '#', '/', '*']) && !line.starts_with("typedef"));
+    let names = lines.filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next());
+    names.filter(|name| name.starts_with("MPI_") && name.contains(|c: char| c.is_ascii_lowercase())).collect()
+}
+
+#[test]
+fn the_table_has_every_function_of_the_headers_of_mpich() {
+    let known: HashSet<&str> = table::entries().iter().map(|entry| entry.name).collect();
+    let later: HashSet<&str> = LATER.split_whitespace().collect();
+    let mut seen = HashSet::new();
+    for header in ["mpi.h", "mpi_proto.h", "mpio.h"] {
+        let Ok(text) = fs::read_to_string(Path::new(MPICH_HEADERS).join(header)) else {
+            return skip("no headers of MPICH here (apt-get install libmpich-dev)");
+        };
+        for name in declared(&text) {
+            let newer = name.ends_with("_c") || later.contains(&name["MPI_".len()..]);
+            assert!(known.contains(name) != newer, "{name} of {header}");
+            if !newer {
+                seen.insert(name.to_owned());
+            }
+        }
+    }
+    // All but the conversions of handles, which are macros there.
+    assert_eq!(seen.len(), known.len() - 16);
 }
 
 /// The parameters of a Fortran header, by name, with their values as they are written.

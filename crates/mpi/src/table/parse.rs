@@ -138,7 +138,7 @@ fn argument(text: &str) -> Option<Argument<'_>> {
         ("char", 1) => Kind::TextOut,
         ("MPI_Aint" | "MPI_Count" | "MPI_Offset", 0) => Kind::Wide,
         ("MPI_Aint" | "MPI_Count" | "MPI_Offset", 1) => Kind::Wides,
-        ("MPI_Status", 1) if brackets.is_empty() => Kind::Status,
+        ("MPI_Status" | "MPI_F08_status", 1) if brackets.is_empty() => Kind::Status,
         ("MPI_Status", 1) => Kind::Statuses,
         (base, 1) if base.ends_with("_function") => Kind::Function,
         (base, _) if base.starts_with("MPI_T_") || base == "MPI_File" => Kind::Opaque,
