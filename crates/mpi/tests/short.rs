@@ -3,18 +3,18 @@
 use viaduct_mpi::op::Op;
 use viaduct_mpi::world::{Operation, World};
 
-use crate::ranks::{INT, run, span};
+use crate::ranks::{INT, ranks, run, span};
 
 #[test]
 fn a_root_runs_ahead_of_ranks_that_are_slow() {
-    for size in [1, 2, 3, 4, 5, 8, 16] {
+    for &size in ranks(&[1, 2, 3, 4, 5, 8, 16]) {
         run("running-ahead", size, &[]);
     }
 }
 
 #[test]
 fn communicators_of_different_ranks_do_not_disturb_each_other() {
-    for size in [2, 5] {
+    for &size in ranks(&[2, 5]) {
         run("communicators", size, &[]);
     }
 }

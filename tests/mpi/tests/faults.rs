@@ -190,6 +190,13 @@ fn without_shared_memory_a_job_ends_with_the_cause() {
     let Some((said, code)) = job_with(Launcher::Ours, &none, "", EXCHANGE) else { return };
     assert_ne!(code, Some(0), "{said}");
     assert!(said.contains("MPI_Init: ") && said.contains("raise the memory budget"), "{said}");
+    // Enough for MPI_Init, and not for a connection.
+    let little = |command: &mut Command| {
+        command.env("VIADUCT_SHM_MEMORY_BUDGET", "256K").env("VIADUCT_MPI_CONNECT_ALL", "0");
+    };
+    let Some((said, code)) = job_with(Launcher::Ours, &little, "", EXCHANGE) else { return };
+    assert_ne!(code, Some(0), "{said}");
+    assert!(said.contains("could not be connected") && said.contains("shared memory"), "{said}");
 }
 
 #[test]
@@ -237,10 +244,20 @@ fn statistics_say_what_went_to_each_peer_by_which_protocol() {
     let stats = |command: &mut Command| {
         command.env("VIADUCT_MPI_STATS", "on");
     };
-    let Some((said, code)) = job_with(Launcher::Ours, &stats, "", EXCHANGE) else { return };
+    // Four short messages to the next rank, and one that is longer than the eager limit, out of the kernel's sight.
+    let deed = "for (int i = 0; i < 5; i++)\n\
+        MPI_Sendrecv(out, i < 4 ? 100 : sizeof out, MPI_BYTE, (rank + 1) % 3, 0, in, sizeof in, MPI_BYTE, (rank + 2) % 3, 0,\n\
+        MPI_COMM_WORLD, MPI_STATUS_IGNORE);";
+    let Some((said, code)) = job_with(Launcher::Ours, &stats, "", deed) else { return };
     assert_eq!(code, Some(0), "{said}");
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
-        assert!(said.contains(&format!("rank {from} to {to}: ")), "{said}");
+        let start = format!("viaduct mpi: rank {from} to {to}: ");
+        let line = said.lines().find_map(|line| line.split_once(&start)).expect(&start).1;
+        assert!(
+            line.starts_with("4 eager, 1 rendezvous (0 for want of room), 0 read here by RDMA"),
+            "{line}"
+        );
+        assert!(line.contains(&format!(" {} bytes, ", 400 + (1 << 20))), "{line}");
     }
 }
 

@@ -61,8 +61,12 @@ fn the_c_set_runs_between_hosts() {
         &[
             ("p2p", 2),
             ("p2p", 3),
+            ("collectives", 2),
             ("collectives", 3),
             ("collectives", 4),
+            ("collectives", 5),
+            ("collectives", 8),
+            ("collectives", 16),
             ("types", 2),
             ("comms", 3),
             ("objects", 2),
@@ -85,8 +89,11 @@ fn the_c_set_runs_with_several_ranks_on_each_host() {
     let all: &[(&str, usize, usize)] = if full() {
         &[
             ("p2p", 4, 2),
+            ("collectives", 3, 2),
             ("collectives", 4, 2),
             ("collectives", 5, 3),
+            ("collectives", 8, 2),
+            ("collectives", 16, 4),
             ("types", 4, 2),
             ("comms", 4, 2),
             ("comms", 5, 2),

@@ -110,6 +110,11 @@ fn run_modules(
     Some(all)
 }
 
+/// Numbers of ranks that a module runs with in a long run.
+fn ranks_of(module: &str) -> &'static [usize] {
+    if module.starts_with("test_cco") { &[1, 2, 3, 4, 5, 8, 16] } else { &[1, 2, 3, 4] }
+}
+
 #[test]
 fn its_own_tests_pass_but_for_calls_that_are_refused() {
     let Some(python) = need_wheel("mpi4py") else { return };
@@ -119,12 +124,12 @@ fn its_own_tests_pass_but_for_calls_that_are_refused() {
     let modules = modules(|package| is_there(environment, package));
     let modules: Vec<Module> = modules.into_iter().filter(|module| full() || module.quick).collect();
     let expected: BTreeSet<&str> = modules.iter().flat_map(|module| module.failing.iter().copied()).collect();
-    // A long run has one job a module, so that each has the whole time limit.
     let names: Vec<&str> = modules.iter().map(|module| module.name).collect();
-    let (counts, size): (&[usize], usize) = if full() { (&[1, 3, 4], 1) } else { (&[2], names.len()) };
+    // A long run has jobs of one module, so that each has the whole time limit.
+    let size = if full() { 1 } else { names.len() };
     let mut failed = BTreeSet::new();
-    for &ranks in counts {
-        for names in names.chunks(size) {
+    for names in names.chunks(size) {
+        for &ranks in if full() { ranks_of(names[0]) } else { &[2] } {
             let Some(more) = run_modules(&mpi, &python, &source, ranks, names) else { return };
             let new: Vec<_> = more.iter().filter(|name| !expected.contains(name.as_str())).collect();
             assert!(new.is_empty(), "{ranks} ranks: {new:?} failed");
