@@ -172,16 +172,16 @@ impl World {
         comm: &Comm,
     ) -> Result<Status> {
         let receive = self.irecv(recv, source, recv_tag, comm)?;
-        let sent = match self.isend(Mode::Standard, send, dest, send_tag, comm) {
-            Ok(sent) => sent,
-            Err(error) => {
-                self.cancel(receive);
-                self.free(receive);
-                return Err(error);
-            }
-        };
-        let (sent, received) = (self.wait(sent), self.wait(receive));
-        received.error.or(sent.error).map_or(Ok(received.status), Err)
+        let sent = self.isend(Mode::Standard, send, dest, send_tag, comm);
+        let sent = sent.and_then(|sent| self.wait(sent).error.map_or(Ok(()), Err));
+        if let Err(error) = sent {
+            // The other message may never come: its sender may wait for the one that could not be sent.
+            self.cancel(receive);
+            self.wait(receive);
+            return Err(error);
+        }
+        let received = self.wait(receive);
+        received.error.map_or(Ok(received.status), Err)
     }
 
     /// Sends a message and receives another in its place.
