@@ -27,7 +27,7 @@ use crate::wheels;
 use crate::workspace::Workspace;
 
 /// The budget of the build.
-pub(crate) const BUILD: Duration = seconds(195);
+pub(crate) const BUILD: Duration = seconds(140);
 
 /// A suite that takes this many times its budget hangs.
 const HANG: u32 = 4;
