@@ -34,6 +34,11 @@ impl Error {
         matches!(self, Error::River(viaduct_river::Error::Stopped))
     }
 
+    /// Whether a file ends inside a record.
+    pub fn is_cut_record(&self) -> bool {
+        matches!(self, Error::River(viaduct_river::Error::Partial { .. }))
+    }
+
     /// Whether another node failed, and says why itself.
     pub fn is_of_another_node(&self) -> bool {
         matches!(self, Error::River(viaduct_river::Error::Node { .. }))

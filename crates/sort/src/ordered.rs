@@ -6,6 +6,7 @@ use viaduct_river::disk::StreamSource;
 use viaduct_river::{MemPool, RecordFormat, Source, records};
 
 use crate::Error;
+use crate::lookout::looked_at;
 use crate::order::{AnyOrder, Order};
 use crate::sort::{Input, Settings};
 
@@ -32,6 +33,7 @@ pub fn find_disorder(inputs: Vec<Input>, settings: &Settings) -> Result<Option<D
                 (path, Box::new(file))
             }
         };
+        let (path, stream) = looked_at((path, stream), settings)?;
         let format = settings.format();
         let pool = MemPool::new(2, 1 << 20)?;
         let source =

@@ -14,6 +14,7 @@ mod settings;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use viaduct_catapult::Error;
@@ -81,9 +82,12 @@ fn arguments() -> Result<Vec<OsString>, Error> {
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+    error.chain().any(|cause| {
+        // A failure that stops several threads is shared by them.
+        let shared = cause.downcast_ref::<Arc<io::Error>>().map(|error| &**error);
+        let answer = cause.downcast_ref::<io::Error>().or(shared);
+        answer.is_some_and(|answer| answer.kind() == io::ErrorKind::BrokenPipe)
+    })
 }
 
 /// Cause, context, one hint.

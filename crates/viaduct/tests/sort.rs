@@ -64,9 +64,19 @@ fn summaries_of_parts_join() {
 fn a_cut_record_and_an_empty_file_are_refused() {
     let folder = TempDir::new("sort-check");
     std::fs::write(folder.path().join("cut"), [0; 250]).unwrap();
-    let answer = sort(folder.path(), &["check", "cut"]);
-    assert_eq!(answer.status.code(), Some(2));
-    assert!(said(&answer).contains("50 bytes at offset 200"), "{}", said(&answer));
+    // valsort says no to it, as to records in no order: it is no failure of the check.
+    for (stdin, name) in
+        [(Stdio::null(), "cut"), (std::fs::File::open(folder.join("cut")).unwrap().into(), "-")]
+    {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        let answer =
+            command.args(["sort", "check", name]).current_dir(folder.path()).stdin(stdin).output().unwrap();
+        assert_eq!(answer.status.code(), Some(1), "{name}");
+        let text = said(&answer);
+        assert!(text.contains("ERROR - ") && text.contains("50 bytes at offset 200"), "{name}: {text}");
+    }
+    let answer = sort(folder.path(), &["check", "missing"]);
+    assert_eq!(answer.status.code(), Some(2), "what cannot be read is a failure");
     std::fs::write(folder.path().join("empty"), []).unwrap();
     assert_eq!(sort(folder.path(), &["check", "empty"]).status.code(), Some(1));
 }
@@ -276,4 +286,86 @@ fn the_order_of_files_is_checked() {
         assert_eq!(answer.status.code(), Some(1));
         assert!(said(&answer).contains(&format!("good:{number}: disorder: b 1")), "{}", said(&answer));
     }
+    // Text is no records, whether it comes from a file or from a pipe.
+    for word in ["-c", "-C"] {
+        for (stdin, name) in
+            [(Stdio::null(), "good"), (std::fs::File::open(root.join("good")).unwrap().into(), "-")]
+        {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+            let answer = command.args(["sort", word, name]).current_dir(root).stdin(stdin).output().unwrap();
+            assert_eq!(answer.status.code(), Some(2), "{word} {name}: {}", said(&answer));
+            assert!(said(&answer).contains("--lines"), "{word} {name}: {}", said(&answer));
+        }
+    }
+    sort(root, &["gen", "20", "-o", "records"]);
+    assert_eq!(sort(root, &["-c", "records"]).status.code(), Some(1));
+}
+
+/// What a pipe is closed on, as `head` does after its lines.
+#[test]
+fn a_pipe_that_is_closed_early_ends_a_sort_quietly() {
+    let folder = TempDir::new("sort-head");
+    let root = folder.path();
+    sort(root, &["gen", "200K", "-a", "-o", "big"]);
+    sort(root, &["--lines", "big", "-o", "sorted"]);
+    let cases: [&[&str]; 5] = [
+        &["big"],
+        &["--lines", "big"],
+        &["--memory", "16M", "big"],
+        &["-m", "sorted"],
+        &["gen", "200K", "-o", "-"],
+    ];
+    for args in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        command.arg("sort").args(args).current_dir(root).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 100];
+        std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut first).unwrap();
+        let answer = child.wait_with_output().unwrap();
+        assert_eq!((answer.status.code(), said(&answer)), (Some(0), String::new()), "{args:?}");
+    }
+    assert_eq!(names(root), ["big", "sorted"]);
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_found_before_anything_is_sorted() {
+    let folder = TempDir::new("sort-summary");
+    let root = folder.path();
+    sort(root, &["gen", "20", "-o", "in"]);
+    let nodes: [&[&str]; 2] = [&[], &["--nodes", "2"]];
+    for more in nodes {
+        let answer = sort(root, &[&["in", "-o", "out", "--summary", "no/such"], more].concat());
+        assert_eq!(answer.status.code(), Some(2), "{more:?}");
+        assert!(said(&answer).contains("no/such"), "{more:?}: {}", said(&answer));
+        assert_eq!(names(root), ["in"], "{more:?}");
+        // A sort that fails leaves no empty summary behind, and what was there before.
+        let answer = sort(root, &[&["missing", "-o", "out", "--summary", "s"], more].concat());
+        assert_eq!((answer.status.code(), names(root)), (Some(2), vec!["in".to_owned()]), "{more:?}");
+    }
+}
+
+#[test]
+fn one_line_larger_than_the_memory_is_sorted() {
+    let folder = TempDir::new("sort-giant");
+    let root = folder.path();
+    // One alone, and one between short ones.
+    let giant = "m".repeat(40 << 20) + "\n";
+    for text in [giant.clone(), format!("z\n{giant}b\n")] {
+        std::fs::write(root.join("in"), &text).unwrap();
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        lines.sort_unstable();
+        for (stdin, name) in
+            [(Stdio::null(), "in"), (std::fs::File::open(root.join("in")).unwrap().into(), "-")]
+        {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+            command
+                .args(["sort", "--lines", "--memory", "16M", "-o", "out", name])
+                .current_dir(root)
+                .stdin(stdin);
+            let answer = command.output().unwrap();
+            assert_eq!(answer.status.code(), Some(0), "{name}: {}", said(&answer));
+            assert!(std::fs::read(root.join("out")).unwrap() == lines.concat().as_bytes(), "{name}");
+        }
+    }
+    assert_eq!(names(root), ["in", "out"]);
 }

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &SortArgs) -> Result<ExitCode> {
 
 fn sort(args: &SortArgs) -> Result<ExitCode> {
     let settings = settings(args)?;
+    try_summary(args)?;
     let target = match &args.output {
         Some(path) if is_special(path) => {
             let file = std::fs::OpenOptions::new().write(true).open(path);
@@ -56,6 +57,20 @@ fn sort(args: &SortArgs) -> Result<ExitCode> {
     }
 }
 
+/// Whether `--summary` names what can be written: asked before hours of sorting. What was not there is not there afterwards.
+fn try_summary(args: &SortArgs) -> Result<()> {
+    let Some(path) = args.summary.as_ref().filter(|path| *path != Path::new("-") && !is_special(path)) else {
+        return Ok(());
+    };
+    let is_new = !path.exists();
+    let opened = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    opened.with_context(|| format!("writing {}", path.display()))?;
+    if is_new {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
 /// Writes what was done where `--summary` says.
 fn summarise(args: &SortArgs, report: &Report) -> Result<()> {
     let Some(path) = &args.summary else { return Ok(()) };
@@ -70,14 +85,23 @@ fn summarise(args: &SortArgs, report: &Report) -> Result<()> {
 
 /// `-c`: whether the input is in order.
 fn ordered(args: &SortArgs) -> Result<ExitCode> {
-    match viaduct_sort::find_disorder(inputs(args), &settings(args)?)? {
+    let settings = settings(args)?;
+    match viaduct_sort::find_disorder(inputs(args), &settings)? {
         None => Ok(ExitCode::SUCCESS),
         Some(_) if args.check_silently => Ok(ExitCode::from(1)),
         Some(found) => {
             let mut out = io::stderr().lock();
             let name = found.path.display();
-            let text = String::from_utf8_lossy(&found.record);
-            writeln!(out, "viaduct sort: {name}:{}: disorder: {}", found.number, text.trim_end())?;
+            write!(out, "viaduct sort: {name}:{}: disorder: ", found.number)?;
+            match settings.records {
+                Records::Text { mark, .. } => {
+                    out.write_all(found.record.strip_suffix(&[mark]).unwrap_or(&found.record))?;
+                    writeln!(out)?;
+                }
+                Records::Fixed { .. } => {
+                    writeln!(out, "{}", String::from_utf8_lossy(&found.record).trim_end())?;
+                }
+            }
             Ok(ExitCode::from(1))
         }
     }
@@ -183,11 +207,19 @@ fn check(args: &CheckArgs) -> Result<ExitCode> {
     let check = Check { rule, threads: args.threads.unwrap_or(0), ..Check::default() };
     let summary = if args.summaries {
         let [list] = &args.files[..] else { bail!("one file of summaries at a time") };
-        check.summaries(list)?
+        check.summaries(list)
     } else if args.files == [PathBuf::from("-")] {
-        check.streams(vec![("standard input".into(), Box::new(io::stdin()))])?
+        check.streams(vec![("standard input".into(), Box::new(io::stdin()))])
     } else {
-        check.files(&args.files)?
+        check.files(&args.files)
+    };
+    let summary = match summary {
+        // An answer, as in valsort: the check says no.
+        Err(error) if error.is_cut_record() => {
+            writeln!(io::stderr(), "ERROR - {error}")?;
+            return Ok(ExitCode::from(1));
+        }
+        summary => summary?,
     };
     if let Some(path) = &args.output {
         std::fs::write(path, summary.to_bytes()).with_context(|| format!("writing {}", path.display()))?;

@@ -122,6 +122,10 @@ fn is_of_another_node(error: &viaduct_sort::Error) -> bool {
 }
 
 fn sort(args: &SortArgs, job: &mut Job, progress: &Progress) -> Result<Option<Report>> {
+    if job.rank() == 0 {
+        // The first node writes it.
+        super::try_summary(args)?;
+    }
     let settings = super::settings(args)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Clocks of hosts differ.
