@@ -1,7 +1,8 @@
 //! What an edge of a flow has carried: bytes, records, and how long either end waited.
 //!
 //! Every source and sink has one. The two kinds of stall say which side is the bottleneck: time without credit is a slow
-//! consumer, time without data a slow producer.
+//! consumer, time without data a slow producer. What a thread that puts does itself, as writing to a disk without io_uring, is no
+//! wait for another thread: it is counted apart, as work of the edge, and where it is long the edge is the bottleneck.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -15,6 +16,7 @@ pub struct Edge {
     buffers: AtomicU64,
     credit_ns: AtomicU64,
     data_ns: AtomicU64,
+    work_ns: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -32,6 +34,8 @@ pub struct EdgeCounts {
     pub credit_ns: u64,
     /// Nanoseconds that consumers waited for data.
     pub data_ns: u64,
+    /// Nanoseconds that producers did the work of the sink themselves.
+    pub work_ns: u64,
 }
 
 impl Edge {
@@ -45,6 +49,7 @@ impl Edge {
             buffers: zero(),
             credit_ns: zero(),
             data_ns: zero(),
+            work_ns: zero(),
         }
     }
 
@@ -70,6 +75,11 @@ impl Edge {
         timed(&self.data_ns, wait)
     }
 
+    /// Runs `work`, which the sink leaves to its producer, and counts its time.
+    pub fn worked<R>(&self, work: impl FnOnce() -> R) -> R {
+        timed(&self.work_ns, work)
+    }
+
     /// The counters now.
     pub fn counts(&self) -> EdgeCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -80,6 +90,7 @@ impl Edge {
             buffers: load(&self.buffers),
             credit_ns: load(&self.credit_ns),
             data_ns: load(&self.data_ns),
+            work_ns: load(&self.work_ns),
         }
     }
 }

@@ -143,6 +143,21 @@ fn an_output_that_is_not_committed_leaves_nothing_and_the_old_file_stays() {
     assert!(error.to_string().contains("no/such/folder"), "{error}");
 }
 
+viaduct_kit::isolated! {
+    /// Another thread of a process that ends may be about to give its output a name.
+    fn an_output_that_was_abandoned_gets_no_name() {
+        let folder = TempDir::new("river-abandoned");
+        let output = Output::create(&folder.path().join("nameless")).unwrap();
+        let mut named = Output::create(&folder.path().join("named")).unwrap();
+        assert!(named.way(true).unwrap().exists());
+        viaduct_river::disk::abandon_outputs();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "its hidden name is gone");
+        assert!(output.commit(0).is_err());
+        assert!(named.commit(0).is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn streams_are_read_whole_and_written_in_order() {
     let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");

@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Numbers, numbers_of, via_pair, watch};
+use common::{Numbers, numbers_of, tcp_pair, via_pair, watch};
 use viaduct_kit::tempdir::TempDir;
-use viaduct_river::disk::{Direct, DiskSource, MirrorSource, Partial, StreamSource, Volume};
+use viaduct_river::disk::{Direct, DiskSink, DiskSource, MirrorSource, Partial, StreamSource, Volume};
 use viaduct_river::net::{TcpSink, TcpSource};
 use viaduct_river::{
     BalanceSink, Buffer, Delimited, Error, Filter, Fixed, KeyRange, Keyed, MemPool, MergeSource,
@@ -199,6 +198,86 @@ fn two_copies_serve_one_flow_and_stand_in_for_each_other() {
     assert!(read(&mirror) == bytes, "the other copy has what one lost");
 }
 
+/// Records that take so long to count: a copy on a disk that is as slow.
+#[derive(Debug)]
+struct Slow(Duration);
+
+impl RecordFormat for Slow {
+    fn framing(&self) -> viaduct_river::Framing {
+        Fixed(8).framing()
+    }
+
+    fn record_len(&self, bytes: &[u8]) -> Option<usize> {
+        Fixed(8).record_len(bytes)
+    }
+
+    fn count(&self, bytes: &[u8]) -> u64 {
+        std::thread::sleep(self.0);
+        bytes.len() as u64 / 8
+    }
+}
+
+#[test]
+fn the_slower_copy_serves_less_to_a_single_thread() {
+    let _watchdog = watch();
+    let folder = TempDir::new("river-pace");
+    let path = folder.path().join("both");
+    let bytes: Vec<u8> = (0..100 * 8192u32).map(|n| (n / 7) as u8).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    for slow in [0, 1] {
+        let copies = [0, 1].map(|copy| {
+            let pool = MemPool::new(1, 8192).unwrap();
+            let volumes = vec![Volume::open(&path).unwrap()];
+            let format = Slow(Duration::from_millis(if copy == slow { 20 } else { 1 }));
+            DiskSource::new("copy", volumes, Arc::new(format), pool, Direct::Off, Partial::Refuse).unwrap()
+        });
+        let mirror = MirrorSource::new("mirror", copies).unwrap();
+        let river = RiverSink::new("river", 1, 1);
+        let mut all = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| pump(&mirror, &river).unwrap());
+            while let Some(buffer) = river.get().unwrap() {
+                all.extend_from_slice(buffer.data());
+            }
+        });
+        assert!(all == bytes);
+        let served = mirror.served();
+        assert_eq!(served[0] + served[1], 100);
+        assert!(served[slow] >= 1 && served[slow] <= 25, "{served:?}, the slow one is {slow}");
+    }
+}
+
+#[test]
+fn copies_are_read_past_the_page_cache_where_that_is_asked_for() {
+    let _watchdog = watch();
+    let folder = TempDir::new("river-uncached");
+    let path = folder.path().join("both");
+    let bytes: Vec<u8> = (0..1u32 << 20).map(|n| (n / 7) as u8).collect();
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let mut volume = Volume::of_files(vec![(path.clone(), file)], u64::MAX);
+    volume.use_direct();
+    let sink = DiskSink::by_threads("out", volume);
+    let mut buffer = MemPool::new(1, bytes.len()).unwrap().take();
+    buffer.push_record(&bytes);
+    sink.put(buffer).unwrap();
+    let cached = || Volume::open(&path).unwrap().resident();
+    if cached().is_none_or(|share| share > 0.1) {
+        viaduct_kit::skip!("files of {} are always in the page cache", folder.path().display());
+    }
+    let copies = [0, 1].map(|_| {
+        let pool = MemPool::new(2, 8192).unwrap();
+        let volumes = vec![Volume::open(&path).unwrap()];
+        DiskSource::new("copy", volumes, Arc::new(Fixed(8)), pool, Direct::On, Partial::Refuse).unwrap()
+    });
+    let mirror = MirrorSource::new("mirror", copies).unwrap();
+    let mut all = Vec::new();
+    while let Some(buffer) = mirror.pull().unwrap() {
+        all.extend_from_slice(buffer.data());
+    }
+    assert!(all == bytes);
+    assert!(cached().is_some_and(|share| share <= 0.1), "{:?} of it is in the page cache", cached());
+}
+
 #[test]
 fn the_slower_copy_serves_less() {
     let _watchdog = watch();
@@ -240,12 +319,6 @@ fn an_error_reaches_the_consumer_before_what_is_queued() {
     river.fail(Error::Format("bad luck".into()));
     assert!(river.get().unwrap_err().to_string().contains("bad luck"));
     assert!(river.put(Buffer::heap(8)).is_err());
-}
-
-fn tcp_pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (client, listener.accept().unwrap().0)
 }
 
 fn edge_carries(sink: &dyn Sink, source: &dyn Source) {

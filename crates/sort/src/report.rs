@@ -93,6 +93,8 @@ pub struct EdgeReport {
     pub credit_stall: f64,
     /// Seconds that consumers waited for data.
     pub data_stall: f64,
+    /// Seconds that producers did the work of the edge themselves, as writing to a disk.
+    pub work: f64,
 }
 
 impl Report {
@@ -141,6 +143,7 @@ impl EdgeReport {
             buffers: counts.buffers,
             credit_stall: counts.credit_ns as f64 / 1e9,
             data_stall: counts.data_ns as f64 / 1e9,
+            work: counts.work_ns as f64 / 1e9,
         }
     }
 }

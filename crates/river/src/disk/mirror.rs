@@ -1,10 +1,11 @@
 //! Two copies of a file that share the reading (River's graduated declustering).
 //!
-//! Each chunk is read from the copy with fewer reads under way, so that a slower disk serves less, and a copy that cannot be
-//! read is replaced by the other.
+//! Each chunk is read from the copy that is expected to have it first, by the reads under way there and the time that its chunks
+//! took. So a slower disk serves less, whether one thread pulls or many, and a copy that cannot be read is replaced by the other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::DiskSource;
 use crate::buffer::Buffer;
@@ -16,11 +17,42 @@ use crate::flow::Source;
 #[derive(Debug)]
 pub struct MirrorSource {
     copies: [DiskSource; 2],
-    /// Reads of each copy.
-    under_way: Mutex<[usize; 2]>,
+    paces: Mutex<[Pace; 2]>,
     served: [AtomicU64; 2],
     next: AtomicU64,
     edge: Edge,
+}
+
+/// What is known of a copy.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// Reads under way.
+    under_way: u32,
+    /// How long a chunk takes, smoothed; unknown before the first.
+    chunk: Option<Duration>,
+}
+
+impl Pace {
+    /// When one more chunk would be here. A copy that was never asked is taken for as fast as `other`, and is asked if it is idle.
+    fn finish(&self, other: &Pace) -> Duration {
+        match (self.chunk, self.under_way) {
+            (None, 0) => Duration::ZERO,
+            (chunk, reads) => chunk.or(other.chunk).unwrap_or(Duration::from_nanos(1)) * (reads + 1),
+        }
+    }
+
+    /// A chunk came after this time, when so many reads shared the copy.
+    fn took(&mut self, time: Duration, reads: u32) {
+        let time = time / reads.max(1);
+        self.chunk = Some(self.chunk.map_or(time, |before| (before * 3 + time) / 4));
+    }
+
+    /// It was not asked: what it was slow with may be over, so it is after a while.
+    fn forget(&mut self) {
+        if self.under_way == 0 {
+            self.chunk = self.chunk.map(|chunk| chunk - chunk / 32);
+        }
+    }
 }
 
 impl MirrorSource {
@@ -32,7 +64,7 @@ impl MirrorSource {
         }
         Ok(MirrorSource {
             copies,
-            under_way: Default::default(),
+            paces: Default::default(),
             served: Default::default(),
             next: AtomicU64::new(0),
             edge: Edge::new(name),
@@ -44,23 +76,41 @@ impl MirrorSource {
         [0, 1].map(|copy| self.served[copy].load(Ordering::Relaxed))
     }
 
-    fn under_way(&self) -> MutexGuard<'_, [usize; 2]> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn paces(&self) -> MutexGuard<'_, [Pace; 2]> {
+        self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The copy with fewer reads under way, with one more; where that decides nothing, they take turns.
-    fn choose(&self, number: u64) -> usize {
-        let mut under_way = self.under_way();
-        let [first, second] = *under_way;
-        let copy = if first == second { (number % 2) as usize } else { usize::from(second < first) };
-        under_way[copy] += 1;
-        copy
+    /// The copy that is expected to have a chunk first, and its reads with this one; where nothing decides, they take turns.
+    fn choose(&self, number: u64) -> (usize, u32) {
+        let mut paces = self.paces();
+        let [first, second] = *paces;
+        let expected = |pace: Pace, other: Pace| (pace.finish(&other), pace.under_way);
+        let copy = match expected(first, second).cmp(&expected(second, first)) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Greater => 1,
+            std::cmp::Ordering::Equal => (number % 2) as usize,
+        };
+        paces[copy].under_way += 1;
+        paces[1 - copy].forget();
+        (copy, paces[copy].under_way)
     }
 
     /// Reads a chunk from the copy that was chosen, or from the other if that fails.
-    fn read(&self, copy: usize, number: u64) -> Result<Buffer, Error> {
+    fn read(&self, (copy, reads): (usize, u32), number: u64) -> Result<Buffer, Error> {
+        let start = Instant::now();
         let read = self.copies[copy].pull_chunk(number);
-        self.under_way()[copy] -= 1;
+        let time = start.elapsed();
+        let mut paces = self.paces();
+        paces[copy].under_way -= 1;
+        match &read {
+            Ok(_) => paces[copy].took(time, reads),
+            // However soon it says that it cannot: the other one has to read as well.
+            Err(_) => {
+                let other = paces[1 - copy].chunk.unwrap_or(time);
+                paces[copy].took(time + 2 * other, 1);
+            }
+        }
+        drop(paces);
         let (served, buffer) = match read {
             Ok(buffer) => (copy, buffer),
             Err(_) => (1 - copy, self.copies[1 - copy].pull_chunk(number)?),

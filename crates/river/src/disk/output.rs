@@ -40,8 +40,10 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(failed(error)),
             Err(_) => {
                 let hidden = hidden_name(&path);
+                let mut names = hidden_names();
+                names.may_add()?;
                 let file = options.create_new(true).open(&hidden).map_err(failed)?;
-                hidden_names().push(hidden.clone());
+                names.list.push(hidden.clone());
                 (file, Some(hidden))
             }
         };
@@ -67,8 +69,10 @@ impl Output {
             }
             None => {
                 let hidden = hidden_name(&self.path);
+                let mut names = hidden_names();
+                names.may_add()?;
                 link(&self.file, &hidden).map_err(|error| Error::file("creating", &self.path, error))?;
-                hidden_names().push(hidden.clone());
+                names.list.push(hidden.clone());
                 Ok(self.hidden.insert(hidden).clone())
             }
         }
@@ -111,6 +115,9 @@ impl Output {
         if self.durable {
             self.file.sync_all().map_err(failed)?;
         }
+        // Held until the hidden name is gone, so that a process that is ended in between does not leave it.
+        let mut names = hidden_names();
+        names.may_add()?;
         let hidden = match self.hidden.take() {
             Some(hidden) => hidden,
             None => {
@@ -120,7 +127,8 @@ impl Output {
             }
         };
         let renamed = fs::rename(&hidden, &self.path);
-        hidden_names().retain(|name| *name != hidden);
+        names.list.retain(|name| *name != hidden);
+        drop(names);
         if let Err(error) = renamed {
             let _ = fs::remove_file(&hidden);
             return Err(failed(error));
@@ -136,21 +144,36 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(hidden) = self.hidden.take().filter(|_| !self.done) {
-            hidden_names().retain(|name| *name != hidden);
+            hidden_names().list.retain(|name| *name != hidden);
             let _ = fs::remove_file(hidden);
         }
     }
 }
 
-/// Removes what outputs of this process are called until they are complete: for a process that ends without dropping them.
+/// Removes what outputs of this process are called until they are complete, and lets none get a name from then on: for a process
+/// that ends without dropping them, while other threads of it may be about to finish one.
 pub fn abandon_outputs() {
-    for hidden in hidden_names().drain(..) {
+    let mut names = hidden_names();
+    names.closed = true;
+    for hidden in names.list.drain(..) {
         let _ = fs::remove_file(hidden);
     }
 }
 
-fn hidden_names() -> MutexGuard<'static, Vec<PathBuf>> {
-    static NAMES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// What outputs of this process are called that are not complete.
+struct Names {
+    list: Vec<PathBuf>,
+    closed: bool,
+}
+
+impl Names {
+    fn may_add(&self) -> Result<(), Error> {
+        if self.closed { Err(Error::Stopped) } else { Ok(()) }
+    }
+}
+
+fn hidden_names() -> MutexGuard<'static, Names> {
+    static NAMES: Mutex<Names> = Mutex::new(Names { list: Vec::new(), closed: false });
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -49,7 +49,7 @@ impl DiskSink {
 
     /// Writes bytes that are in no buffer.
     pub fn write(&self, bytes: &[u8], position: u64, records: u64) -> Result<(), Error> {
-        self.edge.stalled_for_credit(|| self.volume.write_at(bytes, position))?;
+        self.edge.worked(|| self.volume.write_at(bytes, position))?;
         self.edge.carried(bytes.len(), records);
         Ok(())
     }

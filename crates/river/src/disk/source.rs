@@ -178,10 +178,9 @@ impl DiskSource {
         piece.volume.read_at(&mut into[..most], offset - piece.base)
     }
 
-    /// Reads one chunk through the page cache, whatever was pulled.
+    /// Reads one chunk, whatever was pulled.
     pub(super) fn pull_chunk(&self, number: u64) -> Result<Buffer, Error> {
-        let buffer = self.take();
-        let buffer = self.edge.stalled_for_data(|| self.complete(buffer, number, 0))?;
+        let buffer = self.read_chunk(self.take(), number)?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(buffer)
     }
@@ -215,7 +214,7 @@ impl DiskSource {
     fn pull_alone(&self) -> Result<Option<Buffer>, Error> {
         // The buffer comes first: a thread that has a number then never waits for those that are behind it. Another thread
         // may take the last chunk meanwhile, and a consumer may keep all buffers, so the end is looked for again.
-        let mut buffer = loop {
+        let buffer = loop {
             if self.next.load(Ordering::Relaxed) >= self.chunks {
                 return Ok(None);
             }
@@ -228,6 +227,11 @@ impl DiskSource {
         if number >= self.chunks {
             return Ok(None);
         }
+        self.read_chunk(buffer, number).map(Some)
+    }
+
+    /// Reads a chunk on this thread.
+    fn read_chunk(&self, mut buffer: Buffer, number: u64) -> Result<Buffer, Error> {
         let piece = self.piece(number);
         let offset = (number - piece.first_chunk) * self.chunk;
         let len = self.chunk.min(piece.len - offset) as usize;
@@ -237,7 +241,7 @@ impl DiskSource {
         let got = self
             .edge
             .stalled_for_data(|| piece.volume.read_block(&mut buffer.room_mut()[..whole], offset))?;
-        self.complete(buffer, number, got).map(Some)
+        self.complete(buffer, number, got)
     }
 
     /// The next chunk past the page cache; reads ahead as far as the pool has buffers.

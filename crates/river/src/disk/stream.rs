@@ -182,11 +182,12 @@ impl StreamSink {
     pub fn write(&self, bytes: &[u8], position: u64, records: u64) -> Result<(), Error> {
         let early = |state: &mut Writing| state.position != position && state.failed.is_none();
         let wait = || self.moved.wait_while(self.state(), early).unwrap_or_else(PoisonError::into_inner);
+        // The turn of the threads before, which is as long as the stream is slow.
         let mut state = self.edge.stalled_for_credit(wait);
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
-        if let Err(error) = state.output.write_all(bytes) {
+        if let Err(error) = self.edge.worked(|| state.output.write_all(bytes)) {
             let error = Error::file("writing", &self.path, error);
             state.failed = Some(error.clone());
             self.moved.notify_all();

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use viaduct_os::poll;
@@ -14,6 +14,9 @@ use crate::edge::Edge;
 use crate::error::Error;
 use crate::flow::{Sink, Source};
 use crate::pool::MemPool;
+
+/// Bytes of a long record for which memory is taken at a time.
+const STEP: usize = 1 << 20;
 
 /// The sending end.
 #[derive(Debug)]
@@ -28,19 +31,44 @@ impl TcpSink {
     pub fn new(name: &str, node: u32, stream: TcpStream) -> TcpSink {
         // A frame is written in two pieces; waiting between them would cost a round trip.
         let _ = stream.set_nodelay(true);
+        // What does not fit is waited for apart: only that is a stall.
+        let _ = stream.set_nonblocking(true);
         TcpSink { node, stream: Mutex::new(stream), edge: Edge::new(name) }
     }
 
     fn send(&self, head: Head, payload: &[u8]) -> Result<(), Error> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = stream.write_all(&head.to_bytes()).and_then(|()| stream.write_all(payload));
+        let mut stream = match self.stream.try_lock() {
+            Ok(stream) => stream,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.edge.stalled_for_credit(|| self.stream.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+        };
+        let head = head.to_bytes();
+        let sent = self.write(&mut stream, &head).and_then(|()| self.write(&mut stream, payload));
         sent.map_err(|error| Error::Net { what: "sending to", node: self.node, cause: error.to_string() })
+    }
+
+    fn write(&self, stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+        let fd = stream.as_raw_fd();
+        while !bytes.is_empty() {
+            match stream.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.edge.stalled_for_credit(|| poll::wait(&mut [poll::Watched::write(fd)], None))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 
 impl Sink for TcpSink {
     fn put(&self, buffer: Buffer) -> Result<(), Error> {
-        self.edge.stalled_for_credit(|| self.send(Head::of(&buffer), buffer.data()))?;
+        self.send(Head::of(&buffer), buffer.data())?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(())
     }
@@ -88,6 +116,7 @@ struct Receiving {
 impl TcpSource {
     /// Receives from `node` over a connection, into buffers of `pool`.
     pub fn new(name: &str, node: u32, stream: TcpStream, pool: MemPool) -> TcpSource {
+        let _ = stream.set_nonblocking(true);
         TcpSource { node, state: Mutex::new(Receiving { stream, dry: false }), pool, edge: Edge::new(name) }
     }
 
@@ -102,18 +131,37 @@ impl TcpSource {
 
     /// Reads a record that is longer than a buffer into one of its own. Memory comes with the bytes, not with the length that the
     /// peer names.
-    fn read_long(&self, stream: &TcpStream, len: usize) -> Result<Buffer, Error> {
+    fn read_long(&self, stream: &mut TcpStream, len: usize) -> Result<Buffer, Error> {
         let mut bytes = Vec::new();
-        let got = stream.take(len as u64).read_to_end(&mut bytes).map_err(|error| self.broken(&error))?;
-        if got < len {
-            return Err(self.broken(&io::ErrorKind::UnexpectedEof.into()));
+        while bytes.len() < len {
+            let got = bytes.len();
+            bytes.resize(len.min(got + STEP), 0);
+            self.read(stream, &mut bytes[got..])?;
         }
         Ok(Buffer::of_bytes(bytes))
     }
 
+    /// Fills `into`. Only the time in which nothing was there is a stall.
+    fn read(&self, stream: &mut TcpStream, mut into: &mut [u8]) -> Result<(), Error> {
+        let fd = stream.as_raw_fd();
+        while !into.is_empty() {
+            match stream.read(into) {
+                Ok(0) => return Err(self.broken(&io::ErrorKind::UnexpectedEof.into())),
+                Ok(got) => into = &mut into[got..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let wait = || poll::wait(&mut [poll::Watched::read(fd)], None);
+                    self.edge.stalled_for_data(wait).map_err(|error| self.broken(&error))?;
+                }
+                Err(error) => return Err(self.broken(&error)),
+            }
+        }
+        Ok(())
+    }
+
     fn frame(&self, state: &mut MutexGuard<'_, Receiving>) -> Result<Option<Buffer>, Error> {
         let mut head = [0; HEAD];
-        state.stream.read_exact(&mut head).map_err(|error| self.broken(&error))?;
+        self.read(&mut state.stream, &mut head)?;
         let head = Head::from_bytes(&head, u32::MAX as usize).map_err(|error| error.at_node(self.node))?;
         match head.kind {
             Kind::End => {
@@ -122,18 +170,19 @@ impl TcpSource {
             }
             Kind::Failure => {
                 let mut words = vec![0; head.len];
-                state.stream.read_exact(&mut words).map_err(|error| self.broken(&error))?;
+                self.read(&mut state.stream, &mut words)?;
                 state.dry = true;
                 Err(Error::Node { node: self.node, cause: String::from_utf8_lossy(&words).into_owned() })
             }
             Kind::Piece => Err(Error::Format("a piece where whole buffers travel".into()).at_node(self.node)),
             Kind::Data => {
                 let mut buffer = if head.len > self.pool.buffer_size() {
-                    self.read_long(&state.stream, head.len)?
+                    self.read_long(&mut state.stream, head.len)?
                 } else {
-                    let mut buffer = self.edge.stalled_for_credit(|| self.pool.take());
-                    let room = &mut buffer.room_mut()[..head.len];
-                    state.stream.read_exact(room).map_err(|error| self.broken(&error))?;
+                    let buffer = self.pool.try_take();
+                    let wait = || self.edge.stalled_for_credit(|| self.pool.take());
+                    let mut buffer = buffer.unwrap_or_else(wait);
+                    self.read(&mut state.stream, &mut buffer.room_mut()[..head.len])?;
                     buffer
                 };
                 head.mark(&mut buffer);
@@ -149,7 +198,7 @@ impl Source for TcpSource {
         if state.dry {
             return Ok(None);
         }
-        let buffer = self.edge.stalled_for_data(|| self.frame(&mut state))?;
+        let buffer = self.frame(&mut state)?;
         if let Some(buffer) = &buffer {
             self.edge.carried(buffer.len(), buffer.records());
         }

@@ -1,5 +1,6 @@
 //! What tests of flows share: numbers as records, and an edge over VIA between two NICs of this process.
 
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use viaduct_kit::watchdog::Watchdog;
@@ -58,6 +59,14 @@ pub(crate) fn numbers_of(source: &dyn Source) -> Result<Vec<u64>, Error> {
         );
     }
     Ok(all)
+}
+
+/// The two ends of a TCP connection.
+#[allow(dead_code, reason = "not every test file has an edge over TCP")]
+pub(crate) fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
 }
 
 /// The two ends of an edge between NICs of this process, and the port that it leaves from.
