@@ -224,6 +224,7 @@ impl<O: Order> Engine<'_, O> {
             unique: self.settings.unique,
             progress: self.progress,
             alone: true,
+            one_bucket: self.settings.one_bucket,
         };
         let outcome = kernel.run(&[flow.source], &*destination.sink, &mut |_| Ok(0), ROOM)?;
         let rest = (flow.rest)()?;

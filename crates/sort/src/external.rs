@@ -233,6 +233,7 @@ impl<O: Order> External<'_, O> {
             unique: self.settings.unique,
             progress: self.progress,
             alone: false,
+            one_bucket: self.settings.one_bucket,
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Kernel<'a, O> {
     pub(crate) progress: &'a Progress,
     /// It is the whole sort, and says what it does.
     pub(crate) alone: bool,
+    /// There is one bucket, whatever the keys.
+    pub(crate) one_bucket: bool,
 }
 
 /// Says where in the output the first record goes, once the bytes that were read are known.
@@ -103,7 +105,7 @@ impl<O: Order> Kernel<'_, O> {
         let range = ranges.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let Some(range) = range else { return Ok(outcome) };
         let start = Instant::now();
-        let buckets = Buckets::new(outcome.records_in as usize, range);
+        let buckets = Buckets::new(if self.one_bucket { 0 } else { outcome.records_in as usize }, range);
         let divided = on_threads(gathered.iter_mut().collect(), |part: &mut Gathered| part.divide(&buckets))?;
         let divide_ns = start.elapsed().as_nanos() as u64;
         if self.alone {
@@ -410,6 +412,7 @@ mod tests {
                 unique: false,
                 progress: &progress,
                 alone: true,
+                one_bucket: false,
             };
             let input: Box<dyn std::io::Read + Send> = Box::new(Cursor::new(bytes.clone()));
             let pool = MemPool::new(4, 4096).unwrap();

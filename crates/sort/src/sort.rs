@@ -88,6 +88,9 @@ pub struct Settings {
     /// For tests: sorts in two passes, with partitions of so many bytes at most, records and pairs together.
     #[doc(hidden)]
     pub partition: Option<u64>,
+    /// For measurements: all pairs in one bucket, so that they are sorted by comparison alone.
+    #[doc(hidden)]
+    pub one_bucket: bool,
 }
 
 impl Default for Settings {
@@ -106,6 +109,7 @@ impl Default for Settings {
             durable: false,
             refuse_text: false,
             partition: None,
+            one_bucket: false,
         }
     }
 }

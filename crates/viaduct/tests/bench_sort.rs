@@ -53,7 +53,11 @@ fn datamation_has_phases_overheads_kernels_and_rivals() {
     for row in ["shm 2", "tcp 2"] {
         assert!(value(overheads, row, "launch") > 0.0 && value(overheads, row, "connect") > 0.0, "{row}");
     }
-    assert!(value(&tables["sort-kernels"], "buckets, then pairs", "time") > 0.0);
+    let kernels = &tables["sort-kernels"];
+    assert!(value(kernels, "buckets, then pairs", "time") > 0.0);
+    for row in ["viaduct sort, in buckets", "viaduct sort, in one bucket by comparison"] {
+        assert!(value(kernels, row, "time") > 0.0 && value(kernels, row, "whole sort") > 0.0, "{row}");
+    }
     assert!(tables["sort-1m"].iter().any(|cell| cell["row"] == "GNU sort"));
 }
 
@@ -65,6 +69,10 @@ fn the_sort_is_compared_with_a_copy_and_with_rivals() {
         assert_eq!(rows.len(), 9, "{rows:?}");
         assert!(value(&tables[table], "cp", "times --checksum off") > 0.0);
         assert!(value(&tables[table], "viaduct sort, skewed keys", "times ours") > 0.0);
+        // Every one that is installed has as many runs as there are rounds: one, where it is quick.
+        let runs = tables[table].iter().filter(|cell| cell["column"] == "runs");
+        let runs: Vec<_> = runs.map(|cell| cell["value"].as_f64()).collect();
+        assert!(runs.len() >= 4 && runs.iter().all(|count| *count == Some(1.0)), "{runs:?}");
     }
     let memory = &tables["sort-memory"];
     assert!(value(memory, "viaduct sort", "peak memory") > 1.0);

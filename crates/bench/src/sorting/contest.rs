@@ -58,8 +58,6 @@ pub(super) struct Contender {
     /// The input, if its sum has to be that of the output.
     input: Option<String>,
     sum: Option<String>,
-    /// It takes part in every third round only.
-    slow: bool,
     seconds: Vec<f64>,
     peaks: Vec<f64>,
     failed: Option<String>,
@@ -69,7 +67,7 @@ impl Contender {
     pub(super) fn new(name: &str, command: Result<Vec<String>, String>, put: Put) -> Contender {
         let name = name.to_owned();
         let (seconds, peaks) = (Vec::new(), Vec::new());
-        Contender { name, command, put, input: None, sum: None, slow: false, seconds, peaks, failed: None }
+        Contender { name, command, put, input: None, sum: None, seconds, peaks, failed: None }
     }
 
     /// `viaduct sort` with these words.
@@ -79,10 +77,6 @@ impl Contender {
         let words = words.into_iter().map(str::to_owned);
         let ours = Contender::new(name, Ok(std::iter::once(program).chain(words).collect()), put);
         Contender { input: Some(input.to_owned()), ..ours }
-    }
-
-    pub(super) fn slow(self) -> Contender {
-        Contender { slow: true, ..self }
     }
 
     /// Sorts once. `expected` are the records or lines of the input; `counts` is false for a run that warms caches.
@@ -149,16 +143,13 @@ pub(super) fn play(
     for round in 0..rounds {
         for (n, contender) in contenders.iter_mut().enumerate() {
             progress(&contender.name, (round * count + n) as f64 / (rounds * count) as f64);
-            let counts = round >= warm;
-            if !contender.slow || (round.saturating_sub(warm)).is_multiple_of(3) {
-                contender.run(bench, expected, counts);
-            }
+            contender.run(bench, expected, round >= warm);
         }
     }
     let _ = std::fs::remove_file(bench.path(OUTPUT));
 }
 
-/// Times and peaks, and how many times those of others: `bases` has a column for each of these contenders.
+/// Times, peaks and the runs that they are of, and how many times those of others: `bases` has a column for each of these contenders.
 pub(super) fn lines(
     contenders: &[Contender],
     bases: &[(&str, &str)],
@@ -173,6 +164,8 @@ pub(super) fn lines(
             _ => {
                 emit(cell.of(&contender.seconds))?;
                 emit(table.cell(&contender.name, "peak memory", "MB", Better::Less).of(&contender.peaks))?;
+                let runs = table.cell(&contender.name, "runs", "", Better::More);
+                emit(runs.one(contender.seconds.len() as f64))?;
                 for (column, base) in bases {
                     let base = contenders.iter().find(|other| other.name == *base).and_then(Contender::time);
                     if let (Some(time), Some(base)) = (contender.time(), base) {

@@ -62,7 +62,7 @@ pub fn datamation(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit
         BTreeMap::from([("records".into(), records.to_string()), ("rounds".into(), rounds.to_string())]);
     phases(&ways, &Table::new("datamation", config.clone()), emit)?;
     overheads(&ways, &Table::new("datamation-overhead", config.clone()), emit)?;
-    kernels::lines(records as usize, &Table::new("sort-kernels", config), emit)?;
+    kernels::lines(bench, records as usize, &Table::new("sort-kernels", config), emit)?;
     bars::records(bench, 1, progress, emit)
 }
 

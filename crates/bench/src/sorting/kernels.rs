@@ -1,5 +1,7 @@
-//! The idea of the sort's kernel alone, on one core: buckets by the top of the key, against comparison. Not the sort's own code, whose
-//! buckets depend on the keys and which works on all cores.
+//! Buckets by the top of the key against comparison, on one core (Millennium Sort, section 4.2: radix sort against quicksort).
+//!
+//! The sort's own kernel sorts the records of the file, as it always does and with all of its pairs in one bucket, where
+//! comparison is all that is left. Beside it stands the idea alone, on keys in memory: that is not the sort's code.
 
 use std::io;
 use std::time::Instant;
@@ -7,15 +9,65 @@ use std::time::Instant;
 use viaduct_results::rng::Rng;
 use viaduct_results::table::{Better, Table};
 
-use super::Emit;
+use viaduct_sort::{Input, Progress, Settings, Target};
+
+use super::{Bench, Emit};
 
 const ROUNDS: usize = 5;
 
 /// A name, and what sorts a copy of the keys; it says whether they are in order then.
 type Way = (&'static str, fn(&[u128]) -> bool);
 
+/// The sort's own kernel, and then the idea alone.
+pub(super) fn lines(bench: &Bench, records: usize, table: &Table, emit: Emit<'_>) -> io::Result<()> {
+    own(bench, records, table, emit)?;
+    ideas(records, table, emit)
+}
+
+/// Sorts the file `in` with the sort's kernel, in buckets and in one, by turns: what the kernel takes a record, and the whole sort.
+fn own(bench: &Bench, records: usize, table: &Table, emit: Emit<'_>) -> io::Result<()> {
+    let rows = ["viaduct sort, in buckets", "viaduct sort, in one bucket by comparison"];
+    let (mut kernels, mut wholes) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let mut wrong: [Option<String>; 2] = [None, None];
+    let input = bench.records_of("in");
+    for _ in 0..bench.rounds.max(1) {
+        for (n, one_bucket) in [false, true].into_iter().enumerate() {
+            let settings = Settings { threads: 1, one_bucket, checksum: false, ..Settings::default() };
+            let (from, to) = (Input::Path(bench.path("in")), Target::Path(bench.path("out")));
+            match viaduct_sort::sort(vec![from], to, &settings, &Progress::default()) {
+                Ok(report) => {
+                    let phases = report.nodes.iter().map(|node| node.phases.sort);
+                    kernels[n].push(1e9 * phases.sum::<f64>() / records as f64);
+                    wholes[n].push(report.seconds);
+                }
+                Err(error) => wrong[n] = Some(error.to_string()),
+            }
+            let good = bench.records_of("out").zip(input.as_ref()).is_some_and(|(output, input)| {
+                output.ordered && (output.count, &output.sum) == (input.count, &input.sum)
+            });
+            if !good {
+                wrong[n].get_or_insert_with(|| "its output is not the input in order".into());
+            }
+        }
+    }
+    for (n, row) in rows.into_iter().enumerate() {
+        let cell = table.cell(row, "time", "ns a record", Better::Less);
+        if let Some(why) = &wrong[n] {
+            emit(cell.wrong(why.clone()))?;
+            continue;
+        }
+        emit(cell.of(&kernels[n]))?;
+        emit(table.cell(row, "whole sort", "s", Better::Less).of(&wholes[n]))?;
+    }
+    let paper = "Millennium Sort, section 4.2";
+    emit(
+        table.cell("paper, radix sort on 16 nodes", "whole sort", "s", Better::Less).from_paper(paper, 1.18),
+    )?;
+    emit(table.cell("paper, quicksort on 16 nodes", "whole sort", "s", Better::Less).from_paper(paper, 1.3))
+}
+
 /// Nanoseconds a record of three ways to sort the same keys.
-pub(super) fn lines(records: usize, table: &Table, emit: Emit<'_>) -> io::Result<()> {
+fn ideas(records: usize, table: &Table, emit: Emit<'_>) -> io::Result<()> {
     let mut rng = Rng::new(1);
     let pairs: Vec<u128> = (0..records)
         .map(|n| (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())) >> 48 << 48 | n as u128)

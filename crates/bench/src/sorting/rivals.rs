@@ -36,9 +36,9 @@ const NUMPY: &str = "import numpy as n\n\
 /// All that are known, installed or not: on the records `in` and `lines`.
 pub(super) fn all() -> Vec<Contender> {
     let mut all = of_lines(PRINTABLE, &[]);
-    all.push(Contender::new("DuckDB", python("duckdb", DUCKDB), PRINTABLE).slow());
-    all.push(Contender::new("Polars", python("polars", POLARS), PRINTABLE).slow());
-    all.push(Contender::new("numpy", python("numpy", NUMPY), Put::Records).slow());
+    all.push(Contender::new("DuckDB", python("duckdb", DUCKDB), PRINTABLE));
+    all.push(Contender::new("Polars", python("polars", POLARS), PRINTABLE));
+    all.push(Contender::new("numpy", python("numpy", NUMPY), Put::Records));
     let copy = ["cp", "in", OUTPUT].map(str::to_owned).to_vec();
     all.push(Contender::new(FLOOR, Ok(copy), Put::Copy));
     all
@@ -50,7 +50,7 @@ pub(super) fn with_memory(sort: u32, database: u32) -> Vec<Contender> {
         "c.execute(\"SET memory_limit='{database}MB'\")\nc.execute(\"SET temp_directory='duckdb.tmp'\")\n"
     );
     let mut all = of_lines(PRINTABLE, &["-T", ".", "-S", &format!("{sort}M")]);
-    all.push(Contender::new("DuckDB", python("duckdb", &DUCKDB.replace(BOUND, &limit)), PRINTABLE).slow());
+    all.push(Contender::new("DuckDB", python("duckdb", &DUCKDB.replace(BOUND, &limit)), PRINTABLE));
     all
 }
 
@@ -63,10 +63,7 @@ pub(super) fn of_lines(put: Put, words: &[&str]) -> Vec<Contender> {
         Ok(std::iter::once(program).chain(words).collect())
     };
     let gnu = ["gsort", "sort"].iter().find_map(|name| find(name));
-    vec![
-        Contender::new("GNU sort", call(gnu), put).slow(),
-        Contender::new("uutils sort", call(uutils()), put).slow(),
-    ]
+    vec![Contender::new("GNU sort", call(gnu), put), Contender::new("uutils sort", call(uutils()), put)]
 }
 
 /// The sort of uutils: the one that was built beside this program, or the system's.

@@ -195,6 +195,7 @@ impl<O: Order> Running<'_, O> {
                 unique: self.settings.unique,
                 progress: self.progress,
                 alone: true,
+                one_bucket: self.settings.one_bucket,
             };
             (kernel.run(&sources, &target.sink, &mut base, ROOM)?, 1, Vec::new())
         } else {
