@@ -1,6 +1,7 @@
 //! Partitions on disk between the two passes: blocks of one nameless file, or of several that are striped.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +17,12 @@ pub(crate) struct Store {
     edge: Edge,
 }
 
+/// Records of a sample from one block, about. An input that was almost sorted has neighbours in one.
+const EACH: usize = 64;
+
+/// Blocks that a sample is taken from at least.
+const FEWEST: usize = 32;
+
 /// Bytes of a stripe.
 const STRIPE: u64 = 1 << 20;
 
@@ -23,10 +30,13 @@ impl Store {
     /// Files in each of the folders, with room for `bytes` in all.
     pub(crate) fn new(folders: &[PathBuf], bytes: u64, direct: Direct) -> Result<Store, Error> {
         let mut files = Vec::new();
-        for folder in folders {
+        let disks = folders.iter().map(|folder| disk_of(folder)).collect::<Result<Vec<_>, Error>>()?;
+        for (folder, disk) in folders.iter().zip(&disks) {
             let free = free_space(folder)
                 .map_err(|error| Error::Format(format!("{}: {error}", folder.display())))?;
-            let share = bytes / folders.len() as u64;
+            // Folders of one file system share its room.
+            let beside = disks.iter().filter(|other| *other == disk).count() as u64;
+            let share = bytes / folders.len() as u64 * beside;
             if free < share {
                 return Err(Error::Format(format!(
                     "{}: {} MB of temporary space wanted, {} MB are free; hint: name other folders with --tmp",
@@ -49,6 +59,14 @@ impl Store {
     pub(crate) fn edge(&self) -> &Edge {
         &self.edge
     }
+}
+
+/// The number of the file system that a folder lies on.
+fn disk_of(folder: &Path) -> Result<u64, Error> {
+    let kind = std::fs::metadata(folder);
+    let kind =
+        kind.map_err(|error| Error::file("looking at the folder of temporary files,", folder, error))?;
+    Ok(kind.dev())
 }
 
 /// One partition while it is written.
@@ -94,6 +112,16 @@ impl SpillSink {
 impl Part {
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
+    }
+
+    /// So many blocks, evenly spread, or all if there are no more.
+    fn some(&self, wanted: usize) -> Vec<Block> {
+        let (all, wanted) = (self.blocks.len(), wanted.max(1));
+        if all <= wanted {
+            return self.blocks.clone();
+        }
+        // From the middle of each stretch.
+        (0..wanted).map(|n| self.blocks[(2 * n + 1) * all / (2 * wanted)]).collect()
     }
 
     /// Bytes of the longest block.
@@ -144,11 +172,13 @@ impl SpillSource {
         SpillSource { store, part, pool, next: Mutex::new((0, 0)), edge: Edge::new("spilled") }
     }
 
-    /// About `wanted` records from all over the partition.
+    /// About `wanted` records from all over the partition, of as few of its blocks as that allows.
     pub(crate) fn sample(&self, format: &dyn RecordFormat, wanted: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let step = (self.part.records as usize / wanted.max(1)).max(1);
+        let blocks = self.part.some(wanted.div_ceil(EACH).max(FEWEST));
+        let records_there: u64 = blocks.iter().map(|block| block.records).sum();
+        let step = (records_there as usize / wanted.max(1)).max(1);
         let mut sample = Vec::new();
-        for &block in &self.part.blocks {
+        for block in blocks {
             let buffer = self.read(block)?;
             sample.extend(records(format, buffer.data()).step_by(step).map(<[u8]>::to_vec));
         }
@@ -185,5 +215,48 @@ impl Source for SpillSource {
 
     fn edge(&self) -> &Edge {
         &self.edge
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use viaduct_kit::tempdir::TempDir;
+    use viaduct_river::Fixed;
+
+    use super::*;
+
+    #[test]
+    fn a_sample_reads_some_blocks_from_all_over_the_partition() {
+        let folder = TempDir::new("spill-sample");
+        let store = Arc::new(Store::new(&[folder.path().to_owned()], 0, Direct::Off).unwrap());
+        let sink = SpillSink::new(store.clone(), false);
+        // Each block has one number, as where the input was sorted.
+        for number in 0..1000u64 {
+            let mut buffer = Buffer::heap(4096);
+            (0..512).for_each(|_| buffer.push_record(&number.to_be_bytes()));
+            sink.put(buffer).unwrap();
+        }
+        let source = SpillSource::new(store, sink.part(), MemPool::new(1, 4096).unwrap());
+        let sample = source.sample(&Fixed(8), 8192).unwrap();
+        assert!((8192..=2 * 8192).contains(&sample.len()), "{}", sample.len());
+        let mut numbers: Vec<u64> =
+            sample.iter().map(|record| u64::from_be_bytes(record[..].try_into().unwrap())).collect();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 128, "blocks that were read");
+        let gaps = numbers.windows(2).map(|pair| pair[1] - pair[0]);
+        assert!(numbers[0] < 8 && numbers[127] >= 992 && gaps.max().unwrap() <= 8, "{numbers:?}");
+        // A small partition is read whole.
+        assert_eq!(source.part.some(1000).len(), 1000);
+    }
+
+    #[test]
+    fn folders_of_one_file_system_share_its_room() {
+        let folder = TempDir::new("spill-room");
+        let folders: Vec<PathBuf> = (0..4).map(|n| folder.join(format!("{n}"))).collect();
+        folders.iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        let free = free_space(folder.path()).unwrap();
+        let told = Store::new(&folders, free * 2, Direct::Off).map(|_| ()).unwrap_err().to_string();
+        assert!(told.contains("temporary space wanted") && told.contains("--tmp"), "{told}");
+        assert!(Store::new(&folders, free / 8, Direct::Off).is_ok());
     }
 }

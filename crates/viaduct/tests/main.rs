@@ -32,6 +32,7 @@ mod sort_disk;
 mod sort_faults;
 mod sort_large;
 mod sort_nodes;
+mod sort_nodes_faults;
 mod sort_words;
 mod usage;
 mod verbs;

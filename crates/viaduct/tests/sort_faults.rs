@@ -89,6 +89,18 @@ fn a_full_disk_is_found_before_and_while_it_is_written() {
         (12, format!("cat in | {VIADUCT} sort --memory 16M --tmp small -o out"), "writing", "small"),
         (3, format!("{VIADUCT} sort --nodes 2 in -o small/out"), "reserving space for", "small/out"),
         (3, format!("{VIADUCT} sort --nodes 2 in -o small/out.%r"), "reserving space for", "small/out."),
+        // There is room for what each of the nodes spills, and none for what both do.
+        (12, format!("{VIADUCT} sort --nodes 2 --memory 16M --tmp small in -o out"), "writing", "small"),
+        // Two folders of one disk have its room together.
+        (
+            12,
+            format!(
+                "mkdir small/a small/b; {VIADUCT} sort in -o out --memory 16M --tmp small/a --tmp small/b; \
+                 code=$?; rmdir small/a small/b; (exit $code)"
+            ),
+            "19 MB of temporary space wanted",
+            "--tmp",
+        ),
     ];
     for (size, script, what, name) in cases {
         let Some(output) = on_a_disk_of(size, folder.path(), &script) else { return };
@@ -116,6 +128,47 @@ fn a_pipe_needs_no_more_room_than_what_comes() {
     let Some(output) = on_a_disk_of(50, folder.path(), &script) else { return };
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     assert!(said(&output).contains("Records: 200000"), "{}", said(&output));
+}
+
+/// Each has much to send that the other does not take any more.
+#[test]
+fn nodes_that_fail_at_once_in_the_middle_do_not_wait_for_each_other() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-both");
+    let made =
+        Command::new(VIADUCT).args(["sort", "gen", "1M", "-o", "in"]).current_dir(folder.path()).status();
+    assert!(made.unwrap().success());
+    for transport in ["shm", "tcp"] {
+        // There is room for what each spills alone.
+        let script = format!(
+            "{VIADUCT} sort --nodes 2 --transport {transport} --memory 16M --direct off --tmp small in -o out"
+        );
+        let Some(output) = on_a_disk_of(50, folder.path(), &script) else { return };
+        assert_eq!(output.status.code(), Some(2), "{transport}: {}", said(&output));
+        assert!(said(&output).contains("writing small"), "{transport}: {}", said(&output));
+        assert_eq!(names(folder.path()), ["in", "small"], "{transport}");
+    }
+}
+
+#[test]
+fn folders_of_temporary_files_share_what_is_spilled() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-folders");
+    std::fs::create_dir(folder.join("large")).unwrap();
+    let made =
+        Command::new(VIADUCT).args(["sort", "gen", "200K", "-o", "in"]).current_dir(folder.path()).status();
+    assert!(made.unwrap().success());
+    // Neither alone would do for one: the small one has no room for all of the 20 MB.
+    let script = format!(
+        "{VIADUCT} sort in -o out --memory 16M --tmp small --tmp large && {VIADUCT} sort check out && ls -A large"
+    );
+    let Some(output) = on_a_disk_of(14, folder.path(), &script) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("Records: 200000"), "{}", said(&output));
+    assert!(said(&output).ends_with("SUCCESS - all records are in order\n") && output.stdout.is_empty());
+    let script = format!("{VIADUCT} sort in -o out --memory 16M --tmp small");
+    let Some(output) = on_a_disk_of(14, folder.path(), &script) else { return };
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
 
 #[test]

@@ -110,6 +110,7 @@ pub(super) fn run<O: Order>(
             // Threads that wait for this node to take something give up.
             progress.stop();
             here.fail(viaduct_river::Error::Stopped);
+            mesh.sources.iter().flatten().cloned().for_each(take_in_vain);
         }
         let read = distributing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (read, sorted)
@@ -145,6 +146,13 @@ pub(super) fn run<O: Order>(
     drop(mesh);
     let elapsed = start.elapsed() + since;
     Ok((rank == 0).then(|| running.join(all, transport, elapsed.as_secs_f64())))
+}
+
+/// Takes what comes from another node and leaves it. A node that has failed still sends until it sees that it is to stop; were it
+/// to take nothing itself, two that failed would wait for each other's credit. The thread ends with the edge or the process.
+fn take_in_vain(source: Arc<dyn Source>) {
+    let take = move || while let Ok(Some(_)) = source.pull() {};
+    let _ = std::thread::Builder::new().name("sort-in-vain".to_owned()).spawn(take);
 }
 
 /// What this node reads, and what all nodes read.

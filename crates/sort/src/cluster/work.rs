@@ -8,7 +8,7 @@ use viaduct_river::disk::DiskSource;
 use viaduct_river::net::Mesh;
 use viaduct_river::{EdgeCounts, MemPool, PartitionSink, RecordFormat, RiverSink, Sink, Source, records};
 
-use super::arrivals::{Arrivals, Keep};
+use super::arrivals::{Arrivals, Bound, Keep};
 use super::node::{Read, numbers};
 use super::target::Target;
 use crate::Error;
@@ -224,6 +224,7 @@ impl<O: Order> Running<'_, O> {
     fn arrivals(&self, moved: &Moved<'_>) -> Result<Vec<Arrivals>, Error> {
         let reserve = (self.size - 1) * EDGE;
         let own = moved.share as usize / self.size / BLOCK + HERE;
+        let bound = moved.one_pass.then(|| Arc::new(Bound::new(self.settings.clone(), self.rank)));
         let arrival = |(node, source): (usize, &Option<Arc<dyn Source>>)| {
             let (source, keep): (Arc<dyn Source>, Keep) = match source {
                 Some(source) if moved.one_pass => {
@@ -233,7 +234,7 @@ impl<O: Order> Running<'_, O> {
                 None if moved.one_pass => (moved.here.clone(), Keep::Move(MemPool::new(own, BLOCK)?)),
                 None => (moved.here.clone(), Keep::Pass),
             };
-            Ok(Arrivals::new(source, node, SHIFT, keep))
+            Ok(Arrivals::new(source, node, SHIFT, keep, bound.clone()))
         };
         moved.mesh.sources.iter().enumerate().map(arrival).collect()
     }

@@ -1,0 +1,188 @@
+//! What becomes of `viaduct sort --nodes` when a node dies, stops for a while, gets more than it has memory for, or is interrupted.
+
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use viaduct_kit::effort;
+use viaduct_kit::leaks::descendants;
+use viaduct_kit::process::has_ended;
+
+use crate::launching::signal;
+use crate::sort_faults::said;
+use crate::sort_nodes::{Scene, watch};
+
+const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+
+/// A sort on three nodes in two passes.
+fn on_three(scene: &Scene, transport: &str) -> Child {
+    let words = ["--nodes", "3", "--transport", transport, "--memory", "16M", "in", "-o", "out"];
+    scene.command(&words).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The nodes that a sort has started and that are there.
+fn nodes(sort: &Child) -> Vec<u32> {
+    let is_node = |pid: &u32| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.windows(9).any(|piece| piece == b"--as-node")
+    };
+    descendants(sort.id()).iter().map(|process| process.pid).filter(is_node).collect()
+}
+
+/// Waits until `found` gives something; `None` if the sort ends before.
+fn wait_for<T>(sort: &Child, found: impl Fn() -> Option<T>) -> Option<T> {
+    loop {
+        match found() {
+            None if !has_ended(sort.id()) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+}
+
+/// Whether a process has an output or spilled records, which are files without a name.
+fn is_in_the_middle(pid: u32) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut names = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    names.any(|name| name.to_string_lossy().contains("/#"))
+}
+
+/// A node in the middle of its work.
+fn busy_node(sort: &Child) -> Option<u32> {
+    wait_for(sort, || nodes(sort).into_iter().rfind(|&pid| is_in_the_middle(pid)))
+}
+
+#[test]
+fn a_node_that_is_killed_ends_the_sort_and_leaves_nothing() {
+    let _watchdog = watch();
+    let scene = Scene::new();
+    scene.good(&["gen", "300K", "-o", "in"]);
+    for transport in TRANSPORTS {
+        let last = effort::rounds(1, 8);
+        for round in 0.. {
+            let child = on_three(&scene, transport);
+            let node = wait_for(&child, || nodes(&child).pop());
+            // Later in every round, so that they die in different places.
+            std::thread::sleep(Duration::from_millis(25 * round));
+            if let Some(pid) = node {
+                // SAFETY: a plain system call; the process may have ended meanwhile.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            }
+            let output = child.wait_with_output().unwrap();
+            if output.status.success() {
+                // It was done already: there is no later place.
+                assert!(round > 0, "not one was caught over {transport}");
+                std::fs::remove_file(scene.path().join("out")).unwrap();
+                break;
+            }
+            assert_eq!(scene.names(), ["in"], "{transport}: {}", said(&output));
+            if round >= last {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_that_stops_for_a_while_goes_on_and_the_sort_with_it() {
+    let _watchdog = watch();
+    let scene = Scene::new();
+    scene.good(&["gen", "300K", "-o", "in"]);
+    scene.good(&["in", "-o", "sorted"]);
+    let expected = std::fs::read(scene.path().join("sorted")).unwrap();
+    for transport in TRANSPORTS {
+        let mut child = on_three(&scene, transport);
+        let node = busy_node(&child).unwrap_or_else(|| panic!("no node was seen at work over {transport}"));
+        signal(node, libc::SIGSTOP);
+        std::thread::sleep(effort::scaled(Duration::from_millis(700)));
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "a sort over {transport} ended without one of its nodes"
+        );
+        signal(node, libc::SIGCONT);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{transport}: {}", said(&output));
+        assert!(std::fs::read(scene.path().join("out")).unwrap() == expected, "{transport}");
+        std::fs::remove_file(scene.path().join("out")).unwrap();
+    }
+}
+
+#[test]
+fn an_interrupt_ends_all_nodes_and_leaves_nothing() {
+    let _watchdog = watch();
+    let scene = Scene::new();
+    scene.good(&["gen", "300K", "-o", "in"]);
+    let mut hits = 0;
+    for round in 0..effort::rounds(2, 8) {
+        let child = on_three(&scene, TRANSPORTS[(round / 2 % 2) as usize]);
+        // While nodes start, and while they work: there later in every round.
+        let seen = if round % 2 == 0 {
+            wait_for(&child, || descendants(child.id()).pop().map(|process| process.pid))
+        } else {
+            busy_node(&child)
+        };
+        std::thread::sleep(Duration::from_millis(20 * (round / 2)));
+        let nodes: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
+        assert!(seen.is_some(), "nothing was started");
+        signal(child.id(), libc::SIGINT);
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            // It was done already.
+            std::fs::remove_file(scene.path().join("out")).unwrap();
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(130), "round {round}: {}", said(&output));
+        hits += u64::from(round % 2 == 1);
+        assert_eq!(scene.names(), ["in"], "{}", said(&output));
+        for pid in nodes {
+            while !has_ended(pid) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    assert!(hits > 0, "not one was interrupted at work");
+}
+
+/// The places that nodes take their samples from are known. Here they say that keys are spread evenly, and all other records are
+/// those of one node.
+#[test]
+fn a_sample_that_misleads_does_not_make_a_node_use_more_than_its_memory() {
+    const RECORDS: u64 = 400_000;
+    let _watchdog = watch();
+    let scene = Scene::new();
+    let mut bytes = vec![0xFF; 100 * RECORDS as usize];
+    for (n, record) in (0u64..).zip(bytes.chunks_mut(100)) {
+        record[10..18].copy_from_slice(&n.to_be_bytes());
+    }
+    for node in 0..2u64 {
+        let mut at = node.wrapping_mul(0xD1B5_4A32_D192_ED03);
+        for _ in 0..400 {
+            at = at.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let first = ((u128::from(at) * u128::from(100 * RECORDS)) >> 64) as usize / 100;
+            for n in first..(first + 10).min(RECORDS as usize) {
+                let key = (n as u64).wrapping_mul(0xD1B5_4A32_D192_ED03);
+                bytes[100 * n..100 * n + 8].copy_from_slice(&key.to_be_bytes());
+            }
+        }
+    }
+    std::fs::write(scene.path().join("in"), &bytes).unwrap();
+    let with = |memory: &str| {
+        let words =
+            ["--nodes", "2", "--parallel", "1", "--memory", memory, "in", "-o", "out", "--summary", "s"];
+        scene.sort(&words)
+    };
+    let refused = with("48M");
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("more than a sample") && said(&refused).contains("--memory"),
+        "{refused:?}"
+    );
+    assert_eq!(scene.names(), ["in"]);
+    // As the hint says.
+    for (memory, passes) in [("20M", 2), ("128M", 1)] {
+        let done = with(memory);
+        assert_eq!(done.status.code(), Some(0), "{memory}: {}", said(&done));
+        assert_eq!(scene.summary()["passes"], passes, "{memory}");
+        let mut expected: Vec<&[u8]> = bytes.chunks(100).collect();
+        expected.sort_unstable();
+        assert!(std::fs::read(scene.path().join("out")).unwrap() == expected.concat(), "{memory}");
+    }
+}
