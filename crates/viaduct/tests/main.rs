@@ -2,6 +2,7 @@
 
 mod agent_users;
 mod bench;
+mod bench_answers;
 mod bench_cases;
 mod bench_dsm;
 mod bench_mpi;

@@ -398,13 +398,4 @@ Two hosts, with the same token in the file on both:
   here$  VIADUCT_TOKEN_FILE=~/token viaduct bench rivals --connect there";
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_arguments_are_consistent() {
-        Cli::command().debug_assert();
-    }
-}
+mod tests;

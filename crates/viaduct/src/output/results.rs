@@ -114,7 +114,7 @@ pub(crate) fn split(lines: &[Line]) -> (Vec<&Measurement>, Vec<&Pair>) {
 }
 
 /// Breaks text at spaces.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a line");

@@ -8,6 +8,7 @@ use viaduct_results::schema::{Cell, Line};
 use viaduct_results::table::Pivot;
 
 use crate::cli::{BenchArgs, BenchFormat};
+use crate::output::results::wrap;
 use crate::output::sink::Sink;
 use crate::output::table;
 
@@ -51,10 +52,42 @@ impl Sheet {
                     let cells: Vec<&Cell> = self.cells.iter().filter(|cell| cell.table == *name).collect();
                     writeln!(out, "{}{}", if index == 0 { "" } else { "\n" }, draw(name, &cells))?;
                 }
-                Ok(())
+                let legend = legend(&self.cells);
+                if !legend.is_empty() {
+                    writeln!(out)?;
+                }
+                legend.iter().flat_map(|line| wrap(line, 96)).try_for_each(|line| writeln!(out, "# {line}"))
             }
         }
     }
+}
+
+/// What the numbers and words of tables mean, as far as they are in them.
+fn legend(cells: &[Cell]) -> Vec<&'static str> {
+    let any = |test: fn(&Cell) -> bool| cells.iter().any(test);
+    let shown = |cell: &Cell| cell.valid && cell.value.is_some();
+    let words = [
+        (
+            any(|cell| cell.ci95.is_some()),
+            "value [low, high]: the median of the rounds, and the interval in which it lies in 95 of 100 such runs; a value \
+             without an interval is of one round, or a sum",
+        ),
+        (
+            any(|cell| cell.column == "ratio"),
+            "ratio: ours divided by theirs, or as the row says, round by round, so that both had the same machine",
+        ),
+        (
+            any(|cell| cell.column.contains("times ") || cell.unit == "times"),
+            "times: how many times as good as what is named there; above 1 is better",
+        ),
+        (!cells.iter().all(shown), "words instead of a number: why there is none"),
+        (
+            any(|cell| cell.source.is_some()),
+            "(in parentheses): the paper that says so; it was not measured here",
+        ),
+        (any(|cell| cell.noisy), "~: the machine was disturbed; do not build on the value"),
+    ];
+    words.into_iter().filter_map(|(is_there, words)| is_there.then_some(words)).collect()
 }
 
 const HEADS: [&str; 8] = ["table", "row", "column", "value", "unit", "low", "high", "missing"];
@@ -96,4 +129,34 @@ fn draw_turned(name: &str, pivot: &Pivot<'_>) -> String {
     };
     let lines: Vec<Vec<String>> = pivot.columns.iter().map(line).collect();
     table::draw(&heads, &lines, &(1..heads.len()).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use viaduct_results::table::{Better, Table};
+
+    use super::*;
+
+    #[test]
+    fn words_stand_under_the_tables_that_have_need_of_them() {
+        let table = Table::new("t", BTreeMap::new());
+        let of = |lines: Vec<Line>| {
+            let cell = |line| if let Line::Cell(cell) = line { Some(*cell) } else { None };
+            legend(&lines.into_iter().filter_map(cell).collect::<Vec<_>>())
+        };
+        let place = |column: &str| table.cell("row", column, "us", Better::Less);
+        assert_eq!(of(vec![place("time").one(1.0)]), [""; 0]);
+        let begins = |lines: Vec<Line>, begin: &str| {
+            let all = of(lines);
+            assert!(all.len() == 1 && all[0].starts_with(begin), "{begin}: {all:?}");
+        };
+        begins(vec![place("time").of(&[1.0, 2.0, 3.0])], "value [low, high]: ");
+        begins(vec![place("ratio").one(1.0)], "ratio: ");
+        begins(vec![place("get, times tcp").one(1.0)], "times: ");
+        begins(vec![place("time").missing("redis is not installed")], "words instead of a number: ");
+        begins(vec![place("time").wrong("not sorted")], "words instead of a number: ");
+        begins(vec![place("time").from_paper("SOVIA", 1.0)], "(in parentheses): ");
+    }
 }
