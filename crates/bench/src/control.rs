@@ -33,6 +33,8 @@ const ANSWERS: usize = 32 << 10;
 
 /// Longest silence of the other process that is still believed to be work.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Between the closing of the sockets of a process that is killed and the news of its end.
+const ENDING: Duration = Duration::from_millis(200);
 
 /// One process' view of the segment.
 #[derive(Debug)]
@@ -149,6 +151,11 @@ impl Control {
         let _ = self.peer.set((Rc::new(fd), sign));
     }
 
+    /// Whether the other process is gone, or is about to be: its sockets are closed a moment before its end is told.
+    pub(crate) fn is_peer_gone(&self) -> bool {
+        self.peer.get().is_some_and(|peer| ends_within(peer, ENDING))
+    }
+
     /// Tells the other process to leave every loop.
     pub(crate) fn give_up(&self) {
         self.abort.store(1, Ordering::Release);
@@ -263,7 +270,9 @@ impl Patience {
     /// Refuses to go on once a process is gone.
     #[cold]
     pub(crate) fn check(&self, doing: &'static str) -> Result<()> {
-        if self.abort.load(Ordering::Relaxed) != 0 || self.peer.as_ref().is_some_and(has_ended) {
+        if self.abort.load(Ordering::Relaxed) != 0
+            || self.peer.as_ref().is_some_and(|peer| ends_within(peer, Duration::ZERO))
+        {
             return Err(Error::PeerGone { doing });
         }
         Ok(())
@@ -293,9 +302,9 @@ impl Turns {
 /// What tells of the end of the other process, and how.
 type Watched = (Rc<OwnedFd>, PollFlags);
 
-fn has_ended((fd, sign): &Watched) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(fd, *sign)], Some(&now)).is_ok_and(|ready| ready > 0)
+fn ends_within((fd, sign): &Watched, time: Duration) -> bool {
+    let limit = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    poll(&mut [PollFd::new(fd, *sign)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
 fn not_ours() -> Error {

@@ -118,11 +118,26 @@ impl Session {
             other => return Err(unexpected(&other)),
         };
         self.issue(&Order::Accept, "connecting a layer")?;
-        let end = layers::connect(variant, &self.control, &address)?;
+        let end = layers::connect(variant, &self.control, &address)
+            .map_err(|error| self.or_gone(error, "connecting a layer"))?;
         self.answer("connecting a layer")?;
         self.ends.push(Some((self.opened, end)));
         self.opened += 1;
         Ok(())
+    }
+
+    /// What failed, or that the second process is gone: a layer cannot tell that from one that does not listen or has
+    /// disconnected. It may have said why before it went.
+    fn or_gone(&mut self, error: Error, doing: &'static str) -> Error {
+        let known = matches!(error, Error::PeerGone { .. });
+        if !known && !self.control.is_peer_gone() {
+            return error;
+        }
+        match self.answer(doing) {
+            Err(told @ Error::Peer { .. }) => told,
+            _ if known => error,
+            _ => Error::PeerGone { doing },
+        }
     }
 
     /// What the layer of a variant lacks that this is about, in words.
@@ -148,14 +163,7 @@ impl Session {
             .ok_or_else(|| Error::usage("this layer was left out", "this is a fault of the benchmark"))?;
         self.issue(&Order::Run(number, *run), "starting a slice")?;
         let Some((_, end)) = &mut self.ends[index] else { unreachable!("just looked") };
-        let led = end.lead(run, timer, samples);
-        if matches!(led, Err(Error::PeerGone { .. })) {
-            // The peer may have said why before it went.
-            if let Err(told @ Error::Peer { .. }) = self.answer("ending a slice") {
-                return Err(told);
-            }
-        }
-        let led = led?;
+        let led = end.lead(run, timer, samples).map_err(|error| self.or_gone(error, "running a slice"))?;
         match self.answer("ending a slice")? {
             Answer::Tally(followed) => Ok((led, followed)),
             other => Err(unexpected(&other)),

@@ -5,9 +5,12 @@ use crate::common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{bench, two_cores};
 use serde_json::Value;
+use viaduct_kit::effort::scaled;
+use viaduct_kit::watchdog::Watchdog;
 
 /// Checks what every run promises; returns the layers that were measured.
 fn check(lines: &[Value], case: &str) -> BTreeSet<String> {
@@ -194,6 +197,33 @@ fn a_killed_run_leaves_no_second_process() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     panic!("process {child} outlived its parent");
+}
+
+/// Whatever the set-up had come to, the first process says that the second is gone, and not that it does not answer, for
+/// which it would have to wait for a time of its own.
+#[test]
+fn a_second_process_that_dies_while_streams_are_set_up_is_missed() {
+    if !two_cores() {
+        return;
+    }
+    let _dog = Watchdog::arm(scaled(Duration::from_secs(120)), "a benchmark without its second process");
+    for delay in [0, 2, 4, 6, 8, 10, 13, 16, 20, 25, 30, 40, 60] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_viaduct"));
+        command.args(["bench", "sockets-stream", "--layer", "shm", "--time", "60"]);
+        let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let child = loop {
+            if let Some(child) = child_of(run.id()) {
+                break child;
+            }
+            std::thread::yield_now();
+        };
+        std::thread::sleep(Duration::from_millis(delay));
+        assert!(Command::new("kill").args(["-KILL", &child.to_string()]).status().unwrap().success());
+        let output = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "after {delay} ms: {said}");
+        assert!(said.contains("the peer process ended unexpectedly while"), "after {delay} ms: {said}");
+    }
 }
 
 fn child_of(parent: u32) -> Option<u32> {

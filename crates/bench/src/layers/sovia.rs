@@ -49,7 +49,7 @@ fn until_met<T>(patience: &Patience, mut meet: impl FnMut() -> io::Result<T>) ->
     loop {
         match meet() {
             Err(e) if is_early(e.kind()) && start.elapsed() < CONNECT_LIMIT => {
-                patience.check("two streams to meet")?;
+                patience.check("connecting two streams")?;
                 std::thread::sleep(Duration::from_millis(1));
             }
             done => return Ok(done),
@@ -85,5 +85,30 @@ impl Stream for Sov {
     /// What was combined goes at the end of a slice, as it would if the program went on to read.
     fn push_out(&mut self) -> Result<()> {
         self.0.flush().map_err(Error::os("flushing a stream"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Control;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+    #[test]
+    fn a_stream_stops_looking_for_a_process_that_is_gone() {
+        let control = Control::create(4096, false, viaduct_providers::config::Config::default()).unwrap();
+        let mut peer = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        control.watch(pidfd_open(Pid::from_child(&peer), PidfdFlags::empty()).unwrap());
+        let mut tries = 0;
+        let met: Result<io::Result<()>> = until_met(&control.patience(), || {
+            tries += 1;
+            if tries == 3 {
+                peer.kill().and_then(|()| peer.wait()).unwrap();
+            }
+            Err(ErrorKind::ConnectionRefused.into())
+        });
+        assert!(matches!(met, Err(Error::PeerGone { doing: "connecting two streams" })), "{met:?}");
+        assert_eq!(tries, 3, "nothing is tried after its end");
+        peer.wait().unwrap();
     }
 }
