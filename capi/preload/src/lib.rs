@@ -24,17 +24,24 @@ use viaduct_intercept::{settings, wait};
 use viaduct_os::bare::{Errno, cancel, syscall};
 
 /// What libc's function gives for it, with `errno` set.
+#[inline(always)]
 fn give(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(value) => value as isize,
-        Err(Errno(number)) => {
-            // SAFETY: the location is this thread's own.
-            unsafe { *libc::__errno_location() = number };
-            -1
-        }
+        Err(error) => fail(error),
     }
 }
 
+/// Apart from [`give`], so that calls which succeed save no registers for it.
+#[cold]
+#[inline(never)]
+fn fail(Errno(number): Errno) -> isize {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = number };
+    -1
+}
+
+#[inline(always)]
 fn give_int(result: Result<usize, Errno>) -> i32 {
     give(result) as i32
 }
@@ -53,6 +60,18 @@ fn spin_before(fd: i32, events: i16) {
 /// As the system call.
 #[inline(always)]
 unsafe fn blocking(number: i64, args: [usize; 6]) -> Result<usize, Errno> {
+    if cancel::single_threaded() {
+        // SAFETY: the caller's promise.
+        return unsafe { syscall(number, args) };
+    }
     // SAFETY: the caller's promise.
-    cancel::point(|| unsafe { syscall(number, args) })
+    unsafe { blocking_with_threads(number, &args) }
+}
+
+/// # Safety
+/// As the system call.
+#[inline(never)]
+unsafe fn blocking_with_threads(number: i64, args: &[usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    cancel::point(|| unsafe { syscall(number, *args) })
 }

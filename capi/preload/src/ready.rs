@@ -3,7 +3,7 @@
 use libc::{c_int, c_void, epoll_event, nfds_t, pollfd, size_t, timespec, timeval};
 use viaduct_intercept::table::{self, Kind};
 use viaduct_intercept::{epoll, poll as engine, room, route, settings, wait as spin};
-use viaduct_os::bare::{Errno, calls, syscall};
+use viaduct_os::bare::{Errno, calls, cancel, syscall};
 
 use crate::{blocking, give_int};
 
@@ -58,6 +58,21 @@ fn note_sets(fds: &[pollfd]) {
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, limit: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let all = unsafe { entries(fds, count) };
+    let plain = all.iter().all(|entry| entry.fd < 0 || table::kind(entry.fd) == Kind::Plain);
+    if !plain || settings::spins_on_tcp() {
+        // SAFETY: the caller's promise.
+        return unsafe { poll_slowly(fds, count, limit) };
+    }
+    // SAFETY: the caller's promise.
+    give_int(unsafe { blocking(libc::SYS_poll, [fds as usize, count as usize, limit as usize, 0, 0, 0]) })
+}
+
+/// # Safety
+/// As libc's poll.
+#[inline(never)]
+unsafe fn poll_slowly(fds: *mut pollfd, count: nfds_t, limit: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    let all = unsafe { entries(fds, count) };
     note_sets(all);
     if all.is_empty() || !engine::concerns(all) {
         if settings::spins_on_tcp() && limit != 0 {
@@ -109,7 +124,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     // SAFETY: the caller's promise.
     let mask = unsafe { of_mask(mask) };
     if all.is_empty() || !engine::concerns(all) {
-        return give_int(viaduct_os::bare::cancel::point(|| calls::poll(all, time, mask)));
+        return give_int(cancel::point(|| calls::poll(all, time, mask)));
     }
     give_int(engine::poll(all, time, mask))
 }
@@ -369,7 +384,7 @@ unsafe fn wait(
     }
     match table::kind(set) {
         Kind::Epoll(index) => give_int(epoll::wait(index, set, events, limit, mask)),
-        _ => give_int(viaduct_os::bare::cancel::point(|| calls::epoll_wait(set, events, limit, mask))),
+        _ => give_int(cancel::point(|| calls::epoll_wait(set, events, limit, mask))),
     }
 }
 
@@ -380,6 +395,79 @@ pub unsafe extern "C-unwind" fn epoll_wait(
     most: c_int,
     limit: c_int,
 ) -> c_int {
+    // Where nothing of ours is in the set, arguments that make no sense are the kernel's to refuse.
+    if cancel::single_threaded()
+        && let Kind::Epoll(index) = table::kind(set)
+        && epoll::enter(index)
+    {
+        let args = [set as usize, events as usize, most as usize, limit as usize, 0, 8];
+        // SAFETY: the caller's promise.
+        let slept = unsafe { syscall(WAIT, args) };
+        return match epoll::leave(index) {
+            None => give_int(slept),
+            // SAFETY: the caller's promise.
+            Some(others) => unsafe { changed(index, others, slept, set, events, most, limit) },
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { wait_with_threads(set, events, most, limit) }
+}
+
+/// What libc's epoll_wait is for the kernel.
+#[cfg(target_arch = "x86_64")]
+const WAIT: i64 = libc::SYS_epoll_wait;
+#[cfg(not(target_arch = "x86_64"))]
+const WAIT: i64 = libc::SYS_epoll_pwait;
+
+/// # Safety
+/// As libc's epoll_wait.
+#[inline(never)]
+unsafe fn wait_with_threads(set: c_int, events: *mut epoll_event, most: c_int, limit: c_int) -> c_int {
+    if let Kind::Epoll(index) = table::kind(set)
+        && epoll::enter(index)
+    {
+        let args = [set as usize, events as usize, most as usize, limit as usize, 0, 8];
+        // SAFETY: the caller's promise.
+        let slept = unsafe { blocking(WAIT, args) };
+        return match epoll::leave(index) {
+            None => give_int(slept),
+            // SAFETY: the caller's promise.
+            Some(others) => unsafe { changed(index, others, slept, set, events, most, limit) },
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { wait_limited(set, events, most, limit) }
+}
+
+/// A connection of the set was upgraded while the kernel waited for the set.
+///
+/// # Safety
+/// Events are valid for writes of so many.
+#[cold]
+#[inline(never)]
+unsafe fn changed(
+    index: u32,
+    others: u32,
+    slept: Result<usize, Errno>,
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: c_int,
+) -> c_int {
+    let Ok(count @ 1..) = slept else { return give_int(slept) };
+    // SAFETY: the caller's promise; events are plain numbers, valid whatever they are.
+    let all = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
+    match epoll::changed(index, all, count, others) {
+        Some(done) => give_int(done),
+        // SAFETY: the caller's promise.
+        None => unsafe { wait_limited(set, events, most, limit) },
+    }
+}
+
+/// # Safety
+/// Events are valid for writes of so many.
+#[inline(never)]
+unsafe fn wait_limited(set: c_int, events: *mut epoll_event, most: c_int, limit: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { wait(set, events, most, of_milliseconds(limit), None) }
 }

@@ -22,7 +22,7 @@ use crate::table::{self, Kind};
 use crate::{claim, descriptors, endpoint, send, settings};
 pub use late::settle_all;
 use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, GONE, IS_HOT, LISTED, NONE, Node, node};
-pub use watch::wait;
+pub use watch::{changed, enter, leave, wait};
 
 /// Registrations that a call of epoll_wait looks at in memory.
 const HOT: usize = 64;
@@ -51,6 +51,8 @@ struct Set {
     passed: AtomicU32,
     /// 1 if another process may have put bells of its own into it.
     foreign: AtomicU32,
+    /// 1 once the kernel may report something of ours in it.
+    touched: AtomicU32,
     hot_len: AtomicU32,
     hot: [AtomicU32; HOT],
     late_len: AtomicU32,
@@ -69,6 +71,7 @@ const FREE: Set = Set {
     inherited: AtomicU32::new(0),
     passed: AtomicU32::new(0),
     foreign: AtomicU32::new(0),
+    touched: AtomicU32::new(0),
     hot_len: AtomicU32::new(0),
     hot: [const { AtomicU32::new(0) }; HOT],
     late_len: AtomicU32::new(0),
@@ -98,9 +101,11 @@ pub fn note_set(fd: i32) {
             USED.fetch_max(index as u32 + 1, Ordering::AcqRel);
             let set = &SETS[index];
             set.fd.store(fd, Ordering::Relaxed);
-            let flags = [&set.nested, &set.stale, &set.inherited, &set.passed, &set.foreign];
+            let flags = [&set.nested, &set.stale, &set.inherited, &set.passed, &set.foreign, &set.touched];
             let counts = [&set.rings, &set.sleepers, &set.hot_len, &set.late_len];
             flags.iter().chain(&counts).for_each(|word| word.store(0, Ordering::Relaxed));
+            // Where waiting for TCP spins, the kernel is not asked at once.
+            set.touched.store(u32::from(settings::spins_on_tcp()), Ordering::Relaxed);
             Kind::Epoll(index as u32)
         }
         None => Kind::Plain,
@@ -169,6 +174,7 @@ fn control_slowly(
                 Kind::Epoll(index) => {
                     // It came by a message or over exec.
                     set(index).foreign.store(1, Ordering::Relaxed);
+                    set(index).touched.store(1, Ordering::SeqCst);
                     let done = register(index, epoll, operation, fd, event);
                     if done.is_err() {
                         release_set(index);
@@ -330,6 +336,7 @@ pub(crate) fn may_leave(fd: i32) -> bool {
 fn tie(number: u32, node: &Node, endpoint: u32) {
     node.tie(number, endpoint);
     let set = set(node.set());
+    set.touched.store(1, Ordering::SeqCst);
     set.rings.fetch_add(1, Ordering::SeqCst);
     let tag = tag(endpoint);
     slot(endpoint).tag.store(tag, Ordering::Release);
@@ -570,6 +577,7 @@ pub(crate) fn after_fork() {
         set.stale.store(1, Ordering::Relaxed);
         set.inherited.store(1, Ordering::Relaxed);
         set.foreign.store(1, Ordering::Relaxed);
+        set.touched.store(1, Ordering::SeqCst);
     }
 }
 

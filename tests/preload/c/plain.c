@@ -1,15 +1,16 @@
-/* A client whose peer is not under Viaduct: what it calls is what the kernel gets. `plain PORT`: sends and receives, by turns, in
- * each of the usual ways; the peer echoes. */
+/* A client whose peer is not under Viaduct: what it calls is what the kernel gets. `plain PORT ROUNDS`: sends and receives, by
+ * turns, in each of the usual ways; the peer echoes. */
 #include "common.h"
 
 int main(int argc, char **argv) {
-    CHECK(argc == 2);
+    CHECK(argc == 3);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[1]))};
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM, 0), set = epoll_create1(0);
     CHECK(connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
     unsigned char out[16], in[16];
-    for (uint64_t i = 0; i < 200; i++) {
+    uint64_t rounds = (uint64_t)atoi(argv[2]);
+    for (uint64_t i = 0; i < rounds; i++) {
         if (i == 100) usleep(60000); /* long enough to see that no other side comes */
         fill(out, sizeof out, i);
         CHECK(send(fd, out, sizeof out, 0) == sizeof out);

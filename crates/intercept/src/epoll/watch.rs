@@ -21,6 +21,30 @@ const ASK_EVERY: u32 = 32;
 /// One of so many looks while spinning asks the kernel, too.
 const LOOKS: u32 = 512;
 
+/// Counts the caller as a sleeper of a set in which nothing of ours is, nor was: it may ask the kernel by itself. A
+/// connection that is upgraded meanwhile rings for it.
+#[inline(always)]
+pub fn enter(index: u32) -> bool {
+    let set = set(index);
+    if set.touched.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    set.sleepers.fetch_add(1, Ordering::SeqCst);
+    if set.touched.load(Ordering::SeqCst) == 0 {
+        return true;
+    }
+    set.sleepers.fetch_sub(1, Ordering::SeqCst);
+    false
+}
+
+/// Ends what [`enter`] began. If something of ours is in the set by now: how many others sleep, for [`changed`].
+#[inline(always)]
+pub fn leave(index: u32) -> Option<u32> {
+    let set = set(index);
+    let before = set.sleepers.fetch_sub(1, Ordering::SeqCst);
+    (set.touched.load(Ordering::SeqCst) != 0).then(|| before - 1)
+}
+
 /// Waits as `epoll_pwait` does.
 ///
 /// # Errors
@@ -134,9 +158,9 @@ fn by_kernel(
     changed(index, events, count, others)
 }
 
-/// A connection of the set was upgraded while the kernel waited.
+/// A connection of the set was upgraded while the kernel waited. What is to be reported, if there is something.
 #[cold]
-fn changed(
+pub fn changed(
     index: u32,
     events: &mut [libc::epoll_event],
     count: usize,
