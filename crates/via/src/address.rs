@@ -1,7 +1,7 @@
 //! Net addresses: a host part and a discriminator, as VIA has them, written so that a person can type them.
 //!
 //! `echo` is the discriminator "echo" on this host, `node3/echo` the same on a host called node3. A discriminator
-//! that is not plain text is written in hexadecimal: `0x00ff`.
+//! that is not plain text is written in hexadecimal: `0x00ff`. Text that looks like the path of a file is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,7 +58,11 @@ impl FromStr for NetAddress {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<NetAddress, Error> {
-        let (host, disc) = text.rsplit_once('/').unwrap_or(("", text));
+        let (host, disc) = match text.rsplit_once('/') {
+            Some((host, disc)) if is_host(host) => (host, disc),
+            Some(_) => return Err(Error::InvalidParameter(NO_PATH)),
+            None => ("", text),
+        };
         match disc.strip_prefix("0x") {
             Some(hex) => NetAddress::new(host.as_bytes(), &from_hex(hex)?),
             None => NetAddress::new(host.as_bytes(), disc.as_bytes()),
@@ -78,6 +82,14 @@ impl fmt::Display for NetAddress {
         f.write_str("0x")?;
         self.discriminator.iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
+}
+
+const NO_PATH: &str =
+    "an address is NAME or HOST/NAME, not the path of a file: a name is looked up in the run-time folder";
+
+/// Whether text can stand before the slash: not what stands there in paths of files, such as `..`, `/tmp` or nothing at all.
+fn is_host(text: &str) -> bool {
+    !text.contains('/') && text.contains(|c| c != '.')
 }
 
 fn from_hex(hex: &str) -> Result<Vec<u8>, Error> {
@@ -107,5 +119,18 @@ mod tests {
             assert!(text.parse::<NetAddress>().is_err(), "{text:?}");
         }
         assert!(NetAddress::local(&"x".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn paths_of_files_are_no_addresses() {
+        for text in
+            ["../evil", "./echo", "/echo", "/tmp/echo", "../../etc/echo", "a/b/c", "//echo", "node3//echo"]
+        {
+            let Err(error) = text.parse::<NetAddress>() else { panic!("{text:?} is an address") };
+            assert!(error.to_string().contains("HOST/NAME, not the path of a file"), "{text:?}: {error}");
+        }
+        for text in ["node3/echo", "node3.site/echo", "10.0.0.1:7/echo", "[::1]:7/echo", "..", "a..b/echo"] {
+            assert!(text.parse::<NetAddress>().is_ok(), "{text:?}");
+        }
     }
 }
