@@ -1,9 +1,11 @@
-//! The spin policy is a knob: streams and shared NICs obey it, and their spins and sleeps are counted.
+//! The spin policy is a knob: streams and shared NICs obey it, in one process and through shared memory, and their spins and
+//! sleeps are counted.
 
 use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
+use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_providers::loopback::Hub;
 use viaduct_sovia::{Config, Sovia};
@@ -12,13 +14,15 @@ use viaduct_via::{Buffer, Counter, CounterSlot, Descriptor, Nic, SharedNic, Spin
 const LIMIT: Duration = Duration::from_secs(60);
 const ROUNDS: u8 = 20;
 
+/// Opens NICs that reach each other.
+type Open<'a> = &'a dyn Fn() -> Nic;
+
 /// Spins and sleeps of a client whose answers take a while.
-fn of_a_stream(spin: Spin) -> (u64, u64) {
-    let hub = Hub::new();
+fn of_a_stream(nic: Open<'_>, spin: Spin) -> (u64, u64) {
     let open = |nic: Nic| Sovia::open(nic, Config { spin, ..Config::default() }).unwrap();
-    let nic = Nic::open(hub.provider()).unwrap();
-    let counters = nic.counters().clone();
-    let (server, client) = (open(Nic::open(hub.provider()).unwrap()), open(nic));
+    let (there, here) = (nic(), nic());
+    let counters = here.counters().clone();
+    let (server, client) = (open(there), open(here));
     let listener = server.listen("spins", 1).unwrap();
     let answering = thread::spawn(move || {
         let mut stream = listener.accept().unwrap();
@@ -44,9 +48,8 @@ fn of_a_stream(spin: Spin) -> (u64, u64) {
 }
 
 /// Spins and sleeps of a thread that waits for messages which take a while to come.
-fn of_a_shared_nic(spin: Spin) -> (u64, u64) {
-    let hub = Hub::new();
-    let (mut here, mut there) = (Nic::open(hub.provider()).unwrap(), Nic::open(hub.provider()).unwrap());
+fn of_a_shared_nic(nic: Open<'_>, spin: Spin) -> (u64, u64) {
+    let (mut here, mut there) = (nic(), nic());
     there.set_wait(WaitConfig { spin });
     let (a, b) = (here.create_vi(ViAttributes::default()), there.create_vi(ViAttributes::default()));
     let (a, b) = (a.unwrap(), b.unwrap());
@@ -84,10 +87,21 @@ fn counted(counters: &CounterSlot) -> (u64, u64) {
 #[test]
 fn streams_and_shared_nics_spin_as_they_are_told() {
     let _watchdog = Watchdog::arm(LIMIT, "spins");
-    for (what, measure) in [("a stream", of_a_stream as fn(Spin) -> (u64, u64)), ("a NIC", of_a_shared_nic)] {
-        let (spins, sleeps) = measure(Spin::Never);
-        assert!(spins == 0 && sleeps > 0, "{what} that never spins: {spins} spins, {sleeps} sleeps");
-        let (spins, sleeps) = measure(Spin::Always);
-        assert!(spins > 0 && sleeps == 0, "{what} that always spins: {spins} spins, {sleeps} sleeps");
+    let (hub, folder) = (Hub::new(), TempDir::new("spins"));
+    let mut config = viaduct_providers::Config::default();
+    config.shm.runtime_dir = Some(folder.path().to_owned());
+    let loopback = || Nic::open(hub.provider()).unwrap();
+    let shm = || Nic::open(viaduct_providers::open("shm", &config).unwrap()).unwrap();
+    for (provider, open) in [("loopback", &loopback as Open<'_>), ("shm", &shm)] {
+        for (what, measure) in
+            [("a stream", of_a_stream as fn(Open<'_>, Spin) -> _), ("a NIC", of_a_shared_nic)]
+        {
+            let (spins, sleeps) = measure(open, Spin::Never);
+            let told = format!("{what} on {provider}: {spins} spins, {sleeps} sleeps");
+            assert!(spins == 0 && sleeps > 0, "told to spin never, {told}");
+            let (spins, sleeps) = measure(open, Spin::Always);
+            let told = format!("{what} on {provider}: {spins} spins, {sleeps} sleeps");
+            assert!(spins > 0 && sleeps == 0, "told to spin always, {told}");
+        }
     }
 }
