@@ -38,16 +38,16 @@ fn wait_for<T>(sort: &Child, found: impl Fn() -> Option<T>) -> Option<T> {
     }
 }
 
-/// Whether a process has an output or spilled records, which are files without a name.
-fn is_in_the_middle(pid: u32) -> bool {
+/// Whether a node has an output or spilled records, which are files of the folder without a name or with a hidden one.
+fn is_in_the_middle(scene: &Scene, pid: u32) -> bool {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut names = files.filter_map(|file| std::fs::read_link(file.path()).ok());
-    names.any(|name| name.to_string_lossy().contains("/#"))
+    names.any(|name| name.parent() == Some(scene.path()) && !name.ends_with("in"))
 }
 
 /// A node in the middle of its work.
-fn busy_node(sort: &Child) -> Option<u32> {
-    wait_for(sort, || nodes(sort).into_iter().rfind(|&pid| is_in_the_middle(pid)))
+fn busy_node(scene: &Scene, sort: &Child) -> Option<u32> {
+    wait_for(sort, || nodes(sort).into_iter().rfind(|&pid| is_in_the_middle(scene, pid)))
 }
 
 #[test]
@@ -90,7 +90,8 @@ fn a_node_that_stops_for_a_while_goes_on_and_the_sort_with_it() {
     let expected = std::fs::read(scene.path().join("sorted")).unwrap();
     for transport in TRANSPORTS {
         let mut child = on_three(&scene, transport);
-        let node = busy_node(&child).unwrap_or_else(|| panic!("no node was seen at work over {transport}"));
+        let node =
+            busy_node(&scene, &child).unwrap_or_else(|| panic!("no node was seen at work over {transport}"));
         signal(node, libc::SIGSTOP);
         std::thread::sleep(effort::scaled(Duration::from_millis(700)));
         assert!(
@@ -117,7 +118,7 @@ fn an_interrupt_ends_all_nodes_and_leaves_nothing() {
         let seen = if round % 2 == 0 {
             wait_for(&child, || descendants(child.id()).pop().map(|process| process.pid))
         } else {
-            busy_node(&child)
+            busy_node(&scene, &child)
         };
         std::thread::sleep(Duration::from_millis(20 * (round / 2)));
         let nodes: Vec<u32> = descendants(child.id()).iter().map(|process| process.pid).collect();
