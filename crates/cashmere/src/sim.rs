@@ -3,6 +3,7 @@
 //! Messages between two processes keep their order, everything else happens in an order drawn from a seed: requests,
 //! answers, the single writes of a remote write, the steps of workers.
 
+mod array;
 mod between;
 mod cluster;
 mod exhaustive;

@@ -4,7 +4,7 @@
 
 use crate::ids::NodeId;
 use crate::protocol::barrier::Arrival;
-use crate::protocol::lock::Take;
+use crate::protocol::lock::{Act, ArrayLock, Take};
 use crate::variant::Way;
 use crate::worker::Worker;
 use crate::world::{Name, NodeDown, Place, Request, Shared, World};
@@ -60,18 +60,22 @@ impl Worker {
     /// everywhere and then finds all others empty has the lock: of two that try, at least one sees the other.
     async fn lock_array<W: World>(&self, world: &mut W, name: Name) -> Result<(), NodeDown> {
         world.until(|node| node.test_and_set(name)).await?;
-        let me = world.me();
-        for failures in 0.. {
-            world.write_word(Place::Lock(name, me), 1).await?;
-            let mut others = (0..world.nodes()).map(NodeId).filter(|node| *node != me);
-            let taken = others.any(|other| world.node().word(Place::Lock(name, other)) != 0);
-            if !taken {
-                return Ok(());
+        let (me, mut lock) = (world.me(), ArrayLock::default());
+        let (mut taken, mut failures) = (false, 0);
+        loop {
+            match lock.next(taken) {
+                Act::Write(entry) => world.write_word(Place::Lock(name, me), u64::from(entry)).await?,
+                Act::Look => {
+                    let mut others = (0..world.nodes()).map(NodeId).filter(|node| *node != me);
+                    taken = others.any(|other| world.node().word(Place::Lock(name, other)) != 0);
+                }
+                Act::Held => return Ok(()),
+                Act::BackOff => {
+                    world.back_off(failures).await?;
+                    failures = failures.saturating_add(1);
+                }
             }
-            world.write_word(Place::Lock(name, me), 0).await?;
-            world.back_off(failures).await?;
         }
-        Ok(())
     }
 
     /// Waits until all workers of all nodes have arrived.

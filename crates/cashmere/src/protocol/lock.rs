@@ -3,6 +3,8 @@
 //!
 //! The manager of a lock knows which node asked last. It forwards each request to that node, which passes the token on
 //! when its workers are done with it. A node that nothing else asks keeps the token and locks again without a message.
+//!
+//! And the lock by remote write: an array with an entry for each node, [`ArrayLock`].
 
 use crate::ids::{NodeId, WorkerId};
 
@@ -100,6 +102,49 @@ impl Lock {
     /// The worker that has the lock.
     pub fn owner(&self) -> Option<WorkerId> {
         self.owner
+    }
+}
+
+/// A node's way to a lock by remote write: of two nodes that write their entries everywhere and then look, at least one sees the
+/// other's. `sim/array.rs` tries every order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ArrayLock {
+    /// The node's entry is empty.
+    #[default]
+    Away,
+    /// Its entry was written everywhere.
+    Written,
+    /// It has looked at the entries of the others.
+    Looked,
+    /// It has taken its entry back.
+    Withdrawn,
+}
+
+/// What a node does next that wants a lock by remote write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It writes its entry to all replicas, and waits until it has landed in each.
+    Write(bool),
+    /// It looks whether the entry of any other node is set in its own replica.
+    Look,
+    /// It has the lock.
+    Held,
+    /// It waits a random time, longer with each failure.
+    BackOff,
+}
+
+impl ArrayLock {
+    /// The next step, after the last one was done; `taken` is what the last look found.
+    pub fn next(&mut self, taken: bool) -> Act {
+        let (next, act) = match (*self, taken) {
+            (ArrayLock::Away, _) => (ArrayLock::Written, Act::Write(true)),
+            (ArrayLock::Written, _) => (ArrayLock::Looked, Act::Look),
+            (ArrayLock::Looked, false) => (ArrayLock::Looked, Act::Held),
+            (ArrayLock::Looked, true) => (ArrayLock::Withdrawn, Act::Write(false)),
+            (ArrayLock::Withdrawn, _) => (ArrayLock::Away, Act::BackOff),
+        };
+        *self = next;
+        act
     }
 }
 

@@ -78,6 +78,7 @@ pub(super) struct Node {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) fetches: u64,
+    pub(super) coalesced: u64,
     pub(super) diffs: u64,
     pub(super) moved: u64,
     pub(super) breaks: u64,

@@ -213,3 +213,27 @@ fn siblings_that_touch_a_page_at_once_fetch_it_once() {
         }
     }
 }
+
+#[test]
+fn siblings_that_fault_on_one_page_fetch_it_once() {
+    for variant in Variant::ALL {
+        let mut coalesced = 0;
+        for seed in 0..200 {
+            // Node 0 is the home from the start.
+            let mut cluster = Cluster::new(variant, 2, 3, 1, 4 * seed + 1);
+            cluster.doubles = false;
+            let counts = run(cluster, |mut thread| async move {
+                if thread.number < 3 {
+                    thread.store(thread.number, 7).await;
+                }
+                thread.barrier(0).await;
+                if thread.number >= 3 {
+                    thread.load(thread.number - 3).await;
+                }
+            });
+            assert_eq!(counts.fetches, 1, "{variant}, seed {seed}");
+            coalesced += counts.coalesced;
+        }
+        assert!(coalesced > 100, "{variant}: {coalesced} faults waited for a sibling's fetch");
+    }
+}

@@ -125,6 +125,10 @@ impl World for Handle {
         changed
     }
 
+    fn coalesce(&mut self) {
+        self.cluster.borrow_mut().counts.coalesced += 1;
+    }
+
     fn list(&mut self, page: PageId, workers: WorkerSet) {
         if self.mutation() == Mutation::ForgetUnlisted && self.process.1.is_none() {
             return;
