@@ -24,7 +24,8 @@ use viaduct_kit::alloc::{CountingAlloc, allocations_during};
 use viaduct_kit::child::{Child, Program, say};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
-use viaduct_os::fault::EngineKind;
+use viaduct_os::fault::{EngineKind, Window};
+use viaduct_os::segment::Segment;
 use viaduct_via::hooks::{Hook, Hooked, Verdict};
 use viaduct_via::{Nic, WaitConfig, Work};
 
@@ -39,6 +40,7 @@ const PAGE: usize = 4096 / size_of::<u64>();
 
 viaduct_kit::child!(COUNTS, counts);
 viaduct_kit::child!(ALTERNATES, alternates);
+viaduct_kit::child!(ALTERNATES_BY_UFFD, alternates_by_uffd);
 viaduct_kit::child!(IS_SILENT, is_silent);
 viaduct_kit::child!(GOES_BY_ROW, goes_by_row);
 viaduct_kit::child!(LENDS, lends);
@@ -357,12 +359,31 @@ fn variants_by_message_do_nothing_to_remote_memory_at_the_nic() {
 
 /// Stores to every other page of more than there may be mappings, by mprotect.
 fn alternates(args: &[String]) {
+    if alternate(args, EngineKind::Mprotect) {
+        say("this machine has no limit of mappings");
+    }
+}
+
+/// As `alternates`, by userfaultfd, which takes no mappings.
+fn alternates_by_uffd(args: &[String]) {
+    if alternate(args, EngineKind::Uffd) {
+        say("all stored");
+    }
+}
+
+/// Stores to every other page; false at a server.
+fn alternate(args: &[String], engine: EngineKind) -> bool {
     const MANY: usize = 140_000;
-    let Some(mut dsm) = join(args, MANY * 4096, Some(EngineKind::Mprotect)).expect("a node") else { return };
+    let Some(mut dsm) = join(args, MANY * 4096, Some(engine)).expect("a node") else { return false };
     let array: Array<u64> = dsm.array(MANY * PAGE).expect("memory");
-    let epoch = dsm.epoch();
-    (0..MANY).step_by(2).for_each(|page| epoch.write(array, page * PAGE..page * PAGE + 1)[0] = 1);
-    say("this machine has no limit of mappings");
+    let mut epoch = dsm.epoch();
+    let pages = || (0..MANY).step_by(2);
+    pages().for_each(|page| epoch.write(array, page * PAGE..page * PAGE + 1)[0] = page as u64);
+    epoch = epoch.barrier(0).expect("all nodes");
+    pages().for_each(|page| assert_eq!(epoch.read(array, page * PAGE..page * PAGE + 1)[0], page as u64));
+    drop(epoch);
+    dsm.finish().expect("all nodes");
+    true
 }
 
 #[test]
@@ -377,6 +398,19 @@ fn a_process_without_mappings_says_so_and_ends() {
     assert_eq!(children[1].next_line(HANG), None, "it ends at a store");
     let words = ["viaduct dsm: page", "cannot be protected", "vm.max_map_count", "--engine uffd-sync"];
     ends_with(children.remove(1), folder.path(), &words);
+}
+
+#[test]
+fn a_worker_by_userfaultfd_has_more_alternating_pages_than_there_may_be_mappings() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(400), "alternating pages");
+    let segment = Segment::create_sparse("probe", 1 << 16).expect("memory");
+    if let Err(error) = Window::new(&segment, 0x2C00_0000_0000, Some(EngineKind::Uffd)) {
+        viaduct_kit::skip!("userfaultfd is refused here: {error}");
+    }
+    let folder = TempDir::new("alternating");
+    let mut children = run(&ALTERNATES_BY_UFFD, &folder, 1, Variant::NoneMg);
+    children[1].expect_line("all stored", 2 * HANG);
+    children.into_iter().for_each(|child| child.finish(HANG));
 }
 
 /// Stores on a thread of its own: first where the worker has stored before, then where it has not.
