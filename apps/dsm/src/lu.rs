@@ -4,6 +4,7 @@
 //! and below, then all later ones. Where a column of tiles does not end with a page, two workers share one, as in the paper's
 //! LU.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use viaduct_cashmere::node::start::Error;
@@ -65,20 +66,14 @@ fn update(tile: &mut Tile, below: &Tile, right: &Tile) {
     }
 }
 
-/// Where tiles are read from and written to.
+/// Where the sequential program reads tiles from and writes them to.
 trait Matrix {
     fn get(&self, row: usize, column: usize) -> Tile;
     fn put(&mut self, row: usize, column: usize, tile: &Tile);
 }
 
-struct Shared<'t, T: Team> {
-    team: &'t T,
-    array: T::Numbers,
-    size: usize,
-}
-
 /// Where a column of a tile lies.
-fn line(size: usize, row: usize, column: usize, inner: usize) -> std::ops::Range<usize> {
+fn line(size: usize, row: usize, column: usize, inner: usize) -> Range<usize> {
     let at = (column * TILE + inner) * size + row * TILE;
     at..at + TILE
 }
@@ -97,18 +92,6 @@ fn scatter(tile: &Tile, inner: usize, values: &mut [f64]) {
     values.iter_mut().zip(tile).for_each(|(value, row)| *value = row[inner]);
 }
 
-impl<T: Team> Matrix for Shared<'_, T> {
-    fn get(&self, row: usize, column: usize) -> Tile {
-        gather(|inner| self.team.read(self.array, line(self.size, row, column, inner)))
-    }
-
-    fn put(&mut self, row: usize, column: usize, tile: &Tile) {
-        for inner in 0..TILE {
-            scatter(tile, inner, &mut self.team.write(self.array, line(self.size, row, column, inner)));
-        }
-    }
-}
-
 struct Own(Vec<f64>, usize);
 
 impl Matrix for Own {
@@ -123,50 +106,103 @@ impl Matrix for Own {
     }
 }
 
-/// The tiles next to the diagonal in step `k` whose column is `mine`.
-fn perimeter(matrix: &mut impl Matrix, k: usize, tiles: usize, mine: impl Fn(usize) -> bool) {
+/// The tiles next to the diagonal in step `k`.
+fn perimeter(matrix: &mut impl Matrix, k: usize, tiles: usize) {
     let diagonal = matrix.get(k, k);
-    for column in (k + 1..tiles).filter(|&column| mine(column)) {
+    for column in k + 1..tiles {
         let mut tile = matrix.get(k, column);
         solve_right(&mut tile, &diagonal);
         matrix.put(k, column, &tile);
     }
-    if mine(k) {
-        for row in k + 1..tiles {
-            let mut tile = matrix.get(row, k);
-            solve_below(&mut tile, &diagonal);
-            matrix.put(row, k, &tile);
+    for row in k + 1..tiles {
+        let mut tile = matrix.get(row, k);
+        solve_below(&mut tile, &diagonal);
+        matrix.put(row, k, &tile);
+    }
+}
+
+/// The matrix that workers share. What a borrow costs is much for a tile: a worker borrows a column of tiles at a time, whose
+/// values lie side by side, where no other worker writes it in this epoch; else the columns of the tiles that it works on.
+struct Shared<'t, T: Team> {
+    team: &'t T,
+    array: T::Numbers,
+    size: usize,
+}
+
+/// The place of a tile's column within a column of tiles.
+fn inside(size: usize, row: usize, inner: usize) -> Range<usize> {
+    line(size, row, 0, inner)
+}
+
+impl<T: Team> Shared<'_, T> {
+    /// A column of tiles.
+    fn panel(&self, column: usize) -> Range<usize> {
+        column * TILE * self.size..(column + 1) * TILE * self.size
+    }
+
+    /// The tile on the diagonal, of a column that its owner may write below.
+    fn diagonal(&self, k: usize) -> Tile {
+        gather(|inner| self.team.read(self.array, line(self.size, k, k, inner)))
+    }
+
+    /// Factors the tile on the diagonal of a column of this worker's.
+    fn factor(&self, k: usize) {
+        let mut panel = self.team.write(self.array, self.panel(k));
+        let mut tile = gather(|inner| &panel[inside(self.size, k, inner)]);
+        factor(&mut tile);
+        self.put(&mut panel, k, &tile);
+    }
+
+    fn put(&self, panel: &mut [f64], row: usize, tile: &Tile) {
+        (0..TILE).for_each(|inner| scatter(tile, inner, &mut panel[inside(self.size, row, inner)]));
+    }
+
+    /// The tiles next to the diagonal in step `k` whose column is `mine`.
+    fn perimeter(&self, k: usize, mine: impl Fn(usize) -> bool) {
+        let (size, tiles) = (self.size, self.size / TILE);
+        let diagonal = self.diagonal(k);
+        for column in (k + 1..tiles).filter(|&column| mine(column)) {
+            let mut panel = self.team.write(self.array, self.panel(column));
+            let mut tile = gather(|inner| &panel[inside(size, k, inner)]);
+            solve_right(&mut tile, &diagonal);
+            self.put(&mut panel, k, &tile);
+        }
+        if mine(k) {
+            // Others read the tile above these.
+            let below =
+                |inner: usize| (k * TILE + inner) * size + (k + 1) * TILE..(k * TILE + inner + 1) * size;
+            let mut own: [_; TILE] = std::array::from_fn(|inner| self.team.write(self.array, below(inner)));
+            for at in (0..size - (k + 1) * TILE).step_by(TILE) {
+                let mut tile = gather(|inner| &own[inner][at..at + TILE]);
+                solve_below(&mut tile, &diagonal);
+                let lines = own.iter_mut().enumerate();
+                lines.for_each(|(inner, own)| scatter(&tile, inner, &mut own[at..at + TILE]));
+            }
+        }
+    }
+
+    /// The later tiles of step `k` whose column is `mine`: no worker writes column `k`.
+    fn interior(&self, k: usize, mine: impl Fn(usize) -> bool) {
+        let (size, tiles) = (self.size, self.size / TILE);
+        let lower = self.team.read(self.array, self.panel(k));
+        for column in (k + 1..tiles).filter(|&column| mine(column)) {
+            let mut panel = self.team.write(self.array, self.panel(column));
+            let panel: &mut [f64] = &mut panel;
+            let right = gather(|inner| &panel[inside(size, k, inner)]);
+            for row in k + 1..tiles {
+                let factors = gather(|inner| &lower[inside(size, row, inner)]);
+                let mut tile = gather(|inner| &panel[inside(size, row, inner)]);
+                update(&mut tile, &factors, &right);
+                self.put(panel, row, &tile);
+            }
         }
     }
 }
 
-/// The later tiles of step `k` whose column is `mine`. A worker borrows the columns of a column of tiles once for all of its
-/// tiles: what a borrow costs is much for a tile.
-fn interior_of<T: Team>(shared: &Shared<'_, T>, k: usize, tiles: usize, mine: impl Fn(usize) -> bool) {
-    let Shared { team, array, size } = *shared;
-    let below = |row: usize, column: usize, inner: usize| {
-        let at = (column * TILE + inner) * size;
-        at + row * TILE..at + size
-    };
-    let lower: [_; TILE] = std::array::from_fn(|inner| team.read(array, below(k + 1, k, inner)));
-    for column in (k + 1..tiles).filter(|&column| mine(column)) {
-        let right = shared.get(k, column);
-        let mut own: [_; TILE] = std::array::from_fn(|inner| team.write(array, below(k + 1, column, inner)));
-        for at in (0..size - (k + 1) * TILE).step_by(TILE) {
-            let factors = gather(|inner| &lower[inner][at..at + TILE]);
-            let mut tile = gather(|inner| &own[inner][at..at + TILE]);
-            update(&mut tile, &factors, &right);
-            own.iter_mut()
-                .enumerate()
-                .for_each(|(inner, own)| scatter(&tile, inner, &mut own[at..at + TILE]));
-        }
-    }
-}
-
-fn interior(matrix: &mut impl Matrix, k: usize, tiles: usize, mine: impl Fn(usize) -> bool) {
+fn interior(matrix: &mut impl Matrix, k: usize, tiles: usize) {
     for row in k + 1..tiles {
         let below = matrix.get(row, k);
-        for column in (k + 1..tiles).filter(|&column| mine(column)) {
+        for column in k + 1..tiles {
             let mut tile = matrix.get(row, column);
             update(&mut tile, &below, &matrix.get(k, column));
             matrix.put(row, column, &tile);
@@ -255,12 +291,12 @@ fn factorise<T: Team>(mut team: T, array: T::Numbers, problem: Problem) -> Resul
     for k in 0..tiles {
         team.progress(k as f64 / tiles as f64);
         if mine(k) {
-            diagonal(&mut Shared { team: &team, array, size }, k);
+            Shared { team: &team, array, size }.factor(k);
         }
         team = team.barrier()?;
-        perimeter(&mut Shared { team: &team, array, size }, k, tiles, mine);
+        Shared { team: &team, array, size }.perimeter(k, mine);
         team = team.barrier()?;
-        interior_of(&Shared { team: &team, array, size }, k, tiles, mine);
+        Shared { team: &team, array, size }.interior(k, mine);
         team = team.barrier()?;
     }
     Ok((team, begun.elapsed()))
@@ -271,8 +307,8 @@ fn sequential(size: usize) -> Vec<f64> {
     let mut matrix = Own((0..size * size).map(|at| element(at % size, at / size, size)).collect(), size);
     for k in 0..tiles {
         diagonal(&mut matrix, k);
-        perimeter(&mut matrix, k, tiles, |_| true);
-        interior(&mut matrix, k, tiles, |_| true);
+        perimeter(&mut matrix, k, tiles);
+        interior(&mut matrix, k, tiles);
     }
     matrix.0
 }
