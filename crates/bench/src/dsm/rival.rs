@@ -26,31 +26,36 @@ pub fn barriers(bench: &Bench<'_>, progress: Progress<'_>, emit: Emit<'_>) -> io
     let table = bench.table("dsm-bars");
     let rival = compile(bench);
     let (mut ours, mut theirs) = ([Vec::new(), Vec::new()], Vec::new());
+    // A value of each round, or none where it failed: ratios are of one round.
     let turns = if bench.quick { "24" } else { "20000" };
     for round in 0..bench.rounds {
         progress("barrier", round as f64 / bench.rounds as f64);
         for (way, values) in WAYS.into_iter().zip(&mut ours) {
             // Problem 2 is the barrier alone.
             let said = bench.dsm(&["costs", "--size", "2", "--variant", way, "--rounds", turns])?;
-            values.extend(points(&said).get("barrier"));
+            values.push(points(&said).get("barrier").copied());
         }
-        if let Ok(program) = &rival {
-            theirs.extend(run(bench, program));
-        }
+        theirs.push(rival.as_ref().ok().and_then(|program| run(bench, program)));
     }
     for (way, values) in WAYS.into_iter().zip(&ours) {
         let row = format!("empty barrier, {way} / Open MPI");
-        emit(table.cell(&row, "ours", "us", Better::Less).of(values))?;
+        let known = |values: &[Option<f64>]| values.iter().flatten().copied().collect::<Vec<_>>();
+        emit(table.cell(&row, "ours", "us", Better::Less).of(&known(values)))?;
         match &rival {
             Ok(_) => {
-                emit(table.cell(&row, "theirs", "us", Better::Less).of(&theirs))?;
-                let ratios: Vec<f64> = values.iter().zip(&theirs).map(|(a, b)| a / b).collect();
+                emit(table.cell(&row, "theirs", "us", Better::Less).of(&known(&theirs)))?;
+                let ratios = ratios(values, &theirs);
                 bar(&table, &row, &ratios, WANTED, emit)?;
             }
             Err(why) => emit(table.cell(&row, "ratio", "", Better::Less).missing(why.as_str()))?,
         }
     }
     Ok(())
+}
+
+/// The ratios of rounds in which both were measured.
+fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
+    ours.iter().zip(theirs).filter_map(|(ours, theirs)| Some((*ours)? / (*theirs)?)).collect()
 }
 
 /// The rival's program, or why there is none.
@@ -72,4 +77,16 @@ fn run(bench: &Bench<'_>, program: &Path) -> Option<f64> {
     let head = ["-n".to_owned(), "2".into(), program.display().to_string(), one, other, turns.into()];
     let said = bench.launcher.whole_in(&start, &[&open_mpi(&[])[..], &head].concat(), &[], LIMIT).ok()?;
     points(&said).get("barrier").copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_fails_leaves_out_its_round_alone() {
+        let (ours, theirs) =
+            ([Some(2.0), Some(4.0), None, Some(9.0)], [Some(1.0), None, Some(5.0), Some(3.0)]);
+        assert_eq!(ratios(&ours, &theirs), [2.0, 3.0]);
+    }
 }
