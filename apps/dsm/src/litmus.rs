@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use viaduct_cashmere::node::start::Error;
-use viaduct_cashmere::{Array, Dsm, Epoch};
+use viaduct_cashmere::{Array, Dsm, Epoch, Placement};
 
 use crate::locks::Locks;
 use crate::typed::Typed;
@@ -50,7 +50,7 @@ fn store(epoch: &Epoch<'_>, memory: Array<u8>, at: usize, size: usize, value: u6
 pub(crate) fn run(dsm: &mut Dsm, problem: Problem) -> Result<Outcome, Error> {
     let memory: Array<u8> = dsm.array(BYTES)?;
     let other: Array<u64> = dsm.array(4096)?;
-    let own: Array<u8> = dsm.array(OWN * dsm.size())?;
+    let own: Array<u8> = dsm.placed(OWN * dsm.size(), Placement::Bands)?;
     let typed = Typed::new(dsm)?;
     let locks = Locks::new(dsm)?;
     let mut epoch = dsm.epoch();
@@ -96,9 +96,10 @@ fn neighbours<'a>(mut epoch: Epoch<'a>, memory: Array<u8>) -> Result<Epoch<'a>, 
     Ok(epoch.barrier(0)?)
 }
 
-/// Every worker stores to pages that no other uses.
+/// Every worker stores to pages that no other uses, and whose home is another node where there are two.
 fn alone(mut epoch: Epoch<'_>, array: Array<u8>, turns: usize) -> Result<(), Error> {
-    let mine = epoch.rank() * OWN..(epoch.rank() + 1) * OWN;
+    let part = epoch.size() - 1 - epoch.rank();
+    let mine = part * OWN..(part + 1) * OWN;
     for turn in 0..turns {
         let mut bytes = epoch.write(array, mine.clone());
         assert!(bytes.iter().all(|byte| *byte == turn as u8), "pages of one worker, turn {turn}");

@@ -29,7 +29,20 @@ fn a_run_without_room_for_its_memory_says_so() {
     command.args(["-c", &script]).env("VIADUCT_RUNTIME_DIR", folder.path());
     let run = finish(command);
     assert_ne!(run.status, 0, "{}", run.out);
-    assert!(run.err.contains("memory"), "{}", run.err);
+    for word in ["sharing memory with the node", "out of memory", "hint: free memory", "RLIMIT_AS"] {
+        assert!(run.err.contains(word), "{word}: {}", run.err);
+    }
+}
+
+#[test]
+fn arrays_that_do_not_fit_are_refused_with_a_hint() {
+    let folder = Folder::new();
+    let run =
+        finish(verb_command(&folder, &["dsm", "sor", "--size", "1024", "--memory", "1M", "--allow-root"]));
+    assert_ne!(run.status, 0, "{}", run.out);
+    for word in ["do not fit into the", "bytes of shared memory", "hint: give the run more", "--memory"] {
+        assert!(run.err.contains(word), "{word}: {}", run.err);
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use viaduct_kit::packages::{need_program, need_root};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 
-use crate::launching::{Folder, Run, verb};
+use crate::launching::cluster::Cluster;
+use crate::launching::{Folder, Run, finish, verb};
 
 const CHAPTER: &str = include_str!("../../../docs/book/src/shared-memory.md");
 
@@ -118,6 +119,13 @@ fn the_books_program_is_built_outside_and_runs_by_its_path() {
         let run = dsm(&folder, &heat, &words);
         assert_eq!((run.status, &run.out), (0, &wanted), "{words:?}: {}", run.err);
         assert!(run.err.contains("barriers") && run.err.contains(variant), "{}", run.err);
+    }
+    // A node on each host: the program is taken along.
+    if let Some(cluster) = Cluster::new(2) {
+        let heat = heat.to_str().expect("a name");
+        let run = finish(cluster.verb(&["dsm", heat, "--allow-root", "--hosts", "h0,h1"]));
+        assert_eq!((run.status, &run.out), (0, &wanted), "on two hosts: {}", run.err);
+        assert!(run.err.contains("2 nodes of 1 workers"), "{}", run.err);
     }
     let quiet = dsm(&folder, &heat, &["--quiet"]);
     assert_eq!((quiet.out.as_str(), quiet.err.as_str()), (wanted.as_str(), ""));

@@ -41,6 +41,7 @@ impl Counts {
 fn loads_find_what_was_stored_on_every_variant_engine_and_level() {
     let _watchdog = watch();
     let (rounds, seeds) = (effort::rounds(4, 60).to_string(), effort::rounds(1, 5));
+    let mut incoming = [0; VARIANTS.len()];
     for (number, variant) in VARIANTS.into_iter().enumerate() {
         for engine in ENGINES {
             for level in ["1", "2"] {
@@ -48,11 +49,14 @@ fn loads_find_what_was_stored_on_every_variant_engine_and_level() {
                     let seed = (seed + number as u64).to_string();
                     let layout = ["--nodes", "2", "--procs", "2", "--levels", level, "--size", &seed];
                     let words = ["litmus", "--variant", variant, "--engine", engine, "--rounds", &rounds];
-                    dsm(&[&words[..], &layout[..]].concat());
+                    let counts = Counts::of(&[&words[..], &layout[..]].concat());
+                    incoming[number] += counts.get("incoming_diffs");
                 }
             }
         }
     }
+    // Pages came in that a sibling had changed, for all variants to merge.
+    assert!(incoming.iter().all(|count| *count > 0), "incoming diffs by variant: {incoming:?}");
 }
 
 #[test]
@@ -83,6 +87,8 @@ fn pages_that_one_node_alone_uses_send_nothing() {
         let counts = |turns: &str| {
             let words = ["litmus", "--nodes", "2", "--rounds", "0", "--size", turns, "--variant", variant];
             let counts = Counts::of(&words);
+            // Every page has its home at the other node, and is given to the one that stores to it alone.
+            assert!(counts.get("exclusive_pages") >= 64, "{variant}: {}", counts.0);
             ["messages_of_data", "messages_of_metadata", "remote_writes_of_data", "remote_writes_of_metadata"]
                 .map(|name| counts.get(name))
         };
@@ -100,7 +106,10 @@ fn nodes_on_different_hosts_share_memory() {
         run
     };
     for variant in &VARIANTS[..effort::rounds(1, 4) as usize] {
-        run(&["litmus", "--rounds", "2", "--variant", variant]);
+        let run = run(&["litmus", "--rounds", "2", "--procs", "2", "--variant", variant, "--json"]);
+        let line: serde_json::Value = serde_json::from_str(run.out.trim()).expect("a line of JSON");
+        let served = Counts(line["counts"].clone()).get("requests_served_by_workers");
+        assert!(served > 0, "{variant}: workers that waited served nothing: {line}");
     }
     let apps = ["sor", "gauss", "lu"];
     for (number, app) in apps.iter().enumerate().take(effort::rounds(1, 3) as usize) {
