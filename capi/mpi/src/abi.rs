@@ -22,6 +22,8 @@ pub(crate) const GROUP_EMPTY: u32 = 0x4800_0000;
 pub(crate) const DATATYPE_NULL: u32 = 0x0c00_0000;
 /// `MPI_REQUEST_NULL`.
 pub(crate) const REQUEST_NULL: u32 = 0x2c00_0000;
+/// The request of every send that was done when its call ended. It names no entry of a table, and so needs none.
+pub(crate) const REQUEST_SENT: u32 = 0x6c00_0001;
 /// `MPI_MESSAGE_NULL`: the value of `MPI_REQUEST_NULL`.
 pub(crate) const MESSAGE_NULL: u32 = 0x2c00_0000;
 /// `MPI_MESSAGE_NO_PROC`.

@@ -8,7 +8,7 @@ use viaduct_mpi::handle::{Object, Table};
 use viaduct_mpi::world::{self, Done, Request};
 use viaduct_os::turn::Turn;
 
-use crate::abi::{COMM_WORLD, Place, REQUEST_NULL, Status, UNDEFINED, natural};
+use crate::abi::{COMM_WORLD, Place, REQUEST_NULL, REQUEST_SENT, Status, UNDEFINED, natural};
 use crate::errors::{call, pure, raise};
 use crate::fortran;
 use crate::persistent::Prepared;
@@ -28,7 +28,11 @@ pub(crate) static REQUESTS: LazyLock<Turn<Table<Pending>>> =
     LazyLock::new(|| Turn::new(Table::new(Object::Request)));
 
 /// A handle for an operation under way.
+#[inline]
 pub(crate) fn add(request: Request, comm: u32) -> Result<u32> {
+    if request == Request::SENT {
+        return Ok(REQUEST_SENT);
+    }
     insert(Pending::Once { request, comm })
 }
 
@@ -43,8 +47,10 @@ pub(crate) fn unknown(handle: u32) -> Error {
 /// The operation under way behind a handle, none for a null handle and for a persistent one that is not started; and the
 /// communicator whose error handler hears of what happens to it.
 fn look(requests: &Table<Pending>, handle: u32) -> Result<(Option<Request>, u32)> {
-    if handle == REQUEST_NULL {
-        return Ok((None, COMM_WORLD));
+    match handle {
+        REQUEST_NULL => return Ok((None, COMM_WORLD)),
+        REQUEST_SENT => return Ok((Some(Request::SENT), COMM_WORLD)),
+        _ => {}
     }
     match requests.get(handle) {
         Some(Pending::Once { request, comm }) => Ok((Some(*request), *comm)),
@@ -135,6 +141,10 @@ fn for_request(
 }
 
 pub(crate) fn mpi_wait(request: Place<u32>, status: Place<Status>) -> c_int {
+    if request.get() == Ok(REQUEST_SENT) && crate::state::process().is_ok() {
+        status.fill(|status| status.set(&world::Status::EMPTY));
+        return request.put(REQUEST_NULL).map_or(Class::Request as c_int, |()| Class::Success as c_int);
+    }
     for_request("MPI_Wait", request, |process, handle, under_way| match under_way {
         None => {
             status.fill(empty);
@@ -214,10 +224,11 @@ fn take_all(
     }
 }
 
-/// The communicator of the first request of a list.
+/// The communicator of the first request of a list that is not done for certain.
 fn comm_of_any(count: c_int, requests: Place<u32>) -> u32 {
     let handles = requests.list(count).unwrap_or(&[]);
-    handles.iter().find(|handle| **handle != REQUEST_NULL).map_or(COMM_WORLD, |handle| comm_of(*handle))
+    let under_way = |handle: &&u32| !matches!(**handle, REQUEST_NULL | REQUEST_SENT);
+    handles.iter().find(under_way).map_or(COMM_WORLD, |handle| comm_of(*handle))
 }
 
 pub(crate) fn mpi_waitall(count: c_int, requests: Place<u32>, statuses: Place<Status>) -> c_int {
@@ -230,6 +241,15 @@ pub(crate) fn mpi_waitall(count: c_int, requests: Place<u32>, statuses: Place<St
 fn waitall(count: c_int, requests: Place<u32>, statuses: Place<Status>) -> Result<()> {
     let process = crate::state::process()?;
     let handles = requests.list_mut(count)?;
+    if handles.iter().all(|handle| matches!(*handle, REQUEST_NULL | REQUEST_SENT)) {
+        for (at, handle) in handles.iter_mut().enumerate() {
+            *handle = REQUEST_NULL;
+            if !statuses.is_ignored() {
+                statuses.further(at).fill(empty);
+            }
+        }
+        return Ok(());
+    }
     let under_way = active_all(handles)?;
     process.world.wait_all(&under_way);
     take_all(process, handles, &under_way, statuses)

@@ -17,6 +17,9 @@ pub struct Request {
 }
 
 impl Request {
+    /// That of every send that was done before it had a request. It has no place, and is done however often it is taken.
+    pub const SENT: Request = Request { index: u32::MAX, generation: 0 };
+
     /// As a number, for tables of handles.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -256,11 +259,18 @@ impl Requests {
 
     /// The status of a request that is done.
     pub(super) fn status(&self, request: Request) -> Option<Status> {
+        if request == Request::SENT {
+            return Some(Status::EMPTY);
+        }
         self.slot(request)?.done.as_ref().map(|done| done.status)
     }
 
     /// The end of a request that is done; the request is gone.
+    #[inline]
     pub(super) fn take(&mut self, request: Request) -> Option<Done> {
+        if request == Request::SENT {
+            return Some(Done::well(Status::EMPTY));
+        }
         self.slot(request)?.done.as_ref()?;
         let done = self.slots[request.index as usize].done.take();
         self.release(request.index);

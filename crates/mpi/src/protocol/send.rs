@@ -48,7 +48,7 @@ impl Core {
             return self.send_to_self(port, span, envelope, manner, keep);
         }
         if manner != Manner::Synchronous && self.send_now(port, span, to, &envelope, manner) {
-            return self.finished(Status::EMPTY);
+            return Request::SENT;
         }
         if self.is_lost(to) {
             return self.failed(self.gone(to));

@@ -62,11 +62,27 @@ impl World {
         self.wait(request).error.map_or(Ok(()), Err)
     }
 
-    /// Starts to send a message.
+    /// Starts to send a message. [`Request::SENT`]: it has left.
     ///
     /// # Errors
     /// For arguments that make no sense.
+    #[inline]
     pub fn isend(&self, mode: Mode, span: &Span, dest: i32, tag: i32, comm: &Comm) -> Result<Request> {
+        if matches!(mode, Mode::Standard | Mode::Ready)
+            && let Some(to) = comm.process(dest)?
+        {
+            let envelope = comm.envelope(tag)?;
+            return self.shared.with(|engine| {
+                let manner = Manner::Nonblocking;
+                let sent = if engine.core.send_now(&mut engine.links, span, to, &envelope, manner) {
+                    Request::SENT
+                } else {
+                    engine.core.isend(&mut engine.links, span, to, envelope, manner, comm.keep())
+                };
+                engine.look_sometimes();
+                sent
+            });
+        }
         self.start(mode, Manner::Nonblocking, span, dest, tag, comm)
     }
 

@@ -11,7 +11,7 @@ impl World {
 
     /// Whether a request is done.
     pub fn done(&self, request: Request) -> bool {
-        self.shared.with(|engine| engine.core.is_done(request)).unwrap_or(true)
+        request == Request::SENT || self.shared.with(|engine| engine.core.is_done(request)).unwrap_or(true)
     }
 
     /// The status of a request that is done; the request stays.
@@ -41,6 +41,9 @@ impl World {
 
     /// Waits for the end of a request; the request is gone.
     pub fn wait(&self, request: Request) -> Done {
+        if request == Request::SENT {
+            return Done { status: Status::EMPTY, error: None };
+        }
         let done = self.shared.wait(|engine| {
             let gone = || Done { status: Status::EMPTY, error: None };
             if !engine.core.is_done(request) {
