@@ -230,6 +230,11 @@ pub(crate) fn datatype(handle: u32) -> Result<Held<TypeObject>> {
     {
         return Ok(Held::Always(object));
     }
+    made_datatype(handle)
+}
+
+#[inline(never)]
+fn made_datatype(handle: u32) -> Result<Held<TypeObject>> {
     if handle == DATATYPE_NULL {
         return Err(Error::new(Class::Type, "it is MPI_DATATYPE_NULL"));
     }

@@ -12,11 +12,16 @@ use crate::abi::{COMM_WORLD, Place, REQUEST_NULL, REQUEST_SENT, Status, UNDEFINE
 use crate::errors::{call, pure, raise};
 use crate::fortran;
 use crate::persistent::Prepared;
-use crate::state::Process;
+use crate::state::{Process, process};
 
-/// What a request handle names.
+/// The communicator that was noted of a request.
+fn labelled(label: u32) -> u32 {
+    if label == 0 { COMM_WORLD } else { label }
+}
+
+/// What a request handle of the table names. Most requests have handles without a table.
 pub(crate) enum Pending {
-    /// An operation under way.
+    /// An operation under way, when there are very many.
     Once { request: Request, comm: u32 },
     /// An operation that is started again and again.
     Again { prepared: Prepared, active: Option<Request> },
@@ -33,7 +38,11 @@ pub(crate) fn add(request: Request, comm: u32) -> Result<u32> {
     if request == Request::SENT {
         return Ok(REQUEST_SENT);
     }
-    insert(Pending::Once { request, comm })
+    let Some(handle) = request.to_handle() else { return insert(Pending::Once { request, comm }) };
+    if comm != COMM_WORLD {
+        process()?.world.set_label(request, comm);
+    }
+    Ok(handle)
 }
 
 pub(crate) fn insert(pending: Pending) -> Result<u32> {
@@ -52,6 +61,10 @@ fn look(requests: &Table<Pending>, handle: u32) -> Result<(Option<Request>, u32)
         REQUEST_SENT => return Ok((Some(Request::SENT), COMM_WORLD)),
         _ => {}
     }
+    if let Some(request) = Request::from_handle(handle) {
+        let label = process()?.world.label(request).ok_or_else(|| unknown(handle))?;
+        return Ok((Some(request), labelled(label)));
+    }
     match requests.get(handle) {
         Some(Pending::Once { request, comm }) => Ok((Some(*request), *comm)),
         Some(Pending::Again { prepared, active }) => Ok((*active, prepared.comm_handle())),
@@ -65,7 +78,16 @@ fn active(handle: u32) -> Result<Option<Request>> {
 
 fn active_all(handles: &[u32]) -> Result<Vec<Option<Request>>> {
     let requests = REQUESTS.enter();
-    handles.iter().map(|handle| look(&requests, *handle).map(|(request, _)| request)).collect()
+    let named = |handle: &u32| match Request::from_handle(*handle) {
+        Some(request) => Ok(Some(request)),
+        None => look(&requests, *handle).map(|(request, _)| request),
+    };
+    let all: Vec<_> = handles.iter().map(named).collect::<Result<_>>()?;
+    drop(requests);
+    match process()?.world.first_unknown(&all) {
+        Some(at) => Err(unknown(handles[at])),
+        None => Ok(all),
+    }
 }
 
 /// The communicator whose error handler hears of what happens to a request.
@@ -74,7 +96,16 @@ fn comm_of(handle: u32) -> u32 {
 }
 
 /// After the end of its operation a handle becomes null, and a persistent one can be started again.
-fn settle(requests: &mut Table<Pending>, handle: &mut u32) {
+#[inline]
+fn settle(handle: &mut u32) {
+    if *handle == REQUEST_SENT || Request::from_handle(*handle).is_some() {
+        *handle = REQUEST_NULL;
+    } else {
+        settle_in(&mut REQUESTS.enter(), handle);
+    }
+}
+
+fn settle_in(requests: &mut Table<Pending>, handle: &mut u32) {
     match requests.get_mut(*handle) {
         Some(Pending::Again { active, .. }) => *active = None,
         _ => {
@@ -107,7 +138,7 @@ fn take(
     let Some(done) = process.world.take(request) else {
         return Err(Error::new(Class::Intern, "a request that was done is not there"));
     };
-    settle(&mut REQUESTS.enter(), handle);
+    settle(handle);
     let ended = finish(&done, status);
     if whole {
         note(&ended, status);
@@ -141,9 +172,22 @@ fn for_request(
 }
 
 pub(crate) fn mpi_wait(request: Place<u32>, status: Place<Status>) -> c_int {
-    if request.get() == Ok(REQUEST_SENT) && crate::state::process().is_ok() {
+    if request.get() == Ok(REQUEST_SENT) && process().is_ok() {
         status.fill(|status| status.set(&world::Status::EMPTY));
         return request.put(REQUEST_NULL).map_or(Class::Request as c_int, |()| Class::Success as c_int);
+    }
+    if let Ok(handle) = request.get()
+        && let Some(under_way) = Request::from_handle(handle)
+        && let Ok(process) = process()
+    {
+        let Some((done, label)) = process.world.end(under_way) else {
+            return raise("MPI_Wait", COMM_WORLD, &unknown(handle));
+        };
+        let ended = request.put(REQUEST_NULL).and_then(|()| finish(&done, status));
+        return match ended {
+            Ok(()) => Class::Success as c_int,
+            Err(error) => raise("MPI_Wait", labelled(label), &error),
+        };
     }
     for_request("MPI_Wait", request, |process, handle, under_way| match under_way {
         None => {
@@ -152,7 +196,7 @@ pub(crate) fn mpi_wait(request: Place<u32>, status: Place<Status>) -> c_int {
         }
         Some(under_way) => {
             let done = process.world.wait(under_way);
-            settle(&mut REQUESTS.enter(), handle);
+            settle(handle);
             finish(&done, status)
         }
     })
@@ -170,7 +214,7 @@ pub(crate) fn mpi_test(request: Place<u32>, flag: Place<c_int>, status: Place<St
         match process.world.take(under_way) {
             None => flag.put(0),
             Some(done) => {
-                settle(&mut REQUESTS.enter(), handle);
+                settle(handle);
                 flag.put(1)?;
                 finish(&done, status)
             }
@@ -195,32 +239,36 @@ pub(crate) fn mpi_request_get_status(request: u32, flag: Place<c_int>, status: P
     })
 }
 
-/// Ends all operations of a list, which are done. The error is that of all: it is in the statuses.
+/// Ends all operations of a list, which are done. The error is that of all: it is in the statuses; with it the communicator of one
+/// that failed.
 fn take_all(
     process: &Process,
     handles: &mut [u32],
     requests: &[Option<Request>],
     statuses: Place<Status>,
-) -> Result<()> {
+) -> std::result::Result<(), (Error, u32)> {
     let mut failed = None;
     let status_of = |at| if statuses.is_ignored() { Place::NULL } else { statuses.further(at) };
     process.world.take_all(requests, |at, done| {
         let status = status_of(at);
-        let Some(done) = done else { return status.fill(empty) };
+        let Some((done, label)) = done else { return status.fill(empty) };
         let ended = finish(&done, status);
         note(&ended, status);
         if let Err(error) = ended {
-            failed = Some(error);
+            failed = Some((error, at, label));
         }
     });
-    let mut table = REQUESTS.enter();
+    // A request of the table has its communicator there.
+    let failed = failed.map(|(error, at, label)| {
+        let placed = Request::from_handle(handles[at]).is_some();
+        (error, if placed { labelled(label) } else { comm_of(handles[at]) })
+    });
     let ended = handles.iter_mut().zip(requests).filter(|(_, request)| request.is_some());
-    ended.for_each(|(handle, _)| settle(&mut table, handle));
-    drop(table);
+    ended.for_each(|(handle, _)| settle(handle));
     match failed {
         None => Ok(()),
-        Some(error) if statuses.is_ignored() => Err(error),
-        Some(error) => Err(Error::new(Class::InStatus, error.to_string())),
+        Some(failed) if statuses.is_ignored() => Err(failed),
+        Some((error, comm)) => Err((Error::new(Class::InStatus, error.to_string()), comm)),
     }
 }
 
@@ -234,13 +282,18 @@ fn comm_of_any(count: c_int, requests: Place<u32>) -> u32 {
 pub(crate) fn mpi_waitall(count: c_int, requests: Place<u32>, statuses: Place<Status>) -> c_int {
     match waitall(count, requests, statuses) {
         Ok(()) => Class::Success as c_int,
-        Err(error) => raise("MPI_Waitall", comm_of_any(count, requests), &error),
+        Err((error, comm)) => raise("MPI_Waitall", comm, &error),
     }
 }
 
-fn waitall(count: c_int, requests: Place<u32>, statuses: Place<Status>) -> Result<()> {
-    let process = crate::state::process()?;
-    let handles = requests.list_mut(count)?;
+fn waitall(
+    count: c_int,
+    requests: Place<u32>,
+    statuses: Place<Status>,
+) -> std::result::Result<(), (Error, u32)> {
+    let early = |error| (error, comm_of_any(count, requests));
+    let process = process().map_err(early)?;
+    let handles = requests.list_mut(count).map_err(early)?;
     if handles.iter().all(|handle| matches!(*handle, REQUEST_NULL | REQUEST_SENT)) {
         for (at, handle) in handles.iter_mut().enumerate() {
             *handle = REQUEST_NULL;
@@ -250,7 +303,7 @@ fn waitall(count: c_int, requests: Place<u32>, statuses: Place<Status>) -> Resul
         }
         return Ok(());
     }
-    let under_way = active_all(handles)?;
+    let under_way = active_all(handles).map_err(early)?;
     process.world.wait_all(&under_way);
     take_all(process, handles, &under_way, statuses)
 }
@@ -269,7 +322,7 @@ pub(crate) fn mpi_testall(
             return flag.put(0);
         }
         flag.put(1)?;
-        take_all(process, handles, &under_way, statuses)
+        take_all(process, handles, &under_way, statuses).map_err(|(error, _)| error)
     })
 }
 
@@ -414,7 +467,9 @@ pub(crate) fn mpi_request_free(request: Place<u32>) -> c_int {
         if *handle == REQUEST_NULL {
             return Err(Error::new(Class::Request, "it is MPI_REQUEST_NULL"));
         }
-        REQUESTS.enter().remove(*handle);
+        if Request::from_handle(*handle).is_none() {
+            REQUESTS.enter().remove(*handle);
+        }
         *handle = REQUEST_NULL;
         if let Some(under_way) = under_way {
             process.world.free(under_way);

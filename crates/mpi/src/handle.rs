@@ -53,7 +53,27 @@ const PREDEFINED: u32 = 1;
 const MADE: u32 = 3;
 /// Bits of an index; the bits between it and the kind are the generation.
 const INDEX: u32 = 20;
-const GENERATIONS: u32 = 1 << (KIND - INDEX);
+pub(crate) const GENERATIONS: u32 = 1 << (KIND - INDEX);
+
+/// Requests of the engine have handles without a table, by their places: those with this bit, which the table of requests leaves
+/// to them.
+const PLACED: u32 = 1 << (INDEX - 1);
+
+/// The handle of a request at a place. None: the place has too large a number.
+#[inline]
+pub(crate) fn of_place(index: u32, generation: u32) -> Option<u32> {
+    (index < PLACED).then_some(PLACES | (generation % GENERATIONS) << INDEX | index)
+}
+
+/// The place and the generation of a request's handle, if it has them.
+#[inline]
+pub(crate) fn place_of(handle: u32) -> Option<(u32, u32)> {
+    let placed = handle & (u32::MAX << KIND | PLACED) == PLACES;
+    placed.then_some((handle & (PLACED - 1), generation(handle)))
+}
+
+/// What all handles of places have in common.
+const PLACES: u32 = MADE << ORIGIN | (Object::Request as u32) << KIND | PLACED;
 
 /// Objects of one kind that a program has made, by handle.
 #[derive(Debug)]
@@ -89,7 +109,7 @@ impl<T> Table<T> {
     pub fn insert(&mut self, object: T) -> Option<u32> {
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.slots.len() < 1 << INDEX => {
+            None if self.slots.len() < self.most() => {
                 self.slots.push(Slot { generation: 0, object: None });
                 self.slots.len() as u32 - 1
             }
@@ -98,6 +118,10 @@ impl<T> Table<T> {
         let slot = &mut self.slots[index as usize];
         slot.object = Some(object);
         Some(MADE << ORIGIN | (self.kind as u32) << KIND | slot.generation << INDEX | index)
+    }
+
+    fn most(&self) -> usize {
+        if self.kind.names(PLACES) { PLACED as usize } else { 1 << INDEX }
     }
 
     /// The object with a handle.
@@ -159,6 +183,24 @@ mod tests {
         assert_ne!(first, second);
         assert!(table.get(first).is_none() && table.remove(first).is_none());
         assert_eq!((table.get(second), table.len()), (Some(&"second"), 1));
+    }
+
+    #[test]
+    fn handles_of_places_are_those_of_no_table() {
+        let mut table = Table::new(Object::Request);
+        let handle = table.insert(()).unwrap();
+        assert_eq!(place_of(handle), None);
+        for (index, generation) in [(0, 0), (7, 63), (PLACED - 1, 1)] {
+            let placed = of_place(index, generation).unwrap();
+            assert_eq!(place_of(placed), Some((index, generation)));
+            assert!(Object::Request.names(placed) && table.get(placed).is_none());
+        }
+        assert_eq!((of_place(PLACED, 0), table.most()), (None, PLACED as usize));
+        for other in
+            [Object::Request.null(), Object::Request.predefined(1), of_place(3, 0).unwrap() ^ 1 << KIND]
+        {
+            assert_eq!(place_of(other), None, "{other:#x}");
+        }
     }
 
     #[test]

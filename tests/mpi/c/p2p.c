@@ -229,6 +229,64 @@ static void truncation(void)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
+static int heard;
+
+static void hear(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm;
+    (void)code;
+    heard++;
+}
+
+/* A handle is used up by its wait, and the error handler of a request's communicator hears of it. */
+static void handles(void)
+{
+    MPI_Comm copy;
+    MPI_Errhandler handler;
+    MPI_Request requests[3], old;
+    int in[3], out[2] = {rank, rank}, class, flag;
+    MPI_Comm_dup(MPI_COMM_WORLD, &copy);
+    MPI_Comm_create_errhandler(hear, &handler);
+    MPI_Comm_set_errhandler(copy, handler);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int how = 0; how < 4; how++) {
+        heard = 0;
+        MPI_Irecv(in, 1, MPI_INT, before, 9, copy, &requests[0]);
+        old = requests[0];
+        MPI_Isend(out, 2, MPI_INT, next, 9, copy, &requests[1]);
+        requests[2] = MPI_REQUEST_NULL;
+        int code = MPI_SUCCESS;
+        if (how == 0) {
+            CHECK(MPI_Wait(&requests[1], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+            code = MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+        } else if (how == 1) {
+            code = MPI_Waitall(3, requests, MPI_STATUSES_IGNORE);
+        } else if (how == 2) {
+            do
+                code = MPI_Test(&requests[0], &flag, MPI_STATUS_IGNORE);
+            while (code == MPI_SUCCESS && !flag);
+            CHECK(MPI_Wait(&requests[1], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+        } else {
+            CHECK(MPI_Wait(&requests[1], MPI_STATUS_IGNORE) == MPI_SUCCESS);
+            code = MPI_Waitany(3, requests, &flag, MPI_STATUS_IGNORE);
+            CHECK(flag == 0);
+        }
+        MPI_Error_class(code, &class);
+        CHECK(class == MPI_ERR_TRUNCATE && heard == 1);
+        CHECK(requests[0] == MPI_REQUEST_NULL && requests[1] == MPI_REQUEST_NULL);
+        MPI_Request stale[2] = {MPI_REQUEST_NULL, old};
+        MPI_Error_class(MPI_Wait(&old, MPI_STATUS_IGNORE), &class);
+        CHECK(class == MPI_ERR_REQUEST);
+        MPI_Error_class(MPI_Waitall(2, stale, MPI_STATUSES_IGNORE), &class);
+        CHECK(class == MPI_ERR_REQUEST);
+        MPI_Error_class(MPI_Test(&old, &flag, MPI_STATUS_IGNORE), &class);
+        CHECK(class == MPI_ERR_REQUEST && heard == 1);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
+    MPI_Comm_free(&copy);
+}
+
 int main(int argc, char **argv)
 {
     begin(&argc, &argv);
@@ -240,6 +298,7 @@ int main(int argc, char **argv)
     probes();
     several();
     truncation();
+    handles();
     end("p2p");
     return 0;
 }

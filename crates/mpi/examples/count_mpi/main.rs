@@ -22,10 +22,12 @@ enum Call {
     /// None: to warm up.
     Nothing,
     Send,
+    /// To post receives; `Receive` waits for them.
+    Post,
     Receive,
 }
 
-/// A name, receives that are posted beside, the round, and which call of it counts. Numbers are bytes, or receives.
+/// A name, receives that are posted beside, the round, and which call of it counts. Numbers are bytes, messages of a window before them, or receives.
 type Operation = (&'static str, usize, fn(&mut Pair, Call), Call);
 
 const OPERATIONS: &[Operation] = &[
@@ -35,9 +37,15 @@ const OPERATIONS: &[Operation] = &[
     ("receive-1024", 0, Pair::message::<1024>, Call::Receive),
     ("send-12288", 0, Pair::message::<12288>, Call::Send),
     ("receive-12288", 0, Pair::message::<12288>, Call::Receive),
+    ("isend-16x8", 0, Pair::window, Call::Send),
+    ("irecv-16x8", 0, Pair::window, Call::Post),
+    ("wait-16x8", 0, Pair::window, Call::Receive),
     ("match-10", 10, Pair::reverse, Call::Receive),
     ("match-10000", 10_000, Pair::reverse, Call::Receive),
 ];
+
+/// Messages of a window.
+const WINDOW: usize = 16;
 
 /// Rounds before counting starts: several times all posted receives of VIA.
 const WARM_UP: u32 = 256;
@@ -50,6 +58,28 @@ fn count_this_send(world: &World, span: &Span) {
 #[inline(never)]
 fn count_this_receive(world: &World, span: &Span) -> Status {
     world.recv(span, 0, 0, world.comm_world()).expect("received")
+}
+
+/// Sends as many messages as a window has, and waits for all.
+#[inline(never)]
+fn count_this_window_sent(world: &World, span: &Span) {
+    let sent = [(); WINDOW]
+        .map(|()| Some(world.isend(Mode::Standard, span, 1, 0, world.comm_world()).expect("sent")));
+    world.wait_all(&sent);
+    world.take_all(&sent, |_, done| assert!(done.is_some_and(|(done, _)| done.error.is_none())));
+}
+
+#[inline(never)]
+fn count_this_window_posted(world: &World, span: &Span) -> [Request; WINDOW] {
+    [(); WINDOW].map(|()| world.irecv(span, 0, 0, world.comm_world()).expect("posted"))
+}
+
+#[inline(never)]
+fn count_this_window_received(world: &World, posted: [Request; WINDOW]) {
+    for request in posted {
+        let (done, _) = world.end(request).expect("it is there");
+        assert_eq!((done.error, done.status.bytes), (None, 8));
+    }
 }
 
 /// A message meets its receive, which then is posted again.
@@ -93,6 +123,27 @@ impl Pair {
         };
         assert_eq!(status.bytes, LEN as u64);
         // Credits go back with what is sent the other way.
+        let short = Span::zeroes(8);
+        other.send(Mode::Standard, &short, 0, 0, other.comm_world()).expect("answered");
+        one.recv(&short, 1, 0, one.comm_world()).expect("an answer");
+    }
+
+    /// Messages of 8 bytes that meet their receives. All three functions count in the rounds of their call only.
+    fn window(&mut self, counted: Call) {
+        let [one, other] = &self.ranks;
+        let posted = match counted {
+            Call::Post => count_this_window_posted(other, &self.span),
+            _ => [(); WINDOW].map(|()| other.irecv(&self.span, 0, 0, other.comm_world()).expect("posted")),
+        };
+        match counted {
+            Call::Send => count_this_window_sent(one, &self.span),
+            _ => (0..WINDOW)
+                .for_each(|_| one.send(Mode::Standard, &self.span, 1, 0, one.comm_world()).expect("sent")),
+        }
+        match counted {
+            Call::Receive => count_this_window_received(other, posted),
+            _ => posted.into_iter().for_each(|request| assert_eq!(other.wait(request).error, None)),
+        }
         let short = Span::zeroes(8);
         other.send(Mode::Standard, &short, 0, 0, other.comm_world()).expect("answered");
         one.recv(&short, 1, 0, one.comm_world()).expect("an answer");

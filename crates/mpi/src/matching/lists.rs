@@ -228,6 +228,31 @@ impl<T, const N: usize> Lists<T, N> {
     }
 }
 
+impl<T> Lists<T, 1> {
+    /// Takes the entry that came first of those in a queue. The usual one is the first of its chain.
+    #[inline]
+    pub(super) fn take_front(&mut self, key: Key) -> Option<T> {
+        let at = chain(&self.chains[0], &key);
+        let index = self.chains[0][at].first;
+        let node = self.nodes.get_mut(index as usize)?;
+        if node.keys[0] != key {
+            let place = self.front(key, 0)?;
+            return self.remove(place).map(|(_, value)| value);
+        }
+        let value = node.value.take()?;
+        node.generation = node.generation.wrapping_add(1);
+        let after = node.links[0].after;
+        self.chains[0][at].first = after;
+        match self.nodes.get_mut(after as usize) {
+            Some(next) => next.links[0].before = NONE,
+            None => self.chains[0][at].last = NONE,
+        }
+        self.looking(3);
+        self.free.push(index);
+        Some(value)
+    }
+}
+
 /// Empty chains.
 fn empty(count: usize) -> Box<[Ends]> {
     vec![Ends { first: NONE, last: NONE }; count].into_boxed_slice()

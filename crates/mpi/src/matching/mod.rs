@@ -98,11 +98,11 @@ impl<T> Posted<T> {
         if self.is_empty() { None } else { self.take_first(envelope) }
     }
 
+    #[inline]
     fn take_first(&mut self, envelope: &Envelope) -> Option<T> {
         if self.open == 0 {
             let exact = Key::new(envelope.context, Some(envelope.source), Some(envelope.tag));
-            let first = self.lists.front(exact, 0)?;
-            return self.lists.remove(first).map(|(_, value)| value);
+            return self.lists.take_front(exact);
         }
         let keys = envelope.keys();
         let fronts = keys.iter().filter_map(|key| self.lists.front(*key, 0));

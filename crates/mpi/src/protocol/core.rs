@@ -192,6 +192,23 @@ impl Core {
         self.requests.take(request)
     }
 
+    /// The end of a request that is done, with its label; the request is gone. None: it is not done. Some of none: there is no
+    /// such request.
+    #[inline]
+    pub fn end(&mut self, request: Request) -> Option<Option<(Done, u32)>> {
+        self.requests.end(request)
+    }
+
+    /// What was noted of a request; 0 at first. None: there is no such request.
+    pub fn label(&self, request: Request) -> Option<u32> {
+        self.requests.label(request)
+    }
+
+    /// Notes something of a request.
+    pub fn set_label(&mut self, request: Request, label: u32) {
+        self.requests.set_label(request, label);
+    }
+
     /// The caller is not interested in the end of a request.
     pub fn detach(&mut self, request: Request) {
         self.requests.detach(request);
@@ -208,6 +225,7 @@ impl Core {
     }
 
     /// Posts a receive.
+    #[inline]
     pub fn irecv(
         &mut self,
         port: &mut impl Port,

@@ -1,11 +1,13 @@
 //! Requests: sends and receives that are under way, or done and not yet taken.
 
 use std::any::Any;
+use std::mem;
 use std::sync::Arc;
 
 use super::core::Manner;
 use crate::error::Error;
 use crate::group::Group;
+use crate::handle;
 use crate::matching::{Entry, Envelope};
 use crate::raw::Span;
 
@@ -19,6 +21,19 @@ pub struct Request {
 impl Request {
     /// That of every send that was done before it had a request. It has no place, and is done however often it is taken.
     pub const SENT: Request = Request { index: u32::MAX, generation: 0 };
+
+    /// As a handle of the program. None: there are too many requests, so that this one needs a table.
+    #[inline]
+    pub fn to_handle(self) -> Option<u32> {
+        handle::of_place(self.index, self.generation)
+    }
+
+    /// From its handle, if it is one without a table.
+    #[inline]
+    pub fn from_handle(handle: u32) -> Option<Request> {
+        let (index, generation) = handle::place_of(handle)?;
+        Some(Request { index, generation })
+    }
 
     /// As a number, for tables of handles.
     pub fn to_bits(self) -> u64 {
@@ -149,6 +164,8 @@ struct Slot {
     /// No caller takes it: it goes when it is done.
     detached: bool,
     done: Option<Done>,
+    /// What the library above has noted; 0 at first.
+    label: u32,
     work: Work,
     /// What the request keeps alive, such as its communicator.
     keep: Option<Arc<dyn Any + Send + Sync>>,
@@ -164,6 +181,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
+    #[inline]
     pub(super) fn insert(&mut self, work: Work, keep: Option<Arc<dyn Any + Send + Sync>>) -> Request {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -173,6 +191,7 @@ impl Requests {
                     used: false,
                     detached: false,
                     done: None,
+                    label: 0,
                     work: Work::Over,
                     keep: None,
                 };
@@ -182,7 +201,13 @@ impl Requests {
             }
         };
         let slot = &mut self.slots[index as usize];
-        (slot.used, slot.detached, slot.done, slot.work, slot.keep) = (true, false, None, work, keep);
+        (slot.used, slot.detached, slot.label) = (true, false, 0);
+        // What was there is over: there is nothing to be dropped.
+        mem::forget((
+            slot.done.take(),
+            mem::replace(&mut slot.work, work),
+            mem::replace(&mut slot.keep, keep),
+        ));
         Request { index, generation: slot.generation }
     }
 
@@ -233,6 +258,7 @@ impl Requests {
         Some(Request { index, generation: slot.generation })
     }
 
+    #[inline]
     pub(super) fn finish(&mut self, index: u32, done: Done) {
         let slot = &mut self.slots[index as usize];
         self.finished += 1;
@@ -245,10 +271,12 @@ impl Requests {
         }
     }
 
+    #[inline]
     fn release(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        (slot.used, slot.done, slot.work, slot.keep) = (false, None, Work::Over, None);
-        slot.generation = slot.generation.wrapping_add(1);
+        debug_assert!(matches!(slot.work, Work::Over) && slot.keep.is_none(), "it was finished");
+        (slot.used, slot.done) = (false, None);
+        slot.generation = (slot.generation + 1) % handle::GENERATIONS;
         self.free.push(index);
     }
 
@@ -275,6 +303,30 @@ impl Requests {
         let done = self.slots[request.index as usize].done.take();
         self.release(request.index);
         done
+    }
+
+    /// The end of a request that is done, with its label; the request is gone. None: it is not done. Some of none: there is no
+    /// such request.
+    #[inline]
+    pub(super) fn end(&mut self, request: Request) -> Option<Option<(Done, u32)>> {
+        let slot = self.slots.get_mut(request.index as usize);
+        let Some(slot) = slot.filter(|slot| slot.used && slot.generation == request.generation) else {
+            return Some(None);
+        };
+        let (done, label) = (slot.done.take()?, slot.label);
+        self.release(request.index);
+        Some(Some((done, label)))
+    }
+
+    /// What was noted of a request. None: there is no such request.
+    pub(super) fn label(&self, request: Request) -> Option<u32> {
+        self.slot(request).map(|slot| slot.label)
+    }
+
+    pub(super) fn set_label(&mut self, request: Request, label: u32) {
+        if self.slot(request).is_some() {
+            self.slots[request.index as usize].label = label;
+        }
     }
 
     /// The request goes when it is done, or now.

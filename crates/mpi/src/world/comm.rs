@@ -123,6 +123,7 @@ impl Comm {
     }
 
     /// What a request keeps, so that the contexts are not used again before it is done.
+    #[inline]
     pub(super) fn keep(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         self.0.contexts.as_ref().map(|_| self.0.clone() as Arc<dyn Any + Send + Sync>)
     }
@@ -137,6 +138,7 @@ impl Comm {
     }
 
     /// The process with a rank. None: no process, by [`super::PROC_NULL`].
+    #[inline]
     pub(super) fn process(&self, rank: i32) -> Result<Option<usize>> {
         if rank == super::PROC_NULL {
             return Ok(None);
@@ -146,6 +148,7 @@ impl Comm {
         process.map(|process| Some(process as usize)).ok_or_else(wrong)
     }
 
+    #[inline]
     pub(super) fn envelope(&self, tag: i32) -> Result<Envelope> {
         if tag < 0 {
             return Err(Error::new(Class::Tag, format!("tag {tag} of a message; tags are not negative")));
@@ -154,6 +157,7 @@ impl Comm {
     }
 
     /// What a receive or a probe asks for. None: nothing, by [`super::PROC_NULL`].
+    #[inline]
     pub(super) fn pattern(&self, source: i32, tag: i32) -> Result<Option<(Pattern, Source)>> {
         let wanted = match tag {
             super::ANY_TAG => None,

@@ -1,5 +1,6 @@
 //! Requests that are under way: looked at, waited for, cancelled.
 
+use super::engine::Engine;
 use super::{Done, Request, Status, World};
 
 impl World {
@@ -24,13 +25,14 @@ impl World {
         self.shared.with(|engine| engine.core.take(request)).ok().flatten()
     }
 
-    /// Takes the ends of requests that are done, in one turn: each gets its place in the list and its end, none for a place
-    /// without a request.
-    pub fn take_all(&self, requests: &[Option<Request>], mut each: impl FnMut(usize, Option<Done>)) {
-        let gone = || Done { status: Status::EMPTY, error: None };
+    /// Takes the ends of requests that are done, in one turn: each gets its place in the list, its end and what was noted of it,
+    /// none for a place without a request.
+    pub fn take_all(&self, requests: &[Option<Request>], mut each: impl FnMut(usize, Option<(Done, u32)>)) {
+        let gone = || (Done { status: Status::EMPTY, error: None }, 0);
         let taken = self.shared.with(|engine| {
             for (at, request) in requests.iter().enumerate() {
-                each(at, request.map(|request| engine.core.take(request).unwrap_or_else(gone)));
+                let end = |request| engine.core.end(request).flatten().unwrap_or_else(gone);
+                each(at, request.map(end));
             }
         });
         // After the end all requests are as good as done.
@@ -52,6 +54,34 @@ impl World {
             Some(engine.core.take(request).unwrap_or_else(gone))
         });
         done.unwrap_or_else(|error| Done { status: Status::EMPTY, error: Some(error) })
+    }
+
+    /// Waits for the end of a request, which is gone then, and what was noted of it. None: there is no such request.
+    #[inline]
+    pub fn end(&self, request: Request) -> Option<(Done, u32)> {
+        let ended = self.shared.wait(|engine| engine.core.end(request));
+        ended.unwrap_or_else(|error| Some((Done { status: Status::EMPTY, error: Some(error) }, 0)))
+    }
+
+    /// Notes something of a request.
+    pub fn set_label(&self, request: Request, label: u32) {
+        let _ = self.shared.with(|engine| engine.core.set_label(request, label));
+    }
+
+    /// What was noted of a request; 0 at first. None: there is no such request.
+    pub fn label(&self, request: Request) -> Option<u32> {
+        self.shared.with(|engine| engine.core.label(request)).ok().flatten()
+    }
+
+    /// The first place of a list with a request that there is not.
+    pub fn first_unknown(&self, requests: &[Option<Request>]) -> Option<usize> {
+        let known = |request: &Request, engine: &Engine| {
+            *request == Request::SENT || engine.core.label(*request).is_some()
+        };
+        let unknown = self.shared.with(|engine| {
+            requests.iter().position(|request| request.is_some_and(|request| !known(&request, engine)))
+        });
+        unknown.ok().flatten()
     }
 
     /// Waits until one of the requests is done, and says which. None: there is none in the list.
