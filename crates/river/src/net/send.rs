@@ -21,7 +21,7 @@ use crate::pool::{Home, Mark, MemPool, Reclaim};
 use crate::raw::{Registered, Slot};
 
 /// How long the words of a failure wait for a credit. Without one the receiver learns of it by the end of the connection.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The sending end.
 pub struct ViaSink(Arc<Sender>);

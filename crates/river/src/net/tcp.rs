@@ -1,7 +1,7 @@
 //! An edge over a TCP connection. The kernel's window is the credit.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use viaduct_os::poll;
 
 use super::frame::{HEAD, Head, Kind, words_of};
+use super::send::LAST_WORDS;
 use crate::buffer::Buffer;
 use crate::edge::Edge;
 use crate::error::Error;
@@ -36,7 +37,8 @@ impl TcpSink {
         TcpSink { node, stream: Mutex::new(stream), edge: Edge::new(name) }
     }
 
-    fn send(&self, head: Head, payload: &[u8]) -> Result<(), Error> {
+    /// Sends a frame; waits for the peer to take it, at most for `limit` at a time.
+    fn send(&self, head: Head, payload: &[u8], limit: Option<Duration>) -> Result<(), Error> {
         let mut stream = match self.stream.try_lock() {
             Ok(stream) => stream,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -45,11 +47,12 @@ impl TcpSink {
             }
         };
         let head = head.to_bytes();
-        let sent = self.write(&mut stream, &head).and_then(|()| self.write(&mut stream, payload));
+        let sent = self.write(&mut stream, &head, limit);
+        let sent = sent.and_then(|()| self.write(&mut stream, payload, limit));
         sent.map_err(|error| Error::Net { what: "sending to", node: self.node, cause: error.to_string() })
     }
 
-    fn write(&self, stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, stream: &mut TcpStream, mut bytes: &[u8], limit: Option<Duration>) -> io::Result<()> {
         let fd = stream.as_raw_fd();
         while !bytes.is_empty() {
             match stream.write(bytes) {
@@ -57,7 +60,10 @@ impl TcpSink {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.edge.stalled_for_credit(|| poll::wait(&mut [poll::Watched::write(fd)], None))?;
+                    let wait = || poll::wait(&mut [poll::Watched::write(fd)], limit);
+                    if self.edge.stalled_for_credit(wait)? == 0 && limit.is_some() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -68,7 +74,7 @@ impl TcpSink {
 
 impl Sink for TcpSink {
     fn put(&self, buffer: Buffer) -> Result<(), Error> {
-        self.send(Head::of(&buffer), buffer.data())?;
+        self.send(Head::of(&buffer), buffer.data(), None)?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(())
     }
@@ -84,13 +90,17 @@ impl Sink for TcpSink {
     }
 
     fn finish(&self) -> Result<(), Error> {
-        self.send(Head::control(Kind::End, 0), &[])
+        self.send(Head::control(Kind::End, 0), &[], None)
     }
 
     fn fail(&self, error: Error) {
         let words = words_of(&error);
-        // If the connection is broken the receiver knows of that.
-        let _ = self.send(Head::control(Kind::Failure, words.len()), &words);
+        let told = self.send(Head::control(Kind::Failure, words.len()), &words, Some(LAST_WORDS));
+        if told.is_err() {
+            // A receiver that takes nothing learns of the failure by the end of the connection.
+            let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     fn edge(&self) -> &Edge {
