@@ -9,6 +9,7 @@
 //!  reach       names of providers only where one is picked
 //!  bare        no standard library in what is loaded into applications
 //!  skips       tests that skip themselves say so by name
+//!  pages       documents name files that exist; decision records have a date
 //!  prose       comments that name who acts
 //!  commits     first lines of new commits
 //!  manifests   what is inherited from the workspace, and where packages come from
@@ -19,6 +20,7 @@ mod commits;
 mod files;
 mod layers;
 mod manifests;
+mod pages;
 mod prose;
 mod reach;
 mod skips;
@@ -99,6 +101,7 @@ pub(crate) fn check_and_report(workspace: &Workspace) -> Result<bool> {
     findings.extend(reach::check(&files));
     findings.extend(bare::check(&files));
     findings.extend(skips::check(&files));
+    findings.extend(pages::check(&files));
     findings.extend(prose::check(&files));
     findings.extend(commits::check(&workspace.root));
     findings.extend(manifests::check(workspace, &files));
