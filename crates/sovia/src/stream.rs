@@ -363,6 +363,20 @@ impl Read for &Stream {
         self.0.receive(into, false)
     }
 
+    /// What std's loop does, for a message that is nearly always all that the reader asks for.
+    #[inline]
+    fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
+        let mut rest = into;
+        while !rest.is_empty() {
+            match self.0.receive(rest, false)? {
+                n if n == rest.len() => return Ok(()),
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                n => rest = &mut rest[n..],
+            }
+        }
+        Ok(())
+    }
+
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut done = 0;
         for part in into.iter_mut().filter(|p| !p.is_empty()) {
@@ -433,6 +447,11 @@ impl Write for &Stream {
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         (&*self).read(into)
+    }
+
+    #[inline]
+    fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
+        (&*self).read_exact(into)
     }
 
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

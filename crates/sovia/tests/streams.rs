@@ -61,6 +61,26 @@ fn bytes_arrive_as_they_were_written() {
 }
 
 #[test]
+fn exactly_what_was_asked_for_is_read_or_the_end_is_an_error() {
+    everywhere("exact reads", &patient(&Config::default()), |mut a, mut b| {
+        let sent = pattern(5000);
+        for part in sent.chunks(100) {
+            a.write_all(part).unwrap();
+        }
+        a.shutdown(Shutdown::Write).unwrap();
+        let mut got = vec![0; 4950];
+        b.read_exact(&mut []).unwrap();
+        b.read_exact(&mut got[..30]).unwrap(); // a part of a message
+        b.read_exact(&mut got[30..]).unwrap(); // the rest of it, and many
+        assert!(got == sent[..4950]);
+        let mut last = [0; 51];
+        assert_eq!(b.read_exact(&mut last).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(last[..50], sent[4950..]);
+        b.read_exact(&mut []).unwrap();
+    });
+}
+
+#[test]
 fn a_ping_pong_needs_no_timer() {
     // With a timer of an hour, what waits for it waits for ever.
     let config = Config { timer: Duration::from_secs(3600), ..Config::default() };
