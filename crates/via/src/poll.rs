@@ -41,7 +41,7 @@ impl Nic {
     #[inline(always)]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
-            && self.signal.is_calm()
+            && self.signal.is_undisturbed()
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.plain
         {
@@ -69,7 +69,7 @@ impl Nic {
     ) -> Result<usize, Error> {
         let before = into.len();
         if !self.is_forked()
-            && self.signal.is_calm()
+            && self.signal.is_undisturbed()
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.plain
         {
@@ -123,7 +123,7 @@ impl Nic {
         }
         // First a small message on the VI that is most likely to have one.
         let mut looked = 0;
-        if self.signal.is_calm()
+        if self.signal.is_undisturbed()
             && !core.others_are_due()
             && let Some(vi) = core.likely()
             && let Some(found) = self.vis.get_mut(vi.0)
@@ -161,7 +161,7 @@ impl Nic {
     /// or a full look.
     #[inline(never)]
     fn poll_cq_unlisted(&mut self, cq: Cq, looked: usize) -> Result<Option<Completion>, Error> {
-        if self.signal.is_calm()
+        if self.signal.is_undisturbed()
             && let Some(core) = self.cqs.get_mut(cq.0)
             && !core.asks_the_others()
         {
@@ -264,7 +264,7 @@ impl Nic {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        let calm = self.signal.is_calm();
+        let calm = self.signal.is_undisturbed();
         if !calm {
             self.process_events();
         }

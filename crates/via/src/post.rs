@@ -106,7 +106,7 @@ impl Nic {
         // A receive that was checked before, and that only its own queue has to know of, or the transport, too.
         if !self.is_forked()
             && let Some(core) = self.vis.get_mut(vi.0)
-            && core.receives_straight()
+            && core.posts_receive_straight()
             && descriptor.work().stamp == self.mem.stamp() ^ core.recv_mix
             && reserve(&mut self.cqs, core.attributes.recv_cq).is_some()
         {
@@ -198,7 +198,7 @@ impl Nic {
             && let Some(core) = self.vis.get_mut(vi.0).filter(|core| core.plain)
         {
             let stamp = self.mem.stamp() ^ core.recv_mix;
-            while core.receives_straight() {
+            while core.posts_receive_straight() {
                 let Some(descriptor) = batch.next() else { return Ok(posted) };
                 if descriptor.work().stamp != stamp || descriptor.work().total >= core.tell_from {
                     self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;

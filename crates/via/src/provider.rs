@@ -167,7 +167,7 @@ impl Signal {
     /// Whether there is no news, no thread is about to sleep and no retired VI still sends: what arrived is all there is to
     /// see.
     #[inline]
-    pub(crate) fn is_calm(&self) -> bool {
+    pub(crate) fn is_undisturbed(&self) -> bool {
         self.attention.load(Ordering::Relaxed) == 0
     }
 

@@ -363,7 +363,7 @@ impl ViCore {
 
     /// Whether a receive only has to join the queue.
     #[inline]
-    pub(crate) fn receives_straight(&self) -> bool {
+    pub(crate) fn posts_receive_straight(&self) -> bool {
         self.own_receives && self.state != ViState::Error && !self.recv.is_full()
     }
 
@@ -400,7 +400,7 @@ impl ViCore {
         if self.watch.is_quiet() {
             return Straight::Nothing;
         }
-        match self.take_small() {
+        match self.take_into_next() {
             Some(taken) => Straight::Taken(taken),
             // One was taken before: if the one after it is all there is to wait for, a full poll would cost more.
             None if self.watch.has_moved() && self.watch_next() => Straight::Nothing,
@@ -416,7 +416,7 @@ impl ViCore {
 
     /// The shortest way for a message: from the transport into the descriptor that is next, and out to the caller.
     #[inline(always)]
-    fn take_small(&mut self) -> Option<(Descriptor, Outcome)> {
+    fn take_into_next(&mut self) -> Option<(Descriptor, Outcome)> {
         if self.send.waiting() > 0 {
             return None;
         }

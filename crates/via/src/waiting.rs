@@ -164,7 +164,7 @@ impl Nic {
 
     /// Moves on everything that may bring a completion to `cq`.
     pub(crate) fn progress_cq(&mut self, cq: Cq) {
-        let (calm, announced) = (self.signal.is_calm(), self.signal.is_announced());
+        let (calm, announced) = (self.signal.is_undisturbed(), self.signal.is_announced());
         self.process_events();
         let (mut at, mut taken) = (0, 0);
         while let Some(vi) = self.cqs.get(cq.0).and_then(|c| c.hot.get(at).copied()) {

@@ -34,7 +34,7 @@ enum Step {
 impl ShmVi {
     #[inline]
     pub(crate) fn progress(&mut self, queues: &mut Queues<'_>) {
-        if self.idle && self.take_small(queues) {
+        if self.idle && self.try_complete_word(queues) {
             if !self.idle {
                 self.rx.fetch_burst();
             }
@@ -47,7 +47,7 @@ impl ShmVi {
         let mut end = self.rx.position() + ready;
         let mut empty = ready < most;
         while self.rx.position() < end {
-            if self.take_small(queues) {
+            if self.try_complete_word(queues) {
                 continue;
             }
             let step = match self.rx.peek() {
@@ -99,7 +99,7 @@ impl ShmVi {
     /// The shortest way for what the owner may be waiting for: a word, into one buffer. False if it is not that; then
     /// nothing was done.
     #[inline]
-    fn take_small(&mut self, queues: &mut Queues<'_>) -> bool {
+    fn try_complete_word(&mut self, queues: &mut Queues<'_>) -> bool {
         if self.waiting || self.reliability == Reliability::ReliableReception {
             return false;
         }
@@ -122,7 +122,7 @@ impl ShmVi {
         // SAFETY: the segment is valid while posted and holds eight bytes.
         unsafe { store_word(only.addr, word) };
         let immediate = extras.has_immediate().then(|| self.rx.numbers().0);
-        self.took(1, Small::new(8, immediate), extras.in_burst())
+        self.pop_message(1, Small::new(8, immediate), extras.in_burst())
     }
 
     /// Takes a message that is shorter or longer than a word and still inside the ring, or in its receive buffer already.
@@ -138,7 +138,7 @@ impl ShmVi {
         let immediate = (head.flags & HAS_IMMEDIATE != 0).then(|| self.rx.numbers().0);
         if head.kind == Kind::Pushed && head.len >> 31 == 0 {
             // It is in the descriptor's memory already, whatever the number of its segments.
-            return self.took(0, Small::new(head.len, immediate), head.flags & BURSTING != 0);
+            return self.pop_message(0, Small::new(head.len, immediate), head.flags & BURSTING != 0);
         }
         let [only] = work.segments() else { return None };
         if head.kind != Kind::Inline || head.len as usize > INLINE_BYTES {
@@ -149,12 +149,12 @@ impl ShmVi {
         self.rx.words(&mut words[..used]);
         // SAFETY: the segment is valid while posted and holds len bytes; so do the words.
         unsafe { copy(only.addr, words.as_ptr().cast::<u8>(), head.len as usize) };
-        self.took(used, Small::new(head.len, immediate), head.flags & BURSTING != 0)
+        self.pop_message(used, Small::new(head.len, immediate), head.flags & BURSTING != 0)
     }
 
     /// A message of `words` words is in its buffer: what it was.
     #[inline(always)]
-    fn took(&mut self, words: usize, small: Small, burst: bool) -> Option<Small> {
+    fn pop_message(&mut self, words: usize, small: Small, burst: bool) -> Option<Small> {
         self.rx.pop(words);
         if burst {
             self.rx.fetch_ahead();
