@@ -97,7 +97,7 @@ fn our_headers_compile_the_same_programs() {
 
 /// Whose `mpif.h` a Fortran program is compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Headers {
+pub(crate) enum Headers {
     /// Ours, by our own compiler script.
     Ours,
     /// That of Debian's MPICH, by gfortran itself.
@@ -105,7 +105,7 @@ enum Headers {
 }
 
 /// Compiles a Fortran program.
-fn fortran(mpi: &Mpi, name: &str, headers: Headers) -> Option<(TempDir, PathBuf)> {
+pub(crate) fn fortran(mpi: &Mpi, name: &str, headers: Headers) -> Option<(TempDir, PathBuf)> {
     let gfortran = need_program("gfortran", "gfortran")?;
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("fortran").join(name);
     let folder = TempDir::new("fortran");
