@@ -1,5 +1,6 @@
 //! Shared memory where something is missing: memory, a link between hosts. Deaths of processes are in `tests/faults`.
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -30,6 +31,51 @@ fn a_run_without_room_for_its_memory_says_so() {
     let run = finish(command);
     assert_ne!(run.status, 0, "{}", run.out);
     for word in ["sharing memory with the node", "out of memory", "hint: free memory", "RLIMIT_AS"] {
+        assert!(run.err.contains(word), "{word}: {}", run.err);
+    }
+}
+
+/// A memory group of its own below ours, with a limit; `None` where this process may make none.
+fn small_group(limit: &str) -> Option<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = |controller: &str| {
+        table.lines().find_map(|line| {
+            let (head, path) = line.rsplit_once(':')?;
+            (head.split_once(':')?.1 == controller).then(|| path.trim_start_matches('/').to_owned())
+        })
+    };
+    let first =
+        group("memory").map(|path| (Path::new("/sys/fs/cgroup/memory").join(path), "memory.limit_in_bytes"));
+    let second = group("").map(|path| (Path::new("/sys/fs/cgroup").join(path), "memory.max"));
+    first.into_iter().chain(second).find_map(|(above, file)| {
+        let group = above.join(format!("viaduct-test-{}", std::process::id()));
+        std::fs::create_dir(&group).ok()?;
+        match std::fs::write(group.join(file), limit) {
+            Ok(()) => Some(group),
+            Err(_) => std::fs::remove_dir(&group).ok().and(None),
+        }
+    })
+}
+
+#[test]
+fn a_run_that_outgrows_its_container_says_so() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(300), "a run in a small container");
+    let Some(group) = small_group("48M") else {
+        viaduct_kit::skip!("no memory group can be made here");
+    };
+    let folder = Folder::new();
+    let program = env!("CARGO_BIN_EXE_viaduct");
+    // 72 MB and their copies at other nodes.
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec {program} dsm sor --size 3000 --rounds 2 --allow-root",
+        group.display()
+    );
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &script]).env("VIADUCT_RUNTIME_DIR", folder.path());
+    let run = finish(command);
+    wait_for("the group to be empty", || std::fs::remove_dir(&group).is_ok());
+    assert_ne!(run.status, 0, "{}", run.out);
+    for word in ["killed a process of this host for want of memory", "hint", "touch less"] {
         assert!(run.err.contains(word), "{word}: {}", run.err);
     }
 }

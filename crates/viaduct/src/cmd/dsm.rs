@@ -128,10 +128,26 @@ fn launch(args: &DsmArgs) -> Result<ExitCode> {
             words.extend(args.words.iter().cloned());
         }
     }
-    match Cli::try_parse_from(words)?.verb {
-        Verb::Launch(args) => crate::cmd::launch::run(&args),
-        _ => bail!("the nodes could not be started"),
+    let before = killed_for_memory();
+    let Verb::Launch(launch) = Cli::try_parse_from(words)?.verb else {
+        bail!("the nodes could not be started");
+    };
+    let ended = crate::cmd::launch::run(&launch);
+    if !matches!(ended, Ok(ExitCode::SUCCESS)) && killed_for_memory() > before {
+        // A process that is killed says nothing itself.
+        eprintln!(
+            "viaduct dsm: the kernel has killed a process of this host for want of memory during the run; hint: shared memory \
+             takes memory when it is touched: touch less on this host, put nodes on other hosts, or give the container more"
+        );
     }
+    ended
+}
+
+/// How many processes of this host the kernel has killed for want of memory.
+fn killed_for_memory() -> u64 {
+    let counts = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = counts.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// This process is a server or a worker. A failure ends the job, whose launcher says why.
