@@ -51,7 +51,7 @@ struct Set {
     passed: AtomicU32,
     /// 1 if another process may have put bells of its own into it.
     foreign: AtomicU32,
-    /// 1 once the kernel may report something of ours in it.
+    /// 1 while the kernel may report something of ours in it.
     touched: AtomicU32,
     hot_len: AtomicU32,
     hot: [AtomicU32; HOT],
@@ -424,6 +424,11 @@ fn untie(number: u32, node: &Node) {
     if !node::of_endpoint(endpoint).any(|(_, other)| other.set() == index) {
         let bell = slot(endpoint).bell();
         change(set, libc::EPOLL_CTL_DEL, bell, None);
+    }
+    // A thread that may have taken a bell's event out of the kernel still counts as a sleeper.
+    let counts = [&set.rings, &set.sleepers, &set.foreign];
+    if counts.iter().all(|count| count.load(Ordering::SeqCst) == 0) {
+        set.touched.store(0, Ordering::SeqCst);
     }
 }
 

@@ -20,9 +20,10 @@ use crate::AGENT;
 
 /// Calls of one kind that are made once, when the library is loaded and when it looks at a connection.
 const FEW: u64 = 24;
-/// After so many rounds the program rests for a while.
-const FIRST: u64 = 100;
-/// Rounds of the program.
+/// Calls of one kind that wait for the agent's answer.
+const ANSWER: u64 = 190;
+/// Rounds of the program. After the third it rests until it is known that no other end comes; before, the bell is put into the set
+/// with the connection, and taken out.
 const ROUNDS: [u32; 2] = [200, 400];
 
 /// How a program is run.
@@ -90,12 +91,12 @@ fn a_plain_peer_costs_no_system_call_more() {
         let with = runs(way);
         for name in without.iter().chain(&with).flat_map(BTreeMap::keys) {
             let [before, after] = [&without, &with].map(|runs| of(&runs[0], name));
-            // As long as the other end may come, the bell is put into the set with the connection, and taken out.
-            let bells = if way == Way::Offered && name == "epoll_ctl" { 2 * FIRST } else { 0 };
-            assert!(
-                after <= before + bells + FEW,
-                "{way:?}: {name}: {before}, {after}\n{without:?}\n{with:?}"
-            );
+            // How often the library looks for the agent's answer depends on the agent.
+            let few = if way == Way::Offered && before == 0 { ANSWER } else { FEW };
+            assert!(after <= before + few, "{way:?}: {name}: {before}, {after}\n{without:?}\n{with:?}");
+            if few == ANSWER {
+                continue;
+            }
             // All that is added is added once.
             let [before, after] =
                 [&without, &with].map(|runs| of(&runs[1], name) as i64 - of(&runs[0], name) as i64);

@@ -13,7 +13,7 @@ use viaduct_kit::effort::{full, scaled};
 use viaduct_kit::packages::skip;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_preload_tests::Stage;
-use viaduct_preload_tests::apps::{source, upgraded};
+use viaduct_preload_tests::apps::{reasons, source, upgraded};
 use viaduct_preload_tests::compatibility::{Entry, Outcome, note};
 
 use crate::AGENT;
@@ -233,7 +233,14 @@ impl Suite {
             .iter()
             .map(|(case, reason)| format!("; not {case}: {reason}"))
             .collect::<String>();
-        let short = if self.least == 0 { "; connections are too short to be moved" } else { "" };
+        // Why the others stay on TCP is what was noted of them.
+        let notes = stage.notes();
+        let why = || {
+            let found = reasons(&notes).into_iter().max_by_key(|&(_, count)| count);
+            let said = |(why, count)| format!("; {count} stay on TCP: {why}");
+            found.map_or("; no connection was looked at".to_owned(), said)
+        };
+        let short = if self.least == 0 { why() } else { String::new() };
         note(&Entry {
             program: self.name,
             with: self.what,

@@ -21,7 +21,7 @@ const ASK_EVERY: u32 = 32;
 /// One of so many looks while spinning asks the kernel, too.
 const LOOKS: u32 = 512;
 
-/// Counts the caller as a sleeper of a set in which nothing of ours is, nor was: it may ask the kernel by itself. A
+/// Counts the caller as a sleeper of a set in which nothing of ours is: it may ask the kernel by itself. A
 /// connection that is upgraded meanwhile rings for it.
 #[inline(always)]
 pub fn enter(index: u32) -> bool {
@@ -41,8 +41,10 @@ pub fn enter(index: u32) -> bool {
 #[inline(always)]
 pub fn leave(index: u32) -> Option<u32> {
     let set = set(index);
+    // Looked at while the caller counts: nothing that it took out of the kernel is forgotten before.
+    let touched = set.touched.load(Ordering::SeqCst) != 0;
     let before = set.sleepers.fetch_sub(1, Ordering::SeqCst);
-    (set.touched.load(Ordering::SeqCst) != 0).then(|| before - 1)
+    touched.then(|| before - 1)
 }
 
 /// Waits as `epoll_pwait` does.
