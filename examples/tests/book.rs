@@ -62,6 +62,24 @@ fn the_echo_serves_one_client_after_the_other() {
 }
 
 #[test]
+fn the_echo_outlives_clients_that_are_killed_at_any_moment() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "the book's server, and clients that are killed");
+    let place = Place::new();
+    let mut server = place.start(ECHO, &["server", "100000"]);
+    assert_eq!(place.says(ECHO, &["client", "first"]), "first\n");
+    // Killed while they start, connect, ask or leave: some when the server has their request in hand.
+    for round in 0..300 {
+        let mut client = place.start(ECHO, &["client", "anything"]);
+        std::thread::sleep(Duration::from_micros(2_000 + round * 7_919 % 6_000));
+        client.kill();
+        client.wait(LIMIT);
+        assert!(server.is_running(), "the server ended in round {round}");
+    }
+    assert_eq!(place.says(ECHO, &["client", "last"]), "last\n");
+    server.kill();
+}
+
+#[test]
 fn streams_between_two_processes_carry_every_length() {
     let _watchdog = Watchdog::arm(Duration::from_secs(240), "the book's streams");
     let place = Place::new();

@@ -184,7 +184,9 @@ fn serve_via(place: &str) -> Outcome<()> {
             Arrival::Request(request) => {
                 let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(4))?;
                 nic.vi(vi)?.post_receives(2, REQUEST)?;
-                nic.accept(request, vi)?;
+                if nic.accept(request, vi).is_err() {
+                    nic.retire(vi)?; // the client has gone already
+                }
             }
             Arrival::Completion(done) if done.queue == Queue::Receive && done.status.is_success() => {
                 let (vi, answer) = (done.vi, answer_to(done.bytes().unwrap_or_default()));

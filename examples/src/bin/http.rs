@@ -9,6 +9,7 @@
 //! sockets says by how much.
 
 use std::error::Error;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Path;
@@ -28,9 +29,13 @@ impl axum::serve::Listener for Door {
 
     async fn accept(&mut self) -> (Self::Io, String) {
         loop {
-            if let Ok(stream) = self.0.accept().await {
-                let peer = stream.peer_addr();
-                return (stream, peer);
+            match self.0.accept().await {
+                Ok(stream) => {
+                    let peer = stream.peer_addr();
+                    return (stream, peer);
+                }
+                // Out of descriptors, perhaps: some are free again later.
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
     }
