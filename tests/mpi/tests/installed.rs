@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -208,4 +209,32 @@ fn pkg_config_names_its_headers_and_its_library() {
     let mut alone = Command::new(&program);
     alone.env("VIADUCT_RUNTIME_DIR", prefix.runtime.path());
     assert!(good(alone).contains("c 0"));
+}
+
+#[test]
+fn a_tree_of_another_user_leaves_it_to_the_cache() {
+    let Some(prefix) = Prefix::new() else { return };
+    let home = prefix.folder.join("lib/viaduct");
+    fs::remove_dir_all(prefix.mpi()).unwrap();
+    let closed = |mode| fs::set_permissions(&home, fs::Permissions::from_mode(mode)).unwrap();
+    closed(0o555);
+    if fs::create_dir(home.join("probe")).is_ok() {
+        fs::remove_dir(home.join("probe")).unwrap();
+        closed(0o755);
+        skip!("root may write everywhere");
+    }
+    let cache = TempDir::new("cache");
+    let mut path = prefix.command("bin/viaduct", &["mpi", "path"]);
+    let said = path.env("XDG_CACHE_HOME", cache.path()).output().unwrap();
+    let mut lost = prefix.command("bin/viaduct", &["mpi", "path"]);
+    let refused = lost.env_remove("XDG_CACHE_HOME").env_remove("HOME").output().unwrap();
+    closed(0o755);
+    let made = PathBuf::from(String::from_utf8(said.stdout).unwrap().trim());
+    assert!(made.starts_with(cache.path().join("viaduct")), "{}", made.display());
+    assert!(made.join("lib").join(NAMES[0]).exists());
+    let mut ranks = Command::new(made.join("bin/mpiexec"));
+    ranks.args(["-n", "2", "true"]).env("VIADUCT_RUNTIME_DIR", prefix.runtime.path());
+    good(ranks);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && words.contains("XDG_CACHE_HOME"), "{words}");
 }

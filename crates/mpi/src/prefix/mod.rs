@@ -138,7 +138,11 @@ fn write(path: &Path, text: &str, program: bool) -> io::Result<()> {
 }
 
 /// Makes a link unless it is there.
-fn link(to: &Path, path: &Path) -> io::Result<()> {
+/// Makes a link unless it is there already.
+///
+/// # Errors
+/// If it cannot be made; the message has its path.
+pub fn link(to: &Path, path: &Path) -> io::Result<()> {
     if fs::read_link(path).is_ok_and(|there| there == to) {
         return Ok(());
     }

@@ -56,9 +56,34 @@ pub(crate) fn folder() -> Result<PathBuf> {
     };
     let home = home.canonicalize()?;
     let folder = home.join("mpi");
-    prefix::make(&folder, &Path::new("../..").join(below).join(LIBRARY))
-        .with_context(|| format!("making {}", folder.display()))?;
+    let made = prefix::make(&folder, &Path::new("../..").join(below).join(LIBRARY));
+    let Err(error) = made else { return Ok(folder) };
+    if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) {
+        return Err(error).with_context(|| format!("making {}", folder.display()));
+    }
+    // The build tree is another user's: this user has such a folder of the same form in the cache.
+    let cached = cache().map(|cache| cache.join(name(&home))).with_context(|| {
+        format!("making {}: {error}; hint: set HOME or XDG_CACHE_HOME to a folder of yours", folder.display())
+    })?;
+    let folder = cached.join("mpi");
+    prefix::make(&folder, &home.join(below).join(LIBRARY))
+        .and_then(|()| prefix::link(&own, &cached.join("viaduct")))
+        .with_context(|| {
+            format!("making {}, since {} is another user's", folder.display(), home.display())
+        })?;
     Ok(folder)
+}
+
+/// Where this user's programs keep what can be made again.
+fn cache() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(cache.join("viaduct"))
+}
+
+/// A name for a folder's path, different for each build tree.
+fn name(folder: &Path) -> String {
+    folder.to_string_lossy().trim_start_matches('/').replace('/', "-")
 }
 
 /// A row of the table.
