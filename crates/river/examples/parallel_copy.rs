@@ -26,7 +26,7 @@ impl Seen {
     fn add(&mut self, buffer: &Buffer) {
         self.bytes += buffer.len() as u64;
         // FNV-1a over the place and the bytes of the block.
-        let place = buffer.position().to_le_bytes();
+        let place = buffer.position().unwrap_or_default().to_le_bytes();
         let hash = place.iter().chain(buffer.data()).fold(0xcbf2_9ce4_8422_2325u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
@@ -74,6 +74,7 @@ fn main() -> common::Result<()> {
         })?
     };
     sink.finish()?;
+    let len = sink.whole()?;
     drop(sink);
 
     let told = [read.bytes.to_le_bytes(), read.sum.to_le_bytes()].concat();
@@ -82,7 +83,7 @@ fn main() -> common::Result<()> {
     if (Seen { bytes: word(0), sum: word(8) }) != wrote {
         return Err(format!("the copy of node {before}'s file is not what it read").into());
     }
-    output.commit(wrote.bytes)?;
+    output.commit(len)?;
     println!("node {rank}: {} bytes of node {before}, sum {:016x}", wrote.bytes, wrote.sum);
     job.barrier()?;
     job.finish()?;

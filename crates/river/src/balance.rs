@@ -1,6 +1,7 @@
 //! A sink before several consumers: each gets as much as it has credit for (River's distributed queue).
 //!
-//! For records whose consumer does not matter. A slow consumer keeps its credits longer and so gets less.
+//! For records whose consumer does not matter. A slow consumer keeps its credits longer and so gets less. Buffers lose their places:
+//! each consumer gets some of a stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,7 @@ use crate::flow::Sink;
 pub struct BalanceSink {
     sinks: Vec<Arc<dyn Sink>>,
     next: AtomicUsize,
+    places: bool,
     edge: Edge,
 }
 
@@ -25,12 +27,21 @@ impl BalanceSink {
     /// If there is none.
     pub fn new(name: &str, sinks: Vec<Arc<dyn Sink>>) -> BalanceSink {
         assert!(!sinks.is_empty(), "a balance needs a sink");
-        BalanceSink { sinks, next: AtomicUsize::new(0), edge: Edge::new(name) }
+        BalanceSink { sinks, next: AtomicUsize::new(0), places: false, edge: Edge::new(name) }
+    }
+
+    /// Lets buffers keep their places: for consumers that write one file together.
+    pub fn keeping_places(self) -> BalanceSink {
+        BalanceSink { places: true, ..self }
     }
 
     /// Asks each sink once, beginning behind the one that took the last buffer.
     fn offer(&self, mut buffer: Buffer) -> Result<Option<Buffer>, Error> {
         let (bytes, records) = (buffer.len(), buffer.records());
+        let position = buffer.position().filter(|_| !self.places);
+        if position.is_some() {
+            buffer.forget_position();
+        }
         let first = self.next.load(Ordering::Relaxed);
         for n in 0..self.sinks.len() {
             let number = (first + n) % self.sinks.len();
@@ -42,6 +53,10 @@ impl BalanceSink {
                 }
                 Some(back) => buffer = back,
             }
+        }
+        // It comes back as it was.
+        if let Some(position) = position {
+            buffer.set_position(position);
         }
         Ok(Some(buffer))
     }

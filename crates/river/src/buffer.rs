@@ -1,8 +1,11 @@
 //! A piece of memory on its way through a flow (Millennium Sort, section 3.2, Buffer).
 //!
 //! A buffer has one owner at a time and goes back to its pool when it is dropped. Its payload is a window of its memory,
-//! so that a source may read whole blocks and hand on only the records that are its own. It says where in the stream the
-//! payload belongs: sinks that write files need no other order.
+//! so that a source may read whole blocks and hand on only the records that are its own.
+//!
+//! It may say where in its stream the payload belongs: then a sink that writes a file needs no other order. That is a promise of
+//! the flow, that no two of its buffers have the same place and that none is left free. A stage after which it no longer holds,
+//! because records are left out or several flows run together, takes the place away, and the payload goes behind what came before.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,13 +14,13 @@ use crate::net::Port;
 use crate::pool::Home;
 use crate::raw::{Registered, Slot};
 
-/// Bytes with a place in a stream.
+/// Bytes on their way, with a place in their stream or without.
 pub struct Buffer {
     memory: Memory,
     start: usize,
     end: usize,
     records: u64,
-    position: u64,
+    position: Option<u64>,
     sequence: u64,
     home: Option<Home>,
 }
@@ -34,7 +37,7 @@ impl Buffer {
             start: 0,
             end: 0,
             records: 0,
-            position: 0,
+            position: None,
             sequence: 0,
             home: Some(home),
         }
@@ -43,13 +46,13 @@ impl Buffer {
     /// A buffer outside every pool, for records that are longer than the buffers of one.
     pub fn heap(capacity: usize) -> Buffer {
         let memory = Memory::Heap(vec![0; capacity].into_boxed_slice());
-        Buffer { memory, start: 0, end: 0, records: 0, position: 0, sequence: 0, home: None }
+        Buffer { memory, start: 0, end: 0, records: 0, position: None, sequence: 0, home: None }
     }
 
     /// A buffer outside every pool that takes over `bytes`.
     pub(crate) fn of_bytes(bytes: Vec<u8>) -> Buffer {
         let memory = Memory::Heap(bytes.into_boxed_slice());
-        Buffer { memory, start: 0, end: 0, records: 0, position: 0, sequence: 0, home: None }
+        Buffer { memory, start: 0, end: 0, records: 0, position: None, sequence: 0, home: None }
     }
 
     /// Takes registered memory out of its buffer, to be posted, with the payload's range and the pool that it goes back to.
@@ -174,14 +177,19 @@ impl Buffer {
         self.records = records;
     }
 
-    /// Offset of the payload in its stream.
-    pub fn position(&self) -> u64 {
+    /// Offset of the payload in its stream; `None` if it belongs behind what came before it.
+    pub fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// Says where in its stream the payload belongs.
+    /// Says where in its stream the payload belongs. No other buffer of the flow may belong there.
     pub fn set_position(&mut self, position: u64) {
-        self.position = position;
+        self.position = Some(position);
+    }
+
+    /// Says that the payload belongs behind what came before it.
+    pub fn forget_position(&mut self) {
+        self.position = None;
     }
 
     /// Number of the buffer among those of its source, from 0 on, in the order of the stream.
@@ -196,7 +204,7 @@ impl Buffer {
 
     /// Forgets the payload and what is said of it.
     pub fn clear(&mut self) {
-        (self.start, self.end, self.records, self.position, self.sequence) = (0, 0, 0, 0, 0);
+        (self.start, self.end, self.records, self.position, self.sequence) = (0, 0, 0, None, 0);
     }
 
     /// Copies payload and attributes of `other`, which must fit.
@@ -220,6 +228,8 @@ impl Drop for Buffer {
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes, {} records at {})", self.len(), self.records, self.position)
+        write!(f, "Buffer({} bytes, {} records", self.len(), self.records)?;
+        self.position.map_or(Ok(()), |position| write!(f, " at {position}"))?;
+        f.write_str(")")
     }
 }

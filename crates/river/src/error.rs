@@ -34,6 +34,14 @@ pub enum Error {
         /// Length of a whole record.
         size: u64,
     },
+    /// Buffers of a flow do not fit together in a file.
+    #[error("writing {path}: {cause}", path = path.display())]
+    Place {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with their places.
+        cause: String,
+    },
     /// Memory could not be had.
     #[error("memory for buffers: {0}")]
     Memory(String),

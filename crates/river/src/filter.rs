@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::flow::Source;
 use crate::format::RecordFormat;
 
-/// Lets through the records for which `keep` says true. The others are dropped within their buffer, without a copy of it.
+/// Lets through the records for which `keep` says true. The others are dropped within their buffer, without a copy of it. What is
+/// left has no place in the stream any more: one thread that pulls keeps its order.
 pub struct Filter<S, K> {
     source: S,
     format: Arc<dyn RecordFormat>,
@@ -44,6 +45,8 @@ impl<S: Source, K: Fn(&[u8]) -> bool + Send + Sync> Source for Filter<S, K> {
         }
         buffer.truncate(written);
         buffer.set_records(kept);
+        // The records before that were left out are missing in front of it.
+        buffer.forget_position();
         self.edge.carried(written, kept);
         Ok(Some(buffer))
     }

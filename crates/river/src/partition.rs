@@ -1,6 +1,7 @@
 //! A sink that sends each record to one of several sinks (Millennium Sort, section 3.2, PartitionSink).
 //!
-//! Records for one sink are gathered in a buffer until it is full. If the pool has no free buffer, the fullest one that the
+//! Records for one sink are gathered in a buffer until it is full; it says no place, because the records are those of one sink out of
+//! several. If the pool has no free buffer, the fullest one that the
 //! writer holds is sent early, so that a pool of a single buffer suffices: then every change of sink sends a short buffer.
 //! Writers that may stand still while others go on need a pool each, or one with a buffer for every writer and sink: a
 //! writer that waits keeps the buffers that it fills.

@@ -1,7 +1,8 @@
 //! The river itself: a bounded queue that sinks fill and a program empties (Millennium Sort, section 3.2, RiverSink).
 //!
 //! Several producers put into one queue; it has run dry when each has finished and it is empty. The error of any producer
-//! reaches every consumer, before what is still queued.
+//! reaches every consumer, before what is still queued. Buffers of several producers lose their places, which would be those of
+//! several streams.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ pub struct RiverSink {
     filled: Condvar,
     emptied: Condvar,
     capacity: usize,
+    /// Whether buffers keep their places.
+    places: bool,
     edge: Edge,
 }
 
@@ -37,8 +40,14 @@ impl RiverSink {
             filled: Condvar::new(),
             emptied: Condvar::new(),
             capacity: capacity.max(1),
+            places: producers == 1,
             edge: Edge::new(name),
         }
+    }
+
+    /// Lets buffers keep their places though there are several producers: for such as have parts of one stream.
+    pub fn keeping_places(self) -> RiverSink {
+        RiverSink { places: true, ..self }
     }
 
     /// Waits for a buffer; `None` once every producer has finished.
@@ -63,9 +72,12 @@ impl RiverSink {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State>, buffer: Buffer) -> Result<(), Error> {
+    fn push(&self, mut state: MutexGuard<'_, State>, mut buffer: Buffer) -> Result<(), Error> {
         if let Some(error) = &state.failed {
             return Err(error.clone());
+        }
+        if !self.places {
+            buffer.forget_position();
         }
         self.edge.carried(buffer.len(), buffer.records());
         state.buffers.push_back(buffer);

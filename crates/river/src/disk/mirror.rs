@@ -2,12 +2,14 @@
 //!
 //! Each chunk is read from the copy that is expected to have it first, by the reads under way there and the time that its chunks
 //! took. So a slower disk serves less, whether one thread pulls or many, and a copy that cannot be read is replaced by the other.
+//! A thread has its buffer before it has the number of its chunk: one that waits for a buffer never holds up those with later chunks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::DiskSource;
+use super::source::LOOK;
 use crate::buffer::Buffer;
 use crate::edge::Edge;
 use crate::error::Error;
@@ -19,6 +21,7 @@ pub struct MirrorSource {
     copies: [DiskSource; 2],
     paces: Mutex<[Pace; 2]>,
     served: [AtomicU64; 2],
+    turn: AtomicU64,
     next: AtomicU64,
     edge: Edge,
 }
@@ -66,6 +69,7 @@ impl MirrorSource {
             copies,
             paces: Default::default(),
             served: Default::default(),
+            turn: AtomicU64::new(0),
             next: AtomicU64::new(0),
             edge: Edge::new(name),
         })
@@ -81,24 +85,42 @@ impl MirrorSource {
     }
 
     /// The copy that is expected to have a chunk first, and its reads with this one; where nothing decides, they take turns.
-    fn choose(&self, number: u64) -> (usize, u32) {
+    fn choose(&self) -> (usize, u32) {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut paces = self.paces();
         let [first, second] = *paces;
         let expected = |pace: Pace, other: Pace| (pace.finish(&other), pace.under_way);
         let copy = match expected(first, second).cmp(&expected(second, first)) {
             std::cmp::Ordering::Less => 0,
             std::cmp::Ordering::Greater => 1,
-            std::cmp::Ordering::Equal => (number % 2) as usize,
+            std::cmp::Ordering::Equal => (turn % 2) as usize,
         };
         paces[copy].under_way += 1;
         paces[1 - copy].forget();
         (copy, paces[copy].under_way)
     }
 
-    /// Reads a chunk from the copy that was chosen, or from the other if that fails.
-    fn read(&self, (copy, reads): (usize, u32), number: u64) -> Result<Buffer, Error> {
+    /// Whether every chunk is read or being read.
+    fn is_over(&self) -> bool {
+        self.next.load(Ordering::Relaxed) >= self.copies[0].chunks()
+    }
+
+    /// Reads the next chunk from the copy that was chosen, or from the other if that fails; `None` if there is no other chunk.
+    fn read(&self, (copy, reads): (usize, u32)) -> Result<Option<Buffer>, Error> {
         let start = Instant::now();
-        let read = self.copies[copy].pull_chunk(number);
+        let buffer = loop {
+            match self.copies[copy].take_for(LOOK) {
+                Some(buffer) => break Some(buffer),
+                None if self.is_over() => break None,
+                None => {}
+            }
+        };
+        let numbered = buffer.map(|buffer| (buffer, self.next.fetch_add(1, Ordering::Relaxed)));
+        let Some((buffer, number)) = numbered.filter(|(_, number)| *number < self.copies[0].chunks()) else {
+            self.paces()[copy].under_way -= 1;
+            return Ok(None);
+        };
+        let read = self.copies[copy].pull_chunk(buffer, number);
         let time = start.elapsed();
         let mut paces = self.paces();
         paces[copy].under_way -= 1;
@@ -113,20 +135,23 @@ impl MirrorSource {
         drop(paces);
         let (served, buffer) = match read {
             Ok(buffer) => (copy, buffer),
-            Err(_) => (1 - copy, self.copies[1 - copy].pull_chunk(number)?),
+            // Threads with later chunks may have all buffers of the other copy and wait for this one.
+            Err(_) => {
+                let other = &self.copies[1 - copy];
+                (1 - copy, other.pull_chunk(other.take_any(), number)?)
+            }
         };
         self.served[served].fetch_add(1, Ordering::Relaxed);
-        Ok(buffer)
+        Ok(Some(buffer))
     }
 }
 
 impl Source for MirrorSource {
     fn pull(&self) -> Result<Option<Buffer>, Error> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if number >= self.copies[0].chunks() {
+        if self.is_over() {
             return Ok(None);
         }
-        let buffer = self.read(self.choose(number), number)?;
+        let Some(buffer) = self.read(self.choose())? else { return Ok(None) };
         self.edge.carried(buffer.len(), buffer.records());
         Ok(Some(buffer))
     }

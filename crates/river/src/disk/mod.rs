@@ -6,6 +6,7 @@
 
 mod mirror;
 mod output;
+mod places;
 mod sink;
 mod source;
 mod stream;

@@ -25,6 +25,9 @@ use crate::pool::MemPool;
 /// Transfers under way past the page cache.
 const DEPTH: usize = 8;
 
+/// How long a thread waits for a buffer until it looks whether others have read the last chunk.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
+
 /// Files shorter than this are read through the page cache.
 const DIRECT_FROM: u64 = 64 << 20;
 
@@ -87,7 +90,8 @@ impl DiskSource {
         let mut pieces = Vec::new();
         let (mut first_chunk, mut base) = (0, 0);
         let mut all_direct = aligned && direct != Direct::Off;
-        for mut volume in volumes {
+        let last = volumes.len().saturating_sub(1);
+        for (number, mut volume) in volumes.into_iter().enumerate() {
             let mut len = volume.len();
             if let Framing::Fixed(size) = format.framing() {
                 let rest = len % size as u64;
@@ -102,9 +106,10 @@ impl DiskSource {
                 volume.use_direct();
             }
             all_direct &= volume.has_direct();
+            let added = u64::from(number < last && lacks_end(&volume, format.framing()));
             pieces.push(Piece { volume, len, first_chunk, base });
             first_chunk += len.div_ceil(chunk);
-            base += len;
+            base += len + added;
         }
         let ring = if all_direct && !pieces.is_empty() { Ring::new(DEPTH).ok() } else { None };
         let flight = |ring| Flight { ring, asked: 0, given: 0, ready: BTreeMap::new() };
@@ -121,7 +126,8 @@ impl DiskSource {
     }
 
     /// Leaves only the chunks of one reader out of `readers` that divide the volumes among themselves: `number` counts from 0,
-    /// and the parts follow each other in the order of the stream.
+    /// and the parts follow each other in the order of the stream. Buffers say their place in the whole of it, so that readers can write
+    /// one file; a sink for one part alone has to append.
     pub fn part(mut self, number: u64, readers: u64) -> DiskSource {
         let cut = |n: u64| (u128::from(self.chunks) * u128::from(n) / u128::from(readers.max(1))) as u64;
         let (first, end) = (cut(number), cut(number + 1));
@@ -178,9 +184,19 @@ impl DiskSource {
         piece.volume.read_at(&mut into[..most], offset - piece.base)
     }
 
-    /// Reads one chunk, whatever was pulled.
-    pub(super) fn pull_chunk(&self, number: u64) -> Result<Buffer, Error> {
-        let buffer = self.read_chunk(self.take(), number)?;
+    /// A buffer to read a chunk into, if there is one within this time.
+    pub(super) fn take_for(&self, limit: Duration) -> Option<Buffer> {
+        self.pool.try_take().or_else(|| self.edge.stalled_for_credit(|| self.pool.take_for(limit)))
+    }
+
+    /// A buffer to read a chunk into, outside the pool if that has none.
+    pub(super) fn take_any(&self) -> Buffer {
+        self.pool.try_take().unwrap_or_else(|| Buffer::heap(self.pool.buffer_size()))
+    }
+
+    /// Reads one chunk into `buffer`, whatever was pulled.
+    pub(super) fn pull_chunk(&self, buffer: Buffer, number: u64) -> Result<Buffer, Error> {
+        let buffer = self.read_chunk(buffer, number)?;
         self.edge.carried(buffer.len(), buffer.records());
         Ok(buffer)
     }
@@ -218,8 +234,7 @@ impl DiskSource {
             if self.next.load(Ordering::Relaxed) >= self.chunks {
                 return Ok(None);
             }
-            let wait = || self.pool.take_for(Duration::from_millis(20));
-            if let Some(buffer) = self.pool.try_take().or_else(|| self.edge.stalled_for_credit(wait)) {
+            if let Some(buffer) = self.take_for(LOOK) {
                 break buffer;
             }
         };
@@ -375,7 +390,7 @@ fn lcm(a: u64, b: u64) -> u64 {
 
 /// Makes the payload begin behind the first delimiter and end with the first one at or behind the end of the chunk.
 fn frame(mut buffer: Buffer, piece: &Piece, offset: u64, mark: u8) -> Result<Buffer, Error> {
-    let position = buffer.position();
+    let position = piece.base + offset;
     let mut end = buffer.len();
     let start = match memchr::memchr(mark, buffer.data()) {
         _ if offset == 0 => 0,
@@ -410,6 +425,13 @@ fn frame(mut buffer: Buffer, piece: &Piece, offset: u64, mark: u8) -> Result<Buf
     buffer.set_window(start, end);
     buffer.set_position(position + start as u64);
     Ok(buffer)
+}
+
+/// Whether the last record of a volume gets a delimiter that it lacks.
+fn lacks_end(volume: &Volume, framing: Framing) -> bool {
+    let (Framing::Delimited(mark), Some(last)) = (framing, volume.len().checked_sub(1)) else { return false };
+    let mut byte = [mark];
+    volume.read_at(&mut byte, last).is_ok() && byte[0] != mark
 }
 
 /// Bytes read at a time behind the end of a chunk.

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::places::{MIXED, taken};
 use super::source::{Partial, with_room};
 use crate::buffer::Buffer;
 use crate::edge::Edge;
@@ -153,9 +154,11 @@ impl fmt::Debug for StreamSource {
     }
 }
 
-/// Writes buffers to a stream in the order of their positions: a thread that is early waits for the others.
+/// Writes buffers to a stream in the order of their places: a thread that is early waits for the others. Buffers without a place are
+/// written as they come.
 pub struct StreamSink {
     path: PathBuf,
+    appending: bool,
     state: Mutex<Writing>,
     moved: Condvar,
     edge: Edge,
@@ -164,14 +167,23 @@ pub struct StreamSink {
 struct Writing {
     output: Box<dyn Write + Send>,
     position: u64,
+    /// Whether buffers say where they belong; the first one decides.
+    placed: Option<bool>,
     failed: Option<Error>,
 }
 
 impl StreamSink {
     /// Writes to `output`, which messages call `path`.
     pub fn new(name: &str, path: &Path, output: Box<dyn Write + Send>) -> StreamSink {
-        let state = Mutex::new(Writing { output, position: 0, failed: None });
-        StreamSink { path: path.to_owned(), state, moved: Condvar::new(), edge: Edge::new(name) }
+        let state = Mutex::new(Writing { output, position: 0, placed: None, failed: None });
+        let (path, moved) = (path.to_owned(), Condvar::new());
+        StreamSink { path, appending: false, state, moved, edge: Edge::new(name) }
+    }
+
+    /// Lets it write buffers as they come, whatever place they name: for a part of a stream, and for flows of several sources, each of
+    /// which has places of its own.
+    pub fn appending(self) -> StreamSink {
+        StreamSink { appending: true, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, Writing> {
@@ -180,12 +192,34 @@ impl StreamSink {
 
     /// Writes bytes once all before `position` are written.
     pub fn write(&self, bytes: &[u8], position: u64, records: u64) -> Result<(), Error> {
-        let early = |state: &mut Writing| state.position != position && state.failed.is_none();
+        self.write_next(bytes, Some(position), records)
+    }
+
+    fn write_next(&self, bytes: &[u8], position: Option<u64>, records: u64) -> Result<(), Error> {
+        // Nothing has no place, and takes no turn.
+        if bytes.is_empty() {
+            return self.state().failed.clone().map_or(Ok(()), Err);
+        }
+        let position = position.filter(|_| !self.appending);
+        let early = |state: &mut Writing| {
+            position.is_some_and(|position| state.position < position) && state.failed.is_none()
+        };
         let wait = || self.moved.wait_while(self.state(), early).unwrap_or_else(PoisonError::into_inner);
         // The turn of the threads before, which is as long as the stream is slow.
         let mut state = self.edge.stalled_for_credit(wait);
         if let Some(error) = &state.failed {
             return Err(error.clone());
+        }
+        let cause = match position {
+            _ if *state.placed.get_or_insert(position.is_some()) != position.is_some() => Some(MIXED.into()),
+            Some(position) if position < state.position => Some(taken(position)),
+            _ => None,
+        };
+        if let Some(cause) = cause {
+            let error = Error::Place { path: self.path.clone(), cause };
+            state.failed = Some(error.clone());
+            self.moved.notify_all();
+            return Err(error);
         }
         if let Err(error) = self.edge.worked(|| state.output.write_all(bytes)) {
             let error = Error::file("writing", &self.path, error);
@@ -202,7 +236,7 @@ impl StreamSink {
 
 impl Sink for StreamSink {
     fn put(&self, buffer: Buffer) -> Result<(), Error> {
-        self.write(buffer.data(), buffer.position(), buffer.records())
+        self.write_next(buffer.data(), buffer.position(), buffer.records())
     }
 
     fn finish(&self) -> Result<(), Error> {

@@ -116,7 +116,7 @@ impl Writer {
 
     /// Starts to write whole blocks; what is at their edges goes through the page cache at once.
     fn write(&mut self, buffer: Buffer) -> Result<(), Error> {
-        let (position, blocks) = (buffer.position(), blocks_of(&buffer));
+        let (position, blocks) = blocks_of(&buffer);
         let place = position + blocks.start as u64;
         let Some((file, at)) = self.volume.direct_at(place, blocks.len()).filter(|_| !blocks.is_empty())
         else {
@@ -135,7 +135,7 @@ impl Writer {
         let done = self.ring.wait();
         let done = done.map_err(|error| Error::file("writing", self.volume.path_at(0), error))?;
         let Some(done) = done else { return Ok(()) };
-        let (position, blocks) = (done.buffer.position(), blocks_of(&done.buffer));
+        let (position, blocks) = blocks_of(&done.buffer);
         let written = done.result.unwrap_or(0);
         // What was refused or cut short is written the ordinary way, which also tells the cause.
         let rest = blocks.start + written.min(blocks.len())..blocks.end;
@@ -151,12 +151,14 @@ impl Writer {
     }
 }
 
-/// The part of the payload that can be written past the page cache: whole blocks of the file that lie aligned in memory.
-fn blocks_of(buffer: &Buffer) -> Range<usize> {
-    let head = (buffer.position().next_multiple_of(BLOCK as u64) - buffer.position()) as usize;
+/// Where the payload belongs, as the sink has said, and the part of it that can be written past the page cache: whole blocks of the
+/// file that lie aligned in memory.
+fn blocks_of(buffer: &Buffer) -> (u64, Range<usize>) {
+    let position = buffer.position().expect("a sink gives every buffer its place");
+    let head = (position.next_multiple_of(BLOCK as u64) - position) as usize;
     let data = buffer.data();
     if head >= data.len() || !(data.as_ptr() as usize + head).is_multiple_of(512) {
-        return 0..0;
+        return (position, 0..0);
     }
-    head..head + (data.len() - head) / BLOCK * BLOCK
+    (position, head..head + (data.len() - head) / BLOCK * BLOCK)
 }

@@ -9,6 +9,9 @@ pub(super) const HEAD: usize = 32;
 /// The longest words about a failure.
 pub(super) const WORDS: usize = 1024;
 
+/// The position of a buffer that has none.
+const NO_POSITION: u64 = u64::MAX;
+
 /// What follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -25,7 +28,7 @@ pub(super) struct Head {
     pub(super) kind: Kind,
     pub(super) len: usize,
     pub(super) records: u64,
-    pub(super) position: u64,
+    pub(super) position: Option<u64>,
     pub(super) sequence: u64,
 }
 
@@ -41,7 +44,7 @@ impl Head {
     }
 
     pub(super) fn control(kind: Kind, len: usize) -> Head {
-        Head { kind, len, records: 0, position: 0, sequence: 0 }
+        Head { kind, len, records: 0, position: None, sequence: 0 }
     }
 
     pub(super) fn to_bytes(self) -> [u8; HEAD] {
@@ -54,8 +57,8 @@ impl Head {
         let mut bytes = [0; HEAD];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&(self.len as u32).to_le_bytes());
-        for (slot, value) in bytes[8..].chunks_exact_mut(8).zip([self.records, self.position, self.sequence])
-        {
+        let position = self.position.unwrap_or(NO_POSITION);
+        for (slot, value) in bytes[8..].chunks_exact_mut(8).zip([self.records, position, self.sequence]) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
         bytes
@@ -76,14 +79,18 @@ impl Head {
         if len > most || kind == Kind::Failure && len > WORDS {
             return Err(Error::Format(format!("a frame of {len} bytes where {most} fit")));
         }
-        Ok(Head { kind, len, records: long(8), position: long(16), sequence: long(24) })
+        let position = Some(long(16)).filter(|position| *position != NO_POSITION);
+        Ok(Head { kind, len, records: long(8), position, sequence: long(24) })
     }
 
     /// Says of a buffer what the head says.
     pub(super) fn mark(&self, buffer: &mut Buffer) {
         buffer.set_window(0, self.len);
         buffer.set_records(self.records);
-        buffer.set_position(self.position);
+        match self.position {
+            Some(position) => buffer.set_position(position),
+            None => buffer.forget_position(),
+        }
         buffer.set_sequence(self.sequence);
     }
 }
@@ -104,9 +111,11 @@ mod tests {
     #[test]
     fn heads_come_back_and_bad_ones_are_refused() {
         for kind in [Kind::Data, Kind::End, Kind::Failure, Kind::Piece] {
-            let head = Head { kind, len: 77, records: 1 << 40, position: 5, sequence: 6 };
-            assert_eq!(Head::from_bytes(&head.to_bytes(), 77).unwrap(), head);
-            assert!(Head::from_bytes(&head.to_bytes(), 76).is_err());
+            for position in [Some(5), None] {
+                let head = Head { kind, len: 77, records: 1 << 40, position, sequence: 6 };
+                assert_eq!(Head::from_bytes(&head.to_bytes(), 77).unwrap(), head);
+                assert!(Head::from_bytes(&head.to_bytes(), 76).is_err());
+            }
         }
         assert!(Head::from_bytes(&[9; HEAD], 1 << 40).is_err());
         assert!(Head::from_bytes(&Head::control(Kind::Failure, 5000).to_bytes(), 1 << 20).is_err());
@@ -114,8 +123,9 @@ mod tests {
 
     #[test]
     fn any_bytes_of_a_peer_are_read_or_refused() {
-        let heads = [Kind::Data, Kind::End, Kind::Failure, Kind::Piece]
-            .map(|kind| Head { kind, len: 77, records: 3, position: 5, sequence: 6 }.to_bytes().to_vec());
+        let heads = [Kind::Data, Kind::End, Kind::Failure, Kind::Piece].map(|kind| {
+            Head { kind, len: 77, records: 3, position: Some(5), sequence: 6 }.to_bytes().to_vec()
+        });
         viaduct_kit::fuzz::spoil(&heads, |bytes| {
             let Some(head) = bytes.first_chunk::<HEAD>() else { return };
             if let Ok(read) = Head::from_bytes(head, 4096) {
