@@ -70,6 +70,7 @@ impl Probe<'_> {
         self.with(|inner| {
             let world = &mut inner.process;
             if !world.diff(page, true) {
+                world.settle_diff(page);
                 return Ok(false);
             }
             match world.variant().data() {
@@ -79,6 +80,7 @@ impl Probe<'_> {
                     finish(world.answer(ticket)).map(drop)?;
                 }
             }
+            world.settle_diff(page);
             Ok(true)
         })
     }

@@ -7,6 +7,9 @@ use crate::variant::Way;
 use crate::worker::{Worker, change, scene};
 use crate::world::{NodeDown, Reply, Request, World};
 
+/// Diffs that a release has under way at most: each is kept until its home has it.
+const MOST: usize = if cfg!(test) { 2 } else { 64 };
+
 impl Worker {
     /// A release: the changes of this worker are at their homes and every sharer has been notified when it returns.
     pub async fn release<W: World>(&self, world: &mut W) -> Result<(), NodeDown> {
@@ -29,7 +32,7 @@ impl Worker {
                 match step {
                     // What was sent has to end before this worker waits for another, which may wait for it.
                     Flush::Wait => {
-                        self.finish(world, &mut sent, &mut notify).await?;
+                        self.finish(world, &mut sent, 0, &mut notify).await?;
                         world.changed(page, version).await?;
                         continue;
                     }
@@ -41,34 +44,40 @@ impl Worker {
                         notify.push((page, entry.home()));
                     }
                     Flush::Diff { .. } if !changed => {
+                        world.settle_diff(page);
                         change(world, page, |entry| entry.acknowledged(None));
                         notify.push((page, entry.home()));
                     }
                     Flush::Diff { home, .. } if world.variant().data() == Way::Direct => {
                         world.write_diff(page, home).await?;
+                        world.settle_diff(page);
                         change(world, page, |entry| entry.acknowledged(None));
                         notify.push((page, Some(home)));
                     }
                     Flush::Diff { home, .. } => {
-                        sent.push((page, home, world.send(home, Request::Diff(page))))
+                        sent.push((page, home, world.send(home, Request::Diff(page))));
+                        if sent.len() == MOST {
+                            self.finish(world, &mut sent, MOST / 2, &mut notify).await?;
+                        }
                     }
                 }
                 break;
             }
         }
-        self.finish(world, &mut sent, &mut notify).await?;
+        self.finish(world, &mut sent, 0, &mut notify).await?;
         self.notify(world, &notify).await?;
         self.leave(world, notify.iter().map(|&(page, _)| page)).await
     }
 
-    /// Waits until the homes have all diffs that were sent.
+    /// Waits until the homes have all diffs that were sent but for the last `left`.
     async fn finish<W: World>(
         &self,
         world: &mut W,
         sent: &mut Vec<(PageId, NodeId, W::Ticket)>,
+        left: usize,
         notify: &mut Vec<(PageId, Option<NodeId>)>,
     ) -> Result<(), NodeDown> {
-        for (page, mut home, mut ticket) in sent.drain(..) {
+        for (page, mut home, mut ticket) in sent.drain(..sent.len().saturating_sub(left)) {
             let view = loop {
                 match world.answer(ticket).await? {
                     Reply::Done(view) => break view,
@@ -80,6 +89,7 @@ impl Worker {
                     other => unreachable!("a diff is acknowledged, not answered by {other:?}"),
                 }
             };
+            world.settle_diff(page);
             change(world, page, |entry| entry.acknowledged(Some(view)));
             notify.push((page, Some(home)));
         }

@@ -109,6 +109,8 @@ pub trait World {
     fn merge(&mut self, page: PageId, merge: Merge);
     /// Makes the difference of frame and twin ready to be sent; whether there is one.
     fn diff(&mut self, page: PageId, keep_twin: bool) -> bool;
+    /// The home has the difference that [`diff`](Self::diff) made ready: it is not sent again.
+    fn settle_diff(&mut self, _: PageId) {}
     /// Puts a page on the lists of workers of this node.
     fn list(&mut self, page: PageId, workers: WorkerSet);
     /// Takes the list of pages that a release of `worker` has to look at, without duplicates.

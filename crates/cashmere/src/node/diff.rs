@@ -1,4 +1,43 @@
-//! How a diff lies in memory and in messages: runs of changed bytes, each behind its place in the page and its length.
+//! How a diff lies in memory and in messages: runs of changed bytes, each behind its place in the page and its length. And
+//! the diffs that are on their way to homes.
+
+use crate::ids::PageId;
+
+/// Diffs that may have to be sent again, by page, until their homes have them. A release has few under way at a time, and their
+/// room is used again: it does not grow with the pages of a program.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    kept: Vec<(PageId, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Rooms that are kept for the next diffs.
+const SPARE: usize = 64;
+
+impl Kept {
+    /// The diff of a page, to be looked at and kept again; empty if there is none.
+    pub(super) fn take(&mut self, page: PageId) -> Vec<u8> {
+        match self.kept.iter().position(|(other, _)| *other == page) {
+            Some(at) => self.kept.swap_remove(at).1,
+            None => self.spare.pop().unwrap_or_default(),
+        }
+    }
+
+    /// Keeps the diff of a page.
+    pub(super) fn keep(&mut self, page: PageId, diff: Vec<u8>) {
+        self.kept.push((page, diff));
+    }
+
+    /// The home has the diff of a page.
+    pub(super) fn settle(&mut self, page: PageId) {
+        let found = self.kept.iter().position(|(other, _)| *other == page);
+        let Some((_, mut room)) = found.map(|at| self.kept.swap_remove(at)) else { return };
+        if self.spare.len() < SPARE {
+            room.clear();
+            self.spare.push(room);
+        }
+    }
+}
 
 /// Puts a run at the end of a diff.
 pub(super) fn push(diff: &mut Vec<u8>, at: usize, bytes: &[u8]) {
@@ -28,6 +67,28 @@ mod tests {
         assert_eq!((at, bytes), (4095, &b"z"[..]));
         assert_eq!(run(rest), Some((0, &b"abc"[..], &b""[..])));
         assert_eq!(run(b""), None);
+    }
+
+    #[test]
+    fn diffs_are_kept_until_their_homes_have_them() {
+        let mut kept = Kept::default();
+        for turn in 0..10 * SPARE as u32 {
+            let page = PageId(turn);
+            let mut diff = kept.take(page);
+            assert!(diff.is_empty(), "the room of another page");
+            push(&mut diff, 1, &[turn as u8; 100]);
+            kept.keep(page, diff);
+            // Sent once more.
+            let again = kept.take(page);
+            assert_eq!(run(&again).map(|(_, bytes, _)| bytes), Some(&[turn as u8; 100][..]));
+            kept.keep(page, again);
+            if turn > 2 {
+                kept.settle(PageId(turn - 3));
+            }
+        }
+        assert_eq!((kept.kept.len(), kept.spare.len()), (3, 1), "as many as were under way");
+        (0..10 * SPARE as u32).for_each(|page| kept.settle(PageId(page)));
+        assert_eq!((kept.kept.len(), kept.spare.len()), (0, 4), "one for each that was under way");
     }
 
     #[test]

@@ -23,8 +23,10 @@ pub(crate) const BETWEEN_WORKERS: usize = 2 * SLOTS + 2;
 const WRITES: usize = 16;
 /// How long setting up a connection may take.
 const SET_UP: Duration = Duration::from_secs(30);
-/// Send buffers made at a time, at least.
-const BATCH: usize = 32;
+/// Send buffers of a process, at least.
+const BUFFERS: usize = 32;
+/// How long a process that waits for a send buffer sleeps at most.
+const NAP: Duration = Duration::from_millis(50);
 
 /// A message that came.
 #[derive(Clone, Copy, Debug)]
@@ -216,11 +218,11 @@ impl Net {
         Ok(true)
     }
 
-    /// Makes send buffers, so that a page fault finds some.
+    /// Makes all send buffers: for the requests that are under way, for their copies, and for answers.
     pub(crate) fn prepare(&mut self) -> Result<(), Error> {
-        let count = BATCH.max(usize::from(self.bounds.nodes) * SLOTS);
+        let count = BUFFERS.max(3 * usize::from(self.bounds.nodes) * SLOTS);
         let region = self.nic.alloc(self.longest * count, MemAttributes::local(self.tag))?;
-        self.free.reserve(2 * count);
+        self.free.reserve(count);
         self.free.extend(region.chunks(self.longest).into_iter().map(Descriptor::send));
         Ok(())
     }
@@ -267,25 +269,28 @@ impl Net {
         // A process that names itself or a sibling as the one to answer speaks nonsense.
         let vi = self.link(to).ok_or(Fault::Down(to.node, Seen::Nonsense))?;
         self.reap()?;
-        if self.free.is_empty() {
-            // So many messages are under way that none of their buffers is back: the one allocation that a fault may make.
-            self.prepare()?;
-        }
-        let mut descriptor = self.free.pop().expect("just made");
+        let mut descriptor = self.free.pop().expect("one came back");
         descriptor.write(0, 0, &Head { len: payload.len() as u32, ..head }.to_bytes());
         descriptor.write(0, HEAD, payload);
         descriptor.set_len(HEAD + payload.len());
         self.post(vi, descriptor)
     }
 
-    /// Looks for the buffer of a message that has left, where no other is free. What comes meanwhile waits in its own buffer.
+    /// Waits for the buffer of a message that has left, where no other is free: a page fault makes none. What comes meanwhile
+    /// waits in its own buffer, so that no process that waits here keeps the buffers of another.
     fn reap(&mut self) -> Result<(), Fault> {
         while self.free.is_empty() {
-            let Some(done) = self.nic.poll_cq(self.cq)? else { break };
-            if done.queue == Queue::Send && done.status.is_success() {
-                self.sent(done.descriptor);
-            } else {
-                self.early.push_back(done);
+            let cq = self.cq;
+            let done = match self.nic.wait_for(Some(NAP), |nic| nic.poll_cq(cq).transpose()) {
+                Ok(done) => done?,
+                Err(Error::Timeout) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let is_lost = !done.status.is_success();
+            match done.queue {
+                Queue::Send if !is_lost => drop(self.sent(done.descriptor)),
+                _ if is_lost => return self.take(done).map(drop),
+                _ => self.early.push_back(done),
             }
         }
         Ok(())

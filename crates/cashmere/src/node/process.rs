@@ -1,6 +1,5 @@
 //! A process of a node: the memory it shares with its siblings, and how it waits.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use viaduct_os::fault::{Promised, Window};
 use viaduct_os::segment::Segment;
 
 use super::board::Board;
+use super::diff::Kept;
 use super::layout::{Meta, Waits};
 use super::net::{Came, Fault, Net, Woken};
 use super::region::Region;
@@ -95,8 +95,8 @@ pub(crate) struct Process {
     pub(super) outgoing: Vec<u8>,
     /// What came beside a request: a diff, or notices.
     pub(super) incoming: Vec<u8>,
-    /// Diffs that were sent and may have to be sent again, by page.
-    pub(super) diffs: HashMap<PageId, Vec<u8>>,
+    /// Diffs that were sent and may have to be sent again.
+    pub(super) diffs: Kept,
     pub(super) answers: Vec<(u64, Reply)>,
     pub(super) tickets: u64,
     pub(super) under_way: UnderWay,
@@ -129,7 +129,7 @@ impl Process {
             staging: vec![0; shape.page],
             outgoing: vec![0; shape.page],
             incoming: Vec::with_capacity(shape.payload()),
-            diffs: HashMap::new(),
+            diffs: Kept::default(),
             answers: Vec::with_capacity(ANSWERS),
             tickets: 0,
             under_way: UnderWay::new(usize::from(shape.nodes), shape.workers as usize, shape.payload()),

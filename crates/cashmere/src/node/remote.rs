@@ -141,14 +141,14 @@ impl Process {
 
     /// Writes the runs of a diff into the frame at the home.
     pub(super) fn write_runs(&mut self, page: PageId, home: NodeId) -> Result<(), NodeDown> {
-        let diff = self.diffs.remove(&page).unwrap_or_default();
+        let diff = self.diffs.take(page);
         let start = self.range(page).start;
         let mut rest = diff.as_slice();
         while let Some((at, bytes, next)) = super::diff::run(rest) {
             self.write(home, Into::Frames, start + at, bytes, Kind::Data)?;
             rest = next;
         }
-        self.diffs.insert(page, diff);
+        self.diffs.keep(page, diff);
         self.landed()
     }
 

@@ -90,7 +90,7 @@ impl Process {
         }
         let worker = self.target(to, head.says, awaited);
         let head = Head { slot: worker.map_or(0, |_| at as u8 + 1), ..head };
-        let kept = if worker.is_some() { payload.to_vec() } else { Vec::new() };
+        let kept = if worker.is_some() { self.under_way.room(payload) } else { Vec::new() };
         let slot = Slot { head, payload: kept, worker, again: false, sent: Instant::now(), awaited };
         self.under_way.begin(to, at, slot);
         self.transmit(Peer { node: to, worker }, head, payload)?;
@@ -149,6 +149,7 @@ impl Process {
             self.count(Counter::Migrations, u64::from(fetched.migrated));
             self.count(Counter::Exclusive, u64::from(fetched.exclusive));
         }
+        self.under_way.spare(slot.payload);
         if slot.awaited {
             self.answers.push((ticket, reply));
         }

@@ -87,17 +87,23 @@ impl UnderWay {
 
     /// A request waits for a slot: a worker may be in a fault, so that its diff is put where there is room.
     pub(super) fn queue(&mut self, to: NodeId, head: Head, payload: &[u8], awaited: bool) {
+        let room = self.room(payload);
+        self.line(to).queue.push_back(Queued { head, payload: room, awaited });
+    }
+
+    /// A copy of what goes with a request.
+    pub(super) fn room(&mut self, payload: &[u8]) -> Vec<u8> {
         let mut room = match payload.is_empty() {
             true => Vec::new(),
             false => self.spare.pop().unwrap_or_default(),
         };
         room.extend_from_slice(payload);
-        self.line(to).queue.push_back(Queued { head, payload: room, awaited });
+        room
     }
 
-    /// What went with a request that has its slot.
+    /// The room of a request that needs it no longer.
     pub(super) fn spare(&mut self, mut payload: Vec<u8>) {
-        if payload.capacity() > 0 {
+        if payload.capacity() > 0 && self.spare.len() < QUEUE {
             payload.clear();
             self.spare.push(payload);
         }

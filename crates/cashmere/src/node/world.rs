@@ -114,7 +114,7 @@ impl World for Process {
 
     fn diff(&mut self, page: PageId, keep_twin: bool) -> bool {
         point("dsm.differs");
-        let mut encoded = self.diffs.remove(&page).unwrap_or_default();
+        let mut encoded = self.diffs.take(page);
         encoded.clear();
         raw::differences(
             &self.memory.frames,
@@ -126,8 +126,12 @@ impl World for Process {
         let changed = !encoded.is_empty();
         self.count(Counter::Diffs, u64::from(changed));
         self.count(Counter::DiffBytes, encoded.len() as u64);
-        self.diffs.insert(page, encoded);
+        self.diffs.keep(page, encoded);
         changed
+    }
+
+    fn settle_diff(&mut self, page: PageId) {
+        self.diffs.settle(page);
     }
 
     fn list(&mut self, page: PageId, workers: WorkerSet) {
@@ -166,9 +170,9 @@ impl World for Process {
             Request::Fetch(_, Access::Read) => self.count(Counter::ReadFetches, 1),
             Request::Fetch(_, Access::Write) => self.count(Counter::WriteFetches, 1),
             Request::Diff(page) => {
-                let diff = self.diffs.remove(&page).unwrap_or_default();
+                let diff = self.diffs.take(page);
                 let ticket = self.post(to, Says::Request(request), &diff);
-                self.diffs.insert(page, diff);
+                self.diffs.keep(page, diff);
                 return ticket;
             }
             _ if to == self.me => return self.ask_here(request),
