@@ -29,6 +29,7 @@ fn shared_memory_is_measured_both_ways_and_held_against_others() {
     for line in std::fs::read_to_string(folder.join("results.jsonl")).unwrap().lines() {
         let cell: Value = serde_json::from_str(line).unwrap();
         assert_eq!(cell["valid"], true, "{cell}");
+        assert!(cell["config"]["cpus"].as_str().is_some_and(|cpus| cpus.split(' ').count() == 2), "{cell}");
         tables.entry(cell["table"].as_str().unwrap().to_owned()).or_default().push(cell);
     }
     for (table, rows) in [

@@ -49,7 +49,7 @@ pub struct Bench<'a> {
     pub launcher: &'a Launcher,
     /// A folder for what is compiled, and for the processes to meet in.
     pub folder: PathBuf,
-    /// The two cores.
+    /// The two cores: nothing that is measured runs on others, on either side.
     pub cpus: [usize; 2],
     /// Small problems, to see that it works.
     pub quick: bool,
@@ -75,7 +75,7 @@ impl Bench<'_> {
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let variables: [(&str, Option<OsString>); 1] = [("VIADUCT_RUNTIME_DIR", Some(run.into_os_string()))];
         self.launcher
-            .whole_in(&self.launcher.program, &args, &variables, LIMIT)
+            .whole_on(&self.cpus, &self.launcher.program, &args, &variables, LIMIT)
             .map_err(|error| io::Error::other(format!("viaduct dsm {}: {error}", words.join(" "))))
     }
 
@@ -89,7 +89,8 @@ impl Bench<'_> {
     }
 
     fn table(&self, name: &str) -> Table {
-        Table::new(name, BTreeMap::from([("rounds".into(), self.rounds.to_string())]))
+        let cpus = self.cpus.map(|cpu| cpu.to_string()).join(" ");
+        Table::new(name, BTreeMap::from([("rounds".into(), self.rounds.to_string()), ("cpus".into(), cpus)]))
     }
 }
 

@@ -75,7 +75,8 @@ fn run(bench: &Bench<'_>, program: &Path) -> Option<f64> {
     let turns = if bench.quick { "1000" } else { "200000" };
     let [one, other] = bench.cpus.map(|cpu| cpu.to_string());
     let head = ["-n".to_owned(), "2".into(), program.display().to_string(), one, other, turns.into()];
-    let said = bench.launcher.whole_in(&start, &[&open_mpi(&[])[..], &head].concat(), &[], LIMIT).ok()?;
+    let words = [&open_mpi(&[])[..], &head].concat();
+    let said = bench.launcher.whole_on(&bench.cpus, &start, &words, &[], LIMIT).ok()?;
     points(&said).get("barrier").copied()
 }
 

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal, setpgid};
 
+use viaduct_os::cpu;
+
 use crate::error::{Error, Result};
 
 /// How long a tool has to end by itself when it is asked to.
@@ -37,13 +39,14 @@ impl Launcher {
 
     /// Starts `tool`, pinned to `cpu` if it does not pin itself.
     pub(crate) fn start(&self, cpu: Option<usize>, tool: &Path, args: &[String]) -> Result<Running> {
-        self.start_in(cpu, tool, args, &[])
+        self.start_in(cpu, &[], tool, args, &[])
     }
 
-    /// Starts `tool` with variables changed: set, or taken away.
+    /// Starts `tool` with variables changed: set, or taken away. It and all that it starts run on `cpus`, if there are any.
     fn start_in(
         &self,
         cpu: Option<usize>,
+        cpus: &[usize],
         tool: &Path,
         args: &[String],
         variables: &[(&str, Option<OsString>)],
@@ -61,6 +64,9 @@ impl Launcher {
         }
         command.arg("--").arg(tool).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        if !cpus.is_empty() {
+            cpu::bind_command(&mut command, cpus);
+        }
         let child = command.spawn().map_err(Error::os(format!("starting {}", tool.display())))?;
         Ok(Running { child, name: tool.file_name().unwrap_or_default().to_string_lossy().into_owned() })
     }
@@ -84,7 +90,19 @@ impl Launcher {
         variables: &[(&str, Option<OsString>)],
         limit: Duration,
     ) -> Result<String> {
-        self.start_in(None, tool, args, variables)?.finish(limit)
+        self.start_in(None, &[], tool, args, variables)?.finish(limit)
+    }
+
+    /// As [`whole_in`](Self::whole_in), on these CPUs only, with all that `tool` starts.
+    pub(crate) fn whole_on(
+        &self,
+        cpus: &[usize],
+        tool: &Path,
+        args: &[String],
+        variables: &[(&str, Option<OsString>)],
+        limit: Duration,
+    ) -> Result<String> {
+        self.start_in(None, cpus, tool, args, variables)?.finish(limit)
     }
 
     /// Runs a server on one core and a client on the other; the client's words count. A client that comes before its
@@ -211,18 +229,32 @@ pub fn exec_tool(cpu: Option<usize>, parent: u32, command: &[OsString]) -> Error
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_tool_that_prints_more_than_a_pipe_holds_ends() {
-        // `sh` stands for the hidden verb: it passes over its words up to the tool.
+    /// `sh` stands for the hidden verb: it passes over its words up to the tool.
+    fn launcher() -> Launcher {
         let step = "while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"";
-        let launcher = Launcher {
+        Launcher {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), step.into(), "sh".into()],
             path: vec!["/bin".into(), "/usr/bin".into()],
-        };
+        }
+    }
+
+    #[test]
+    fn a_tool_that_prints_more_than_a_pipe_holds_ends() {
+        let launcher = launcher();
         let head = launcher.find("head").expect("every system has it");
         let args = ["-c", "200000", "/dev/zero"].map(str::to_owned);
         let said = launcher.whole(None, &head, &args, Duration::from_secs(60)).unwrap();
         assert_eq!(said.len(), 200_000);
+    }
+
+    #[test]
+    fn a_tool_and_what_it_starts_stay_on_the_cores_that_are_named() {
+        let launcher = launcher();
+        let shell = launcher.find("sh").expect("every system has it");
+        let args = ["-c", "sh -c 'grep Cpus_allowed_list: /proc/self/status; :'"].map(str::to_owned);
+        let last = *cpu::allowed().last().expect("this thread runs on one");
+        let said = launcher.whole_on(&[last], &shell, &args, &[], Duration::from_secs(60)).unwrap();
+        assert_eq!(said.split_whitespace().last(), Some(last.to_string().as_str()), "{said}");
     }
 }
