@@ -92,6 +92,27 @@ fn the_store_keeps_values_of_every_length_and_outlives_its_clients() {
 }
 
 #[test]
+fn the_store_refuses_what_does_not_fit_into_a_request() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "limits of the store");
+    let place = Place::new();
+    let mut server = place.start(KV, &["serve", "store"]);
+    let (longest, too_long) = ("k".repeat(255), "k".repeat(256));
+    place.says(KV, &["put", "store", &longest, "last"]);
+    assert_eq!(place.says(KV, &["get", "store", &longest]), "last\n");
+    let refused = |arguments: &[&str], status: i32, cause: &str| {
+        let output = place.run(KV, arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(status) && error.contains(cause), "{arguments:?}: {error}");
+    };
+    refused(&["put", "store", &too_long, "v"], 1, "a key has at most 255");
+    refused(&["get", "store", &too_long], 1, "a key has at most 255");
+    refused(&["get", "store"], 2, "usage");
+    refused(&["sing", "store"], 2, "usage");
+    assert!(server.is_running());
+    server.kill();
+}
+
+#[test]
 fn the_store_is_measured_against_one_with_unsafe_slices() {
     let _watchdog = Watchdog::arm(Duration::from_secs(240), "the key-value store, measured");
     let said = Place::new().says(KV, &["measure", "0.002"]);

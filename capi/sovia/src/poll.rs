@@ -16,8 +16,8 @@ use crate::code::{answer, fail};
 use crate::table::{self, Socket, State};
 
 thread_local! {
-    /// How long looking pays, as this thread has learnt.
-    static LOOKS: RefCell<Looks> = RefCell::new(Looks::new());
+    /// How long looking pays, as this thread has learnt; there since its first wait.
+    static LOOKS: RefCell<Option<Looks>> = const { RefCell::new(None) };
 }
 
 /// `sov_poll`
@@ -122,6 +122,7 @@ impl Wait {
         }
         let library = table::library()?;
         let looked = LOOKS.with_borrow_mut(|looks| {
+            let looks = looks.get_or_insert_with(|| library.looks());
             loop {
                 library.progress();
                 self.look(entries);
@@ -131,9 +132,11 @@ impl Wait {
                 let found = ready(entries);
                 if found > 0 || left() == Some(Duration::ZERO) {
                     looks.found();
+                    library.count_waits(looks.take_waits());
                     return Ok(Some(found));
                 }
                 if !looks.again() {
+                    library.count_waits(looks.take_waits());
                     return std::io::Result::Ok(None);
                 }
                 std::hint::spin_loop();
@@ -158,7 +161,7 @@ impl Wait {
             }
             drop(watch);
             if found > 0 || left() == Some(Duration::ZERO) {
-                LOOKS.with_borrow_mut(Looks::found);
+                LOOKS.with_borrow_mut(|looks| looks.as_mut().map(Looks::found));
                 return Ok(found);
             }
         }

@@ -20,7 +20,7 @@ use rustix::thread::sched_yield;
 use crate::crowd::crowded;
 use crate::{clock, cpu, knob};
 use learn::{SpinLearner, YieldLearner};
-pub use looks::Looks;
+pub use looks::{Looks, Waits};
 
 /// How to sleep until something may have changed. See [`crate::bell`] for the protocol behind the three.
 pub trait Sleep {

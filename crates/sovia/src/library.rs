@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use viaduct_os::wait::WaitPolicy;
+use viaduct_os::wait::{Looks, WaitPolicy, Waits};
 use viaduct_os::{clock, farewell, signals};
 use viaduct_via::driver::Guard;
 use viaduct_via::{Driver, Nic, Spin, WaitConfig};
@@ -102,6 +102,16 @@ impl Sovia {
     /// [`Error::Io`] if a handler cannot be installed.
     pub fn cut_at_fatal_signals() -> Result<(), Error> {
         Ok(farewell::cut_at_fatal_signals()?)
+    }
+
+    /// Looks of a caller that waits in a loop of its own, with the spin budget of this library.
+    pub fn looks(&self) -> Looks {
+        Looks::with(self.0.shared.wait.spin)
+    }
+
+    /// Counts what such a caller waited, for `viaduct stat`.
+    pub fn count_waits(&self, waits: Waits) {
+        self.0.shared.driver.count_waits(waits);
     }
 
     pub(crate) fn owner(&self) -> &Arc<Owner> {

@@ -2,7 +2,7 @@
 //! sleeps are counted.
 
 use std::io::{Read, Write};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use viaduct_kit::tempdir::TempDir;
@@ -19,6 +19,49 @@ type Open<'a> = &'a dyn Fn() -> Nic;
 
 /// Spins and sleeps of a client whose answers take a while.
 fn of_a_stream(nic: Open<'_>, spin: Spin) -> (u64, u64) {
+    let (counters, client, answering) = slow_server(nic, spin);
+    let mut stream = client.connect("spins").unwrap();
+    let before = counted(&counters);
+    for n in 0..ROUNDS {
+        let mut byte = [n];
+        stream.write_all(&byte).unwrap();
+        stream.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [n]);
+    }
+    let after = counted(&counters);
+    drop(stream);
+    answering.join().unwrap();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// Spins and sleeps of a task whose answers take a while.
+#[cfg(feature = "tokio")]
+fn of_a_task(nic: Open<'_>, spin: Spin) -> (u64, u64) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use viaduct_sovia::tokio::Sockets;
+
+    let (counters, client, answering) = slow_server(nic, spin);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let (before, after) = runtime.block_on(async {
+        let sockets = Sockets::new(client).unwrap();
+        let mut stream = sockets.connect("spins").await.unwrap();
+        let before = counted(&counters);
+        for n in 0..ROUNDS {
+            let mut byte = [n];
+            stream.write_all(&byte).await.unwrap();
+            stream.flush().await.unwrap();
+            stream.read_exact(&mut byte).await.unwrap();
+            assert_eq!(byte, [n]);
+        }
+        (before, counted(&counters))
+    });
+    drop(runtime);
+    answering.join().unwrap();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+/// A server that takes a millisecond for every byte; a library that reaches it, and its counters.
+fn slow_server(nic: Open<'_>, spin: Spin) -> (CounterSlot, Sovia, JoinHandle<()>) {
     let open = |nic: Nic| Sovia::open(nic, Config { spin, ..Config::default() }).unwrap();
     let (there, here) = (nic(), nic());
     let counters = here.counters().clone();
@@ -33,18 +76,7 @@ fn of_a_stream(nic: Open<'_>, spin: Spin) -> (u64, u64) {
             stream.flush().unwrap();
         }
     });
-    let mut stream = client.connect("spins").unwrap();
-    let before = counted(&counters);
-    for n in 0..ROUNDS {
-        let mut byte = [n];
-        stream.write_all(&byte).unwrap();
-        stream.read_exact(&mut byte).unwrap();
-        assert_eq!(byte, [n]);
-    }
-    let after = counted(&counters);
-    drop(stream);
-    answering.join().unwrap();
-    (after.0 - before.0, after.1 - before.1)
+    (counters, client, answering)
 }
 
 /// Spins and sleeps of a thread that waits for messages which take a while to come.
@@ -93,9 +125,12 @@ fn streams_and_shared_nics_spin_as_they_are_told() {
     let loopback = || Nic::open(hub.provider()).unwrap();
     let shm = || Nic::open(viaduct_providers::open("shm", &config).unwrap()).unwrap();
     for (provider, open) in [("loopback", &loopback as Open<'_>), ("shm", &shm)] {
-        for (what, measure) in
-            [("a stream", of_a_stream as fn(Open<'_>, Spin) -> _), ("a NIC", of_a_shared_nic)]
-        {
+        for (what, measure) in [
+            ("a stream", of_a_stream as fn(Open<'_>, Spin) -> _),
+            #[cfg(feature = "tokio")]
+            ("a task", of_a_task),
+            ("a NIC", of_a_shared_nic),
+        ] {
             let (spins, sleeps) = measure(open, Spin::Never);
             let told = format!("{what} on {provider}: {spins} spins, {sleeps} sleeps");
             assert!(spins == 0 && sleeps > 0, "told to spin never, {told}");

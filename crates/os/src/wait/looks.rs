@@ -3,6 +3,7 @@
 //! What is learnt is what [`WaitPolicy`](super::WaitPolicy) learns. Between two looks other tasks run; in
 //! a crowd of threads there are none.
 
+use super::Spin;
 use super::learn::{MAX_NS, SpinLearner};
 use crate::crowd::crowded_for_good;
 use crate::{clock, cpu};
@@ -22,6 +23,7 @@ const LAST_BACKOFF: u32 = 1024;
 /// Looks of one waiting object, and what was learnt from them.
 #[derive(Debug)]
 pub struct Looks {
+    spin: Spin,
     learner: SpinLearner,
     state: State,
     /// An answer is waited for.
@@ -30,6 +32,16 @@ pub struct Looks {
     /// Answers that are not looked for, and how many it will be after the next failure.
     skip: u32,
     backoff: u32,
+    waits: Waits,
+}
+
+/// What waiting took, since this was last asked: for counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Looks that were to be repeated soon.
+    pub spins: u64,
+    /// Times that the caller was sent to sleep.
+    pub sleeps: u64,
 }
 
 #[derive(Debug)]
@@ -45,18 +57,43 @@ enum State {
 impl Looks {
     /// Looks that know nothing yet.
     pub fn new() -> Looks {
-        let learner = SpinLearner::new();
-        Looks { learner, state: State::Idle, expecting: false, misses: 0, skip: 0, backoff: PATIENCE }
+        Looks::with(Spin::Auto)
+    }
+
+    /// Looks with a spin budget that a setting gives. What is learnt counts for [`Spin::Auto`] alone.
+    pub fn with(spin: Spin) -> Looks {
+        Looks {
+            spin,
+            learner: SpinLearner::new(),
+            state: State::Idle,
+            expecting: false,
+            misses: 0,
+            skip: 0,
+            backoff: PATIENCE,
+            waits: Waits::default(),
+        }
     }
 
     /// Nothing was there. Whether it pays to look again soon; if not, the caller goes to sleep.
     pub fn again(&mut self) -> bool {
+        let asleep = matches!(self.state, State::Asleep(..));
+        let again = self.decide();
+        self.waits.spins += u64::from(again);
+        self.waits.sleeps += u64::from(!again && !asleep);
+        again
+    }
+
+    /// What was waited since the last call.
+    #[inline]
+    pub fn take_waits(&mut self) -> Waits {
+        std::mem::take(&mut self.waits)
+    }
+
+    fn decide(&mut self) -> bool {
         match self.state {
             State::Idle => {
                 let now = clock::now_ns();
-                // An answer that is left out counts as such in a crowd, too.
                 let budget = self.budget();
-                let budget = if crowded_for_good() { 0 } else { budget };
                 self.state = match budget {
                     0 => State::Asleep(now, 0),
                     _ => State::Looking(now, budget, now),
@@ -68,7 +105,7 @@ impl Looks {
                 if now - last > MAX_NS {
                     // The task did not look meanwhile, so nothing can be learnt from it.
                     self.state = State::Idle;
-                    return self.again();
+                    return self.decide();
                 }
                 if now - since < budget {
                     self.state = State::Looking(since, budget, now);
@@ -115,6 +152,19 @@ impl Looks {
     }
 
     fn budget(&mut self) -> u64 {
+        match self.spin {
+            Spin::Auto => {
+                // An answer that is left out counts as such in a crowd, too.
+                let learnt = self.learnt();
+                if crowded_for_good() { 0 } else { learnt }
+            }
+            Spin::Never => 0,
+            Spin::Always => u64::MAX,
+            Spin::For(time) => u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn learnt(&mut self) -> u64 {
         // With one CPU nothing of another process can change while we have it.
         if cpu::machine() == 1 {
             return 0;
@@ -149,6 +199,8 @@ impl Default for Looks {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -160,6 +212,22 @@ mod tests {
         assert!(!looks.again(), "a useless wake-up starts no new search");
         looks.found();
         assert!(matches!(looks.state, State::Idle));
+    }
+
+    #[test]
+    fn a_spin_budget_that_was_set_is_obeyed_and_counted() {
+        let mut never = Looks::with(Spin::Never);
+        assert!(!never.again() && !never.search() && !never.again());
+        assert_eq!(never.take_waits(), Waits { spins: 0, sleeps: 2 }, "a search begins a new wait");
+        assert_eq!(never.take_waits(), Waits::default());
+        let mut always = Looks::with(Spin::Always);
+        assert!((0..1000).all(|_| always.again()));
+        assert_eq!(always.take_waits(), Waits { spins: 1000, sleeps: 0 });
+        let mut bounded = Looks::with(Spin::For(Duration::from_millis(2)));
+        let begin = clock::now_ns();
+        while bounded.again() {}
+        assert!(clock::now_ns() - begin >= 2_000_000);
+        assert_eq!(bounded.take_waits().sleeps, 1);
     }
 
     #[test]

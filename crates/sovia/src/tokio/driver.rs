@@ -27,7 +27,6 @@ pub(super) struct Place {
     waiting: Mutex<Waiting>,
 }
 
-#[derive(Default)]
 struct Waiting {
     /// A waker was left at the socket, and may still be there.
     left: bool,
@@ -35,8 +34,8 @@ struct Waiting {
 }
 
 impl Place {
-    pub(super) fn new(id: SocketId, direction: Direction) -> Place {
-        Place { at: (id, direction), waiting: Mutex::default() }
+    pub(super) fn new(id: SocketId, direction: Direction, looks: Looks) -> Place {
+        Place { at: (id, direction), waiting: Mutex::new(Waiting { left: false, looks }) }
     }
 }
 
@@ -61,6 +60,11 @@ impl Driver {
         Ok(driver)
     }
 
+    /// Looks with the spin budget of the library.
+    pub(super) fn looks(&self) -> Looks {
+        self.sovia.looks()
+    }
+
     /// Tries; the task is polled again soon, or woken, if there is nothing.
     #[inline]
     pub(super) fn poll<T>(
@@ -79,11 +83,13 @@ impl Driver {
             let (id, direction) = place.at;
             self.shared().with(|engine| engine.leave_waker(id, direction, cx.waker()));
             waiting.left = true;
+            self.shared().driver.count_waits(waiting.looks.take_waits());
             self.arm()?;
             found = attempt();
         }
         let Some(found) = found else { return Poll::Pending };
         waiting.looks.found();
+        self.shared().driver.count_waits(waiting.looks.take_waits());
         if std::mem::take(&mut waiting.left) {
             // Other tasks that wait here look for themselves.
             let others = |waker: &Waker| !waker.will_wake(cx.waker());

@@ -24,7 +24,7 @@ pub struct Stream {
 impl Stream {
     pub(super) fn new(inner: crate::Stream, driver: Arc<Driver>) -> io::Result<Stream> {
         inner.set_nonblocking(true)?;
-        let place = |direction| Place::new(inner.id(), direction);
+        let place = |direction| Place::new(inner.id(), direction, driver.looks());
         let (reading, writing) = (place(Direction::Read), place(Direction::Write));
         Ok(Stream { inner, reading, writing, driver })
     }

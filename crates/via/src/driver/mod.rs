@@ -29,7 +29,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use viaduct_os::turn::{Turn, TurnGuard};
-use viaduct_os::wait::{Sleep, WaitConfig, WaitPolicy};
+use viaduct_os::wait::{Sleep, WaitConfig, WaitPolicy, Waits};
 use viaduct_os::{clock, fork};
 
 use crate::counters::{Counter, CounterSlot};
@@ -250,6 +250,15 @@ impl<L: Layer> Driver<L> {
         counters.add(Counter::Yields, policy.yields - before.1);
         counters.add(Counter::Sleeps, policy.sleeps - before.2);
         found
+    }
+
+    /// Counts waits that the layer made in its own way: those of tasks, which cannot wait in here.
+    #[inline]
+    pub fn count_waits(&self, waits: Waits) {
+        if waits != Waits::default() {
+            self.0.counters.add(Counter::Spins, waits.spins);
+            self.0.counters.add(Counter::Sleeps, waits.sleeps);
+        }
     }
 
     /// A policy that waits as the NIC was set when it was handed over, and has learned nothing yet.

@@ -19,7 +19,10 @@ use std::time::Duration;
 
 use viaduct_net::{Arrival, Buffer, Descriptor, Error, NetAddress, Nic, Queue, Vi, ViAttributes};
 
-const LONGEST: usize = (1 << 20) + 1024;
+/// The length of a key is one byte of a request.
+const LONGEST_KEY: usize = 255;
+const LONGEST_VALUE: usize = 1 << 20;
+const LONGEST: usize = LONGEST_VALUE + 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Store = HashMap<Vec<u8>, Arc<[u8]>>;
@@ -114,18 +117,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let ["measure", seconds @ ..] = &words[..] {
         return measure::measure(seconds.first().map_or(Ok(measure::TURN), |text| text.parse())?);
     }
-    let Some(address) = words.get(1).map(|name| name.parse()).transpose()? else {
-        eprintln!("usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY... | kv measure [SECONDS]");
-        return Ok(());
-    };
+    let Some(address) = words.get(1).map(|name| name.parse()).transpose()? else { usage() };
     let nic = viaduct_net::open()?;
     match words[..] {
         ["put", _, key, value] => {
-            Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes())?;
+            check(key, value)?;
+            let (status, _) =
+                Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes())?;
+            if status != 0 {
+                return Err("the server did not store it".into());
+            }
         }
-        ["get", _, ref keys @ ..] => {
+        ["get", _, ref keys @ ..] if !keys.is_empty() => {
             let mut client = Client::connect(nic, &address)?;
             for key in keys {
+                check(key, "")?;
                 let (status, value) = client.call(b'G', key.as_bytes(), b"")?;
                 println!(
                     "{}",
@@ -133,8 +139,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 );
             }
         }
+        ["serve", _] => serve(nic, &address)?,
         ["serve-raw", _] => raw::serve(nic, &address)?,
-        _ => serve(nic, &address)?,
+        _ => usage(),
     }
     Ok(())
+}
+
+/// What is too long for a request is refused before anything is sent.
+fn check(key: &str, value: &str) -> Result<(), String> {
+    if key.len() > LONGEST_KEY {
+        return Err(format!("a key of {} bytes; a key has at most {LONGEST_KEY}", key.len()));
+    }
+    if value.len() > LONGEST_VALUE {
+        return Err(format!("a value of {} bytes; a value has at most {LONGEST_VALUE}", value.len()));
+    }
+    Ok(())
+}
+
+fn usage() -> ! {
+    eprintln!("usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY... | kv measure [SECONDS]");
+    std::process::exit(2)
 }
