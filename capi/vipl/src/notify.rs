@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use viaduct_via::Queue;
+use viaduct_via::{Ended, Queue};
 
 use crate::abi::{CDescriptor, Return};
 use crate::code::{coded, done};
@@ -74,7 +74,7 @@ unsafe fn notify(handle: Handle, context: *mut c_void, handler: Option<Handler>,
         let handler = handler.ok_or(Return::InvalidParameter)?;
         let (object, raw) = vi::open(handle)?;
         let vi = viaduct_via::Vi::from_raw(raw);
-        let told = move |_: &_, done| {
+        let told = move |_: &_, Ended(done): Ended| {
             // SAFETY: a posted descriptor is there until it came back, by the promise of the caller that posted it.
             if let Some(at) = unsafe { hand_back(object, done) } {
                 // SAFETY: by the promise of the caller that armed the handler.

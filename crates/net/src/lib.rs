@@ -75,8 +75,8 @@ pub mod dsm;
 
 #[cfg(feature = "job")]
 pub use viaduct_job as job;
-/// What the model says of memory, waiting and the log of the process.
-pub use viaduct_os::{log, segment};
+/// What the model says of memory, waiting and the log of the process, and the causes that its errors carry.
+pub use viaduct_os::{budget::Budget, error::OsError, knob::BadKnob, log, segment};
 pub use viaduct_providers as providers;
 #[cfg(feature = "streams")]
 pub use viaduct_sovia as streams;

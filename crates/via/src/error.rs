@@ -204,6 +204,33 @@ impl std::error::Error for PostError {
     }
 }
 
+/// A batch of posts of which one was refused.
+#[derive(Debug)]
+pub struct BatchError {
+    /// Descriptors that were posted before it.
+    pub posted: usize,
+    /// The first that was refused. Those behind it are still in the iterator of the caller.
+    pub refused: PostError,
+}
+
+impl std::fmt::Display for BatchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} posted, then a {}", self.posted, self.refused)
+    }
+}
+
+impl std::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.refused.error)
+    }
+}
+
+impl From<BatchError> for Error {
+    fn from(e: BatchError) -> Error {
+        e.refused.error
+    }
+}
+
 /// An answer that could not be given: the reason, and the request back, for another VI or a rejection.
 #[derive(Debug)]
 pub struct AcceptError {

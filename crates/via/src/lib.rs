@@ -94,7 +94,7 @@ pub use connecting::Connect;
 pub use counters::{Counter, CounterSlot};
 pub use descriptor::{Descriptor, Op, RemoteAddress, Status, Work};
 pub use driver::{Driver, Layer, News, Rest};
-pub use error::{AcceptError, Error, PostError};
+pub use error::{AcceptError, BatchError, Error, PostError};
 pub use event::{ErrorCode, ErrorEvent, ErrorHandler};
 pub use handle::{Cq, Listener, ProtectionTag, Srq, Vi};
 pub use memory::raw::lend;

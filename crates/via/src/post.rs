@@ -7,7 +7,7 @@
 use crate::counters::{Counter, CounterSlot};
 use crate::cq::CqCore;
 use crate::descriptor::{Descriptor, Op, Status, Work};
-use crate::error::{Error, PostError};
+use crate::error::{BatchError, Error, PostError};
 use crate::handle::{Cq, ProtectionTag, Srq, Table, Vi};
 use crate::memory::{MemHandle, MemTable};
 use crate::nic::Nic;
@@ -186,12 +186,12 @@ impl Nic {
     /// Posts several receives; what comes after the first refusal stays in the iterator.
     ///
     /// # Errors
-    /// As of [`post_recv`](Self::post_recv), with the number of those that were posted before.
+    /// As of [`post_recv`](Self::post_recv), with the number of those that were posted before; `?` makes an [`Error`] of it.
     pub fn post_recv_batch(
         &mut self,
         vi: Vi,
         batch: impl IntoIterator<Item = Descriptor>,
-    ) -> Result<usize, (usize, PostError)> {
+    ) -> Result<usize, BatchError> {
         let (mut batch, mut posted) = (batch.into_iter(), 0);
         // As long as they were checked before, and only their own queue has to know of them.
         if !self.is_forked()
@@ -201,7 +201,7 @@ impl Nic {
             while core.posts_receive_straight() {
                 let Some(descriptor) = batch.next() else { return Ok(posted) };
                 if descriptor.work().stamp != stamp || descriptor.work().total >= core.tell_from {
-                    self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
+                    self.post_recv(vi, descriptor).map_err(|refused| BatchError { posted, refused })?;
                     posted += 1;
                     break;
                 }
@@ -210,7 +210,7 @@ impl Nic {
             }
         }
         for descriptor in batch {
-            self.post_recv(vi, descriptor).map_err(|e| (posted, e))?;
+            self.post_recv(vi, descriptor).map_err(|refused| BatchError { posted, refused })?;
             posted += 1;
         }
         Ok(posted)
@@ -219,15 +219,15 @@ impl Nic {
     /// Posts several descriptors; what comes after the first refusal stays in the iterator.
     ///
     /// # Errors
-    /// As of [`post_send`](Self::post_send), with the number of those that were posted before.
+    /// As of [`post_send`](Self::post_send), with the number of those that were posted before; `?` makes an [`Error`] of it.
     pub fn post_send_batch(
         &mut self,
         vi: Vi,
         batch: impl IntoIterator<Item = Descriptor>,
-    ) -> Result<usize, (usize, PostError)> {
+    ) -> Result<usize, BatchError> {
         let mut posted = 0;
         for descriptor in batch {
-            self.post_send(vi, descriptor).map_err(|e| (posted, e))?;
+            self.post_send(vi, descriptor).map_err(|refused| BatchError { posted, refused })?;
             posted += 1;
         }
         Ok(posted)

@@ -8,9 +8,9 @@ use viaduct_os::segment::{Access, Segment};
 use viaduct_via::Reliability::{ReliableDelivery, Unreliable};
 use viaduct_via::handle::RawHandle;
 use viaduct_via::{
-    AcceptError, Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress, Nic, Op,
-    PostError, ProtectionTag, Queue, Reach, Reliability, RemoteAddress, Srq, Status, Vi, ViAttributes,
-    ViState,
+    AcceptError, BatchError, Buffer, Cq, Descriptor, Error, Listener, MemAttributes, MemHandle, NetAddress,
+    Nic, Op, PostError, ProtectionTag, Queue, Reach, Reliability, RemoteAddress, Srq, Status, Vi,
+    ViAttributes, ViState,
 };
 
 use crate::world::{LONG, SHORT, Side, World};
@@ -47,9 +47,15 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(!nic.can_read_private(vi));
     assert!(unknown(nic.write_inline(vi, b"x", NOWHERE, None)));
     let refused = nic.post_send_batch(vi, [Descriptor::send_empty(), Descriptor::send_empty()]);
-    assert!(matches!(refused, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    assert!(matches!(
+        refused,
+        Err(BatchError { posted: 0, refused: PostError { error: Error::InvalidHandle(_), .. } })
+    ));
     let refused = nic.post_recv_batch(vi, [Descriptor::recv_empty(), Descriptor::recv_empty()]);
-    assert!(matches!(refused, Err((0, PostError { error: Error::InvalidHandle(_), .. }))));
+    assert!(matches!(
+        refused,
+        Err(BatchError { posted: 0, refused: PostError { error: Error::InvalidHandle(_), .. } })
+    ));
     assert!(unknown(nic.poll_recv_batch(vi, &mut Vec::new(), 4)));
     assert!(unknown(nic.poll_send(vi)));
     assert!(unknown(nic.poll_recv(vi)));

@@ -1,7 +1,7 @@
 //! Small sends by value, sends without completion, and several posts at once (beyond VIA).
 
 use viaduct_via::Reliability::{self, ReliableDelivery, ReliableReception};
-use viaduct_via::{Buffer, Descriptor, Error, MemAttributes, Op, Queue, Reach, Status, ViState};
+use viaduct_via::{BatchError, Buffer, Descriptor, Error, MemAttributes, Op, Queue, Reach, Status, ViState};
 
 use crate::pattern::bytes;
 use crate::world::{Side, World, until};
@@ -199,7 +199,7 @@ pub fn posting_a_batch(mut w: World) {
     let buffers: Vec<Buffer> = (0..6u8).map(|n| w.a.message(&[n])).collect();
     let mut batch = buffers.into_iter().enumerate().map(|(n, b)| Descriptor::send(b).context(n as u64));
     assert_eq!(w.a.post_send_batch(va, batch.by_ref().take(3)).unwrap(), 3);
-    let (posted, refused) = w.a.post_send_batch(va, batch.by_ref()).unwrap_err();
+    let BatchError { posted, refused } = w.a.post_send_batch(va, batch.by_ref()).unwrap_err();
     assert_eq!(posted, 1);
     assert!(matches!(refused.error, Error::QueueFull { depth: 4 }));
     assert_eq!(refused.descriptor.work().context, 4);
@@ -219,7 +219,7 @@ pub fn receiving_in_batches(mut w: World) {
     for level in Reliability::ALL {
         let (va, vb) = w.pair_with(level, |attributes| attributes.depth(8));
         let mut fresh: Vec<_> = (0..10).map(|_| Descriptor::recv(w.b.buffer(5000))).collect();
-        let (posted, refused) = w.b.post_recv_batch(vb, fresh.drain(..)).unwrap_err();
+        let BatchError { posted, refused } = w.b.post_recv_batch(vb, fresh.drain(..)).unwrap_err();
         assert!(posted == 8 && matches!(refused.error, Error::QueueFull { depth: 8 }), "{}", refused.error);
         let mut taken = Vec::new();
         assert_eq!(w.b.poll_recv_batch(vb, &mut taken, 4).unwrap(), 0);

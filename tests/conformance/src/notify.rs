@@ -10,15 +10,14 @@ use viaduct_kit::tempdir::TempDir;
 use viaduct_via::Reliability::{self, ReliableDelivery, Unreliable};
 use viaduct_via::hooks::{Action, Faults, Rule};
 use viaduct_via::{
-    Completion, Descriptor, Error, ErrorCode, ErrorEvent, NotifyHandler, Queue, SharedNic, Status, Vi,
-    ViState,
+    Descriptor, Ended, Error, ErrorCode, ErrorEvent, NotifyHandler, Queue, SharedNic, Status, Vi, ViState,
 };
 
 use crate::pattern::block_on;
 use crate::world::{LONG, Node, World, connect, until};
 
 /// What handlers report: the thread they ran on and what they were given.
-type Report = (ThreadId, Completion);
+type Report = (ThreadId, Ended);
 
 fn reporter() -> (Sender<Report>, Receiver<Report>) {
     channel()
@@ -97,7 +96,7 @@ pub fn a_handler_comes_late(w: World) {
 pub fn a_handler_posts_and_arms_again(w: World) {
     let (mut a, va, b, vb, _folder) = share(w, ReliableDelivery);
     a.post_recvs(va, 4, 16);
-    fn echo(nic: &SharedNic, got: Completion) {
+    fn echo(nic: &SharedNic, Ended(got): Ended) {
         let vi = got.vi;
         let mut reply = got.descriptor.into_buffer();
         let mut first = [0];

@@ -14,8 +14,8 @@ use viaduct_kit::child::{Child, hear, say};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::{
-    Completion, Cq, Descriptor, Error, ErrorCode, MemAttributes, Nic, Queue, SharedNic, Spin, Status, Vi,
-    ViAttributes, ViState, WaitConfig,
+    Completion, Cq, Descriptor, Ended, Error, ErrorCode, MemAttributes, Nic, Queue, SharedNic, Spin, Status,
+    Vi, ViAttributes, ViState, WaitConfig,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -113,8 +113,7 @@ fn handlers_are_called() {
     let (said, heard) = mpsc::channel();
     let errors = said.clone();
     shared.on_error(Some(Arc::new(move |_, event| errors.send(event.code.to_string()).unwrap()))).unwrap();
-    let handler =
-        move |_: &SharedNic, completion: Completion| said.send(completion.status.to_string()).unwrap();
+    let handler = move |_: &SharedNic, completion: Ended| said.send(completion.status.to_string()).unwrap();
     shared.notify(vi, Queue::Receive, Box::new(handler)).unwrap();
     let mut words = killed_during(&mut peer, || [heard.recv().unwrap(), heard.recv().unwrap()]);
     words.sort();

@@ -270,7 +270,7 @@ impl Half {
     fn post_read(&mut self, nic: &mut Nic) -> Result<()> {
         if !self.read.is_empty() {
             let posted = nic.post_recv_batch(self.vi, self.read.drain(..));
-            posted.map_err(|(_, e)| failure(self.layer, &e.error))?;
+            posted.map_err(|e| failure(self.layer, &e.refused.error))?;
         }
         Ok(())
     }

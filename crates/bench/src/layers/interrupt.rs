@@ -14,7 +14,7 @@ use std::time::Duration;
 use viaduct_os::clock::Tsc;
 use viaduct_os::cpu;
 use viaduct_os::wait::{Spin, WaitConfig};
-use viaduct_via::{Completion, Op, Queue, SharedNic, Vi, ViAttributes};
+use viaduct_via::{Ended, Op, Queue, SharedNic, Vi, ViAttributes};
 
 use crate::control::Patience;
 use crate::error::{Error, Result};
@@ -130,7 +130,7 @@ fn arm(nic: &SharedNic, taken: &Arc<Taken>) -> std::result::Result<(), viaduct_v
     nic.notify(taken.vi, Queue::Receive, Box::new(move |nic, done| take(nic, &taken_there, done)))
 }
 
-fn take(nic: &SharedNic, taken: &Arc<Taken>, done: Completion) {
+fn take(nic: &SharedNic, taken: &Arc<Taken>, Ended(done): Ended) {
     if !done.status.is_success() {
         return taken.broken.store(true, Ordering::Relaxed);
     }

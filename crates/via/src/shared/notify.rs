@@ -24,8 +24,8 @@ use crate::handle::{self, Cq, Vi};
 use crate::nic::Nic;
 use crate::vi::{Queue, ViState};
 
-/// A handler of one completion.
-pub type NotifyHandler<T = ()> = Box<dyn FnOnce(&SharedNic<T>, Completion) + Send>;
+/// A handler of one completion, whose outcome it has to look at.
+pub type NotifyHandler<T = ()> = Box<dyn FnOnce(&SharedNic<T>, Ended) + Send>;
 
 /// A handler of one entry of a completion queue; the completion stays to be taken.
 pub type EntryHandler<T = ()> = Box<dyn FnOnce(&SharedNic<T>, Vi, Queue) + Send>;
@@ -245,7 +245,9 @@ impl<T: Send + 'static> SharedNic<T> {
             let Some((listener, told)) = self.take_ready() else { break };
             let _runs = Runs(self);
             match (listener, told) {
-                (Listener::Handler(handler), Told::Completion(completion)) => handler(self, completion),
+                (Listener::Handler(handler), Told::Completion(completion)) => {
+                    handler(self, Ended(completion))
+                }
                 (Listener::Entry(handler), Told::Entry(vi, queue)) => handler(self, vi, queue),
                 (Listener::Waker(waker), _) => waker.wake(),
                 // The object is gone, or another thread was quicker and the handler was armed again.

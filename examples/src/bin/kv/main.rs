@@ -122,8 +122,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     match words[..] {
         ["put", _, key, value] => {
             check(key, value)?;
-            let (status, _) =
-                Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes())?;
+            let (status, _) = Client::connect(nic, &address)?.call(b'P', key.as_bytes(), value.as_bytes())?;
             if status != 0 {
                 return Err("the server did not store it".into());
             }
