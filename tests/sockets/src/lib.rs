@@ -61,7 +61,7 @@ impl Network {
                 stream.set_nodelay(true)?;
                 Conn::Tcp(stream)
             }
-            Network::Via(sockets) => Conn::Via(sockets.connect(address).await?),
+            Network::Via(sockets) => Conn::Via(Box::new(sockets.connect(address).await?)),
         })
     }
 }
@@ -83,7 +83,7 @@ impl Door {
                 stream.set_nodelay(true)?;
                 Conn::Tcp(stream)
             }
-            Door::Via(listener) => Conn::Via(listener.accept().await?),
+            Door::Via(listener) => Conn::Via(Box::new(listener.accept().await?)),
         })
     }
 }
@@ -92,8 +92,8 @@ impl Door {
 pub enum Conn {
     /// The kernel's.
     Tcp(TcpStream),
-    /// Viaduct's.
-    Via(Stream),
+    /// Viaduct's, boxed since a stream is several times as large as a socket's number.
+    Via(Box<Stream>),
 }
 
 impl Conn {
