@@ -189,7 +189,12 @@ fn warnings_reach_standard_error_unless_they_are_switched_off() {
         text
     };
     let warning = "is reached on this host alone";
-    for filter in [None, Some("warn"), Some("off,viaduct_providers=warn")] {
+    // Those of the book are tried as they stand there.
+    let book = include_str!("../../../docs/book/src/when-things-break.md");
+    let named = book.split("`VIADUCT_LOG=").skip(1).map(|rest| rest.split_once('`').unwrap().0);
+    let of_the_book: Vec<Option<&str>> = named.filter(|filter| *filter != "off").map(Some).collect();
+    assert!(of_the_book.len() >= 2, "{of_the_book:?}");
+    for filter in [vec![None, Some("warn"), Some("off,viaduct_providers=warn")], of_the_book].concat() {
         let text = said(filter);
         assert!(text.contains("viaduct: warn: ") && text.contains(warning), "{filter:?}: {text}");
     }
