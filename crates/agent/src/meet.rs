@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_meet_and_know_whom_they_met() {
+    fn agents_meet_and_know_each_other() {
         // An agent of the same user may have the name.
         let Ok(listener) = listen() else { return };
         let uid = process::effective_uid();

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_from_whoever_took_them() {
+    fn samples_come_from_the_side_that_took_them() {
         assert_eq!(
             Motion::OneWay.samples(vec![10, 30], vec![15, 29]),
             [5, 0],

@@ -465,7 +465,7 @@ impl Control {
         }
         if now >= self.progress_at && !self.is_settled() {
             self.progress_at = now + 2 * PROGRESS;
-            self.say_who_is_missing();
+            self.say_missing_hosts();
         }
         if !self.held.0.is_empty() && now >= self.held.1 + STANDSTILL {
             let out = &mut self.out;
@@ -533,7 +533,7 @@ impl Control {
         }
     }
 
-    fn say_who_is_missing(&mut self) {
+    fn say_missing_hosts(&mut self) {
         let all = self.settled.len();
         let missing = self.settled.iter().zip(&self.launch.plans).filter(|(settled, _)| !**settled);
         let hosts: Vec<&str> = missing.map(|(_, plan)| &*plan.host).collect();

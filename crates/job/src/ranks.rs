@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_nobody_launched_is_a_job() {
+    fn a_process_without_a_launcher_is_a_job() {
         let mut job = with(&[]).unwrap();
         assert_eq!((job.rank(), job.size(), job.name()), (0, 1, "singleton"));
         job.barrier().unwrap();

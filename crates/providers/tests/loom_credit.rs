@@ -188,7 +188,7 @@ fn giving_room_back_without_a_look_is_noticed() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn looking_for_those_who_wait_before_giving_room_back_is_noticed() {
+fn looking_for_waiters_before_giving_room_back_is_noticed() {
     check(|| full_ring(Rules { tell_first: false, ..RIGHT }, 0));
 }
 

@@ -188,23 +188,23 @@ fn one_gives_up<B: Bell>() {
 }
 
 #[test]
-fn two_who_wait_are_both_woken() {
+fn two_waiters_are_both_woken() {
     check(|| two_wait::<BellWord>(true));
 }
 
 #[test]
-fn one_who_gives_up_takes_no_wake_up_along() {
+fn a_waiter_that_gives_up_takes_no_wake_up_along() {
     check(one_gives_up::<BellWord>);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn without_tickets_one_who_gives_up_takes_a_wake_up_along() {
+fn without_tickets_a_waiter_that_gives_up_takes_a_wake_up_along() {
     check(one_gives_up::<NoTicket>);
 }
 
 #[test]
-fn a_ring_is_for_all_who_wait() {
+fn a_ring_wakes_all_waiters() {
     check(|| two_wait::<BellWord>(false));
 }
 

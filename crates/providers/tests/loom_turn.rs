@@ -49,7 +49,7 @@ fn taken_twice() {
 }
 
 #[test]
-fn an_owner_and_who_takes_over_are_never_inside_together() {
+fn an_owner_and_a_thread_that_takes_over_are_never_inside_together() {
     check(|| taken_from_an_owner(false));
 }
 
@@ -59,13 +59,13 @@ fn guards_do_the_same() {
 }
 
 #[test]
-fn two_who_take_over_do_so_one_after_the_other() {
+fn two_threads_that_take_over_do_so_one_after_the_other() {
     check(taken_twice);
 }
 
 #[test]
 #[should_panic]
-fn without_the_barrier_of_who_takes_over_both_are_inside() {
+fn without_the_barrier_of_the_thread_that_takes_over_both_are_inside() {
     check_without(Without::Heavy, || taken_from_an_owner(false));
 }
 

@@ -206,7 +206,7 @@ fn an_error_names_what_cannot_be_had() {
 /// Programs that are not Viaduct may knock: they say nothing, or nonsense, or leave, and harm nobody; also when the
 /// address they knocked at has gone meanwhile.
 #[test]
-fn strangers_at_the_port_harm_nobody() {
+fn strangers_at_the_port_harm_no_connection() {
     let _watchdog = Watchdog::arm(Duration::from_secs(120), "strangers");
     let folder = TempDir::new("ofi");
     let token = Token::random();

@@ -207,7 +207,7 @@ fn an_address_without_listener_on_another_host_is_an_error() {
     let Some(scene) = scene("ofi:tcp") else { return };
     let to = [
         format!("via://{}:7001", scene.hosts.address(0)),
-        format!("via://{}:1", scene.hosts.nobodys_address()),
+        format!("via://{}:1", scene.hosts.unused_address()),
     ];
     for to in to {
         let error = scene.sovia.connect_timeout(&to, scaled(Duration::from_secs(2))).err().unwrap();

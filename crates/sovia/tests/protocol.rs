@@ -288,7 +288,7 @@ fn both_close_at_once() {
 }
 
 #[test]
-fn writing_to_one_who_closed_is_refused() {
+fn writing_to_an_end_that_closed_is_refused() {
     let mut pair = Pair::new(&Config::default(), &Config::default());
     pair.settle();
     pair.ends[1].close();

@@ -114,7 +114,7 @@ fn files_travel_both_ways() {
 #[test]
 fn hosts_that_cannot_be_reached_are_255() {
     let Some(cluster) = Cluster::new(1) else { return };
-    let absent = cluster.hosts.nobodys_address().to_string();
+    let absent = cluster.hosts.unused_address().to_string();
     assert_eq!(cluster.launch(&["--hosts", "h0", "true"]).status, 0);
     // The agent of the one is there; the other is never reached.
     // As root each launch has to say that this is meant, also where an agent is there already.

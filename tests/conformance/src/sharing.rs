@@ -158,7 +158,7 @@ pub fn sends_move_while_their_owner_makes_no_calls(mut w: World) {
 }
 
 /// A thread that ends a connection and waits for its sends leaves the NIC to the other threads meanwhile.
-pub fn a_disconnect_holds_nobody_up(mut w: World) {
+pub fn a_disconnect_holds_no_other_connection_up(mut w: World) {
     const COUNT: usize = 100;
     let (va, vb) = w.pair(ReliableDelivery);
     let (other, _) = w.pair(ReliableDelivery);

@@ -65,7 +65,7 @@ macro_rules! suite {
             $crate::topic! { $world, sharing, 180,
                 threads_wait_side_by_side a_waiter_is_woken_by_another_thread looking_does_not_wait_behind_a_waiter
                 waiting_on_a_broken_vi_ends completions_are_futures sends_move_while_their_owner_makes_no_calls
-                a_disconnect_holds_nobody_up
+                a_disconnect_holds_no_other_connection_up
             }
             $crate::topic! { $world, protection, 180,
                 a_region_grants_rights a_vi_grants_rights remote_tags_must_match local_tags_must_match

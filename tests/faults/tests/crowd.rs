@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MOST_SILENT: usize = 128;
 
 viaduct_kit::isolated! { limit 120;
-    fn of_many_who_say_nothing_the_oldest_go() {
+    fn of_many_silent_clients_the_oldest_go() {
         let _watchdog = Watchdog::arm(LIMIT, "many silent connections");
         let door = Door::open();
         let silent: Vec<Channel> = (0..400).map(|_| door.knock()).collect();

@@ -144,7 +144,7 @@ viaduct_kit::isolated! { limit 120;
 }
 
 viaduct_kit::isolated! { limit 120;
-    fn a_client_out_of_step_takes_nobodys_place() {
+    fn a_client_out_of_step_takes_no_place_of_another() {
         let _watchdog = Watchdog::arm(LIMIT, "clients out of step");
         let door = Door::open();
         let letter = door.letter();
@@ -168,7 +168,7 @@ viaduct_kit::isolated! { limit 120;
 }
 
 viaduct_kit::isolated! { limit 120;
-    fn a_peer_that_asks_and_leaves_takes_nobodys_place() {
+    fn a_peer_that_asks_and_leaves_takes_no_place_of_another() {
         let _watchdog = Watchdog::arm(LIMIT, "a peer that asks and leaves");
         let folder = TempDir::new("peer");
         let place = Place { folder: folder.path(), mode: Mode::Peer };
@@ -199,7 +199,7 @@ viaduct_kit::isolated! { limit 120;
 }
 
 viaduct_kit::isolated! { limit 120;
-    fn the_silent_are_dropped_and_hold_nobody_up() {
+    fn silent_clients_are_dropped_and_hold_no_other_up() {
         let _watchdog = Watchdog::arm(LIMIT, "silent connections");
         let door = Door::open();
         let before = Footprint::settled();

@@ -164,7 +164,7 @@ fn a_missing_host_and_a_missing_name_are_different_errors() {
     let stranger = format!("{}/stranger", s.hosts.address(0)).parse().unwrap();
     let told = s.nic.connect_request(vi, &stranger, None);
     assert!(matches!(told, Err(Error::NoMatch(_))), "{told:?}");
-    let nowhere = format!("{}/meeting", s.hosts.nobodys_address()).parse().unwrap();
+    let nowhere = format!("{}/meeting", s.hosts.unused_address()).parse().unwrap();
     let told = s.nic.connect_request(vi, &nowhere, None);
     assert!(matches!(told, Err(Error::NotReachable(_))), "{told:?}");
 }

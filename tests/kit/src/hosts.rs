@@ -92,7 +92,7 @@ impl Hosts {
     }
 
     /// An address of the network that nobody has.
-    pub fn nobodys_address(&self) -> Ipv4Addr {
+    pub fn unused_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, self.network, 250)
     }
 

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_nobody_has_no_groups_of_root() {
+    fn an_unprivileged_user_has_no_groups_of_root() {
         let wanted = if geteuid().is_root() { NOBODY } else { geteuid().as_raw() };
         assert_eq!(output("id -u"), wanted.to_string());
         if geteuid().is_root() {

@@ -18,9 +18,12 @@ const MOST: usize = 80;
 const VAGUE_NAMES: [&str; 8] =
     ["what_", "whatever_", "who_", "whoever_", "whose_", "nobody_", "somebody_", "anybody_"];
 
+/// Words that leave out who acts wherever they stand in a function's name.
+const VAGUE_PARTS: [&str; 6] = ["who", "whoever", "nobody", "nobodys", "somebody", "somebodys"];
+
 const MEND: &str = "name the actor: sender, receiver, owner thread, control thread, peer, caller";
 
-const MEND_NAME: &str = "begin with the thing that acts or that something is done to";
+const MEND_NAME: &str = "name the thing that acts or that something is done to, first of all";
 
 pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
     let rust: Vec<&TextFile> = files.iter().filter(|file| file.is_rust()).collect();
@@ -39,7 +42,7 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
         findings.push(Finding::error(file, *line, what, mend));
     }
     findings.extend(names.into_iter().map(|(file, line)| {
-        Finding::error(file, line, "a function's name begins with no actor".to_owned(), MEND_NAME)
+        Finding::error(file, line, "a function's name leaves out an actor".to_owned(), MEND_NAME)
     }));
     findings
 }
@@ -70,14 +73,18 @@ fn is_vague(line: &str) -> bool {
     })
 }
 
-/// Whether a function is declared here whose name begins so.
+/// Whether a function is declared here whose name begins so, or has such a word.
 fn names_no_actor(line: &str) -> bool {
     let declared = line.trim_start();
     let before =
         |word: &str| matches!(word, "pub" | "pub(crate)" | "pub(super)" | "async" | "const" | "unsafe");
     let mut words = declared.split(' ').skip_while(|word| before(word));
-    words.next() == Some("fn")
-        && words.next().is_some_and(|name| VAGUE_NAMES.iter().any(|vague| name.starts_with(vague)))
+    let Some(rest) = words.next().filter(|word| *word == "fn").and_then(|_| words.next()) else {
+        return false;
+    };
+    let name = rest.split(['(', '<']).next().unwrap_or(rest);
+    VAGUE_NAMES.iter().any(|vague| name.starts_with(vague))
+        || name.split('_').any(|part| VAGUE_PARTS.contains(&part))
 }
 
 fn begins_with_the_same(line: &str) -> bool {
@@ -125,13 +132,25 @@ mod tests {
 
     #[test]
     fn a_name_without_an_actor_is_an_error_in_every_file() {
-        let text = "//! Tests.\nfn what_is_sent_arrives() {}\n    pub async fn nobody_waits(w: World) {\n";
+        let text = [
+            "//! Tests.",
+            "fn what_is_sent_arrives() {}",
+            "    pub async fn nobody_waits(w: World) {",
+            "fn a_peer_takes_nobodys_place() {}",
+            "fn of_many_who_ask_one_goes<T>() {}",
+            "fn it_harms_nobody() {}",
+        ]
+        .join("\n");
         let lines: Vec<_> =
-            check(&[file("tests/a/tests/b.rs", text)]).iter().map(|found| found.line).collect();
-        assert_eq!(lines, [2, 3]);
-        for line in
-            ["fn whatsoever() {}", "fn a_peer_that_nobody_knows() {}", "let what_is = 1;", "call(fn who_am_i"]
-        {
+            check(&[file("tests/a/tests/b.rs", &text)]).iter().map(|found| found.line).collect();
+        assert_eq!(lines, [2, 3, 4, 5, 6]);
+        for line in [
+            "fn whatsoever() {}",
+            "fn a_message_whose_sender_died_arrives() {}",
+            "fn the_whole(who: &str) {}",
+            "let what_is = 1;",
+            "call(fn who_am_i",
+        ] {
             assert!(!names_no_actor(line), "{line}");
         }
     }

@@ -420,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_say_whose_they_are() {
+    fn tokens_name_their_rank_and_kind() {
         for local in [0, 1, 4095] {
             for what in [What::Output(Stream::Out), What::Output(Stream::Err), What::Input, What::Pmi] {
                 assert_eq!(split(token(local, what)), (local, what));
