@@ -327,9 +327,13 @@ fn copies_that_never_end_hold_up_a_withdrawal_once() {
         })
         .collect();
     child.expect_line("inside", LIMIT);
-    for _ in 0..40 {
+    for turn in 0..40 {
+        let start = Instant::now();
         let window = nic.alloc(4096, MemAttributes::remote(tag)).unwrap();
         nic.deregister(window).unwrap();
+        // Else the child wrote somewhere else, and this shows nothing: a withdrawal waits 100 ms at least.
+        let took = start.elapsed();
+        assert!(turn > 0 || took >= Duration::from_millis(50), "no copy is under way: {took:?}");
     }
     for vi in vis {
         nic.disconnect(vi).unwrap();

@@ -180,14 +180,14 @@ struct Scene {
 }
 
 fn scene() -> Option<Scene> {
-    scene_with(FRAME)
+    scene_with(FRAME, |_| ())
 }
 
-/// A scene with frames of so many bytes.
-fn scene_with(frame: usize) -> Option<Scene> {
+/// A scene with frames of so many bytes, and settings changed by `change`.
+fn scene_with(frame: usize, change: impl FnOnce(&mut OfiConfig)) -> Option<Scene> {
     let folder = TempDir::new("rogue");
     let token = Token::random();
-    let config = OfiConfig {
+    let mut config = OfiConfig {
         provider: Some("tcp".into()),
         runtime_dir: Some(folder.path().to_owned()),
         token: Some(token.clone()),
@@ -195,6 +195,7 @@ fn scene_with(frame: usize) -> Option<Scene> {
         frame,
         ..OfiConfig::default()
     };
+    change(&mut config);
     let provider = match super::open(config.clone()) {
         Ok(provider) => provider,
         Err(e) => {
