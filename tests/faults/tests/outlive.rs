@@ -31,6 +31,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SIZES: [usize; 8] = [0, 1, 104, 105, 4 << 10, 64 << 10, (64 << 10) + 1, 1 << 20];
 const ENDINGS: [&str; 3] = ["exits", "killed", "disconnects"];
 const MEMORY: [&str; 2] = ["registered", "allocated"];
+/// Ways in beside a posted descriptor, with sizes for each: one with immediate data, and bytes by value, whose call returns
+/// when they are taken.
+const OTHER_WAYS: [(&str, &[usize]); 3] =
+    [("immediate", &SIZES), ("inline", &[0, 1, 104]), ("value", &[105, 4 << 10, 64 << 10, (64 << 10) + 1])];
+/// What goes with a message by all of these ways.
+const IMMEDIATE: u32 = 0x0bad_cafe;
 /// Cases that run side by side: most of a short one is the start of its process.
 const SIDE_BY_SIDE: usize = 4;
 /// How long a receiver that is late takes to tell its sender of the receive: most senders have sent by then.
@@ -45,6 +51,7 @@ struct Case {
     isolate: bool,
     level: Reliability,
     size: usize,
+    way: &'static str,
     from: &'static str,
     into: &'static str,
     ending: &'static str,
@@ -54,7 +61,7 @@ struct Case {
 
 impl Case {
     /// The words for the sender's process.
-    fn words(&self, folder: &TempDir, token: &Token) -> [String; 9] {
+    fn words(&self, folder: &TempDir, token: &Token) -> [String; 10] {
         [
             folder.path().display().to_string(),
             self.provider.clone(),
@@ -65,7 +72,13 @@ impl Case {
             self.ending.into(),
             token.secret_text(),
             self.waits_for_the_receive().to_string(),
+            self.way.into(),
         ]
+    }
+
+    /// Whether the call that takes the bytes is all there is to the send.
+    fn is_by_value(&self) -> bool {
+        matches!(self.way, "value" | "inline")
     }
 
     /// Whether the message goes straight into the receive, if its sender knows of that.
@@ -75,7 +88,7 @@ impl Case {
 
     /// Whether the message would be fetched out of the sender's buffer if it were not pushed.
     fn can_be_pulled(&self) -> bool {
-        self.from == "allocated" && self.size > 104
+        self.from == "allocated" && self.size > 104 && !self.is_by_value()
     }
 
     /// Whether the sender must know of the receive before it sends, so that the send completes without the receiver.
@@ -96,7 +109,8 @@ impl Case {
     /// Whether the receiver has to do something before the send can complete.
     fn needs_the_receiver(&self) -> bool {
         let pulled = self.can_be_pulled() && (!self.can_be_pushed() || self.late);
-        self.level == Reliability::ReliableReception || self.size >= 1 << 20 || pulled
+        !self.is_by_value()
+            && (self.level == Reliability::ReliableReception || self.size >= 1 << 20 || pulled)
     }
 }
 
@@ -123,7 +137,7 @@ fn pattern(len: usize) -> Vec<u8> {
 
 // Sends one message, and ends in the way it is told as soon as the send is complete.
 viaduct_kit::child!(SENDER, |args| {
-    let [folder, provider, isolate, level, size, from, ending, token, waits] = args else {
+    let [folder, provider, isolate, level, size, from, ending, token, waits, way] = args else {
         panic!("{args:?}")
     };
     let (provider, config) = settings(folder, provider, isolate == "true", token);
@@ -144,9 +158,23 @@ viaduct_kit::child!(SENDER, |args| {
     if waits == "true" {
         assert_eq!(hear().as_deref(), Some("connected"));
     }
-    nic.post_send(vi, Descriptor::new(Op::Send).segment_range(buffer, 0..size)).unwrap();
-    let sent = nic.wait_send_outcome(vi, Some(scaled(LIMIT))).unwrap();
-    assert_eq!(sent.status, Status::Success);
+    if ["value", "inline"].contains(&way.as_str()) {
+        let bytes = buffer.to_vec(size);
+        let sent = nic.wait_for(Some(scaled(LIMIT)), |nic| {
+            let taken = match way.as_str() {
+                "inline" => nic.send_inline(vi, &bytes, Some(IMMEDIATE)),
+                _ => nic.send_value(vi, &[&bytes[..size / 3], &bytes[size / 3..]], Some(IMMEDIATE)),
+            };
+            (!matches!(taken, Err(Error::Busy))).then_some(taken)
+        });
+        sent.unwrap().unwrap();
+    } else {
+        let descriptor = Descriptor::new(Op::Send).segment_range(buffer, 0..size);
+        let with = way == "immediate";
+        nic.post_send(vi, if with { descriptor.immediate(IMMEDIATE) } else { descriptor }).unwrap();
+        let sent = nic.wait_send_outcome(vi, Some(scaled(LIMIT))).unwrap();
+        assert_eq!(sent.status, Status::Success);
+    }
     match ending.as_str() {
         // SAFETY: ends the process at once; nothing of it is used any more.
         "exits" => unsafe { libc::_exit(0) },
@@ -201,6 +229,7 @@ fn arrives(case: &Case) -> bool {
     };
     if got.status == Status::Success {
         assert!(got.data() == pattern(case.size), "{case:?}: other bytes arrived");
+        assert_eq!(got.immediate, (case.way != "descriptor").then_some(IMMEDIATE), "{case:?}");
     } else {
         assert!(case.may_be_lost(), "{case:?}: a message that was sent did not arrive: {:?}", got.status);
     }
@@ -229,7 +258,8 @@ fn all(provider: &str, isolate: bool, levels: &[Reliability]) {
         for level in levels {
             for (from, into) in MEMORY.into_iter().flat_map(|f| MEMORY.map(|i| (f, i))) {
                 let (provider, level) = (provider.to_owned(), *level);
-                tries.push(Case { provider, isolate, level, size, from, into, ending, late: false });
+                let way = "descriptor";
+                tries.push(Case { provider, isolate, level, size, way, from, into, ending, late: false });
             }
         }
         if effort::full() {
@@ -248,7 +278,35 @@ fn all(provider: &str, isolate: bool, levels: &[Reliability]) {
         cases.extend(tries.iter().find(bounced).cloned());
         cases.push(tries.swap_remove((turn + 1) * 5 % tries.len()));
     }
+    cases.extend(in_other_ways(provider, isolate, levels));
     all_arrive(cases);
+}
+
+/// Each other way in with every way to end; levels, sizes and memory take turns, or all of them in the long form. What is
+/// taken by value has no completion: over a network it has left when an orderly disconnect has returned, not before.
+fn in_other_ways(provider: &str, isolate: bool, levels: &[Reliability]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (turn, (ending, (way, sizes))) in
+        ENDINGS.into_iter().flat_map(|e| OTHER_WAYS.map(|w| (e, w))).enumerate()
+    {
+        let mut tries = Vec::new();
+        for (size, level) in sizes.iter().flat_map(|s| levels.iter().map(move |l| (*s, *l))) {
+            for (from, into) in MEMORY.into_iter().flat_map(|f| MEMORY.map(|i| (f, i))) {
+                let provider = provider.to_owned();
+                tries.push(Case { provider, isolate, level, size, way, from, into, ending, late: false });
+            }
+        }
+        tries.retain(|case| !(case.is_by_value() && provider.starts_with("ofi") && ending != "disconnects"));
+        if effort::full() {
+            cases.append(&mut tries);
+        } else if !tries.is_empty() {
+            // Two of them, as far apart as they lie.
+            let len = tries.len();
+            cases.push(tries[(turn + 1) * 5 % len].clone());
+            cases.push(tries[((turn + 1) * 5 + len / 2) % len].clone());
+        }
+    }
+    cases
 }
 
 #[test]
@@ -269,8 +327,8 @@ fn a_message_to_a_receiver_that_is_late_arrives() {
     for (ending, size) in ENDINGS.into_iter().flat_map(|e| SIZES[3..].iter().map(move |s| (e, *s))) {
         for (from, into) in memory.iter().flat_map(|f| memory.iter().map(|i| (*f, *i))) {
             let to_case = |level: &Reliability| {
-                let (provider, isolate, level) = ("shm".to_owned(), false, *level);
-                Case { provider, isolate, level, size, from, into, ending, late: true }
+                let (provider, isolate, level, way) = ("shm".to_owned(), false, *level, "descriptor");
+                Case { provider, isolate, level, size, way, from, into, ending, late: true }
             };
             cases.extend(levels.iter().map(to_case));
         }
