@@ -21,7 +21,8 @@ use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::point::{self, Action};
 
-/// A process hears of a death within this time from its next synchronisation or fault.
+/// A process hears of a death within this time from its next synchronisation or fault, on a machine that lets it run. Other
+/// processes may keep it from the CPU for longer once or twice, but not most times.
 const BOUND: Duration = Duration::from_secs(2);
 /// What takes longer hangs: ten times the bound of the contract.
 const HANG: Duration = Duration::from_secs(20);
@@ -195,8 +196,7 @@ fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> (D
     let status = dead.wait(HANG);
     assert_eq!(status.signal(), Some(9), "{what}: {status:?}");
     let killed = Instant::now();
-    // Ten times the bound where other tests run beside this one.
-    let bound = effort::scaled(if effort::full() { BOUND } else { HANG });
+    let bound = effort::scaled(HANG);
     let mut slowest = Duration::ZERO;
     for (place, mut survivor) in children.into_iter().enumerate() {
         let line = survivor.child.next_line(HANG);
@@ -230,7 +230,7 @@ viaduct_kit::isolated! { limit 3_600;
         let folder = TempDir::new("dsm");
         drop(Place { folder: folder.path(), mode: Mode::Direct }.open());
         let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
-        let (mut kills, mut came, mut slowest, mut turn) = (0, 0, Duration::ZERO, 0_u64);
+        let (mut times, mut came, mut turn) = (Vec::new(), 0, 0_u64);
         for variant in Variant::ALL {
             let points = record(&folder, variant);
             // Node 0 is the barriers' master: its server and a worker, then those of node 1.
@@ -243,15 +243,18 @@ viaduct_kit::isolated! { limit 3_600;
                     }
                     let nth = 1 + turn * 7_919 % count;
                     let (took, at_point) = outlive(&folder, variant, (victim, point, nth));
-                    slowest = slowest.max(took);
-                    kills += 1;
+                    times.push(took);
                     came += usize::from(at_point);
                 }
             }
         }
         drop(Place { folder: folder.path(), mode: Mode::Direct }.open());
         leaks.finish();
-        eprintln!("{kills} kills, {came} at their point; the slowest survivor took {} ms", slowest.as_millis());
+        let kills = times.len();
         assert!(kills >= 8 && 2 * came >= kills, "{kills} kills, {came} of them at their point");
+        times.sort_unstable();
+        let (usual, slowest) = (times[kills / 2], times[kills - 1]);
+        eprintln!("{kills} kills, {came} at their point; the slowest survivor took {slowest:?}, as a rule {usual:?}");
+        assert!(usual <= effort::scaled(BOUND), "survivors hear of a death after {usual:?}, as a rule");
     }
 }
