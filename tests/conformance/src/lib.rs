@@ -5,7 +5,7 @@
 //!   world     two NICs that reach each other, and helpers
 //!   table     every test by topic; `suite!(world)` makes a #[test] of each
 //!   states connecting listening peering completing waiting reliability flush notify sharing cq protection rdma atomics
-//!   srq inline value nudging driving memory face baduse hooks ubertest                           the tests: `pub fn name(w: World)`
+//!   srq inline value nudging driving memory face baduse badsharing hooks ubertest                the tests: `pub fn name(w: World)`
 //! ```
 //!
 //! To add a provider: a function in `harness`, and a line in `tests/main.rs`. To add a test: a function, and its
@@ -20,6 +20,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_via::Error;
 
 pub mod atomics;
+pub mod badsharing;
 pub mod baduse;
 pub mod completing;
 pub mod connecting;

@@ -123,6 +123,9 @@ macro_rules! suite {
                 wrong_descriptors wrong_numbers ranges_outside_buffers_panic a_forked_child_is_refused
                 arming_out_of_turn a_forked_childs_views_are_refused
             }
+            $crate::topic! { $world, badsharing, 180,
+                unknown_objects_of_a_shared_nic a_closed_shared_nic_is_refused a_closed_driver_is_refused
+            }
             $crate::topic! { $world, hooks, 180,
                 counting a_nic_keeps_counters tracing failing losing_by_chance_is_repeatable
                 breaking_one_connection refusing_steps refusing_to_accept delaying hooks_pass_everything_on
