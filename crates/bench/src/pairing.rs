@@ -56,6 +56,7 @@ fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement)
         placement: placement.name().into(),
         n,
         noisy,
+        config: Default::default(),
     })
 }
 

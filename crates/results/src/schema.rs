@@ -144,6 +144,9 @@ pub struct Pair {
     pub n: usize,
     /// One of the two was noisy.
     pub noisy: bool,
+    /// Settings that could change the result. Files of earlier versions have none.
+    #[serde(default)]
+    pub config: BTreeMap<String, String>,
 }
 
 /// One value of a table: what was measured stands in rows, its quantities in columns.
@@ -293,6 +296,7 @@ mod tests {
             placement: "near".into(),
             n: 40,
             noisy: false,
+            config: BTreeMap::from([("wait.spin".into(), "0".into())]),
         };
         let cell = Table::new("launch", BTreeMap::new()).cell("viaduct", "time", "ms", Better::Less).one(4.0);
         for line in [Line::Measurement(Box::new(sample())), Line::Pair(pair), cell] {

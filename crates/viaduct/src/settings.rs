@@ -20,7 +20,14 @@ pub(crate) struct Row {
     pub(crate) help: &'static str,
 }
 
-/// A setting that is not in a table of the crates below: name, variable, default, purpose, help.
+/// A setting that is not in a table of the crates below: name, variable, default, purpose, help. A [`Knob`] parses into a
+/// field of a `Config` that a crate is opened with; these are shown as they were given, for they have none:
+///
+/// - `provider` is a name that decides which `Config` counts, and [`log`] is needed, and parsed, before anything is opened;
+/// - `run.*` is read inside of applications, by a library that has no allocation and no standard library there
+///   (`crates/intercept`), and by what starts these;
+/// - `dsm.run` is a message from a launcher to its processes (`crates/cashmere/src/given.rs`);
+/// - `test.*` is read by the tests, which no program carries.
 struct Other(&'static str, &'static str, &'static str, Purpose, &'static str);
 
 const OTHERS: &[Other] = &[

@@ -140,7 +140,7 @@ fn config_tells_value_default_origin_and_purpose() {
     }
 }
 
-/// Measured values and cells of tables, of ours and of what they are compared with.
+/// Measured values, ratios and cells of tables, of ours and of what they are compared with.
 #[test]
 fn results_record_every_setting_that_was_changed() {
     let folder = viaduct_kit::tempdir::TempDir::new("recorded");
@@ -157,8 +157,10 @@ fn results_record_every_setting_that_was_changed() {
         let text = fs::read_to_string(folder.join("lines")).unwrap();
         assert!(!text.contains("c5c5c5"), "a secret is no setting to be recorded");
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let lines: Vec<Value> = lines.filter(|line| line.get("ratio").is_none()).collect();
+        let lines: Vec<Value> = lines.collect();
         assert!(lines.len() > 1, "{case:?}");
+        let ratios = lines.iter().filter(|line| line.get("ratio").is_some()).count();
+        assert_eq!(ratios > 0, case.contains(&"--compare"), "{case:?}: {ratios} ratios");
         for line in lines {
             let config = &line["config"];
             assert_eq!(config["shm.ring-slots"], "128", "{line}");

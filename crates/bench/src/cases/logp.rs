@@ -138,6 +138,7 @@ pub(crate) fn derive(lines: &[Measurement]) -> Vec<Line> {
                 placement: placement.clone(),
                 n: ratios.n,
                 noisy,
+                config: Default::default(),
             }));
         }
     }

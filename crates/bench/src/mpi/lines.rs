@@ -160,6 +160,7 @@ fn pair(case: &str, other: &Key, ours: &[f64], theirs: &[f64]) -> Option<Pair> {
         placement: PLACEMENT.into(),
         n: summary.n,
         noisy: summary.n < WANTED,
+        config: Default::default(),
     })
 }
 

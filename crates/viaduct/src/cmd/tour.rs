@@ -150,7 +150,8 @@ mod tests {
     fn pair(size: usize, b: &str, placement: &str, n: usize, ratio: f64) -> Line {
         let (schema, case, a) = (1, "latency".to_owned(), "tcp".to_owned());
         let (b, placement) = (b.to_owned(), placement.to_owned());
-        Line::Pair(Pair { schema, case, size, a, b, ratio, ci95: [ratio; 2], placement, n, noisy: false })
+        let (ci95, noisy, config) = ([ratio; 2], false, Default::default());
+        Line::Pair(Pair { schema, case, size, a, b, ratio, ci95, placement, n, noisy, config })
     }
 
     #[test]

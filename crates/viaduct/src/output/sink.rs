@@ -53,7 +53,7 @@ impl Sink {
         let config = match &mut line {
             Line::Cell(cell) => &mut cell.config,
             Line::Measurement(measured) => &mut measured.config,
-            Line::Pair(_) => return line,
+            Line::Pair(pair) => &mut pair.config,
         };
         for (name, value) in &self.settings {
             config.entry(name.clone()).or_insert_with(|| value.clone());
