@@ -22,6 +22,7 @@ mod launch_hosts;
 mod launch_jobs;
 mod launch_mpi;
 mod launch_options;
+mod launch_reach;
 mod launch_slurm;
 mod launch_tree;
 mod launching;
