@@ -28,8 +28,11 @@ extern void _seterr_reply(struct rpc_msg *, struct rpc_err *);
 #define PORTS 16384
 #define BUFFER 8800
 #define LONGEST_RECORD (64 << 20)
-/* Longest that a client may leave a reply unread, while its server waits. libtirpc's own limit for one connection. */
+/* Longest that a client may leave a reply unread, while its server waits. libtirpc's own limit for one connection,
+ * unless the compiler is told another one. */
+#ifndef REPLY_SECONDS
 #define REPLY_SECONDS 35
+#endif
 
 unsigned short sov_rpc_port(rpcprog_t program, rpcvers_t version)
 {

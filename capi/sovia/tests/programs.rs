@@ -85,14 +85,14 @@ fn the_header_is_cpp_too() {
 
 #[test]
 fn sunrpc_gives_the_same_over_via_as_over_tcp() {
-    let Some((_library, program)) = rpc_program() else { return };
+    let Some((_library, program)) = rpc_program(&[]) else { return };
     let [tcp, via] = ["tcp", "via"].map(|name| run(program.command(), &[name]).stdout);
     assert_eq!(String::from_utf8_lossy(&tcp), String::from_utf8_lossy(&via));
     assert!(String::from_utf8_lossy(&via).contains("add: 42"));
 }
 
-/// `rpc.c` with the transport, and the library that it is linked with.
-fn rpc_program() -> Option<(Library, Compiled)> {
+/// `rpc.c` with the transport, and the library that it is linked with; `flags` are for the compiler.
+fn rpc_program(flags: &[&str]) -> Option<(Library, Compiled)> {
     if !Path::new("/usr/include/tirpc/rpc/rpc.h").exists() {
         skip("needs libtirpc-dev");
         return None;
@@ -106,14 +106,22 @@ fn rpc_program() -> Option<(Library, Compiled)> {
         "-Wno-cast-function-type".into(),
         "-ltirpc".into(),
     ];
+    let more: Vec<String> = more.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned())).collect();
     let program = library.compile("rpc.c", &more)?;
     Some((library, program))
 }
 
 #[test]
 fn an_rpc_client_that_stops_in_the_middle_of_a_record_keeps_no_other_waiting() {
-    let Some((_library, program)) = rpc_program() else { return };
+    let Some((_library, program)) = rpc_program(&[]) else { return };
     run(program.command(), &["via", "stall"]);
+}
+
+#[test]
+fn an_rpc_client_that_does_not_read_its_reply_keeps_no_other_waiting() {
+    // Programs wait 35 seconds: the test has not got so long.
+    let Some((_library, program)) = rpc_program(&["-DREPLY_SECONDS=1"]) else { return };
+    run(program.command(), &["via", "unread"]);
 }
 
 /// Every function of the header is in the library with its version, and nothing else is. What `sovia_rpc.h` declares is

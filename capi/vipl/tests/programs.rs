@@ -103,6 +103,24 @@ fn a_receive_is_judged_by_what_arrives_in_it() {
 }
 
 #[test]
+fn an_error_without_a_handler_is_a_line_with_its_vi_and_a_hint() {
+    let library = Library::find();
+    let Some(program) = library.compile("unhandled", &[]) else { return };
+    for provider in PROVIDERS.iter().copied().filter(|provider| is_there(provider)) {
+        let wrote = library.run(program.command(), provider, &[], &[]);
+        let (_, vi) = wrote.out.trim().split_once("too long at ").expect("the server says so");
+        assert!(vi.starts_with("0x") && vi.len() > 4, "{vi}");
+        let lines: Vec<&str> =
+            wrote.err.lines().filter(|line| line.contains(&format!("VI {vi}: "))).collect();
+        let told = |line: &&str| {
+            line.starts_with("vipl: VI 0x") && line.ends_with("; post longer receives, or send less")
+        };
+        assert!(lines.iter().any(told), "{provider}: nothing of VI {vi} in\n{}", wrote.err);
+        assert!(!wrote.err.contains("VI 0x0:"), "{provider}: {}", wrote.err);
+    }
+}
+
+#[test]
 fn a_descriptor_that_changes_while_it_is_posted_is_read_once() {
     run("flicker", &[]);
 }

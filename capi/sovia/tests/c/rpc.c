@@ -21,7 +21,10 @@
 #define ECHO 2
 #define SUM 3
 #define END 4
+#define FLOOD 5
 #define LONGEST 100000
+/* More than any connection holds that is not read. */
+#define FLOODED (4 << 20)
 
 #define CHECK(what)                                                                \
 	do {                                                                       \
@@ -53,6 +56,20 @@ static bool_t xdr_text(XDR *x, char **text)
 static bool_t xdr_numbers(XDR *x, struct numbers *n)
 {
 	return xdr_array(x, (char **)&n->values, &n->count, LONGEST, sizeof(double), (xdrproc_t)xdr_double);
+}
+
+static bool_t xdr_flood(XDR *x, struct numbers *n)
+{
+	return xdr_array(x, (char **)&n->values, &n->count, FLOODED, sizeof(double), (xdrproc_t)xdr_double);
+}
+
+/* A reply of 32 MiB, for a client that does not read it. */
+static void flood(SVCXPRT *transport)
+{
+	struct numbers n = {FLOODED, calloc(FLOODED, sizeof(double))};
+	CHECK(n.values != NULL);
+	CHECK(!svc_sendreply(transport, (xdrproc_t)xdr_flood, (caddr_t)&n));
+	free(n.values);
 }
 
 static void dispatch(struct svc_req *request, SVCXPRT *transport)
@@ -94,6 +111,9 @@ static void dispatch(struct svc_req *request, SVCXPRT *transport)
 		svc_freeargs(transport, (xdrproc_t)xdr_numbers, (caddr_t)&n);
 		break;
 	}
+	case FLOOD:
+		flood(transport);
+		break;
 	case END:
 		svc_sendreply(transport, (xdrproc_t)xdr_void, NULL);
 		svc_exit();
@@ -227,6 +247,22 @@ static void stall(unsigned short port, CLIENT *client)
 	calls(client);
 }
 
+/* Others are served, though a client does not read its reply; that one is dropped. */
+static void unread(unsigned short port, CLIENT *client)
+{
+	char call[sizeof EMPTY_CALL];
+	int lazy;
+	memcpy(call, EMPTY_CALL, sizeof call);
+	call[27] = FLOOD;
+	lazy = stalled(port, call, sizeof call);
+	calls(client);
+	/* What was under way may be read, and then the end. */
+	while (sov_recv(lazy, call, sizeof call, 0) > 0)
+		;
+	CHECK(sov_close(lazy) == 0);
+	calls(client);
+}
+
 int main(int count, char **words)
 {
 	struct timeval limit = {.tv_sec = 60};
@@ -254,6 +290,8 @@ int main(int count, char **words)
 	calls(client);
 	if (count > 2 && strcmp(words[2], "stall") == 0)
 		stall(port, client);
+	else if (count > 2 && strcmp(words[2], "unread") == 0)
+		unread(port, client);
 	else if (count > 2)
 		printf("empty call: %.1f us\n", empty_call(client, atoi(words[2])));
 	CHECK(clnt_call(client, END, (xdrproc_t)xdr_void, NULL, (xdrproc_t)xdr_void, NULL, limit) == RPC_SUCCESS);

@@ -35,6 +35,7 @@ pub(crate) const PROGRAMS: &[&str] = &[
     "overlong",
     "flicker",
     "silent",
+    "unhandled",
 ];
 
 /// The library in a folder with the names that the linker and the loader look for.
@@ -77,22 +78,30 @@ impl Library {
         compile_c_file(source(name), &flags.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Runs a program to its good end, in a run-time folder of its own.
+    /// Runs a program to its good end, in a run-time folder of its own. Gives what it wrote.
     pub(crate) fn run(
         &self,
         mut command: Command,
         provider: &str,
         arguments: &[&str],
         variables: &[(&str, &str)],
-    ) {
+    ) -> Wrote {
         let runtime = TempDir::new("vipl-run");
         let limit = scaled(Duration::from_secs(120)).as_secs().to_string();
         command.args(arguments).env("VIADUCT_RUNTIME_DIR", runtime.path()).env("TEST_SECONDS", limit);
         command.env("VIADUCT_PROVIDER", provider).envs(variables.iter().copied());
         let output = command.output().expect("a program just compiled can be started");
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{command:?} on {provider}: {}\n{out}{err}", output.status);
+        Wrote { out, err }
     }
+}
+
+/// What a program wrote to standard output, and it or the library to standard error.
+pub(crate) struct Wrote {
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// Where a program's source is.
