@@ -18,7 +18,7 @@ use crate::config::{Config, Handling, Path};
 use crate::error::Error;
 use crate::outbound::send_depth;
 use crate::pool::Pool;
-use crate::socket::{Direction, Outcome, Socket};
+use crate::socket::{Direction, Outcome, Socket, Written};
 use crate::table::{SocketId, Table};
 use crate::wire::{Greeting, RING_LEN};
 
@@ -205,9 +205,9 @@ impl Engine {
                 None => return gone,
             }
         }
-        let (outcome, timer) = socket.write(&mut self.nic, bytes);
+        let Written { outcome, starts_timer } = socket.write(&mut self.nic, bytes);
         socket.post_the_rest(&mut self.nic);
-        if timer {
+        if starts_timer {
             self.start_timer(id);
         }
         outcome

@@ -39,6 +39,13 @@ pub(crate) enum Outcome {
     Failed(ErrorKind),
 }
 
+/// What a write brought about.
+pub(crate) struct Written {
+    pub(crate) outcome: Outcome,
+    /// Something is held now that was not before: the timer for it has to start.
+    pub(crate) starts_timer: bool,
+}
+
 /// What is waited for at a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
@@ -252,10 +259,10 @@ impl Socket {
         self.out.drop_held();
     }
 
-    /// Takes as much of `bytes` as goes without waiting. Whether something is held now that was not before comes along.
+    /// Takes as much of `bytes` as goes without waiting.
     #[inline]
-    pub(crate) fn write(&mut self, nic: &mut Nic, bytes: &[u8]) -> (Outcome, bool) {
-        let (mut done, mut timer) = (0, false);
+    pub(crate) fn write(&mut self, nic: &mut Nic, bytes: &[u8]) -> Written {
+        let (mut done, mut starts_timer) = (0, false);
         while done < bytes.len() {
             let rest = &bytes[done..];
             let can_write = !self.ended && self.conn.as_ref().is_some_and(Connection::can_write);
@@ -264,12 +271,12 @@ impl Socket {
                 break;
             }
             let Some(conn) = self.conn.as_mut().filter(|_| can_write) else {
-                return (self.end_of_writing(done), timer);
+                return Written { outcome: self.end_of_writing(done), starts_timer };
             };
             match conn.write(rest.len()) {
                 WriteStep::Hold { start_timer } => {
                     self.out.hold(rest);
-                    timer |= start_timer;
+                    starts_timer |= start_timer;
                     done = bytes.len();
                 }
                 WriteStep::Flush(packet, len, way) => self.send_held(nic, packet, len, way),
@@ -279,10 +286,11 @@ impl Socket {
                 }
                 WriteStep::Ask(packet) => self.send_control(nic, packet),
                 WriteStep::Wait => break,
-                WriteStep::Shut => return (self.end_of_writing(done), timer),
+                WriteStep::Shut => return Written { outcome: self.end_of_writing(done), starts_timer },
             }
         }
-        (if done > 0 || bytes.is_empty() { Outcome::Done(done) } else { Outcome::Wait }, timer)
+        let outcome = if done > 0 || bytes.is_empty() { Outcome::Done(done) } else { Outcome::Wait };
+        Written { outcome, starts_timer }
     }
 
     /// A small request beside others that are held.

@@ -18,7 +18,7 @@ use crate::address::NetAddress;
 use crate::arriving::Arrival;
 use crate::attributes::RemoteAttributes;
 use crate::completion::{Completion, Ended};
-use crate::driver::{Driver, Guard, Layer, News, Rest};
+use crate::driver::{Driver, Guard, Layer, News, Rest, Turned};
 use crate::error::Error;
 use crate::handle::{Cq, Listener, Vi};
 use crate::nic::Nic;
@@ -122,7 +122,7 @@ impl<T: Send + 'static> SharedNic<T> {
         self.driver.with_waking(|sharing| {
             let result = act(&mut sharing.nic, &mut sharing.value);
             sharing.after_call();
-            (result, true)
+            Turned::waking(result)
         })
     }
 
@@ -268,7 +268,7 @@ impl<T: Send + 'static> SharedNic<T> {
             sharing.after_call();
             // Progress made here may have completed what another thread waits for.
             let wake = found.is_some();
-            (found, wake)
+            Turned { result: found, wake }
         };
         self.driver.wait_waking(&mut policy, deadline, look)?
     }

@@ -129,13 +129,12 @@ impl<L: Layer> Driver<L> {
     /// If this thread has its turn already: a turn is not entered inside another.
     #[inline(always)]
     pub fn with<R>(&self, act: impl FnOnce(&mut L) -> R) -> Option<R> {
-        self.with_waking(|layer| (act(layer), false))
+        self.with_waking(|layer| Turned::quiet(act(layer)))
     }
 
-    /// What [`with`](Self::with) does, where `act` says beside its result whether other threads that wait look again,
-    /// whatever the news say.
+    /// What [`with`](Self::with) does, where `act` says beside its result whether others look again.
     #[inline(always)]
-    pub(crate) fn with_waking<R>(&self, act: impl FnOnce(&mut L) -> (R, bool)) -> Option<R> {
+    pub(crate) fn with_waking<R>(&self, act: impl FnOnce(&mut L) -> Turned<R>) -> Option<R> {
         let inner = &*self.0;
         inner.called.store(true, Ordering::Relaxed);
         self.turn(inner, act)
@@ -143,15 +142,15 @@ impl<L: Layer> Driver<L> {
 
     /// A turn that is no call of a user's: of the service thread.
     pub(crate) fn own_turn<R>(&self, act: impl FnOnce(&mut L) -> R) -> Option<R> {
-        self.turn(&self.0, |layer| (act(layer), false))
+        self.turn(&self.0, |layer| Turned::quiet(act(layer)))
     }
 
     /// `inner` is that of this driver, looked up once.
     #[inline(always)]
-    fn turn<R>(&self, inner: &Inner<L>, act: impl FnOnce(&mut L) -> (R, bool)) -> Option<R> {
+    fn turn<R>(&self, inner: &Inner<L>, act: impl FnOnce(&mut L) -> Turned<R>) -> Option<R> {
         let mut turn = inner.layer.enter();
         let layer = turn.as_mut()?;
-        let (result, wake) = act(layer);
+        let Turned { result, wake } = act(layer);
         if After::is_some(layer, inner, wake) {
             self.end_turn(turn, wake);
         }
@@ -216,14 +215,14 @@ impl<L: Layer> Driver<L> {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut L) -> Option<T>,
     ) -> Result<T, Error> {
-        self.wait_waking(policy, deadline, |layer| (poll(layer), false))
+        self.wait_waking(policy, deadline, |layer| Turned::quiet(poll(layer)))
     }
 
     pub(crate) fn wait_waking<T>(
         &self,
         policy: &mut WaitPolicy,
         deadline: Option<u64>,
-        mut poll: impl FnMut(&mut L) -> (Option<T>, bool),
+        mut poll: impl FnMut(&mut L) -> Turned<Option<T>>,
     ) -> Result<T, Error> {
         let mut look = || match self.with_waking(&mut poll) {
             Some(found) => found.map(Ok),
@@ -277,7 +276,7 @@ impl<L: Layer> Driver<L> {
             let _ = self.wait(Some(limit), |layer| layer.nic().has_sent(vi).then_some(()));
         }
         // What is flushed concerns threads that wait for it.
-        let ended = self.with_waking(|layer| (layer.nic().disconnect_now(vi), true));
+        let ended = self.with_waking(|layer| Turned::waking(layer.nic().disconnect_now(vi)));
         ended.unwrap_or(Err(Error::Closed))
     }
 
@@ -319,6 +318,26 @@ impl<L: Layer> Driver<L> {
 impl<L: Layer> Clone for Driver<L> {
     fn clone(&self) -> Driver<L> {
         Driver(self.0.clone())
+    }
+}
+
+/// What a turn gave, and whether the other threads that wait look again after it, whatever the layer's news say.
+pub(crate) struct Turned<R> {
+    pub(crate) result: R,
+    pub(crate) wake: bool,
+}
+
+impl<R> Turned<R> {
+    /// A turn after which others look again.
+    #[inline(always)]
+    pub(crate) fn waking(result: R) -> Turned<R> {
+        Turned { result, wake: true }
+    }
+
+    /// A turn after which others look again only if the news say so.
+    #[inline(always)]
+    pub(crate) fn quiet(result: R) -> Turned<R> {
+        Turned { result, wake: false }
     }
 }
 
