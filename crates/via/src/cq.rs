@@ -25,7 +25,7 @@ const HOT_MAX: usize = 64;
 const COOL_AFTER: u32 = 4;
 /// Messages taken past the list from one VI or another before all are polled: a VI that always has one does not keep
 /// the rest from being polled.
-const MOST_STRAIGHT: u32 = 64;
+const MOST_PAST_LIST: u32 = 64;
 /// One cold VI is looked at every so many polls.
 const SCRUB_EVERY: u32 = 256;
 
@@ -70,7 +70,7 @@ pub(crate) struct CqCore {
     polls: u32,
     scrub: usize,
     /// Messages taken past the list since all were asked.
-    straight: u32,
+    past_list: u32,
 }
 
 impl CqCore {
@@ -87,7 +87,7 @@ impl CqCore {
             cooled: false,
             polls: 0,
             scrub: 0,
-            straight: 0,
+            past_list: 0,
         }
     }
 
@@ -127,9 +127,9 @@ impl CqCore {
     /// A receive of the hot VI at this place was taken past the list, and is back with its owner. The next message is
     /// looked for at a VI that brought two in a row; where several take turns, at the one behind it.
     #[inline]
-    pub(crate) fn release_straight(&mut self, at: usize, vi: Vi) {
+    pub(crate) fn release_past_list(&mut self, at: usize, vi: Vi) {
         self.release();
-        self.straight += 1;
+        self.past_list += 1;
         if self.last == Some(vi) {
             self.start = at;
         } else {
@@ -147,7 +147,7 @@ impl CqCore {
     /// Whether so many messages were taken past the list that the other VIs come first.
     #[inline]
     pub(crate) fn others_are_due(&self) -> bool {
-        self.straight >= MOST_STRAIGHT
+        self.past_list >= MOST_PAST_LIST
     }
 
     /// Whether the other VIs come first now, in which case the caller polls them: the count starts again.
@@ -155,7 +155,7 @@ impl CqCore {
     pub(crate) fn asks_the_others(&mut self) -> bool {
         let due = self.others_are_due();
         if due {
-            self.straight = 0;
+            self.past_list = 0;
         }
         due
     }

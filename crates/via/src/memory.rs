@@ -141,17 +141,17 @@ impl Slices {
         match self.0.load(Ordering::Acquire) {
             Slices::GIVEN => true,
             Slices::REFUSED => false,
-            _ => self.settle(Slices::GIVEN) == Slices::GIVEN,
+            _ => self.decide(Slices::GIVEN) == Slices::GIVEN,
         }
     }
 
     /// Peers are to get rights. Returns false if slices were given out.
     fn refuse(&self) -> bool {
-        self.settle(Slices::REFUSED) == Slices::REFUSED
+        self.decide(Slices::REFUSED) == Slices::REFUSED
     }
 
     /// Decides for `wanted` unless it was decided before; gives what holds.
-    fn settle(&self, wanted: u8) -> u8 {
+    fn decide(&self, wanted: u8) -> u8 {
         let decided = self.0.compare_exchange(Slices::ALLOWED, wanted, Ordering::AcqRel, Ordering::Acquire);
         decided.map_or_else(|before| before, |_| wanted)
     }

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
 use crate::queue::Outcome;
-use crate::vi::{Queue, Straight, ViCore};
+use crate::vi::{FastReceive, Queue, ViCore};
 
 impl Nic {
     /// The next completion of the send queue, if it is there.
@@ -45,13 +45,13 @@ impl Nic {
             && let Some(core) = self.vis.get_mut(vi.0)
             && core.plain
         {
-            match core.receive_straight() {
-                Straight::Taken(taken) => {
+            match core.poll_recv_fast() {
+                FastReceive::Taken(taken) => {
                     self.count_receives(1, u64::from(taken.1.length));
                     return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
                 }
-                Straight::Nothing => return Ok(None),
-                Straight::No => {}
+                FastReceive::Nothing => return Ok(None),
+                FastReceive::No => {}
             }
         }
         self.poll_queue::<true>(vi)
@@ -75,13 +75,13 @@ impl Nic {
         {
             let (mut bytes, mut nothing) = (0, false);
             while into.len() - before < most && !nothing {
-                match core.receive_straight() {
-                    Straight::Taken(taken) => {
+                match core.poll_recv_fast() {
+                    FastReceive::Taken(taken) => {
                         bytes += u64::from(taken.1.length);
                         into.push(Completion::new(vi, Queue::Receive, taken));
                     }
-                    Straight::Nothing => nothing = true,
-                    Straight::No => break,
+                    FastReceive::Nothing => nothing = true,
+                    FastReceive::No => break,
                 }
             }
             let found = into.len() - before;
@@ -129,16 +129,16 @@ impl Nic {
             && let Some(found) = self.vis.get_mut(vi.0)
             && found.receives_into(cq)
         {
-            match found.receive_straight() {
-                Straight::Taken(taken) => {
+            match found.poll_recv_fast() {
+                FastReceive::Taken(taken) => {
                     found.idle_polls = 0;
-                    core.release_straight(core.start, vi);
+                    core.release_past_list(core.start, vi);
                     self.count_receives(1, u64::from(taken.1.length));
                     return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
                 }
-                Straight::Nothing if core.is_alone() => return Ok(None),
-                Straight::Nothing => looked = 1,
-                Straight::No => {}
+                FastReceive::Nothing if core.is_alone() => return Ok(None),
+                FastReceive::Nothing => looked = 1,
+                FastReceive::No => {}
             }
         }
         self.poll_cq_unlisted(cq, looked)
@@ -173,16 +173,16 @@ impl Nic {
                 if !found.receives_into(cq) {
                     return self.poll_cq_fully(cq);
                 }
-                let taken = match found.receive_straight() {
-                    Straight::Taken(taken) => taken,
-                    Straight::Nothing => {
+                let taken = match found.poll_recv_fast() {
+                    FastReceive::Taken(taken) => taken,
+                    FastReceive::Nothing => {
                         at += 1;
                         continue;
                     }
-                    Straight::No => return self.poll_cq_fully(cq),
+                    FastReceive::No => return self.poll_cq_fully(cq),
                 };
                 found.idle_polls = 0;
-                core.release_straight(at, vi);
+                core.release_past_list(at, vi);
                 self.count_receives(1, u64::from(taken.1.length));
                 return Ok(Some(Completion::new(vi, Queue::Receive, taken)));
             }
@@ -257,7 +257,7 @@ impl Nic {
         self.vis.get_mut(vi.0)?.reclaimed.pop()
     }
 
-    /// The queue is known when this is compiled: one straight path for each.
+    /// The queue is known when this is compiled: one fast path for each.
     #[inline(never)]
     fn poll_queue<const RECEIVE: bool>(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         let queue = if RECEIVE { Queue::Receive } else { Queue::Send };
@@ -277,7 +277,7 @@ impl Nic {
             }
             taken = self.progress_vi(vi);
         }
-        let completion = self.take_settled(vi, queue);
+        let completion = self.take_with_entry(vi, queue);
         if completion.is_none() && taken > 0 {
             self.look_again();
         }
@@ -285,10 +285,10 @@ impl Nic {
     }
 
     /// Takes a completion, and its entry in the completion queue with it.
-    pub(crate) fn take_settled(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
+    pub(crate) fn take_with_entry(&mut self, vi: Vi, queue: Queue) -> Option<Completion> {
         let completion = self.take_completion(vi, queue);
         if completion.is_some() {
-            self.settle_entry(vi, queue);
+            self.forget_entry(vi, queue);
         }
         completion
     }
@@ -317,7 +317,7 @@ impl Nic {
 
     /// A completion of a bound queue was taken directly: its entry was fetched before, or goes with it.
     #[inline]
-    fn settle_entry(&mut self, vi: Vi, queue: Queue) {
+    fn forget_entry(&mut self, vi: Vi, queue: Queue) {
         let Some(cq) = self.bound_cq(vi, queue) else { return };
         let Some(core) = self.vis.get_mut(vi.0) else { return };
         let owed = &mut core.owed[queue as usize];

@@ -26,7 +26,7 @@ impl Nic {
         let work = descriptor.work();
         if !self.is_forked()
             && let Some(core) = self.vis.get_mut(vi.0)
-            && core.sends_straight()
+            && core.can_send_fast()
             && work.stamp == self.mem.stamp() ^ core.send_mix
             && work.total <= core.attributes.max_transfer_size
             && work.op == Op::Send
@@ -36,10 +36,10 @@ impl Nic {
             self.counters.add(Counter::BytesSent, u64::from(work.total));
             let handed = core.submit(descriptor);
             if let Some(cq) = cq {
-                match core.send.settle_newest() {
+                match core.send.announce_newest() {
                     Some(true) => cq.push(vi, Queue::Send),
                     Some(false) => {}
-                    None => self.settle_send(vi),
+                    None => self.announce_sends(vi),
                 }
             }
             if !matches!(handed, Handed::Done) {
@@ -70,12 +70,12 @@ impl Nic {
         if core.state != ViState::Connected {
             core.send.push(descriptor);
             core.send.flush();
-            self.settle(vi);
+            self.announce_done(vi);
             return Ok(());
         }
         let handed = core.submit(descriptor);
         if core.bound {
-            self.settle_send(vi);
+            self.announce_sends(vi);
         }
         if !matches!(handed, Handed::Done) {
             self.not_done_at_once(vi, handed);
@@ -90,7 +90,7 @@ impl Nic {
             Handed::Done => {}
             Handed::Left => self.unrest.note_send(),
             Handed::Broken(fault) => {
-                self.settle_send(vi);
+                self.announce_sends(vi);
                 self.break_vi(vi, fault);
             }
         }
@@ -106,7 +106,7 @@ impl Nic {
         // A receive that was checked before, and that only its own queue has to know of, or the transport, too.
         if !self.is_forked()
             && let Some(core) = self.vis.get_mut(vi.0)
-            && core.posts_receive_straight()
+            && core.can_post_recv_fast()
             && descriptor.work().stamp == self.mem.stamp() ^ core.recv_mix
             && reserve(&mut self.cqs, core.attributes.recv_cq).is_some()
         {
@@ -145,7 +145,7 @@ impl Nic {
         }
         if core.state == ViState::Error {
             core.recv.flush();
-            self.settle(vi);
+            self.announce_done(vi);
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Nic {
             && let Some(core) = self.vis.get_mut(vi.0).filter(|core| core.plain)
         {
             let stamp = self.mem.stamp() ^ core.recv_mix;
-            while core.posts_receive_straight() {
+            while core.can_post_recv_fast() {
                 let Some(descriptor) = batch.next() else { return Ok(posted) };
                 if descriptor.work().stamp != stamp || descriptor.work().total >= core.tell_from {
                     self.post_recv(vi, descriptor).map_err(|refused| BatchError { posted, refused })?;

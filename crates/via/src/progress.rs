@@ -35,7 +35,7 @@ impl Nic {
     /// Announces what progress brought about, and deals with what went wrong.
     pub(crate) fn after_progress(&mut self, vi: Vi, progress: Progress) {
         let Progress { fault, dropped, .. } = progress;
-        self.settle(vi);
+        self.announce_done(vi);
         let leaving = self.vis.get(vi.0).is_some_and(|core| core.leaving);
         if dropped > 0 {
             self.counters.add(Counter::Dropped, u64::from(dropped));
@@ -51,12 +51,12 @@ impl Nic {
 
     /// Announces what is done in order to the completion queues.
     #[inline]
-    pub(crate) fn settle(&mut self, vi: Vi) {
-        self.settle_send(vi);
+    pub(crate) fn announce_done(&mut self, vi: Vi) {
+        self.announce_sends(vi);
         let Some(core) = self.vis.get_mut(vi.0) else { return };
         if let Some(cq) = core.attributes.recv_cq {
             let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
-            while let Some(wanted) = core.recv.settle() {
+            while let Some(wanted) = core.recv.announce_next() {
                 if wanted {
                     cq.push(vi, Queue::Receive);
                 }
@@ -65,11 +65,11 @@ impl Nic {
     }
 
     #[inline]
-    pub(crate) fn settle_send(&mut self, vi: Vi) {
+    pub(crate) fn announce_sends(&mut self, vi: Vi) {
         let Some(core) = self.vis.get_mut(vi.0) else { return };
         if let Some(cq) = core.attributes.send_cq {
             let cq = self.cqs.get_mut(cq.0).expect("a bound completion queue cannot be destroyed");
-            while let Some(wanted) = core.send.settle() {
+            while let Some(wanted) = core.send.announce_next() {
                 if wanted {
                     cq.push(vi, Queue::Send);
                 }
@@ -101,6 +101,6 @@ impl Nic {
         let unfinished = u64::from(core.send.not_done() + core.recv.not_done());
         core.unbind(state);
         self.counters.add(Counter::Flushed, unfinished);
-        self.settle(vi);
+        self.announce_done(vi);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) struct WorkQueue {
     /// Oldest descriptor not yet given back.
     head: u32,
     /// First descriptor whose completion was not announced to the completion queue.
-    settled: u32,
+    announced: u32,
     /// First descriptor not yet handed to the transport.
     cursor: u32,
     /// Where the next descriptor goes.
@@ -93,7 +93,7 @@ impl WorkQueue {
             status: Status::Success,
             done: false,
         });
-        WorkQueue { entries, head: 0, settled: 0, cursor: 0, tail: 0, depth: depth as u32 }
+        WorkQueue { entries, head: 0, announced: 0, cursor: 0, tail: 0, depth: depth as u32 }
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -238,31 +238,31 @@ impl WorkQueue {
 
     /// Next descriptor that is done in order and not yet announced: whether it wants an entry in the completion queue.
     #[inline]
-    pub(crate) fn settle(&mut self) -> Option<bool> {
+    pub(crate) fn announce_next(&mut self) -> Option<bool> {
         // What was taken without having been announced is past.
-        if (self.head.wrapping_sub(self.settled) as i32) > 0 {
-            self.settled = self.head;
+        if (self.head.wrapping_sub(self.announced) as i32) > 0 {
+            self.announced = self.head;
         }
-        if self.settled == self.tail {
+        if self.announced == self.tail {
             return None;
         }
-        let settled = self.settled;
-        let slot = self.slot_mut(settled);
+        let announced = self.announced;
+        let slot = self.slot_mut(announced);
         if !slot.done {
             return None;
         }
         let work = slot.descriptor.as_ref()?.work();
         let wanted = !(work.unsignalled && slot.status.is_success());
-        self.settled = settled.wrapping_add(1);
+        self.announced = announced.wrapping_add(1);
         Some(wanted)
     }
 
     /// Announces the newest descriptor, if it is done and all before it were announced or taken: whether it wants an entry
     /// in the completion queue. None if not; then nothing was done.
     #[inline]
-    pub(crate) fn settle_newest(&mut self) -> Option<bool> {
+    pub(crate) fn announce_newest(&mut self) -> Option<bool> {
         let newest = self.tail.wrapping_sub(1);
-        if self.settled != newest && self.head != newest {
+        if self.announced != newest && self.head != newest {
             return None;
         }
         let slot = self.slot_mut(newest);
@@ -271,7 +271,7 @@ impl WorkQueue {
         }
         let work = slot.descriptor.as_ref()?.work();
         let wanted = !(work.unsignalled && slot.status.is_success());
-        self.settled = self.tail;
+        self.announced = self.tail;
         Some(wanted)
     }
 
@@ -359,9 +359,9 @@ mod tests {
         assert!(!q.finish(1, Status::TransportError, 0), "second completion is ignored");
         assert!(q.pop().is_none(), "the first one is not done yet");
         assert!(q.finish(0, Status::Success, 8));
-        assert_eq!(q.settle(), Some(true));
-        assert_eq!(q.settle(), Some(true));
-        assert_eq!(q.settle(), None);
+        assert_eq!(q.announce_next(), Some(true));
+        assert_eq!(q.announce_next(), Some(true));
+        assert_eq!(q.announce_next(), None);
         q.flush();
         let back: Vec<_> =
             std::iter::from_fn(|| q.pop()).map(|(d, end)| (d.work().context, end.status)).collect();
@@ -408,7 +408,7 @@ mod tests {
                         returned += 1;
                     },
                 }
-                while q.settle().is_some() {}
+                while q.announce_next().is_some() {}
             }
             q.flush();
             while let Some((d, _)) = q.pop() {

@@ -106,7 +106,7 @@ impl Nic {
             self.disconnect_now(vi)?;
         }
         for queue in [Queue::Send, Queue::Receive] {
-            while self.take_settled(vi, queue).is_some() {}
+            while self.take_with_entry(vi, queue).is_some() {}
         }
         self.destroy_vi(vi)
     }

@@ -107,8 +107,8 @@ pub(crate) struct ViCore {
     pub(crate) leaving: bool,
 }
 
-/// What the straight way to a receive found.
-pub(crate) enum Straight {
+/// What the fast path to a receive found.
+pub(crate) enum FastReceive {
     Taken((Descriptor, Outcome)),
     Nothing,
     /// It is not that simple, and nothing was done.
@@ -357,13 +357,13 @@ impl ViCore {
 
     /// Whether a send can go to the transport at once, past the checks of whatever is unusual.
     #[inline]
-    pub(crate) fn sends_straight(&self) -> bool {
+    pub(crate) fn can_send_fast(&self) -> bool {
         self.endpoint.is_some() && self.send.waiting() == 0 && !self.send.is_full()
     }
 
     /// Whether a receive only has to join the queue.
     #[inline]
-    pub(crate) fn posts_receive_straight(&self) -> bool {
+    pub(crate) fn can_post_recv_fast(&self) -> bool {
         self.own_receives && self.state != ViState::Error && !self.recv.is_full()
     }
 
@@ -390,21 +390,21 @@ impl ViCore {
         self.one_cq || self.own_receives && self.attributes.recv_cq == Some(cq)
     }
 
-    /// The straight way to the next receive, for a VI whose receives are its own, while nothing but arrivals is to be
+    /// The fast path to the next receive, for a VI whose receives are its own, while nothing but arrivals is to be
     /// seen.
     #[inline(always)]
-    pub(crate) fn receive_straight(&mut self) -> Straight {
+    pub(crate) fn poll_recv_fast(&mut self) -> FastReceive {
         if !self.recv.nothing_done() {
-            return Straight::No;
+            return FastReceive::No;
         }
         if self.watch.is_quiet() {
-            return Straight::Nothing;
+            return FastReceive::Nothing;
         }
         match self.take_into_next() {
-            Some(taken) => Straight::Taken(taken),
+            Some(taken) => FastReceive::Taken(taken),
             // One was taken before: if the one after it is all there is to wait for, a full poll would cost more.
-            None if self.watch.has_moved() && self.watch_next() => Straight::Nothing,
-            None => Straight::No,
+            None if self.watch.has_moved() && self.watch_next() => FastReceive::Nothing,
+            None => FastReceive::No,
         }
     }
 

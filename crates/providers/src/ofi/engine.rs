@@ -25,7 +25,7 @@ use super::wire::{Head, Hello, Kind};
 
 /// Batches of completions in one go, so that a busy peer does not keep the caller without end.
 const BATCHES: usize = 8;
-/// Bytes of a buffer that frames are copied into when they cannot leave straight from their memory.
+/// Bytes of a buffer that frames are copied into when they cannot leave uncopied.
 const COPIED: usize = 16 << 10;
 /// How often the owner looks at the queue of events and at the clock: in a tight loop no other thread does.
 const DUTIES_EVERY: u32 = 64;

@@ -139,7 +139,7 @@ impl Fabric {
     /// The completion queue's descriptors, as they are now. False if there is something in the queue: it need not be in
     /// one of them any more, so no thread may sleep on them.
     pub(crate) fn list(&self, into: &mut Vec<Watched>) -> bool {
-        let empty = self.settle();
+        let empty = self.refresh_list();
         // Without any, nothing wakes the control thread but the signs of life, a few times a second.
         let _ = self.fill_list(into);
         if let Some(stuck) = &self.listed {
@@ -163,7 +163,7 @@ impl Fabric {
 
     /// The provider puts off changes of its list until it next looks at it: it does so now, and may find something to do.
     /// Whether there is nothing in the queue afterwards.
-    fn settle(&self) -> bool {
+    fn refresh_list(&self) -> bool {
         let mut nothing = CqMsgEntry { op_context: ptr::null_mut(), flags: 0, len: 0 };
         // SAFETY: an open queue; nothing is fetched from it.
         let n = unsafe { ((*(*self.cq).ops).read)(self.cq, (&raw mut nothing).cast(), 0) };
@@ -173,7 +173,7 @@ impl Fabric {
     /// Descriptors that are ready although there is nothing in the fresh queue: in 1.17 the provider `tcp` has one by which it
     /// wakes itself, and never reads it. `None` if there is no list, or no telling whether the queue is empty.
     fn find_stuck(&self) -> Option<Vec<RawFd>> {
-        if !self.settle() {
+        if !self.refresh_list() {
             return None;
         }
         let mut list = Vec::new();

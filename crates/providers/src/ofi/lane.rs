@@ -17,7 +17,7 @@ use super::fabric::Fabric;
 use super::flow::{Flow, Window};
 use super::frames::{Frames, GREETING, GREETINGS};
 use super::mem::Regions;
-use super::outgoing::{Outgoing, Straight};
+use super::outgoing::{Outgoing, Uncopied};
 use super::rdma::{Flight, Reply};
 use super::wire::{FAILED, HEAD, Head, Hello, Kind};
 
@@ -41,7 +41,7 @@ pub(super) struct Lane {
     /// Bytes that go into a frame of the peer's behind its header, and into a buffer of ours that is sent.
     pub(super) room: usize,
     pub(super) copied: usize,
-    /// Places in memory that a frame may leave straight from; none if memory would have to be registered for it.
+    /// Places in memory that an uncopied frame may have; none if memory would have to be registered for it.
     pub(super) most_places: usize,
     /// Frames up to this length are copied by libfabric, which then says no more of them.
     pub(super) inject: usize,
@@ -72,7 +72,7 @@ pub(super) struct Lane {
     /// Those that are not all out, in order; the first may be partly out. The engine moves them on as credits come back,
     /// whether the owner looks or not.
     pub(super) outgoing: VecDeque<Outgoing>,
-    pub(super) straight: Straight,
+    pub(super) uncopied: Uncopied,
     /// Since when sends wait for libfabric alone, with the connection over and messages of the peer's still here.
     pub(super) gave_up: Option<u64>,
     /// The owner was told to come back: it is woken when there is room.
@@ -161,7 +161,7 @@ impl Lane {
             greetings: VecDeque::new(),
             flights: VecDeque::new(),
             outgoing: VecDeque::new(),
-            straight: Straight::default(),
+            uncopied: Uncopied::default(),
             gave_up: None,
             blocked: false,
             next_number: 0,
@@ -267,7 +267,7 @@ impl Lane {
 
     /// Sends a frame with `len` bytes from these places, which stay as they are until its completion was read. The buffer
     /// that the frame is known by, or `None` if it has to wait.
-    pub(super) fn transmit_straight(
+    pub(super) fn transmit_uncopied(
         &mut self,
         kind: Kind,
         head: Head,
@@ -339,13 +339,13 @@ impl Lane {
         if usize::from(buffer) < self.frames.sending || !self.frames.is_grown() {
             self.free.push(buffer);
         }
-        self.news |= self.straight.on_sent(buffer);
+        self.news |= self.uncopied.on_sent(buffer);
         self.room_again();
     }
 
     /// libfabric could not send a frame, and has let go of it.
     pub(super) fn on_unsent(&mut self, buffer: u16) {
-        self.straight.on_unsent(buffer);
+        self.uncopied.on_unsent(buffer);
         self.news = true;
     }
 

@@ -40,8 +40,8 @@ pub(super) struct Outgoing {
     offset: u32,
     /// All pieces are out; the immediate data of an RDMA write is not.
     written: bool,
-    /// Left its memory straight, with frames up to this number.
-    pub(super) straight: Option<u32>,
+    /// The number of its last uncopied frame.
+    pub(super) uncopied: Option<u32>,
     /// The memory of a message by value, of which there is no descriptor.
     owned: Option<Box<[u8]>>,
 }
@@ -59,7 +59,7 @@ impl Outgoing {
             number,
             offset: 0,
             written: false,
-            straight: None,
+            uncopied: None,
             owned: None,
         }
     }
@@ -79,7 +79,7 @@ impl Outgoing {
             number: 0,
             offset: 0,
             written: false,
-            straight: None,
+            uncopied: None,
             owned: Some(bytes),
         }
     }
@@ -106,16 +106,16 @@ enum Frame {
     Unsent,
 }
 
-/// Frames that left straight from memory of descriptors, and which of them libfabric has let go of.
+/// Uncopied frames: those that left from the memory of descriptors, and which of them libfabric has let go of.
 #[derive(Default)]
-pub(super) struct Straight {
+pub(super) struct Uncopied {
     /// Buffers with their headers, in order, and what became of them.
     under_way: VecDeque<(u16, Frame)>,
     posted: u32,
     done: u32,
 }
 
-impl Straight {
+impl Uncopied {
     /// Whether libfabric reads none of that memory any more.
     pub(super) fn is_let_go(&self) -> bool {
         self.under_way.iter().all(|(_, frame)| *frame != Frame::UnderWay)
@@ -214,7 +214,7 @@ impl Lane {
         self.blocked |= !sent;
         if sent && self.ours.reliability == Reliability::ReliableReception {
             self.acks_awaited = self.acks_awaited.wrapping_add(1);
-            self.flights.push_back(Flight { index: BY_VALUE, length: 0, waits: Waits::Ack, straight: None });
+            self.flights.push_back(Flight { index: BY_VALUE, length: 0, waits: Waits::Ack, uncopied: None });
         }
         sent
     }
@@ -247,8 +247,8 @@ impl Lane {
         let into = Into::of(out.op, &out.segments, out.total);
         let half = out.immediate.is_some();
         let waits = Waits::Reply { number: out.number, into, done: None, half };
-        let (index, length, straight) = (out.index, out.total, out.straight);
-        self.flights.push_back(Flight { index, length, waits, straight });
+        let (index, length, uncopied) = (out.index, out.total, out.uncopied);
+        self.flights.push_back(Flight { index, length, waits, uncopied });
     }
 
     /// All of a descriptor is out. True if it is done with that and the caller says so; else a flight does.
@@ -259,15 +259,15 @@ impl Lane {
             return false;
         }
         let acknowledged = reception && message;
-        let (index, length, straight) = (out.index, out.total, out.straight);
+        let (index, length, uncopied) = (out.index, out.total, out.uncopied);
         if acknowledged {
             self.acks_awaited = self.acks_awaited.wrapping_add(1);
         }
-        if !acknowledged && !told && self.flights.is_empty() && self.straight.is_done(straight) {
+        if !acknowledged && !told && self.flights.is_empty() && self.uncopied.is_done(uncopied) {
             return true;
         }
         let waits = if acknowledged { Waits::Ack } else { Waits::Turn };
-        self.flights.push_back(Flight { index, length, waits, straight });
+        self.flights.push_back(Flight { index, length, waits, uncopied });
         false
     }
 
@@ -294,9 +294,9 @@ impl Lane {
                 head.address = out.remote.addr.into();
             }
             let sent = match cut {
-                Some(cut) => match self.transmit_straight(kind, head, len, &cut) {
+                Some(cut) => match self.transmit_uncopied(kind, head, len, &cut) {
                     Some(buffer) => {
-                        out.straight = Some(self.straight.post(buffer));
+                        out.uncopied = Some(self.uncopied.post(buffer));
                         true
                     }
                     None => false,
@@ -315,7 +315,7 @@ impl Lane {
         true
     }
 
-    /// The places of a piece that leaves straight from its memory; `None` if it has to be copied.
+    /// The places of a piece that leaves uncopied; `None` if it has to be copied.
     fn cut(
         &self,
         segments: &[RawSegment],
@@ -388,26 +388,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn straight_frames_are_done_in_order_whatever_the_order_of_completions() {
-        let mut straight = Straight::default();
-        assert!(straight.is_let_go() && straight.is_done(None));
-        let numbers: Vec<u32> = [7, 3, 9].map(|buffer| straight.post(buffer)).into();
-        assert!(!straight.is_done(Some(numbers[0])));
-        assert!(!straight.on_sent(3), "the first is still under way");
-        assert!(!straight.is_done(Some(numbers[1])));
-        assert!(straight.on_sent(7));
-        assert!(straight.is_done(Some(numbers[1])) && !straight.is_done(Some(numbers[2])));
-        assert!(!straight.on_sent(7), "copied this time");
-        assert!(straight.on_sent(9) && straight.is_done(Some(numbers[2])) && straight.is_let_go());
+    fn uncopied_frames_are_done_in_order_whatever_the_order_of_completions() {
+        let mut uncopied = Uncopied::default();
+        assert!(uncopied.is_let_go() && uncopied.is_done(None));
+        let numbers: Vec<u32> = [7, 3, 9].map(|buffer| uncopied.post(buffer)).into();
+        assert!(!uncopied.is_done(Some(numbers[0])));
+        assert!(!uncopied.on_sent(3), "the first is still under way");
+        assert!(!uncopied.is_done(Some(numbers[1])));
+        assert!(uncopied.on_sent(7));
+        assert!(uncopied.is_done(Some(numbers[1])) && !uncopied.is_done(Some(numbers[2])));
+        assert!(!uncopied.on_sent(7), "copied this time");
+        assert!(uncopied.on_sent(9) && uncopied.is_done(Some(numbers[2])) && uncopied.is_let_go());
     }
 
     #[test]
     fn a_frame_that_could_not_be_sent_is_let_go_and_never_done() {
-        let mut straight = Straight::default();
-        let numbers: Vec<u32> = [4, 5].map(|buffer| straight.post(buffer)).into();
-        straight.on_unsent(4);
-        assert!(!straight.is_let_go(), "the second is still under way");
-        assert!(!straight.on_sent(5) && straight.is_let_go());
-        assert!(numbers.iter().all(|number| !straight.is_done(Some(*number))));
+        let mut uncopied = Uncopied::default();
+        let numbers: Vec<u32> = [4, 5].map(|buffer| uncopied.post(buffer)).into();
+        uncopied.on_unsent(4);
+        assert!(!uncopied.is_let_go(), "the second is still under way");
+        assert!(!uncopied.on_sent(5) && uncopied.is_let_go());
+        assert!(numbers.iter().all(|number| !uncopied.is_done(Some(*number))));
     }
 }

@@ -46,7 +46,7 @@ impl Lane {
     /// Everything that concerns the queues of the VI.
     pub(super) fn poll(&mut self, queues: &mut Queues<'_>) {
         self.news = false;
-        if self.settle(queues)
+        if self.complete_outgoing(queues)
             && self.deliver(queues)
             && let Some(fault) = self.end
         {
@@ -55,11 +55,11 @@ impl Lane {
     }
 
     /// Completes descriptors of the send queue, in order. False if one of them breaks the connection.
-    fn settle(&mut self, queues: &mut Queues<'_>) -> bool {
+    fn complete_outgoing(&mut self, queues: &mut Queues<'_>) -> bool {
         self.give_up_rest();
         while let Some(flight) = self.flights.front() {
             let (index, length) = (flight.index, flight.length);
-            if !self.straight.is_done(flight.straight) {
+            if !self.uncopied.is_done(flight.uncopied) {
                 return true;
             }
             let status = match &flight.waits {
@@ -96,15 +96,15 @@ impl Lane {
     }
 
     /// The peer has refused the message that is not all out: the rest is not sent, and the descriptor is done when
-    /// libfabric has let go of the frames that left straight from its memory.
+    /// libfabric has let go of its uncopied frames.
     fn give_up_rest(&mut self) {
         let its_turn = self.flights.is_empty() && self.acks_used == self.acked;
         if self.failed.is_some()
             && its_turn
             && let Some(out) = self.outgoing.pop_front()
         {
-            let (index, straight) = (out.index, out.straight);
-            self.flights.push_back(Flight { index, length: 0, waits: Waits::Ack, straight });
+            let (index, uncopied) = (out.index, out.uncopied);
+            self.flights.push_back(Flight { index, length: 0, waits: Waits::Ack, uncopied });
         }
     }
 
@@ -198,7 +198,7 @@ impl Lane {
     #[cold]
     fn give_up_sends(&mut self, fault: Fault, queues: &mut Queues<'_>) {
         self.outgoing.clear();
-        if !self.straight.is_let_go() {
+        if !self.uncopied.is_let_go() {
             // Memory that libfabric may still read is not given back: it hands the frames back once the connection is shut
             // down, or the peer has taken them.
             let now = viaduct_os::clock::now_ns();

@@ -22,8 +22,8 @@ pub(super) struct Flight {
     pub(super) index: u32,
     pub(super) length: u32,
     pub(super) waits: Waits,
-    /// The last of its frames that left straight from its memory.
-    pub(super) straight: Option<u32>,
+    /// The number of its last uncopied frame.
+    pub(super) uncopied: Option<u32>,
 }
 
 /// What a descriptor waits for.

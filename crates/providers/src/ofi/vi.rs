@@ -135,7 +135,7 @@ unsafe impl Endpoint for OfiVi {
         let give_up = clock::now_ns() + LET_GO_NS;
         while let Some(lane) = engine.lanes.get_mut(&self.lane) {
             lane.outgoing.clear();
-            if lane.straight.is_let_go() {
+            if lane.uncopied.is_let_go() {
                 break;
             }
             if lane.end == Some(Fault::Lost) || clock::now_ns() > give_up {

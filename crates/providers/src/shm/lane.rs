@@ -71,16 +71,16 @@ impl Lanes {
         if !lane.ours {
             return true;
         }
-        self.settle((lane.slab, lane.offset), |state| state.0 = true);
+        self.mark_let_go((lane.slab, lane.offset), |state| state.0 = true);
         false
     }
 
     /// The peer let go of a lane of ours. Nonsense is ignored.
     pub(crate) fn peer_let_go(&mut self, slab: u32, offset: u32) {
-        self.settle((slab, offset), |state| state.1 = true);
+        self.mark_let_go((slab, offset), |state| state.1 = true);
     }
 
-    fn settle(&mut self, lane: (u32, u32), f: impl FnOnce(&mut (bool, bool))) {
+    fn mark_let_go(&mut self, lane: (u32, u32), f: impl FnOnce(&mut (bool, bool))) {
         let Some(state) = self.used.get_mut(&lane) else { return };
         f(state);
         if *state == (true, true) {

@@ -252,9 +252,9 @@ impl ShmVi {
         !self.broken && self.remote_ops.is_empty()
     }
 
-    /// Sends a word, for which [there is room](Self::sends_straight).
+    /// Sends a word, for which [there is room](Self::can_send_fast).
     #[inline(always)]
-    fn put_straight(&mut self, word: u64, immediate: Option<u32>) -> Submit {
+    fn put_fast(&mut self, word: u64, immediate: Option<u32>) -> Submit {
         let flags = if immediate.is_some() { HAS_IMMEDIATE } else { 0 };
         self.tx.put_word(flags, 8, immediate.unwrap_or(0), word);
         self.sent += 1;
@@ -264,7 +264,7 @@ impl ShmVi {
 
     /// Whether one entry can be written at once.
     #[inline]
-    fn sends_straight(&self) -> bool {
+    fn can_send_fast(&self) -> bool {
         self.is_free() && self.tx.has_room()
     }
 
@@ -283,18 +283,18 @@ unsafe impl Endpoint for ShmVi {
             && work.total == 8
             && work.immediate.is_none()
             && self.reliability != Reliability::ReliableReception
-            && self.sends_straight()
+            && self.can_send_fast()
         {
             // SAFETY: the only segment has as many bytes as the message, and is valid while posted.
             let word = unsafe { load_word(only.addr) };
-            return self.put_straight(word, None);
+            return self.put_fast(word, None);
         }
         self.submit_work(work, index)
     }
 
     fn submit_inline(&mut self, bytes: &[u8], immediate: Option<u32>) -> Submit {
         match <[u8; 8]>::try_from(bytes) {
-            Ok(word) if self.sends_straight() => self.put_straight(u64::from_ne_bytes(word), immediate),
+            Ok(word) if self.can_send_fast() => self.put_fast(u64::from_ne_bytes(word), immediate),
             _ => self.submit_bytes(bytes, immediate),
         }
     }
