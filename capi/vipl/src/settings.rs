@@ -7,7 +7,7 @@ use std::fs;
 
 use viaduct_os::knob;
 use viaduct_providers::config::Config;
-use viaduct_providers::{NAMES, vipl};
+use viaduct_providers::vipl;
 
 use crate::names::Nodes;
 
@@ -70,8 +70,9 @@ impl Settings {
         if let Some((_, provider)) = self.devices.iter().find(|(name, _)| name == device || name == base) {
             return Some(provider);
         }
-        if let Some(provider) = named(base) {
-            return Some(provider);
+        // A device may be called as its provider.
+        if viaduct_providers::find(base).is_some() {
+            return Some(base);
         }
         let lower = base.to_ascii_lowercase();
         let kind = lower.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -83,12 +84,6 @@ impl Settings {
             _ => None,
         }
     }
-}
-
-/// A device may be called as its provider.
-fn named(base: &str) -> Option<&str> {
-    let known = NAMES.iter().any(|(name, _)| *name == base);
-    (known || base.strip_prefix("ofi:").is_some_and(|rest| !rest.is_empty())).then_some(base)
 }
 
 #[cfg(test)]

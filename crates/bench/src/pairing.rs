@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn only_like_placements_are_compared() {
         let shm = measured(
-            Layer::Shm,
+            Layer::Via("shm"),
             vec![slices(Placement::Near, false, &[80.0; 8]), slices(Placement::Far, false, &[300.0; 4])],
         );
         let raw = measured(
@@ -117,7 +117,7 @@ mod tests {
             }
             all
         };
-        let shm = measured(Layer::Shm, vec![launches(400.0, 80.0)]);
+        let shm = measured(Layer::Via("shm"), vec![launches(400.0, 80.0)]);
         let raw = measured(Layer::Raw, vec![launches(50.0, 50.0)]);
         with_context(|context| {
             let pairs = pairs(context, &[shm, raw]);
@@ -128,12 +128,12 @@ mod tests {
     #[test]
     fn nothing_has_no_ratio() {
         let some = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
-        let none = measured(Layer::Shm, vec![slices(Placement::Near, false, &[0.0; 6])]);
+        let none = measured(Layer::Via("shm"), vec![slices(Placement::Near, false, &[0.0; 6])]);
         with_context(|context| assert!(pairs(context, &[none, some]).is_empty()));
         // The median is something, but the interval reaches nothing.
         let some = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 7])]);
         let mixed = [0.0, 0.0, 0.0, 9.0, 9.0, 9.0, 9.0];
-        let mixed = measured(Layer::Shm, vec![slices(Placement::Near, false, &mixed)]);
+        let mixed = measured(Layer::Via("shm"), vec![slices(Placement::Near, false, &mixed)]);
         with_context(|context| {
             let pairs = pairs(context, &[mixed, some]);
             assert!(pairs.iter().all(|pair| pair.ci95.iter().all(|bound| bound.is_finite())), "{pairs:?}");
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn wrong_data_give_no_ratio() {
         let good = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
-        let mut bad = measured(Layer::Shm, vec![slices(Placement::Near, false, &[1.0; 6])]);
+        let mut bad = measured(Layer::Via("shm"), vec![slices(Placement::Near, false, &[1.0; 6])]);
         bad.valid = false;
         with_context(|context| assert!(pairs(context, &[bad, good]).is_empty()));
     }

@@ -295,7 +295,7 @@ mod tests {
     /// Sizes and labels of everything that a case would measure on the shm provider.
     fn planned(case: &Case, quick: bool) -> Vec<(usize, String)> {
         let cpus = viaduct_os::cpu::allowed();
-        let mut settings = Settings::new(vec![Layer::Shm], [cpus[0], cpus[1]]);
+        let mut settings = Settings::new(vec![Layer::Via("shm")], [cpus[0], cpus[1]]);
         settings.quick = quick;
         let points = case.plan(&settings).unwrap();
         assert!(points.iter().all(|point| !point.variants.is_empty()), "{}", case.name);
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn layers_that_spin_on_memory_refuse_one_core() {
         let cpu = viaduct_os::cpu::allowed()[0];
-        let mut settings = Settings::new(vec![Layer::Shm], [cpu, cpu]);
+        let mut settings = Settings::new(vec![Layer::Via("shm")], [cpu, cpu]);
         settings.wait = Wait::Block;
         for (name, fits) in
             [("rdma", false), ("bidirectional", false), ("load", false), ("pairs", true), ("cpu", true)]
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn sizes_that_rdma_cannot_watch_are_refused() {
         let cpus = viaduct_os::cpu::allowed();
-        let mut settings = Settings::new(vec![Layer::Shm], [cpus[0], *cpus.last().unwrap()]);
+        let mut settings = Settings::new(vec![Layer::Via("shm")], [cpus[0], *cpus.last().unwrap()]);
         for (size, fits) in [(8, true), (0, false), (12, false)] {
             settings.sizes = vec![size];
             let plan = Case::find("rdma-stream").unwrap().plan(&settings);

@@ -134,7 +134,7 @@ mod tests {
         Settings {
             quick,
             launches: if quick { 1 } else { 10 },
-            ..Settings::new(vec![Layer::Shm], [cpu, other])
+            ..Settings::new(vec![Layer::Via("shm")], [cpu, other])
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
             let mut pace = Pace::new(Duration::from_secs(if quick { 150 } else { 2000 }), ALL.len());
             for case in ALL {
                 let settings = pace.next(case, &base(quick)).unwrap();
-                assert_eq!(settings.layers[0], Layer::Shm, "{}", case.name);
+                assert_eq!(settings.layers[0], Layer::Via("shm"), "{}", case.name);
                 assert!(settings.time > 0.0 && settings.time <= 1.0, "{}: {}", case.name, settings.time);
                 let references = settings.layers.len() > 1;
                 assert!(
@@ -177,13 +177,13 @@ mod tests {
             settings.sizes = sizes(case, &settings);
             with_references(case, &settings)
         };
-        assert_eq!(layers("latency"), [Layer::Shm, Layer::Raw, Layer::Unix, Layer::Pipe, Layer::Tcp]);
+        assert_eq!(layers("latency"), [Layer::Via("shm"), Layer::Raw, Layer::Unix, Layer::Pipe, Layer::Tcp]);
         assert_eq!(
             layers("bandwidth"),
-            [Layer::Shm, Layer::Raw, Layer::Copy, Layer::Unix, Layer::Pipe, Layer::Tcp]
+            [Layer::Via("shm"), Layer::Raw, Layer::Copy, Layer::Unix, Layer::Pipe, Layer::Tcp]
         );
-        assert_eq!(layers("connections"), [Layer::Shm, Layer::Tcp]);
-        assert_eq!(layers("logp"), [Layer::Shm, Layer::Tcp]);
+        assert_eq!(layers("connections"), [Layer::Via("shm"), Layer::Tcp]);
+        assert_eq!(layers("logp"), [Layer::Via("shm"), Layer::Tcp]);
     }
 
     #[test]

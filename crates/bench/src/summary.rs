@@ -244,7 +244,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn with_context<T>(body: impl FnOnce(&Context<'_>) -> T) -> T {
-        let mut settings = Settings::new(vec![Layer::Shm, Layer::Raw], [0, 1]);
+        let mut settings = Settings::new(vec![Layer::Via("shm"), Layer::Raw], [0, 1]);
         settings.launches = 1;
         let host = Host::default();
         let case = Case::find("latency").unwrap();
@@ -254,7 +254,7 @@ pub(crate) mod tests {
     #[test]
     fn placements_are_kept_apart() {
         let shm = measured(
-            Layer::Shm,
+            Layer::Via("shm"),
             vec![
                 slices(Placement::Near, false, &[80.0; 8]),
                 slices(Placement::Far, false, &[300.0; 4]),
@@ -289,7 +289,7 @@ pub(crate) mod tests {
     #[test]
     fn wrong_data_give_no_number() {
         let good = measured(Layer::Raw, vec![slices(Placement::Near, false, &[50.0; 6])]);
-        let mut bad = measured(Layer::Shm, vec![slices(Placement::Near, false, &[1.0; 6])]);
+        let mut bad = measured(Layer::Via("shm"), vec![slices(Placement::Near, false, &[1.0; 6])]);
         bad.valid = false;
         with_context(|context| {
             let lines = measurements(context, &[bad, good]);

@@ -44,13 +44,70 @@ use viaduct_via::{Error, RemoteAttributes};
 pub use config::Config;
 use config::{OfiConfig, OtherUsers, ShmConfig};
 
-/// Names that [`open`] knows, with a line on each.
-pub const NAMES: &[(&str, &str)] = &[
-    ("auto", "shm for peers of this host, ofi for the others; one completion queue over both"),
-    ("shm", "processes of one host through shared memory; no set-up, no daemon, no privileges"),
-    ("ofi", "between hosts, on libfabric; ofi:tcp, ofi:verbs and so on name one of its providers"),
-    ("loopback", "one process; deterministic; for tests and models"),
+/// A provider that [`open`] knows.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Known {
+    /// The word for [`open`].
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// How far away peers can be.
+    pub span: Span,
+    open: fn(&Config) -> Result<Box<dyn Provider>, Error>,
+}
+
+/// How far a provider's connections go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Span {
+    /// Both ends are in one process.
+    Process,
+    /// Both ends are on one host.
+    Host,
+    /// To other hosts as well.
+    Network,
+}
+
+/// Every provider, the one that chooses among the others first. This is the one list of them: `viaduct info`, the
+/// benchmarks, the C libraries and the house checks take it from here.
+pub const KNOWN: &[Known] = &[
+    Known {
+        name: "auto",
+        about: "shm for peers of this host, ofi for the others; one completion queue over both",
+        span: Span::Network,
+        open: auto::open,
+    },
+    Known {
+        name: "shm",
+        about: "processes of one host through shared memory; no set-up, no daemon, no privileges",
+        span: Span::Host,
+        open: |config| shm::open(local(config)?),
+    },
+    Known {
+        name: "ofi",
+        about: "between hosts, on libfabric; ofi:tcp, ofi:verbs and so on name one of its providers",
+        span: Span::Network,
+        open: |config| ofi::open(config.ofi.clone()),
+    },
+    Known {
+        name: "loopback",
+        about: "one process; deterministic; for tests and models",
+        span: Span::Process,
+        open: |_| Ok(loopback::provider()),
+    },
 ];
+
+/// The provider of this name; one of libfabric's, `ofi:NAME`, is `ofi`.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Known> {
+    let base = if of_libfabric(name).is_some() { "ofi" } else { name };
+    KNOWN.iter().find(|known| known.name == base)
+}
+
+/// What stands behind `ofi:`.
+fn of_libfabric(name: &str) -> Option<&str> {
+    name.strip_prefix("ofi:").filter(|provider| !provider.is_empty())
+}
 
 /// Opens a provider by name.
 ///
@@ -65,18 +122,12 @@ pub fn open(name: &str, config: &Config) -> Result<Box<dyn Provider>, Error> {
     if config.shm.neighbours > 1 {
         Budget::share_process(config.shm.neighbours);
     }
-    match name {
-        "auto" => auto::open(config),
-        "shm" => shm::open(local(config)?),
-        "loopback" => Ok(loopback::provider()),
-        "ofi" => ofi::open(config.ofi.clone()),
-        _ => match name.strip_prefix("ofi:") {
-            Some(provider) if !provider.is_empty() => {
-                ofi::open(OfiConfig { provider: Some(provider.into()), ..config.ofi.clone() })
-            }
-            _ => Err(Error::InvalidParameter("unknown provider; `viaduct info` lists those that are known")),
-        },
+    if let Some(provider) = of_libfabric(name) {
+        return ofi::open(OfiConfig { provider: Some(provider.into()), ..config.ofi.clone() });
     }
+    let known = find(name)
+        .ok_or(Error::InvalidParameter("unknown provider; `viaduct info` lists those that are known"))?;
+    (known.open)(config)
 }
 
 /// Settings of the shared-memory provider: other users are met with the job's token, if one was given.

@@ -329,7 +329,7 @@ fn check_variant(case: &Case, settings: &Settings, variant: &Variant) -> Result<
             "this case is about what VIA offers; measure a provider",
         ));
     }
-    if case.references != References::All && layer == Layer::Loopback {
+    if case.references != References::All && layer.is_one_process() {
         return Err(Error::usage(
             format!("layer `{layer}` has both ends in one process, which case `{}` cannot use", case.name),
             "use --provider shm",

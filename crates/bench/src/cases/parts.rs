@@ -36,7 +36,7 @@ pub(super) fn extend(settings: &Settings, apart: Apart, points: &mut [Point]) ->
 
 /// What is a provider, or libfabric itself, and has its ends in two processes.
 pub(super) fn has_parts(layer: Layer) -> bool {
-    matches!(layer, Layer::Fabric(_)) || layer.provider().is_some() && layer != Layer::Loopback
+    matches!(layer, Layer::Fabric(_)) || layer.provider().is_some() && !layer.is_one_process()
 }
 
 fn parts(whole: &Variant, apart: Apart) -> Vec<Variant> {
@@ -84,11 +84,11 @@ mod tests {
 
     #[test]
     fn every_ping_pong_has_its_parts() {
-        let mut settings = Settings::new(vec![Layer::Shm, Layer::Raw], [0, 1]);
+        let mut settings = Settings::new(vec![Layer::Via("shm"), Layer::Raw], [0, 1]);
         let whole = |layer, motion, series| Variant { layer, ..shape(motion, 8, 1).on(series, Some(3.0)) };
         let variants = vec![
-            whole(Layer::Shm, Motion::PingPong, "cq").with("cq", 1),
-            whole(Layer::Shm, Motion::Stream, "rate"),
+            whole(Layer::Via("shm"), Motion::PingPong, "cq").with("cq", 1),
+            whole(Layer::Via("shm"), Motion::Stream, "rate"),
             whole(Layer::Raw, Motion::PingPong, ""),
         ];
         let mut points = [Point { size: 8, variants }];
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_case_that_can_is_one_of_ping_pongs() {
-        let mut settings = Settings::new(vec![Layer::Shm], [0, 1]);
+        let mut settings = Settings::new(vec![Layer::Via("shm")], [0, 1]);
         settings.quick = true;
         for case in crate::cases::ALL.iter().filter(|case| case.logp != Apart::Not) {
             let points = (case.points)(&settings, case.sizes).unwrap();

@@ -70,7 +70,7 @@ fn point(settings: &Settings, size: usize, motion: Motion, first: bool) -> Point
         match layer {
             // Both forms of it are there already.
             Layer::Tcp => {}
-            Layer::Shm | Layer::Auto | Layer::Ofi(_) => {
+            Layer::Via(_) => {
                 all.extend(of(&shape.clone().on(NATIVE, None)));
                 for step in Step::ALL {
                     let steps = of(&shape.clone().on(step.name(), None));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn every_curve_of_figure_9_is_planned() {
-        let settings = Settings::new(vec![Layer::Shm, Layer::Tcp], [0, 1]);
+        let settings = Settings::new(vec![Layer::Via("shm"), Layer::Tcp], [0, 1]);
         let planned: Vec<String> =
             points(&settings, &[8], Motion::PingPong).remove(0).variants.iter().map(Variant::label).collect();
         assert_eq!(

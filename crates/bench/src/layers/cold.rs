@@ -52,7 +52,7 @@ pub(crate) fn extend(
 
 /// Layers whose messages have a place in memory at both ends; the bare ones have a ring, and loopback one process.
 fn can(layer: Layer) -> bool {
-    !matches!(layer, Layer::Loopback | Layer::Raw | Layer::Copy)
+    !layer.is_one_process() && !matches!(layer, Layer::Raw | Layer::Copy)
 }
 
 /// In words, for readers of the numbers.
@@ -152,8 +152,11 @@ mod tests {
             let all = points.iter().flat_map(|point| &point.variants);
             Ok::<_, Error>(all.filter(|v| v.series == "cold").map(|v| (v.layer, v.size)).collect::<Vec<_>>())
         };
-        let both = [Layer::Shm, Layer::Tcp];
-        assert_eq!(plan("latency", &both, &[8, 4096]).unwrap(), [(Layer::Shm, 4096), (Layer::Tcp, 4096)]);
+        let both = [Layer::Via("shm"), Layer::Tcp];
+        assert_eq!(
+            plan("latency", &both, &[8, 4096]).unwrap(),
+            [(Layer::Via("shm"), 4096), (Layer::Tcp, 4096)]
+        );
         assert_eq!(plan("bandwidth", &[Layer::Pipe], &[65_536]).unwrap(), [(Layer::Pipe, 65_536)]);
         for (case, layers, size) in
             [("latency", &both[..], 8), ("rate", &both, 4096), ("latency", &[Layer::Raw], 4096)]

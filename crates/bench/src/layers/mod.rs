@@ -9,8 +9,9 @@
 //! | `unix`, `tcp` and variants, `pipe` | the kernel's sockets and pipes |
 //!
 //! A layer is chosen by value when it is opened. Timed loops are written once, in `loops.rs`, and compiled for
-//! every layer apart, so there is no dynamic call for a message. To add a layer: one file here that implements
-//! `Wire`, one line in [`ALL`], one arm in `listen`, `connect` and `arena_len`.
+//! every layer apart, so there is no dynamic call for a message. Providers come from their own list
+//! ([`viaduct_providers::KNOWN`]). To add a reference: one file here that implements `Wire`, one line in `REFERENCES`,
+//! one arm in `listen`, `connect` and `arena_len`.
 
 pub(crate) mod cold;
 mod copy;
@@ -39,6 +40,7 @@ use std::str::FromStr;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use viaduct_providers::{KNOWN, Known, Span};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -50,16 +52,11 @@ use crate::plan::{Motion, Variant, Wait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layer {
-    /// Viaduct's provider for processes of one host.
-    Shm,
-    /// Viaduct's provider that chooses by itself: between processes of one host, shared memory.
-    Auto,
-    /// Viaduct's provider between hosts: `via:ofi` on the best that libfabric has, `via:ofi:NAME` on one of its providers.
-    Ofi(&'static str),
+    /// Viaduct by one of its providers, which is called as the provider; one whose name a reference has is `via:NAME`,
+    /// so `via:ofi` on the best that libfabric has and `via:ofi:NAME` on one of its providers.
+    Via(&'static str),
     /// libfabric itself: `ofi` on the best that it has, `ofi:NAME` on one of its providers.
     Fabric(&'static str),
-    /// Viaduct's provider within one process.
-    Loopback,
     /// A cache line or ring in shared memory, nothing else.
     Raw,
     /// One copy into a shared buffer that the receiver reads in place.
@@ -81,7 +78,7 @@ pub enum Layer {
 }
 
 /// One line of the list of layers.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Info {
     /// The layer.
     pub layer: Layer,
@@ -91,29 +88,17 @@ pub struct Info {
     pub about: &'static str,
 }
 
-/// Every layer this build knows.
-pub const ALL: &[Info] = &[
-    Info { layer: Layer::Shm, name: "shm", about: "Viaduct between two processes, through shared memory" },
-    Info {
-        layer: Layer::Auto,
-        name: "auto",
-        about: "Viaduct between two processes, by whatever reaches the peer",
-    },
-    Info {
-        layer: Layer::Ofi("via:ofi"),
-        name: "via:ofi",
-        about: "Viaduct between two processes, on the best that libfabric has (--provider ofi)",
-    },
-    Info {
-        layer: Layer::Ofi("via:ofi:tcp"),
-        name: "via:ofi:tcp",
-        about: "Viaduct between two processes, on libfabric's TCP; any other of its providers likewise",
-    },
-    Info {
-        layer: Layer::Loopback,
-        name: "loopback",
-        about: "Viaduct within one process: what the VIA model costs",
-    },
+/// Every layer this build knows: Viaduct by each of its providers, then the references.
+pub fn all() -> impl Iterator<Item = Info> {
+    let ours = KNOWN.iter().map(|known| {
+        let layer = Layer::by(known.name);
+        Info { layer, name: layer.name(), about: known.about }
+    });
+    ours.chain(REFERENCES.iter().copied())
+}
+
+/// What Viaduct is held against.
+const REFERENCES: &[Info] = &[
     Info {
         layer: Layer::Fabric("ofi"),
         name: "ofi",
@@ -151,44 +136,61 @@ impl Layer {
     /// Its name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
-            Layer::Ofi(name) | Layer::Fabric(name) => name,
-            _ => self.info().name,
+            Layer::Via(name) | Layer::Fabric(name) => name,
+            _ => self.reference().name,
         }
     }
 
     /// One sentence about it.
     pub fn about(self) -> &'static str {
-        self.info().about
+        self.known().map_or_else(|| self.reference().about, |known| known.about)
     }
 
     /// The Viaduct provider behind it; `None` for a reference.
     pub fn provider(self) -> Option<&'static str> {
-        match self {
-            Layer::Shm => Some("shm"),
-            Layer::Auto => Some("auto"),
-            Layer::Ofi(name) => name.strip_prefix(VIA),
-            Layer::Loopback => Some("loopback"),
-            _ => None,
-        }
+        let Layer::Via(name) = self else { return None };
+        Some(name.strip_prefix(VIA).unwrap_or(name))
     }
 
     /// The layer that is Viaduct by this provider.
     pub fn of_provider(name: &str) -> Result<Layer> {
-        let layer: Result<Layer> =
-            if name.starts_with("ofi") { format!("{VIA}{name}") } else { name.into() }.parse();
-        layer.ok().filter(|layer| layer.provider() == Some(name)).ok_or_else(|| {
-            let known = ALL.iter().filter_map(|info| info.layer.provider());
-            let known: Vec<_> = known.collect();
-            let hint = format!("known providers: {}; ofi:NAME for a provider of libfabric", known.join(", "));
-            Error::usage(format!("there is no provider `{name}`"), hint)
-        })
+        let of_libfabric = name.strip_prefix("ofi:").is_none_or(is_provider_name);
+        if of_libfabric && viaduct_providers::find(name).is_some() {
+            return Ok(Layer::by(name));
+        }
+        let known: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
+        let hint = format!("known providers: {}; ofi:NAME for a provider of libfabric", known.join(", "));
+        Err(Error::usage(format!("there is no provider `{name}`"), hint))
+    }
+
+    /// Viaduct by this provider, which is there.
+    fn by(provider: &str) -> Layer {
+        let base = provider.split(':').next().unwrap_or(provider);
+        let is_taken = REFERENCES.iter().any(|info| info.name == base);
+        let name = if is_taken { format!("{VIA}{provider}") } else { provider.to_owned() };
+        // A layer is copied around by value; the few names that a command line holds may stay for ever.
+        Layer::Via(name.leak())
+    }
+
+    /// What the providers say about this one; `None` for a reference.
+    fn known(self) -> Option<&'static Known> {
+        self.provider().and_then(viaduct_providers::find)
+    }
+
+    /// Whether it is a provider that has both ends in one process.
+    pub(crate) fn is_one_process(self) -> bool {
+        self.known().is_some_and(|known| known.span == Span::Process)
+    }
+
+    /// Whether it is a provider with the settings of shared memory.
+    fn has_shm(self) -> bool {
+        matches!(self.provider(), Some("shm" | "auto"))
     }
 
     /// How this layer waits when the user asked for `asked`: sockets have it in their name.
     pub fn wait(self, asked: Wait) -> Wait {
         match self {
-            Layer::Shm | Layer::Auto | Layer::Ofi(_) | Layer::Fabric(_) => asked,
-            Layer::Loopback | Layer::Raw => asked,
+            Layer::Via(_) | Layer::Fabric(_) | Layer::Raw => asked,
             Layer::Copy | Layer::UnixSpin | Layer::TcpSpin => Wait::Poll,
             Layer::Unix | Layer::Pipe | Layer::Tcp | Layer::TcpNagle | Layer::TcpNodelay => Wait::Block,
         }
@@ -199,8 +201,7 @@ impl Layer {
         match self {
             Layer::Unix | Layer::UnixSpin | Layer::Pipe => true,
             Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => true,
-            Layer::Shm | Layer::Auto | Layer::Ofi(_) | Layer::Fabric(_) | Layer::Loopback => false,
-            Layer::Raw | Layer::Copy => false,
+            Layer::Via(_) | Layer::Fabric(_) | Layer::Raw | Layer::Copy => false,
         }
     }
 
@@ -213,11 +214,11 @@ impl Layer {
         }
     }
 
-    fn info(self) -> &'static Info {
-        let own = ALL.iter().find(|info| info.layer == self);
-        // A provider of libfabric that has no line of its own is described by the line of all.
-        let of_all = if matches!(self, Layer::Fabric(_)) { "ofi" } else { "via:ofi" };
-        own.or_else(|| ALL.iter().find(|info| info.name == of_all)).expect("every layer is in the list")
+    /// The line of a reference. A provider of libfabric that has none of its own is described by the line of all.
+    fn reference(self) -> &'static Info {
+        let own = REFERENCES.iter().find(|info| info.layer == self);
+        own.or_else(|| REFERENCES.iter().find(|info| info.layer == Layer::Fabric("ofi")))
+            .expect("it has a line")
     }
 }
 
@@ -225,22 +226,16 @@ impl FromStr for Layer {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Layer> {
-        if let Some(known) = ALL.iter().find(|info| info.name == text) {
+        if let Some(known) = all().find(|info| info.name == text) {
             return Ok(known.layer);
         }
-        // A layer is copied around by value; the few names that a command line holds may stay for ever.
         if text.strip_prefix("ofi:").is_some_and(is_provider_name) {
-            return Ok(Layer::Fabric(Box::leak(text.into())));
+            return Ok(Layer::Fabric(text.to_owned().leak()));
         }
-        if text.strip_prefix("via:ofi:").is_some_and(is_provider_name) {
-            return Ok(Layer::Ofi(Box::leak(text.into())));
-        }
-        if let Some(provider) =
-            text.strip_prefix(VIA).filter(|name| !name.starts_with("ofi") && !name.starts_with(VIA))
-        {
+        if let Some(provider) = text.strip_prefix(VIA) {
             return Layer::of_provider(provider);
         }
-        let names: Vec<_> = ALL.iter().map(|info| info.name).collect();
+        let names: Vec<_> = all().map(|info| info.name).collect();
         let hint =
             format!("known layers: {}; ofi:NAME, via:ofi:NAME for a provider of libfabric", names.join(", "));
         Err(Error::usage(format!("there is no layer `{text}`"), hint))
@@ -283,16 +278,12 @@ pub(crate) trait Door {
 
 /// Refuses what cannot be had between two hosts.
 fn reaches(layer: Layer, control: &Control) -> Result<()> {
-    let far = matches!(
-        layer,
-        Layer::Auto
-            | Layer::Ofi(_)
-            | Layer::Fabric(_)
-            | Layer::Tcp
-            | Layer::TcpSpin
-            | Layer::TcpNagle
-            | Layer::TcpNodelay
-    );
+    let far = match layer {
+        Layer::Via(_) => layer.known().is_some_and(|known| known.span == Span::Network),
+        Layer::Fabric(_) => true,
+        Layer::Tcp | Layer::TcpSpin | Layer::TcpNagle | Layer::TcpNodelay => true,
+        Layer::Raw | Layer::Copy | Layer::Unix | Layer::UnixSpin | Layer::Pipe => false,
+    };
     if far || control.far().is_none() {
         return Ok(());
     }
@@ -306,9 +297,9 @@ fn reaches(layer: Layer, control: &Control) -> Result<()> {
 pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn Door>> {
     reaches(variant.layer, control)?;
     match variant.layer {
-        Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::listen(variant, control),
+        layer if layer.is_one_process() => loopback::listen(variant, control),
+        Layer::Via(_) => via::listen(variant, control),
         Layer::Fabric(_) => ofi::listen(variant, control),
-        Layer::Loopback => loopback::listen(variant, control),
         Layer::Raw => raw::listen(variant, control),
         Layer::Copy => copy::listen(variant, control),
         Layer::Unix | Layer::UnixSpin => unix::listen(variant, control),
@@ -320,9 +311,9 @@ pub(crate) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
 /// Opens the first process' side.
 pub(crate) fn connect(variant: &Variant, control: &Rc<Control>, address: &str) -> Result<Box<dyn End>> {
     match variant.layer {
-        Layer::Shm | Layer::Auto | Layer::Ofi(_) => via::connect(variant, control, address),
+        layer if layer.is_one_process() => loopback::connect(variant, control),
+        Layer::Via(_) => via::connect(variant, control, address),
         Layer::Fabric(_) => ofi::connect(variant, control, address),
-        Layer::Loopback => loopback::connect(variant, control),
         Layer::Raw => raw::connect(variant, control),
         Layer::Copy => copy::connect(variant, control),
         Layer::Unix | Layer::UnixSpin => unix::connect(variant, control, address),
@@ -341,12 +332,12 @@ pub(crate) fn missing(variant: &Variant, control: &Control) -> Result<Option<Str
     }
     match variant.layer {
         Layer::Fabric(_) => ofi::missing(variant, control),
-        Layer::Ofi(_) if variant.args.contains_key("map-cache") => {
-            Ok(Some("no memory is mapped over libfabric, so there is no cache of mappings".into()))
+        layer @ Layer::Via(_) if !layer.has_shm() && variant.args.contains_key("map-cache") => {
+            Ok(Some(format!("no memory is mapped over {layer}, so there is no cache of mappings")))
         }
-        Layer::Ofi(_) if Way::of(variant).0.is_private() => Ok(Some(
-            "over libfabric there is one way only: messages that the peer's engine carries out".into(),
-        )),
+        layer @ Layer::Via(_) if !layer.has_shm() && Way::of(variant).0.is_private() => {
+            Ok(Some(format!("over {layer} there is one way only, and none to choose")))
+        }
         _ => Ok(None),
     }
 }
@@ -370,39 +361,41 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_parse_back() {
-        for info in ALL {
+        for info in all() {
             assert_eq!(info.name.parse::<Layer>().unwrap(), info.layer);
             assert_eq!(serde_json::to_value(info.layer).unwrap(), info.name);
         }
         let verbs: Layer = "via:ofi:verbs".parse().unwrap();
-        assert_eq!((verbs, verbs.provider()), (Layer::Ofi("via:ofi:verbs"), Some("ofi:verbs")));
+        assert_eq!((verbs, verbs.provider()), (Layer::Via("via:ofi:verbs"), Some("ofi:verbs")));
         assert_eq!(verbs.about(), "via:ofi".parse::<Layer>().unwrap().about());
         assert_eq!(serde_json::from_str::<Layer>("\"via:ofi:verbs\"").unwrap(), verbs);
         let bare: Layer = "ofi:verbs".parse().unwrap();
         assert_eq!((bare, bare.provider()), (Layer::Fabric("ofi:verbs"), None), "not Viaduct");
         assert_eq!(bare.about(), "ofi".parse::<Layer>().unwrap().about());
-        assert_eq!("via:shm".parse::<Layer>().unwrap(), Layer::Shm);
+        assert_eq!("via:shm".parse::<Layer>().unwrap(), Layer::Via("shm"));
         for wrong in ["ofi:", "ofi:a b", "via:ofi:", "via:raw", "via:via:shm", "via:"] {
             assert!(wrong.parse::<Layer>().is_err(), "{wrong}");
         }
         let error = "carrier-pigeon".parse::<Layer>().unwrap_err();
-        assert!(
-            error.hint().unwrap().contains("shm, auto, via:ofi, via:ofi:tcp, loopback, ofi, ofi:tcp, raw")
-        );
+        assert!(error.hint().unwrap().contains("auto, shm, via:ofi, loopback, ofi, ofi:tcp, raw"));
     }
 
     #[test]
     fn providers_are_viaduct() {
-        for (name, layer) in [("shm", Layer::Shm), ("auto", Layer::Auto), ("loopback", Layer::Loopback)] {
-            assert_eq!(Layer::of_provider(name).unwrap(), layer);
+        for known in KNOWN {
+            let layer = Layer::of_provider(known.name).unwrap();
+            assert_eq!((layer.provider(), layer.about()), (Some(known.name), known.about));
+            assert_eq!(format!("{VIA}{}", known.name).parse::<Layer>().unwrap(), layer);
         }
+        assert_eq!(Layer::of_provider("shm").unwrap(), Layer::Via("shm"));
+        assert!(Layer::Via("loopback").is_one_process() && !Layer::Via("shm").is_one_process());
         for name in ["ofi", "ofi:tcp", "ofi:verbs"] {
             let layer = Layer::of_provider(name).unwrap();
             assert_eq!((layer.provider(), layer.name().strip_prefix("via:")), (Some(name), Some(name)));
         }
         for wrong in ["raw", "tcp", "via:ofi", "ofi:", "pigeon"] {
             let error = Layer::of_provider(wrong).unwrap_err();
-            assert!(error.hint().unwrap().contains("known providers: shm, auto, ofi"), "{wrong}");
+            assert!(error.hint().unwrap().contains("known providers: auto, shm, ofi"), "{wrong}");
         }
     }
 }

@@ -246,7 +246,7 @@ mod tests {
             gathered.add(key("rival:mpich"), None, Some(2.0));
         }
         gathered.fail(key("rival:openmpi"), "it ended");
-        let settings = Settings::new(vec![Layer::Shm], [0, 1]);
+        let settings = Settings::new(vec![Layer::Via("shm")], [0, 1]);
         let lines = gathered.lines(&settings, &[case("mpi-latency")]);
         let of = |layer: &str| {
             lines.iter().find_map(|line| match line {
@@ -267,7 +267,7 @@ mod tests {
             gathered.add(Key::new("mpi-latency", "mpi", "", 8, None), Some("shm"), Some(ours));
             gathered.add(Key::new("mpi-latency", "rival:mpich", "", 8, None), None, Some(theirs));
         }
-        let lines = gathered.lines(&Settings::new(vec![Layer::Shm], [0, 1]), &[case("mpi-latency")]);
+        let lines = gathered.lines(&Settings::new(vec![Layer::Via("shm")], [0, 1]), &[case("mpi-latency")]);
         let ratio = lines.iter().find_map(|line| match line {
             Line::Pair(pair) => Some((pair.ratio, pair.a.clone(), pair.b.clone())),
             _ => None,

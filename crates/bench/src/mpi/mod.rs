@@ -220,7 +220,7 @@ impl Bench<'_> {
         if !sized && round > 0 {
             return Ok(());
         }
-        let mut layers = vec![Layer::Shm];
+        let mut layers = vec![Layer::Via("shm")];
         if sized {
             layers.push(Layer::Tcp);
             if self.ways.iter().any(|way| way.layer == "mpi:ofi") {

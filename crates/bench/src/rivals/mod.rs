@@ -172,7 +172,7 @@ mod tests {
     fn missing_programs_are_named() {
         let path = vec!["/no/such/folder".into()];
         let launcher = Launcher { program: "viaduct".into(), args: Vec::new(), path };
-        let settings = Settings::new(vec![crate::Layer::Shm], [0, 1]);
+        let settings = Settings::new(vec![crate::Layer::Via("shm")], [0, 1]);
         let ground = Ground {
             launcher: &launcher,
             settings: &settings,

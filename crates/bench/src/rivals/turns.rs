@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn rounds_share_the_time() {
-        let settings = Settings { launches: 10, time: 1.2, ..Settings::new(vec![Layer::Shm], [0, 1]) };
+        let settings = Settings { launches: 10, time: 1.2, ..Settings::new(vec![Layer::Via("shm")], [0, 1]) };
         let each = share(&settings, 6);
         assert!((each.time - 0.2).abs() < 1e-9 && each.launches == 2);
         assert_eq!(share(&settings, 1).launches, 10);

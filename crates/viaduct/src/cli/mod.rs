@@ -144,7 +144,7 @@ pub(crate) struct BenchArgs {
     /// Measure to this host, where `viaduct bench --listen` runs; both need the token of one job (VIADUCT_TOKEN_FILE)
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) connect: Option<String>,
-    /// Provider that the layer `via`, Viaduct itself, goes by: auto, shm, ofi, ofi:tcp and so on, loopback [default: auto]
+    /// Provider that the layer `via`, Viaduct itself, goes by; `viaduct info` lists them [default: auto]
     #[arg(long, env = "VIADUCT_PROVIDER")]
     pub(crate) provider: Option<String>,
     /// Measure this layer first instead of `via`: ofi (libfabric itself), raw, copy, unix, pipe, tcp or a variant (`bench list`)

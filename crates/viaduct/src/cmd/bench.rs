@@ -180,7 +180,7 @@ fn list(format: Format) -> Result<ExitCode> {
         rows.push(["case".into(), case.name.into(), case.unit.into(), case.about.into()]);
     }
     rows.push(["layer".into(), VIA.into(), String::new(), "Viaduct, by the provider of --provider".into()]);
-    for info in layers::ALL {
+    for info in layers::all() {
         rows.push(["layer".into(), info.name.into(), String::new(), info.about.into()]);
     }
     table::print(format, ["kind", "name", "unit", "what it is"], rows)?;

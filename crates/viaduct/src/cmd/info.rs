@@ -6,7 +6,7 @@ use anyhow::Result;
 use viaduct_os::budget::Budget;
 use viaduct_os::segment::Segment;
 use viaduct_os::{barrier, copy, cpu, runtime_dir};
-use viaduct_providers::ofi;
+use viaduct_providers::{KNOWN, Known, ofi};
 use viaduct_results::host;
 use viaduct_via::Nic;
 
@@ -68,7 +68,7 @@ fn mechanisms() -> Vec<Row> {
 /// Every provider of this build, opened to see whether it works.
 fn providers() -> Vec<Row> {
     let config = knobs::from_environment();
-    let try_out = |(name, about): &(&str, &str)| {
+    let try_out = |Known { name, about, .. }: &Known| {
         let what = format!("provider {name}");
         let opened = match &config {
             Ok(config) => {
@@ -84,7 +84,7 @@ fn providers() -> Vec<Row> {
             Err(error) => row(&what, "no", error),
         }
     };
-    viaduct_providers::NAMES.iter().map(try_out).collect()
+    KNOWN.iter().map(try_out).collect()
 }
 
 /// What libfabric has here, and what of it is used.

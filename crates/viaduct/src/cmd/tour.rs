@@ -62,8 +62,10 @@ pub(crate) fn peer(args: &TourPeerArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const LATENCY: [Layer; 4] = [Layer::Auto, Layer::Raw, Layer::Unix, Layer::Tcp];
-const BANDWIDTH: [Layer; 4] = [Layer::Auto, Layer::Copy, Layer::Unix, Layer::Tcp];
+/// The layer that the tour shows.
+const OURS: Layer = Layer::Via("auto");
+const LATENCY: [Layer; 4] = [OURS, Layer::Raw, Layer::Unix, Layer::Tcp];
+const BANDWIDTH: [Layer; 4] = [OURS, Layer::Copy, Layer::Unix, Layer::Tcp];
 
 struct Chapter {
     case: &'static str,
@@ -125,7 +127,7 @@ fn usual_placement<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
 /// Times by which the provider is better (their time over ours, or our rate over theirs), in one placement. The bare
 /// references are the limit of the machine, not rivals.
 fn ratios(lines: &[Line], placement: &str, lower_is_better: bool) -> Vec<[String; 6]> {
-    let ours = Layer::Auto.name();
+    let ours = OURS.name();
     let pairs = lines.iter().filter_map(|line| if let Line::Pair(pair) = line { Some(pair) } else { None });
     let of_ours = |pair: &&Pair| if lower_is_better { pair.b == ours } else { pair.a == ours };
     let row = |pair: &Pair| {
