@@ -6,8 +6,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use viaduct_job::Job;
 use viaduct_mpi::error::{Class, Error, Result};
-use viaduct_mpi::world::{Reach, World};
+use viaduct_mpi::world::World;
 use viaduct_os::log;
 use viaduct_providers::Config;
 use viaduct_via::Nic;
@@ -73,7 +74,7 @@ pub(crate) fn start() -> Result<()> {
         return Err(Error::new(Class::Other, "MPI was initialised before"));
     }
     log::install_for_library("libmpi", variable(log::VARIABLE));
-    let world = World::init(&variable, &mut open()?)?;
+    let world = World::init(&variable, open()?)?;
     let comm_world = CommObject::new(world.comm_world().clone(), Some("MPI_COMM_WORLD"));
     let comm_self = CommObject::new(world.comm_self().clone(), Some("MPI_COMM_SELF"));
     let process = Process { world, comm_world, comm_self, main_thread: thread::current().id() };
@@ -94,21 +95,15 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// How the NIC is opened: shared memory alone if all ranks are on this host, unless `VIADUCT_PROVIDER` names another provider.
-fn open() -> Result<impl FnMut(Reach) -> std::result::Result<Nic, viaduct_via::Error>> {
+/// How the NIC is opened: by the job's usual provider, unless `VIADUCT_PROVIDER` names another one.
+fn open() -> Result<impl FnOnce(&mut Job) -> std::result::Result<Nic, Box<dyn std::error::Error>>> {
     let mut config =
         Config::from_variables(variable).map_err(|bad| Error::new(Class::Other, bad.to_string()))?;
     let chosen = variable("VIADUCT_PROVIDER");
-    Ok(move |reach| {
-        let usual = match reach {
-            Reach::Host => "shm",
-            Reach::Network(token) => {
-                config.ofi.token = Some(token);
-                "auto"
-            }
-        };
-        let provider = viaduct_providers::open(chosen.as_deref().unwrap_or(usual), &config)?;
-        Nic::open_with(provider, config.wait)
+    Ok(move |job: &mut Job| {
+        config.join(job)?;
+        let name = chosen.as_deref().unwrap_or_else(|| config.usual_provider());
+        Ok(Nic::open_with(viaduct_providers::open(name, &config)?, config.wait)?)
     })
 }
 

@@ -6,22 +6,16 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use viaduct_mpi::raw::Span;
-use viaduct_mpi::world::{Mode, Reach, World};
+use viaduct_mpi::world::{Mode, World};
 use viaduct_providers::Config;
 use viaduct_via::Nic;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let variable = |name: &str| std::env::var(name).ok();
     let mut config = Config::from_variables(variable)?;
-    let world = World::init(&variable, &mut |reach| {
-        let provider = match reach {
-            Reach::Host => "shm",
-            Reach::Network(token) => {
-                config.ofi.token = Some(token);
-                "auto"
-            }
-        };
-        Nic::open_with(viaduct_providers::open(provider, &config)?, config.wait)
+    let world = World::init(&variable, |job| {
+        config.join(job)?;
+        Ok(Nic::open_with(viaduct_providers::open(config.usual_provider(), &config)?, config.wait)?)
     })?;
     let comm = world.comm_world();
     if comm.rank() < 2 && comm.size() > 1 {

@@ -7,7 +7,7 @@ use viaduct_mpi::world::{ANY_SOURCE, ANY_TAG, Mode, Operation, PROC_NULL, Status
 use crate::ranks::{BYTE, INT, open, span};
 
 fn world() -> World {
-    World::init(&|_| None, &mut open).expect("a world")
+    World::init(&|_| None, open).expect("a world")
 }
 
 #[test]

@@ -1,18 +1,20 @@
 //! Starts the ranks of a job as processes of this test binary, without a launcher.
 
+use std::error::Error;
 use std::process::{self, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use viaduct_job::Job;
 use viaduct_kit::child::Child;
 use viaduct_kit::effort;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_mpi::datatype::{Datatype, basic};
 use viaduct_mpi::raw::Span;
-use viaduct_mpi::world::{Reach, World};
+use viaduct_mpi::world::World;
 use viaduct_os::cpu;
 use viaduct_providers::Config;
-use viaduct_via::{Error, Nic};
+use viaduct_via::Nic;
 
 /// How long a job may take before it counts as hung.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -69,9 +71,9 @@ viaduct_kit::child!(RANK, |args| {
     if let Some(cpu) = variable("cpu") {
         cpu::pin(cpu.parse().unwrap()).expect("a CPU of ours");
     }
-    let world = World::init(&variable, &mut |reach| {
-        assert_eq!(reach == Reach::Host, !between_hosts);
-        open_as(reach, &variable)
+    let world = World::init(&variable, |job| {
+        assert_eq!(job.is_on_one_host()?, !between_hosts);
+        open_as(job, &variable)
     })
     .expect("a world");
     let run = SCENARIOS.iter().find(|(name, _)| *name == scenario).expect("a scenario").1;
@@ -80,22 +82,16 @@ viaduct_kit::child!(RANK, |args| {
 });
 
 /// The NIC of a rank.
-pub(crate) fn open(reach: Reach) -> Result<Nic, Error> {
-    open_as(reach, &|_| None)
+pub(crate) fn open(job: &mut Job) -> Result<Nic, Box<dyn Error>> {
+    open_as(job, &|_| None)
 }
 
-fn open_as(reach: Reach, variable: &dyn Fn(&str) -> Option<String>) -> Result<Nic, Error> {
+fn open_as(job: &mut Job, variable: &dyn Fn(&str) -> Option<String>) -> Result<Nic, Box<dyn Error>> {
     let mut config = Config::default();
     config.ofi.host = variable("VIADUCT_HOST");
     config.shm.memory_budget = variable("VIADUCT_SHM_MEMORY_BUDGET").map(|bytes| bytes.parse().unwrap());
-    let provider = match reach {
-        Reach::Host => "shm",
-        Reach::Network(token) => {
-            config.ofi.token = Some(token);
-            "auto"
-        }
-    };
-    Nic::open(viaduct_providers::open(provider, &config)?)
+    config.join(job)?;
+    Ok(Nic::open(viaduct_providers::open(config.usual_provider(), &config)?)?)
 }
 
 /// Starts all ranks of a job. `settings` are variables with values.

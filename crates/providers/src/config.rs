@@ -56,6 +56,13 @@ impl Config {
         }
         Ok(())
     }
+
+    /// The provider for a program that was not told one and talks to the ranks of its job alone. Where these are on this host
+    /// it is `shm`: nothing listens on a network, and no library is loaded for one.
+    #[must_use]
+    pub fn usual_provider(&self) -> &'static str {
+        if self.local_only { "shm" } else { "auto" }
+    }
 }
 
 /// Settings of the shared-memory provider.

@@ -12,14 +12,13 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub(crate) fn join() -> Result<(Job, Links)> {
     let variable = |name: &str| std::env::var(name).ok();
     let mut job = Job::join(&variable)?;
-    let alone = job.is_on_one_host()?;
-    let name = variable("RIVER_LINKS").unwrap_or_else(|| if alone { "shm" } else { "auto" }.to_owned());
+    let mut config = Config::from_variables(variable).map_err(|bad| format!("{bad:?}"))?;
+    config.join(&mut job)?;
+    let name = variable("RIVER_LINKS").unwrap_or_else(|| config.usual_provider().to_owned());
     if name == "tcp" {
         let token = job.token()?;
         return Ok((job, Links::Tcp(token)));
     }
-    let mut config = Config::from_variables(variable).map_err(|bad| format!("{bad:?}"))?;
-    config.join(&mut job)?;
     let nic = Nic::open_with(viaduct_providers::open(&name, &config)?, config.wait)?;
     Ok((job, Links::Via(Port::new(SharedNic::new(nic))?)))
 }

@@ -100,7 +100,7 @@ struct Pair {
 
 impl Pair {
     fn new(posted: usize) -> Pair {
-        let join = |rank: u32| move || World::init(&|name| variable(name, rank), &mut |_| open());
+        let join = |rank: u32| move || World::init(&|name| variable(name, rank), |_| Ok(open()?));
         let other = thread::spawn(join(1));
         let one = join(0)().expect("rank 0");
         let other = other.join().expect("no panic").expect("rank 1");

@@ -32,7 +32,7 @@ mod wire;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use viaduct_job::{HostId, Job, Token};
+use viaduct_job::{HostId, Job};
 use viaduct_via::{MemAttributes, Nic};
 
 pub use crate::protocol::{Done, Request, Status};
@@ -52,15 +52,6 @@ pub const PROC_NULL: i32 = -1;
 pub const ANY_SOURCE: i32 = -2;
 /// A receive takes messages with any tag.
 pub const ANY_TAG: i32 = -1;
-
-/// How far apart the processes of a job are: what the program on top picks a provider by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// All are on this host.
-    Host,
-    /// Some are on other hosts. Connections prove that they have the job's token.
-    Network(Token),
-}
 
 /// This process in its job.
 pub struct World {
@@ -82,13 +73,14 @@ pub struct World {
 impl World {
     /// Joins the job that this process was started in, and connects with the other ranks of this host.
     ///
-    /// `variable` looks up a variable of the environment; `open` opens the NIC of this process.
+    /// `variable` looks up a variable of the environment; `open` opens the NIC of this process, and may ask the job where the
+    /// others are and which token they share.
     ///
     /// # Errors
     /// If the launcher, the NIC or another rank fails.
     pub fn init(
         variable: &dyn Fn(&str) -> Option<String>,
-        open: &mut dyn FnMut(Reach) -> std::result::Result<Nic, viaduct_via::Error>,
+        open: impl FnOnce(&mut Job) -> std::result::Result<Nic, Box<dyn std::error::Error>>,
     ) -> Result<World> {
         start::start(variable, open)
     }

@@ -14,7 +14,7 @@ use super::links::Links;
 use super::settings::Settings;
 use super::shared::Shared;
 use super::wire::{KEY, Wire};
-use super::{Reach, World, failed};
+use super::{World, failed};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::protocol::Limits;
@@ -27,7 +27,7 @@ const MOST_CPUS: usize = 1 << 16;
 
 pub(super) fn start(
     variable: &dyn Fn(&str) -> Option<String>,
-    open: &mut dyn FnMut(Reach) -> std::result::Result<Nic, viaduct_via::Error>,
+    open: impl FnOnce(&mut Job) -> std::result::Result<Nic, Box<dyn std::error::Error>>,
 ) -> Result<World> {
     let settings =
         Settings::from_variables(variable).map_err(|why| Error::new(Class::Arg, why.to_string()))?;
@@ -38,13 +38,8 @@ pub(super) fn start(
     let (me, size) = (job.rank(), job.size());
     let limits = settings.limits(size);
     let hosts = job.hosts().map_err(|why| failed("meeting the other ranks")(&why))?.to_vec();
-    let reach = if hosts.iter().all(|host| *host == hosts[me]) {
-        Reach::Host
-    } else {
-        Reach::Network(job.token().map_err(|why| failed("the token of the job")(&why))?)
-    };
-    let one_host = reach == Reach::Host;
-    let mut nic = open(reach).map_err(|why| failed("opening the network interface")(&why))?;
+    let one_host = hosts.iter().all(|host| *host == hosts[me]);
+    let mut nic = open(&mut job).map_err(|why| failed("opening the network interface")(&why))?;
     let listening = if size > 1 { Some(listen(&mut nic, me)?) } else { None };
     let (listener, name) = listening.unzip();
     let mut wire = Wire::new(me, listener);

@@ -137,16 +137,17 @@ fn sort(args: &SortArgs, job: &mut Job, progress: &Progress) -> Result<Option<Re
     Ok(cluster::sort(node, &args.files, output, &settings, progress)?)
 }
 
-/// What carries records: on one host shared memory, so that nothing listens on a network and no library is loaded for one.
+/// What carries records.
 fn links(args: &SortArgs, job: &mut Job) -> Result<(String, Links)> {
     let mut config = knobs::from_environment()?;
     config.join(job)?;
-    let alone = job.is_on_one_host()?;
     let name = match args.transport.as_deref() {
         Some("tcp") => return Ok(("tcp".to_owned(), Links::Tcp(job.token()?))),
-        None | Some("auto") if alone => "shm",
-        Some("shm") if !alone => bail!("--transport shm is for nodes of one host; hint: auto, ofi or tcp"),
-        name => name.unwrap_or("auto"),
+        None | Some("auto") => config.usual_provider(),
+        Some("shm") if !config.local_only => {
+            bail!("--transport shm is for nodes of one host; hint: auto, ofi or tcp")
+        }
+        Some(name) => name,
     };
     let nic = Nic::open_with(viaduct_providers::open(name, &config)?, config.wait)?;
     Ok((name.to_owned(), Links::Via(Port::new(SharedNic::new(nic))?)))
