@@ -10,6 +10,30 @@ pub(super) fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
     code.lines().enumerate().filter(|(_, line)| has_word(line)).map(|(index, _)| index + 1).collect()
 }
 
+/// Lines, counted from 1, that are in no item for tests alone. It goes by the indentation that rustfmt gives.
+pub(super) fn without_tests(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    // The indentation of an item for tests, and whether a bracket of it is open.
+    let mut skipped: Option<(usize, bool)> = None;
+    text.lines().enumerate().map(|(index, line)| (index + 1, line)).filter(move |(_, line)| {
+        let code = line.trim();
+        if let Some((at, is_open)) = &mut skipped {
+            let opens = code.ends_with(['{', '(', '[']);
+            let is_edge = indent(line) == *at && !code.is_empty();
+            let ends = code.ends_with([';', ',', '}']) && (is_edge || !*is_open) && !opens;
+            *is_open |= is_edge && opens;
+            if ends {
+                skipped = None;
+            }
+            return false;
+        }
+        if code.starts_with("#[cfg(test)]") || code.starts_with("#[cfg(all(test") {
+            skipped = Some((indent(line), false));
+        }
+        skipped.is_none()
+    })
+}
+
 /// The source with everything else blanked; same number of lines.
 fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
@@ -178,6 +202,27 @@ mod tests {
     #[test]
     fn a_longer_word_is_another_word() {
         assert!(found("danger_code dangerous undanger").is_empty());
+    }
+
+    #[test]
+    fn items_for_tests_are_left_out_and_what_follows_them_is_not() {
+        let items = [
+            "use a::{\n    b,\n};",
+            "const A: &str =\n    \"x\";",
+            "mod tests;",
+            "mod tests {\n    fn f() {\n    }\n\n    fn g() {}\n}",
+            "fn f(\n    a: u8,\n) -> u8\nwhere\n    u8: Copy,\n{\n    a;\n}",
+            "#[allow(dead_code)]\nstruct A {\n    b: u8,\n}",
+        ];
+        for item in items {
+            for indent in ["", "    "] {
+                let item = item.replace('\n', &format!("\n{indent}"));
+                let text = format!("before;\n{indent}#[cfg(test)]\n{indent}{item}\nafter\n");
+                let last = text.lines().count();
+                let left: Vec<_> = without_tests(&text).collect();
+                assert_eq!(left, [(1, "before;"), (last, "after")], "{text}");
+            }
+        }
     }
 
     #[test]
