@@ -2,16 +2,17 @@
 //!
 //! Times of different minutes do not compare here, so each case runs with both programs one right after the other, in
 //! several rounds. Each round is compared by `viaduct report --compare`, which names points that are worse for sure and by
-//! more than 5 %. A point that is named in every round has failed; what is named in some of them was the machine.
+//! more than 5 %. A point that is named in every round has failed; what is named in some of them was the machine. A case
+//! that one of the two programs lacks, or writes no results for, is left out with a word.
 
 mod echo;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::progress::say;
 use crate::workspace::{self, Workspace};
@@ -51,17 +52,21 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<bool> {
         None
     };
     let mut named = BTreeMap::new();
+    let mut lacking = BTreeSet::new();
     for round in 1..=wanted.rounds {
         let files = ["old", "new"].map(|which| folder.join(format!("{which}-{round}.jsonl")));
         files.iter().for_each(|file| drop(fs::remove_file(file)));
-        for case in cases.iter().filter(|case| *case != echo::CASE) {
+        let benched = cases.iter().filter(|case| *case != echo::CASE && !lacking.contains(case.as_str()));
+        for case in benched.collect::<Vec<_>>() {
             say(format_args!("round {round} of {}: {case}", wanted.rounds));
             // The first one of a pair may find the machine colder: they take turns in that, too.
             let mut pair = [(&old, &files[0]), (&new, &files[1])];
             if round % 2 == 0 {
                 pair.reverse();
             }
-            pair.into_iter().try_for_each(|(program, file)| measure(program, case, file))?;
+            if !measure_both(pair, case)? {
+                lacking.insert(case.as_str());
+            }
         }
         if files[0].exists() {
             count(&compare(&new, &files, &folder.join(format!("round-{round}.html")))?, &mut named);
@@ -127,18 +132,42 @@ fn build(source: &Path, target: &Path) -> Result<PathBuf> {
     Ok(target.join("release/viaduct"))
 }
 
-/// Appends the results of a case to a file.
-fn measure(program: &Path, case: &str, file: &Path) -> Result<()> {
+/// Appends the results of a case to the file of each program; false if one of them lacks it, in which case neither gets any.
+fn measure_both(pair: [(&PathBuf, &PathBuf); 2], case: &str) -> Result<bool> {
+    let [first, second] = pair.map(|(program, file)| measure(program, case, file));
+    let results = match (first?, second?) {
+        (Some(first), Some(second)) => [first, second],
+        (None, None) => bail!("neither program has a case `{case}` that writes results"),
+        (first, _) => {
+            let (program, _) = pair[usize::from(first.is_some())];
+            say(format_args!("{} has no case `{case}` that writes results: not compared", program.display()));
+            return Ok(false);
+        }
+    };
+    for ((_, file), part) in pair.into_iter().zip(results) {
+        let mut text = fs::read(file).unwrap_or_default();
+        text.extend(part);
+        fs::write(file, text)?;
+    }
+    Ok(true)
+}
+
+/// The status with which `viaduct` refuses words that it does not know.
+const USAGE: i32 = 2;
+
+/// The results of a case; nothing if the program, which may be an old one, does not know it, or writes none for it.
+fn measure(program: &Path, case: &str, file: &Path) -> Result<Option<Vec<u8>>> {
     let part = file.with_extension("part");
     let mut bench = Command::new(program);
     bench.arg("bench").args(case.split_whitespace()).arg("-o").arg(&part);
     let status = bench.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    let results = fs::read(&part).ok();
+    let _ = fs::remove_file(part);
+    if status.code() == Some(USAGE) {
+        return Ok(None);
+    }
     ensure!(status.success(), "{}: bench {case}: {status}", program.display());
-    let mut text = fs::read(file).unwrap_or_default();
-    text.extend(fs::read(&part).with_context(|| format!("bench {case} wrote no results"))?);
-    fs::write(file, text)?;
-    fs::remove_file(part)?;
-    Ok(())
+    Ok(results)
 }
 
 /// The two examples by turns, and what is worse.
@@ -205,14 +234,42 @@ mod tests {
         assert!(Checkout::new(&root, &place, "no-such-commit").is_err());
     }
 
+    /// A program that does this with the file it shall write to, in `$1`, its words in `$words`.
+    fn program(folder: &TempDir, name: &str, what: &str) -> PathBuf {
+        let path = folder.join(name);
+        let head = "#!/bin/sh\nwords=$*\nwhile [ $# -gt 1 ]; do shift; done\n";
+        fs::write(&path, format!("{head}{what}\n")).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
+
     #[test]
     fn results_of_cases_are_put_together() {
         let folder = TempDir::new("against");
-        let (file, program) = (folder.join("old.jsonl"), folder.join("program"));
-        fs::write(&program, "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\necho line > \"$1\"\n").unwrap();
-        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        measure(&program, "latency --quick", &file).unwrap();
-        measure(&program, "rate", &file).unwrap();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "line\nline\n");
+        let files = ["old.jsonl", "new.jsonl"].map(|name| folder.join(name));
+        let both = program(&folder, "both", "echo line > \"$1\"");
+        for case in ["latency --quick", "rate"] {
+            assert!(measure_both([(&both, &files[0]), (&both, &files[1])], case).unwrap());
+        }
+        for file in &files {
+            assert_eq!(fs::read_to_string(file).unwrap(), "line\nline\n");
+        }
+    }
+
+    #[test]
+    fn a_case_that_one_program_lacks_is_left_out_and_a_failure_is_none() {
+        let folder = TempDir::new("against");
+        let files = ["old.jsonl", "new.jsonl"].map(|name| folder.join(name));
+        let new = program(&folder, "new", "echo line > \"$1\"");
+        for lacks in ["exit 2", "exit 0"] {
+            let old = program(&folder, "old", lacks);
+            for pair in [[(&old, &files[0]), (&new, &files[1])], [(&new, &files[1]), (&old, &files[0])]] {
+                assert!(!measure_both(pair, "launch").unwrap(), "{lacks}");
+            }
+            assert!(measure_both([(&old, &files[0]), (&old, &files[1])], "lunch").is_err(), "{lacks}");
+        }
+        assert!(files.iter().all(|file| !file.exists()));
+        let broken = program(&folder, "broken", "echo line > \"$1\"; exit 1");
+        assert!(measure_both([(&broken, &files[0]), (&new, &files[1])], "launch").is_err());
     }
 }
