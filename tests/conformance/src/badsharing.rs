@@ -125,7 +125,7 @@ pub fn a_closed_driver_is_refused(mut w: World) {
     let vi = w.a.vi(ReliableDelivery);
     let driver = Driver::new(Bare { nic: w.a.into_nic(), news: News::default() });
     let watch = driver.watch().unwrap();
-    let mut policy = WaitPolicy::new(WaitConfig { spin: Spin::Never, ..WaitConfig::default() });
+    let mut policy = WaitPolicy::new(WaitConfig { spin: Spin::Never });
     assert!(unknown(driver.disconnect(Vi::from_raw(MADE_UP))));
     assert!(matches!(driver.wait(SHORT, |_| None::<()>), Err(Error::Timeout)));
     driver.clone().close().unwrap();
