@@ -38,6 +38,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("mismatch", crate::collectives::mismatch),
     ("crowd", crate::crowd::told),
     ("short-mismatch", crate::short::mismatch),
+    ("uneven", crate::short::uneven),
     ("running-ahead", crate::short::running_ahead),
     ("communicators", crate::short::communicators),
     ("far", crate::hosts::far),

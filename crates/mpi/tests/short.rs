@@ -1,5 +1,6 @@
 //! Short collective operations in memory that the ranks of a host share.
 
+use viaduct_mpi::error::Result;
 use viaduct_mpi::op::Op;
 use viaduct_mpi::world::{Operation, World};
 
@@ -22,6 +23,17 @@ fn communicators_of_different_ranks_do_not_disturb_each_other() {
 #[test]
 fn processes_in_different_short_operations_are_told() {
     run("short-mismatch", 3, &[]);
+}
+
+#[test]
+fn processes_that_give_another_length_are_told() {
+    run("uneven", 2, &[]);
+}
+
+#[test]
+fn processes_that_give_another_length_are_told_by_messages() {
+    run("uneven", 2, &["VIADUCT_MPI_BOARD=off"]);
+    run("uneven", 2, &["VIADUCT_MPI_CONNECT_ALL=0"]);
 }
 
 pub(crate) fn running_ahead(world: &World) {
@@ -85,4 +97,34 @@ pub(crate) fn mismatch(world: &World) {
     };
     let text = result.unwrap_err().to_string();
     assert!(text.contains("MPI_Allreduce") && text.contains("MPI_Barrier"), "{text}");
+}
+
+/// Rank 0 gives so many bytes and rank 1 so many. On the board an operation has at most 2 KiB.
+pub(crate) fn uneven(world: &World) {
+    let (comm, sum) = (world.comm_world(), Operation::predefined(Op::Sum));
+    let rank = comm.rank();
+    let told = |result: Result<()>, what: &str| {
+        let text = result.expect_err(what).to_string();
+        assert!(text.contains("another length") || text.contains("came for a receive of"), "{what}: {text}");
+    };
+    for bytes in [[80, 40], [40, 80], [4000, 100], [100, 4000], [3000, 5000], [2048, 2052], [1 << 20, 40]] {
+        let what = format!("{bytes:?} bytes");
+        let (mut memory, mut result) =
+            (vec![rank; bytes[rank as usize] / 4], vec![-1; bytes[rank as usize] / 4]);
+        let (own, into) = (span(&mut memory, INT), span(&mut result, INT));
+        // Each on a communicator of its own: messages of operations that failed may be under way.
+        let copy = world.comm_dup(comm).unwrap();
+        let heard = world.bcast(&own, 0, &copy);
+        if rank == 1 {
+            told(heard, &what);
+        }
+        // The root may have gone on before it could be told.
+        let copy = world.comm_dup(comm).unwrap();
+        let reduced = world.reduce(Some(&own), (rank == 1).then_some(&into), &sum, 1, &copy);
+        if rank == 1 {
+            told(reduced, &what);
+        }
+        let copy = world.comm_dup(comm).unwrap();
+        told(world.allreduce(Some(&own), &into, &sum, &copy), &what);
+    }
 }

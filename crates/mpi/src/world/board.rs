@@ -4,7 +4,7 @@
 //!   board of a communicator
 //!     waiting      how many ranks wait until a place is free
 //!     cell of each rank
-//!       marks      which operation each of the two places holds: number and name
+//!       marks      which operation each of the two places holds
 //!       done       how many operations the rank is through with
 //!       notes      the last two operations that the rank was in, whichever way they were carried out
 //!       places     two, for operations with even and with odd numbers
@@ -17,12 +17,12 @@
 //! What other ranks write is believed no more than a message: marks are compared, and bytes are copied before they are used.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use viaduct_job::Job;
 use viaduct_os::segment::Segment;
 
-use super::run::Name;
+use super::mark::Mark;
 use crate::raw::Common;
 
 /// Longest message of an operation on the board, in bytes.
@@ -59,8 +59,8 @@ pub(super) enum Come {
     No,
     /// Its place holds what it gives to the operation.
     Yes,
-    /// It is in another operation, of this name.
-    Elsewhere(u8),
+    /// It is in another operation, or in this one with another length, by this mark.
+    Elsewhere(Mark),
     /// It went on to later operations and gave nothing to this one.
     Past,
 }
@@ -102,9 +102,9 @@ impl Seat {
     }
 
     /// This rank is in an operation. Others that are in another one find out.
-    pub(super) fn begin(&self, number: u32, name: Name) {
-        let word = self.board.memory.word(self.cell(self.board.me) + NOTES + 8 * place(number));
-        word.store(mark(number, name), Ordering::Release);
+    pub(super) fn begin(&self, mark: Mark) {
+        let word = self.board.memory.word(self.cell(self.board.me) + NOTES + 8 * place(mark.number()));
+        word.store(mark.word(), Ordering::Release);
     }
 
     /// Whether the place of this rank for an operation is free: every process is through with the one that it held.
@@ -119,12 +119,12 @@ impl Seat {
     }
 
     /// Puts what this rank gives to an operation into its place, which is free.
-    pub(super) fn give(&self, number: u32, name: Name, bytes: usize, fill: impl FnOnce(&[AtomicU8])) {
-        let cell = self.cell(self.board.me);
+    pub(super) fn give(&self, mark: Mark, bytes: usize, fill: impl FnOnce(&[AtomicU8])) {
+        let (cell, number) = (self.cell(self.board.me), mark.number());
         fill(self.board.memory.bytes(cell + PLACES + place(number) * PLACE, bytes));
         // In one order with the looks at the other marks: of two ranks that come at once, one sees both.
         let word = self.board.memory.word(cell + MARKS + 8 * place(number));
-        word.store(mark(number, name), Ordering::SeqCst);
+        word.store(mark.word(), Ordering::SeqCst);
     }
 
     /// What a process gave to an operation, once it has come.
@@ -133,19 +133,32 @@ impl Seat {
     }
 
     /// How far a process has come with an operation.
-    pub(super) fn come(&self, number: u32, name: Name, process: usize) -> Come {
-        let cell = self.cell(process);
+    pub(super) fn come(&self, mark: Mark, process: usize) -> Come {
+        let held = self.word_of(process, MARKS, mark.number());
+        if held.load(Ordering::SeqCst) == mark.word() { Come::Yes } else { self.not_yet(mark, process) }
+    }
+
+    /// As `come`, of a process whose mark was not this one.
+    #[inline(never)]
+    fn not_yet(&self, mark: Mark, process: usize) -> Come {
+        let number = mark.number();
         // The note first: a rank that has gone on has left its mark before.
-        let noted = self.board.memory.word(cell + NOTES + 8 * place(number)).load(Ordering::Acquire);
-        let held = self.board.memory.word(cell + MARKS + 8 * place(number)).load(Ordering::SeqCst);
-        let of_this = |word: u64| (word >> 8 == mark(number, name) >> 8).then_some(word as u8);
-        let later = noted != 0 && ((noted >> 8) as u32).wrapping_sub(number) as i32 > 0;
-        match of_this(held).or(of_this(noted).filter(|other| *other != name as u8)) {
-            None if later => Come::Past,
-            None => Come::No,
-            Some(other) if other == name as u8 => Come::Yes,
-            Some(other) => Come::Elsewhere(other),
+        let noted = Mark::read(self.word_of(process, NOTES, number).load(Ordering::Acquire));
+        let held = Mark::read(self.word_of(process, MARKS, number).load(Ordering::SeqCst));
+        let of_this = |other: &Mark| other.number() == number;
+        match (held.filter(of_this), noted) {
+            (Some(held), _) if held == mark => Come::Yes,
+            (Some(held), _) => Come::Elsewhere(held),
+            (None, Some(noted)) if of_this(&noted) && noted != mark => Come::Elsewhere(noted),
+            (None, Some(noted)) if noted.number().wrapping_sub(number) as i32 > 0 => Come::Past,
+            _ => Come::No,
         }
+    }
+
+    /// The word of a process' cell for an operation.
+    #[inline]
+    fn word_of(&self, process: usize, field: usize, number: u32) -> &AtomicU64 {
+        self.board.memory.word(self.cell(process) + field + 8 * place(number))
     }
 
     /// This rank is through with an operation. True: a rank waits until places are free, and is to be woken.
@@ -172,14 +185,10 @@ fn place(number: u32) -> usize {
     number as usize % 2
 }
 
-/// An operation in one word that is never 0.
-fn mark(number: u32, name: Name) -> u64 {
-    1 << 40 | u64::from(number) << 8 | name as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::run::Name;
     use std::os::fd::AsFd;
     use viaduct_os::segment::Access;
 
@@ -193,39 +202,60 @@ mod tests {
         (0..ranks).map(|me| Seat::new(&Arc::new(open(me).unwrap()), number).unwrap()).collect()
     }
 
+    fn mark(number: u32, name: Name) -> Mark {
+        Mark::on_board(number, name, 0)
+    }
+
     #[test]
     fn a_rank_has_come_when_its_place_is_filled() {
         let seats = seats(2, 3);
-        assert_eq!(seats[0].come(0, Name::Bcast, 1), Come::No);
-        seats[1].begin(0, Name::Bcast);
-        assert_eq!(seats[0].come(0, Name::Bcast, 1), Come::No);
-        seats[1].give(0, Name::Bcast, 3, |place| place[2].store(7, Ordering::Relaxed));
-        assert_eq!(seats[0].come(0, Name::Bcast, 1), Come::Yes);
+        assert_eq!(seats[0].come(mark(0, Name::Bcast), 1), Come::No);
+        seats[1].begin(mark(0, Name::Bcast));
+        assert_eq!(seats[0].come(mark(0, Name::Bcast), 1), Come::No);
+        seats[1].give(mark(0, Name::Bcast), 3, |place| place[2].store(7, Ordering::Relaxed));
+        assert_eq!(seats[0].come(mark(0, Name::Bcast), 1), Come::Yes);
         assert_eq!(seats[0].given(0, 1, 3)[2].load(Ordering::Relaxed), 7);
-        assert_eq!(seats[0].come(1, Name::Bcast, 1), Come::No, "the next one is another");
+        assert_eq!(seats[0].come(mark(1, Name::Bcast), 1), Come::No, "the next one is another");
     }
 
     #[test]
     fn a_rank_in_another_operation_is_found_before_and_after_it_has_come() {
         let seats = seats(3, 0);
-        seats[1].begin(4, Name::Barrier);
-        assert_eq!(seats[0].come(4, Name::Bcast, 1), Come::Elsewhere(Name::Barrier as u8));
-        seats[1].give(4, Name::Barrier, 0, |_| ());
+        seats[1].begin(mark(4, Name::Barrier));
+        assert_eq!(seats[0].come(mark(4, Name::Bcast), 1), Come::Elsewhere(mark(4, Name::Barrier)));
+        seats[1].give(mark(4, Name::Barrier), 0, |_| ());
         // It has gone on since; its place still tells.
-        seats[1].begin(5, Name::Bcast);
-        assert_eq!(seats[0].come(4, Name::Bcast, 1), Come::Elsewhere(Name::Barrier as u8));
-        assert_eq!(seats[2].come(4, Name::Barrier, 1), Come::Yes);
+        seats[1].begin(mark(5, Name::Bcast));
+        assert_eq!(seats[0].come(mark(4, Name::Bcast), 1), Come::Elsewhere(mark(4, Name::Barrier)));
+        assert_eq!(seats[2].come(mark(4, Name::Barrier), 1), Come::Yes);
+    }
+
+    #[test]
+    fn a_rank_with_another_length_or_by_messages_is_found() {
+        let (seats, bcast) = (seats(2, 0), |bytes| Mark::on_board(2, Name::Bcast, bytes));
+        let long = Mark::by_messages(2, Name::Bcast, 4000);
+        seats[1].begin(bcast(40));
+        assert_eq!(seats[0].come(bcast(40), 1), Come::No);
+        assert_eq!(seats[0].come(bcast(80), 1), Come::Elsewhere(bcast(40)));
+        assert_eq!(seats[0].come(long, 1), Come::Elsewhere(bcast(40)));
+        seats[1].give(bcast(40), 40, |_| ());
+        seats[1].begin(mark(4, Name::Barrier));
+        assert_eq!(seats[0].come(bcast(80), 1), Come::Elsewhere(bcast(40)), "its place still tells");
+        assert_eq!(seats[0].come(long, 1), Come::Elsewhere(bcast(40)));
+        seats[0].begin(long);
+        assert_eq!(seats[1].come(bcast(40), 0), Come::Elsewhere(long));
+        assert_eq!(seats[1].come(long, 0), Come::No, "messages will tell");
     }
 
     #[test]
     fn a_rank_that_went_on_without_giving_anything_is_found() {
         let seats = seats(2, 0);
-        seats[1].begin(4, Name::Scan);
-        seats[1].begin(5, Name::Barrier);
-        assert_eq!(seats[0].come(4, Name::Bcast, 1), Come::Elsewhere(Name::Scan as u8));
-        assert_eq!(seats[0].come(4, Name::Scan, 1), Come::No, "by messages, as this rank");
-        seats[1].begin(6, Name::Barrier);
-        assert_eq!(seats[0].come(4, Name::Bcast, 1), Come::Past);
+        seats[1].begin(mark(4, Name::Scan));
+        seats[1].begin(mark(5, Name::Barrier));
+        assert_eq!(seats[0].come(mark(4, Name::Bcast), 1), Come::Elsewhere(mark(4, Name::Scan)));
+        assert_eq!(seats[0].come(mark(4, Name::Scan), 1), Come::No, "by messages, as this rank");
+        seats[1].begin(mark(6, Name::Barrier));
+        assert_eq!(seats[0].come(mark(4, Name::Bcast), 1), Come::Past);
     }
 
     #[test]
@@ -244,11 +274,11 @@ mod tests {
     #[test]
     fn boards_do_not_overlap() {
         let (one, other) = (seats(2, 0), Seat::new(&seats(2, 0)[0].board, BOARDS as u32 - 1).unwrap());
-        other.begin(0, Name::Barrier);
-        other.give(0, Name::Barrier, PLACE, |place| {
+        other.begin(mark(0, Name::Barrier));
+        other.give(mark(0, Name::Barrier), PLACE, |place| {
             place.iter().for_each(|byte| byte.store(1, Ordering::Relaxed))
         });
-        assert_eq!(one[1].come(0, Name::Barrier, 0), Come::No);
+        assert_eq!(one[1].come(mark(0, Name::Barrier), 0), Come::No);
         assert!(Seat::new(&one[0].board, BOARDS as u32).is_none());
     }
 }

@@ -83,7 +83,7 @@ impl World {
         }
         let nothing = Span::empty();
         let memory = Memory { send: &nothing, recv: &nothing, kinds: None };
-        self.run(&Stage::next(comm, Name::Barrier), &coll::barrier(me(comm)), &memory, None)
+        self.run(&Stage::next(comm, Name::Barrier, 0), &coll::barrier(me(comm)), &memory, None)
     }
 
     /// All processes get the root's message.
@@ -102,7 +102,7 @@ impl World {
         };
         let schedule = coll::bcast(me(comm), root, data(&bytes), &limits());
         let memory = Memory { send: &bytes, recv: &bytes, kinds: None };
-        self.run(&Stage::next(comm, Name::Bcast), &schedule, &memory, None)?;
+        self.run(&Stage::next(comm, Name::Bcast, bytes.bytes()), &schedule, &memory, None)?;
         if packed && comm.rank() as usize != root {
             bytes.copy_to(span, span.bytes());
         }
@@ -259,7 +259,7 @@ impl World {
         let outgoing: Option<&dyn Fn(usize) -> Chunk> = if send.is_some() { Some(&to) } else { None };
         let schedule = coll::alltoallv(me(comm), outgoing, &back, &bytes);
         let memory = Memory { send: out.base, recv: recv.base, kinds: Some((out.kinds, recv.kinds)) };
-        self.run(&Stage::next(comm, Name::Alltoall), &schedule, &memory, None)
+        self.run(&Stage::next(comm, Name::Alltoall, 0), &schedule, &memory, None)
     }
 
     /// The root gets the reduction of all processes' elements.
@@ -362,7 +362,7 @@ impl World {
     }
 
     fn run_on(&self, comm: &Comm, name: Name, schedule: &Schedule, send: &Span, recv: &Span) -> Result<()> {
-        self.run(&Stage::next(comm, name), schedule, &Memory { send, recv, kinds: None }, None)
+        self.run(&Stage::next(comm, name, 0), schedule, &Memory { send, recv, kinds: None }, None)
     }
 
     fn compute(
@@ -374,7 +374,9 @@ impl World {
         recv: &Span,
         op: &Operation,
     ) -> Result<()> {
-        self.run(&Stage::next(comm, name), schedule, &Memory { send, recv, kinds: None }, Some(op))
+        // The parts of MPI_Reduce_scatter differ in length.
+        let bytes = if name == Name::ReduceScatter { 0 } else { recv.bytes() };
+        self.run(&Stage::next(comm, name, bytes), schedule, &Memory { send, recv, kinds: None }, Some(op))
     }
 }
 

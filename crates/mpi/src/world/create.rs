@@ -17,7 +17,7 @@ impl World {
     /// # Errors
     /// If a process is gone, or there are too many communicators.
     pub fn comm_dup(&self, comm: &Comm) -> Result<Comm> {
-        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making, 0))?;
         Ok(Comm::made(number, comm.group().clone(), comm.rank(), self.contexts.clone(), seat))
     }
 
@@ -35,10 +35,10 @@ impl World {
         let each = recv.part(0, ours.len(), recv.kind());
         let schedule = coll::allgather(me(comm), Some(data(&send)), data(&each), &limits());
         let memory = Memory { send: &send, recv: &each, kinds: None };
-        self.run(&Stage::next(comm, Name::Making), &schedule, &memory, None)?;
+        self.run(&Stage::next(comm, Name::Making, 0), &schedule, &memory, None)?;
         let mut all = vec![0; ours.len() * size];
         recv.read(0, &mut all);
-        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making, 0))?;
         let words: Vec<i32> = all
             .chunks_exact(4)
             .map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]]))
@@ -79,7 +79,7 @@ impl World {
     /// As [`comm_dup`](Self::comm_dup), and for a group that is no part of the communicator's.
     pub fn comm_create(&self, comm: &Comm, group: &Group) -> Result<Option<Comm>> {
         contained(group, comm)?;
-        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making, 0))?;
         let rank = own_rank(group, comm);
         if rank.is_none() {
             self.contexts.conclude_unused(number);

@@ -4,7 +4,7 @@
 //!   World          init, finalize, abort; memory                         mod.rs, start.rs
 //!     ├ calls      send, receive, probe, wait            point.rs, requests.rs
 //!     │            collectives: a schedule, run in rounds        collective.rs, run.rs
-//!     │            short ones of one host, on a shared board     short.rs, board.rs
+//!     │            short ones of one host, on a shared board     short.rs, board.rs, mark.rs
 //!     │            communicators and their contexts              comm.rs, create.rs
 //!     └ Shared     threads take turns, wait without holding it           shared.rs
 //!         └ Engine completions of the NIC in, packets out                engine.rs
@@ -20,6 +20,7 @@ mod comm;
 mod create;
 mod engine;
 mod links;
+mod mark;
 mod point;
 mod requests;
 mod run;

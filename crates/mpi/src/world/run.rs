@@ -3,6 +3,7 @@
 use super::board::{Come, Seat};
 use super::collective::Operation;
 use super::comm::{Comm, Context};
+use super::mark::Mark;
 use super::short::nudge;
 use super::{Done, Request, Status, World};
 use crate::coll::{Chunk, Kind, Local, Place, Schedule, Transfer};
@@ -56,64 +57,101 @@ pub(super) struct Stage<'a> {
     tag: i32,
     /// Whether a message with another tag shows that the sender is in another operation.
     checked: bool,
-    /// The board of the communicator, with the operation's number and name: ranks that are on the board find out too.
-    seat: Option<(&'a Seat, u32, Name)>,
+    mark: Mark,
+    /// The board of the communicator: ranks that are on the board find out too.
+    seat: Option<&'a Seat>,
 }
 
 impl<'a> Stage<'a> {
-    /// The next operation of a communicator.
-    pub(super) fn next(comm: &'a Comm, name: Name) -> Stage<'a> {
+    /// The next operation of a communicator, with its length in bytes if that has to be the same in all ranks, else 0.
+    pub(super) fn next(comm: &'a Comm, name: Name, bytes: usize) -> Stage<'a> {
         let number = comm.next_operation();
-        let seat = comm.seat().map(|seat| (seat, number, name));
-        seat.iter().for_each(|(seat, ..)| seat.begin(number, name));
+        let mark = Mark::by_messages(number, name, bytes);
+        let seat = comm.seat();
+        seat.iter().for_each(|seat| seat.begin(mark));
         let tag = ((name as u32) << NUMBER | number & ((1 << NUMBER) - 1)) as i32;
-        Stage { comm, context: comm.context(Context::Collective), tag, checked: true, seat }
+        Stage { comm, context: comm.context(Context::Collective), tag, checked: true, mark, seat }
     }
 
     /// An operation between the processes of `comm`, which is part of a communicator with this context.
     pub(super) fn among(comm: &'a Comm, context: u32, tag: i32) -> Stage<'a> {
-        Stage { comm, context, tag, checked: false, seat: None }
+        Stage { comm, context, tag, checked: false, mark: Mark::by_messages(0, Name::Making, 0), seat: None }
     }
 
-    /// What is wrong with a message that has this tag.
-    fn judge(&self, tag: i32, rank: usize) -> Option<Error> {
-        if tag == self.tag || !self.checked {
+    /// What is wrong with a message that came from a rank, which was expected to be so long.
+    fn judge(&self, done: &Done, expected: usize, rank: usize) -> Option<Error> {
+        let came = &done.status;
+        if !self.checked || *came == Status::EMPTY {
             return None;
         }
-        let part = |tag: i32| ((tag as u32 >> NUMBER) as u8, tag as u32 & ((1 << NUMBER) - 1));
-        Some(differs(rank, part(tag), part(self.tag)))
+        if came.tag != self.tag {
+            let part = |tag: i32| ((tag as u32 >> NUMBER) as u8, tag as u32 & ((1 << NUMBER) - 1));
+            return Some(differs(rank, part(came.tag), part(self.tag)));
+        }
+        // Where ranks have parts of their own, programs may name more room than comes.
+        let short = self.mark.bytes() > 0 && came.bytes < expected as u64 && done.error.is_none();
+        short
+            .then(|| lengths(rank, self.mark, &format!("{} bytes", came.bytes), &format!("{expected} bytes")))
     }
 
     /// What a process that is waited for is in, if it is in another operation.
     fn elsewhere(&self, rank: usize) -> Option<Error> {
-        let (seat, number, name) = self.seat?;
         let process = self.comm.group().process(rank)? as usize;
-        match seat.come(number, name, process) {
-            Come::Elsewhere(other) => Some(apart(self.comm, process, number, other, name)),
+        match self.seat?.come(self.mark, process) {
+            Come::Elsewhere(other) => Some(apart(self.comm, process, Some(other), self.mark)),
             // By messages a rank is through with an operation before others are.
             Come::No | Come::Yes | Come::Past => None,
         }
     }
 }
 
-/// A process of the communicator is in another operation than this one.
-pub(super) fn apart(comm: &Comm, process: usize, number: u32, theirs: u8, ours: Name) -> Error {
+/// A process of the communicator is in another operation than this one, or is past it.
+pub(super) fn apart(comm: &Comm, process: usize, theirs: Option<Mark>, ours: Mark) -> Error {
     let rank = comm.group().rank(process as u32).unwrap_or(process);
-    differs(rank, (theirs, number), (ours as u8, number))
+    match theirs {
+        Some(theirs) if theirs.name() == ours.name() && theirs.bytes() != ours.bytes() => {
+            lengths(rank, ours, &theirs.length(), &ours.length())
+        }
+        Some(theirs) if theirs.name() == ours.name() => Error::new(
+            Class::Other,
+            format!(
+                "rank {rank} is in {} as operation {} of this communicator with another reduction or type than                  this process; all processes have to give the same",
+                name_of(ours.name()),
+                ours.number()
+            ),
+        ),
+        _ => {
+            let name = theirs.map_or(0, Mark::name);
+            differs(rank, (name, ours.number()), (ours.name(), ours.number()))
+        }
+    }
+}
+
+/// A rank is in the operation of this process with another length.
+fn lengths(rank: usize, mark: Mark, theirs: &str, ours: &str) -> Error {
+    let cause = format!(
+        "rank {rank} is in {} as operation {} of this communicator with another length: {theirs}, this process          with {ours}; all processes have to give the same count of elements",
+        name_of(mark.name()),
+        mark.number()
+    );
+    Error::new(Class::Other, cause)
 }
 
 /// A rank is in another operation than this process: names and numbers.
 fn differs(rank: usize, theirs: (u8, u32), ours: (u8, u32)) -> Error {
-    let name = |name: u8| NAMES.get(usize::from(name).wrapping_sub(1)).copied().unwrap_or("another call");
     let cause = format!(
         "rank {rank} is in {} as operation {} of this communicator, this process in {} as operation {}; \
          all processes have to call collective operations in one order",
-        name(theirs.0),
+        name_of(theirs.0),
         theirs.1,
-        name(ours.0),
+        name_of(ours.0),
         ours.1
     );
     Error::new(Class::Other, cause)
+}
+
+fn name_of(name: u8) -> &'static str {
+    NAMES.get(usize::from(name).wrapping_sub(1)).copied().unwrap_or("another call")
 }
 
 /// The memory of an operation.
@@ -134,12 +172,12 @@ impl World {
         op: Option<&Operation>,
     ) -> Result<()> {
         let done = self.carry_out(stage, schedule, memory, op);
-        if let Some((seat, number, _)) = stage.seat {
+        if let Some(seat) = stage.seat {
             if done.is_err() {
                 // Others may sleep on what this rank has found out.
                 let _ = self.shared.with(|engine| nudge(engine, stage.comm));
             }
-            self.end_on(stage.comm, seat, number);
+            self.end_on(stage.comm, seat, stage.mark.number());
         }
         done
     }
@@ -168,23 +206,24 @@ impl World {
             };
             base.part(chunk.at, chunk.count, kind)
         };
-        // Requests with the rank that each depends on, and whether it is a receive.
-        let mut under_way: Vec<(Request, usize, bool)> = Vec::new();
+        // Requests with the rank that each depends on, and how long the message of a receive is.
+        let mut under_way: Vec<(Request, usize, Option<usize>)> = Vec::new();
         for round in &schedule.rounds {
             // Receives first, so that messages find them.
             let receives = |transfer: &&Transfer| matches!(transfer, Transfer::Recv { .. });
             for transfer in round.transfers.iter().filter(receives) {
                 if let Transfer::Recv { from, chunk } = transfer {
-                    under_way.push((self.coll_recv(stage, *from, &span(chunk))?, *from, true));
+                    let span = span(chunk);
+                    under_way.push((self.coll_recv(stage, *from, &span)?, *from, Some(span.bytes())));
                 }
             }
             for transfer in &round.transfers {
                 if let Transfer::Send { to, chunk } = transfer {
-                    under_way.push((self.coll_send(stage, *to, &span(chunk))?, *to, false));
+                    under_way.push((self.coll_send(stage, *to, &span(chunk))?, *to, None));
                 }
             }
             let mut failed = None;
-            for (request, rank, receives) in under_way.drain(..) {
+            for (request, rank, expected) in under_way.drain(..) {
                 let done = match self.wait_in(stage, request, rank) {
                     Ok(done) => done,
                     Err(error) => {
@@ -196,8 +235,7 @@ impl World {
                     }
                 };
                 // A message of another operation may be too long for this one: the cause goes before that.
-                let came = receives && done.status != Status::EMPTY;
-                let wrong = if came { stage.judge(done.status.tag, rank) } else { None };
+                let wrong = expected.and_then(|bytes| stage.judge(&done, bytes, rank));
                 failed = failed.or(wrong.or(done.error));
             }
             if let Some(error) = failed {

@@ -7,6 +7,7 @@ use super::board::{Come, PLACE, Seat};
 use super::collective::Operation;
 use super::comm::Comm;
 use super::engine::Engine;
+use super::mark::Mark;
 use super::run::Name;
 use super::{World, run};
 use crate::error::Result;
@@ -21,8 +22,7 @@ struct Short<'a> {
     world: &'a World,
     comm: &'a Comm,
     seat: &'a Seat,
-    number: u32,
-    name: Name,
+    mark: Mark,
 }
 
 impl World {
@@ -82,9 +82,9 @@ impl World {
 
     fn short<'a>(&'a self, comm: &'a Comm, name: Name, bytes: usize) -> Option<Short<'a>> {
         let seat = comm.seat().filter(|_| bytes <= PLACE)?;
-        let number = comm.next_operation();
-        seat.begin(number, name);
-        Some(Short { world: self, comm, seat, number, name })
+        let mark = Mark::on_board(comm.next_operation(), name, bytes);
+        seat.begin(mark);
+        Some(Short { world: self, comm, seat, mark })
     }
 
     /// An operation on a communicator with a board is over: ranks that wait until places are free look again.
@@ -106,18 +106,18 @@ impl Short<'_> {
             // Others may sleep on what this rank has found out.
             let _ = self.world.shared.with(|engine| nudge(engine, self.comm));
         }
-        self.world.end_on(self.comm, self.seat, self.number);
+        self.world.end_on(self.comm, self.seat, self.mark.number());
         done
     }
 
     /// Puts a message into this rank's place, as soon as that is free.
     fn give(&self, span: &Span) -> Result<()> {
-        if !self.seat.is_free(self.number, self.others()) {
+        if !self.seat.is_free(self.mark.number(), self.others()) {
             self.seat.waits(true);
             let freed = self.world.shared.wait(|engine| {
                 let lost =
                     || self.others().find_map(|process| engine.core.why_none(&Source::Process(process)));
-                match self.seat.is_free(self.number, self.others()) {
+                match self.seat.is_free(self.mark.number(), self.others()) {
                     true => Some(Ok(())),
                     false => lost().map(Err),
                 }
@@ -125,7 +125,7 @@ impl Short<'_> {
             self.seat.waits(false);
             freed??;
         }
-        self.seat.give(self.number, self.name, span.bytes(), |place| span.pack(0, place));
+        self.seat.give(self.mark, span.bytes(), |place| span.pack(0, place));
         Ok(())
     }
 
@@ -134,15 +134,13 @@ impl Short<'_> {
         let mut next = processes.next();
         self.world.shared.wait(|engine| {
             while let Some(process) = next {
-                match self.seat.come(self.number, self.name, process) {
+                match self.seat.come(self.mark, process) {
                     Come::Yes => next = processes.next(),
                     Come::No => return engine.core.why_none(&Source::Process(process)).map(Err),
-                    Come::Elsewhere(name) => {
-                        return Some(Err(run::apart(self.comm, process, self.number, name, self.name)));
+                    Come::Elsewhere(other) => {
+                        return Some(Err(run::apart(self.comm, process, Some(other), self.mark)));
                     }
-                    Come::Past => {
-                        return Some(Err(run::apart(self.comm, process, self.number, 0, self.name)));
-                    }
+                    Come::Past => return Some(Err(run::apart(self.comm, process, None, self.mark))),
                 }
             }
             Some(Ok(()))
@@ -150,7 +148,7 @@ impl Short<'_> {
     }
 
     fn all_have_come(&self) -> bool {
-        self.others().all(|process| self.seat.come(self.number, self.name, process) == Come::Yes)
+        self.others().all(|process| self.seat.come(self.mark, process) == Come::Yes)
     }
 
     /// Gives a message, and waits until all have given theirs. The last one to come wakes the others.
@@ -172,7 +170,7 @@ impl Short<'_> {
     fn hear(&self, span: &Span, root: usize) -> Result<()> {
         let process = self.process(root);
         self.await_these([process].into_iter())?;
-        span.unpack(0, self.seat.given(self.number, process, span.bytes()));
+        span.unpack(0, self.seat.given(self.mark.number(), process, span.bytes()));
         Ok(())
     }
 
@@ -194,11 +192,11 @@ impl Short<'_> {
     fn combine(&self, recv: &Span, op: &Operation) -> Result<()> {
         let len = recv.bytes();
         let last = self.comm.size() as usize - 1;
-        recv.unpack(0, self.seat.given(self.number, self.process(last), len));
+        recv.unpack(0, self.seat.given(self.mark.number(), self.process(last), len));
         let room = Span::zeroes(len);
         let operand = room.part(0, recv.count(), recv.kind());
         for rank in (0..last).rev() {
-            operand.unpack(0, self.seat.given(self.number, self.process(rank), len));
+            operand.unpack(0, self.seat.given(self.mark.number(), self.process(rank), len));
             op.combine(&operand, recv)?;
         }
         Ok(())
