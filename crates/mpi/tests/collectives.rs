@@ -36,6 +36,7 @@ fn all_operations_by_messages_alone() {
 #[test]
 fn processes_in_different_operations_are_told() {
     run("mismatch", 2, &[]);
+    run("mismatch", 2, &["VIADUCT_MPI_BOARD=off"]);
 }
 
 pub(crate) fn mismatch(world: &World) {

@@ -62,6 +62,14 @@ fn a_rank_that_is_killed_fails_the_calls_of_ranks_on_its_host_and_on_others() {
 }
 
 #[test]
+fn processes_on_different_hosts_in_different_operations_are_told() {
+    if has_network() {
+        run("mismatch", 2, &["between-hosts"]);
+        run("uneven", 2, &["between-hosts"]);
+    }
+}
+
+#[test]
 fn long_messages_are_read_across_the_network() {
     if has_network() {
         crate::reading::read_by_rdma(&["between-hosts"]);
