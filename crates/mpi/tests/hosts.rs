@@ -70,6 +70,13 @@ fn processes_on_different_hosts_in_different_operations_are_told() {
 }
 
 #[test]
+fn messages_in_blocks_cross_the_network() {
+    if has_network() {
+        crate::reading::gathered_where_they_lie(&["between-hosts"]);
+    }
+}
+
+#[test]
 fn long_messages_are_read_across_the_network() {
     if has_network() {
         crate::reading::read_by_rdma(&["between-hosts"]);

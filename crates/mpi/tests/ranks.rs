@@ -32,6 +32,8 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("crossing", crate::point::crossing),
     ("threads", crate::point::threads),
     ("pulled", crate::reading::pulled),
+    ("gathered", crate::reading::gathered),
+    ("packed", crate::reading::packed),
     ("private", crate::reading::private),
     ("modes", crate::point::modes),
     ("collectives", crate::collectives::all),

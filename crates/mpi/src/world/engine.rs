@@ -275,13 +275,14 @@ impl Engine {
             }
             eprintln!(
                 "viaduct mpi: rank {} to {peer}: {} eager, {} rendezvous ({} for want of room), {} read here by RDMA, \
-                 {} by the kernel, {} early here, {} bytes, {} waits for credits, {} credit packets",
+                 {} by the kernel, {} gathered packets, {} early here, {} bytes, {} waits for credits, {} credit packets",
                 self.me,
                 counts.eager,
                 counts.rendezvous,
                 counts.no_room,
                 counts.pulled,
                 counts.copied,
+                self.links.gathered[peer],
                 counts.early,
                 counts.bytes,
                 counts.waited,

@@ -35,6 +35,8 @@ pub(super) struct Links {
     private_from: usize,
     /// Bytes that were read so.
     pub(super) copied: usize,
+    /// Packets to each peer whose blocks were gathered where they lie.
+    pub(super) gathered: Vec<u64>,
     ranks: HashMap<Vi, usize>,
     /// Descriptors with a buffer each, ready to send.
     free: Vec<Descriptor>,
@@ -68,6 +70,7 @@ impl Links {
             private: vec![false; size],
             private_from,
             copied: 0,
+            gathered: vec![0; size],
             ranks: HashMap::new(),
             free: Vec::new(),
             made: 0,
@@ -235,6 +238,9 @@ impl Port for Links {
             let head = packet.to_bytes();
             let sent = span.with_parts(&head, from, len, |parts| self.nic.send_value(vi, parts, None));
             if matches!(sent, Some(Ok(()))) {
+                if span.block().is_none() {
+                    self.gathered[to] += 1;
+                }
                 return;
             }
         }
