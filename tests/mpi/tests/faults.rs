@@ -84,6 +84,23 @@ fn an_abort_ends_the_job_with_its_code() {
 }
 
 #[test]
+fn an_abort_with_a_code_whose_low_byte_is_0_is_no_success() {
+    for code in ["0", "256", "-512"] {
+        let deed = format!("MPI_Abort(MPI_COMM_WORLD, {code});");
+        for launcher in [Launcher::Ours, Launcher::Hydra] {
+            if let Some((said, code)) = job_with(launcher, &|_| {}, "", &waiting(&deed)) {
+                assert_ne!(code, Some(0), "{launcher:?} {deed} {said}");
+            }
+        }
+        let mpi = Mpi::new();
+        let Some(program) = program(&mpi, "", &deed) else { return };
+        let mut alone = program.command();
+        mpi.dress(&mut alone);
+        assert_eq!(run(&mut alone).status.code(), Some(1), "{deed}");
+    }
+}
+
+#[test]
 fn the_launcher_of_mpich_ends_a_job_too() {
     // What it says of a rank that exits with 0 depends on which rank it hears of first; that the job ends does not.
     for (deed, bad) in

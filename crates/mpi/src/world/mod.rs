@@ -116,8 +116,10 @@ impl World {
         Ok(())
     }
 
-    /// Ends the whole job: the launcher ends the other ranks, and this process ends with `code`.
+    /// Ends the whole job: the launcher ends the other ranks, and this process ends with the low byte of `code`. A code whose low byte
+    /// is 0 would pass for success, here and with launchers; it becomes 1.
     pub fn abort(&self, code: i32, why: &str) -> ! {
+        let code = if code as u8 == 0 { 1 } else { code };
         if let Ok(mut job) = self.job.try_lock()
             && let Some(job) = job.as_mut()
         {
