@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use viaduct_mpi::datatype::external;
 use viaduct_mpi::error::{Class, Error, Result};
 use viaduct_mpi::raw;
 
@@ -112,23 +113,12 @@ fn external32(datarep: Text) -> Result<()> {
     }
 }
 
-/// Turns packed data into big-endian order, or back: every basic element is reversed.
-fn swap(data: &mut [u8], handle: u32) -> Result<()> {
-    let object = datatype(handle)?;
-    let mut at = 0;
-    while at < data.len() {
-        let before = at;
-        object.kind.signature().each(&mut |basic| {
-            for part in data[at..at + basic.size].chunks_exact_mut(basic.number().max(1)) {
-                part.reverse();
-            }
-            at += basic.size;
-        });
-        if at == before {
-            return Err(Error::new(Class::Intern, "a type without elements has bytes"));
-        }
-    }
-    Ok(())
+/// The bytes that `count` copies of a type have in external32.
+fn external_size(count: c_int, handle: u32) -> Result<usize> {
+    let size = external::size(&datatype(handle)?.kind);
+    natural(count)?
+        .checked_mul(size)
+        .ok_or_else(|| Error::new(Class::Count, "more bytes than there are addresses"))
 }
 
 pub(crate) fn mpi_pack_external(
@@ -143,15 +133,17 @@ pub(crate) fn mpi_pack_external(
     pure("MPI_Pack_external", || {
         external32(datarep)?;
         let at = position.get()?;
-        let end = pack(inbuf, incount, datatype, outbuf, outsize, at)?;
-        if end > at {
-            // SAFETY: these bytes were just written.
-            let data = unsafe {
-                std::slice::from_raw_parts_mut(outbuf.address().add(at as usize), (end - at) as usize)
-            };
-            swap(data, datatype)?;
+        let needed = external_size(incount, datatype)?;
+        let from = room(at, outsize, needed)?;
+        let mut native = vec![0u8; packed_size(incount, datatype)?];
+        let len = native.len() as i64;
+        pack(inbuf, incount, datatype, Buffer::at(native.as_mut_ptr()), len, 0)?;
+        if needed > 0 {
+            // SAFETY: `room` has checked that so many bytes are inside of the program's buffer.
+            let out = unsafe { std::slice::from_raw_parts_mut(outbuf.address().add(from), needed) };
+            out.copy_from_slice(&external::encode(&self::datatype(datatype)?.kind, &native));
         }
-        position.put(end)
+        position.put(at + needed as i64)
     })
 }
 
@@ -167,15 +159,14 @@ pub(crate) fn mpi_unpack_external(
     pure("MPI_Unpack_external", || {
         external32(datarep)?;
         let at = position.get()?;
-        let needed = packed_size(outcount, datatype)?;
+        let needed = external_size(outcount, datatype)?;
         let from = room(at, insize, needed)?;
-        let mut data = vec![0u8; needed];
         if needed > 0 {
             // SAFETY: `room` has checked that so many bytes are inside of the program's buffer.
-            data.copy_from_slice(unsafe { std::slice::from_raw_parts(inbuf.address().add(from), needed) });
-            swap(&mut data, datatype)?;
-            let copy = Buffer::at(data.as_mut_ptr());
-            unpack(copy, needed as i64, 0, outbuf, outcount, datatype)?;
+            let data = unsafe { std::slice::from_raw_parts(inbuf.address().add(from), needed) };
+            let mut native = external::decode(&self::datatype(datatype)?.kind, data);
+            let len = native.len() as i64;
+            unpack(Buffer::at(native.as_mut_ptr()), len, 0, outbuf, outcount, datatype)?;
         }
         position.put(at + needed as i64)
     })
@@ -189,6 +180,6 @@ pub(crate) fn mpi_pack_external_size(
 ) -> c_int {
     pure("MPI_Pack_external_size", || {
         external32(datarep)?;
-        size.put(packed_size(incount, datatype)? as i64)
+        size.put(external_size(incount, datatype)? as i64)
     })
 }

@@ -69,6 +69,39 @@ static void travels(MPI_Datatype type, int room)
     free(out), free(in), free(packed), free(again);
 }
 
+/* Longs have 4 bytes in external32, wide characters 2, and a long double is one of IEEE's with 16. */
+static void outside(void)
+{
+    static const unsigned char longs[12] = { 255, 255, 255, 251, 0, 0, 0, 1, 127, 255, 255, 255 };
+    static const unsigned char quads[32] = { 0x3f, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xc0 };
+    long in[3] = { -5, 1, 2147483647 }, back[3] = { 0, 0, 0 };
+    long double numbers[2] = { 1.5L, -2.0L }, same[2] = { 0, 0 };
+    wchar_t wide = 0xfedc, again = 0;
+    unsigned char bytes[32];
+    MPI_Aint need, at = 0;
+    MPI_Pack_external_size("external32", 3, MPI_LONG, &need);
+    CHECK(need == 12);
+    MPI_Pack_external("external32", in, 3, MPI_LONG, bytes, sizeof bytes, &at);
+    CHECK(at == 12 && memcmp(bytes, longs, 12) == 0);
+    at = 0;
+    MPI_Unpack_external("external32", bytes, sizeof bytes, &at, back, 3, MPI_LONG);
+    CHECK(at == 12 && memcmp(in, back, sizeof in) == 0);
+    MPI_Pack_external_size("external32", 2, MPI_LONG_DOUBLE, &need);
+    CHECK(need == 32);
+    at = 0;
+    MPI_Pack_external("external32", numbers, 2, MPI_LONG_DOUBLE, bytes, sizeof bytes, &at);
+    CHECK(at == 32 && memcmp(bytes, quads, 32) == 0);
+    at = 0;
+    MPI_Unpack_external("external32", bytes, sizeof bytes, &at, same, 2, MPI_LONG_DOUBLE);
+    CHECK(at == 32 && same[0] == 1.5L && same[1] == -2.0L);
+    at = 0;
+    MPI_Pack_external("external32", &wide, 1, MPI_WCHAR, bytes, sizeof bytes, &at);
+    CHECK(at == 2 && bytes[0] == 0xfe && bytes[1] == 0xdc);
+    at = 0;
+    MPI_Unpack_external("external32", bytes, 2, &at, &again, 1, MPI_WCHAR);
+    CHECK(at == 2 && again == wide);
+}
+
 int main(int argc, char **argv)
 {
     MPI_Datatype type, other, resized;
@@ -77,6 +110,7 @@ int main(int argc, char **argv)
     char name[MPI_MAX_OBJECT_NAME];
     int len;
     begin(&argc, &argv);
+    outside();
 
     MPI_Type_contiguous(4, MPI_INT, &type);
     extents(type, 16, 0, 16);

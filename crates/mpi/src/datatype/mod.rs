@@ -7,6 +7,7 @@
 pub mod basic;
 pub mod build;
 pub mod darray;
+pub mod external;
 mod layout;
 pub(crate) mod raw;
 mod signature;
