@@ -36,9 +36,10 @@ pub(crate) fn mpi_group_translate_ranks(
     pure("MPI_Group_translate_ranks", || {
         let (one, two) = (group(group1)?, group(group2)?);
         let (from, into) = (ranks1.list(n)?, ranks2.list_mut(n)?);
+        let named: Vec<c_int> = from.iter().copied().filter(|rank| *rank != PROC_NULL).collect();
+        let mut found = one.translate(&named, &two)?.into_iter();
         for (rank, translated) in from.iter().zip(into) {
-            *translated =
-                if *rank == PROC_NULL { PROC_NULL } else { or_undefined(one.translate(&[*rank], &two)?[0]) };
+            *translated = if *rank == PROC_NULL { PROC_NULL } else { or_undefined(found.next().flatten()) };
         }
         Ok(())
     })

@@ -25,6 +25,15 @@ static void groups(void)
     MPI_Group_translate_ranks(world, n, ranks, some, translated);
     for (int i = 0; i < n; i++)
         CHECK(translated[i] == i);
+    int mixed[4] = { MPI_PROC_NULL, 0, MPI_PROC_NULL, size - 1 }, places[4];
+    MPI_Group_translate_ranks(world, 4, mixed, some, places);
+    CHECK(places[0] == MPI_PROC_NULL && places[1] == 0 && places[2] == MPI_PROC_NULL);
+    CHECK(size == 1 ? places[3] == 0 : places[3] == 1);
+    if (size > 3) {
+        mixed[3] = 1;
+        MPI_Group_translate_ranks(world, 4, mixed, some, places);
+        CHECK(places[1] == 0 && places[3] == MPI_UNDEFINED);
+    }
     MPI_Group_free(&some);
     CHECK(some == MPI_GROUP_NULL);
     MPI_Group_range_incl(world, 1, range, &some);

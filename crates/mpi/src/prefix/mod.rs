@@ -137,7 +137,6 @@ fn write(path: &Path, text: &str, program: bool) -> io::Result<()> {
     })
 }
 
-/// Makes a link unless it is there.
 /// Makes a link unless it is there already.
 ///
 /// # Errors
