@@ -64,6 +64,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "libfabric-dev", sign: Sign::File("/usr/include/rdma/fabric.h"), when: When::Always },
     Package { name: "libmemcached-tools", sign: Sign::Program("memcaslap"), when: When::Always },
     Package { name: "libmpich-dev", sign: Sign::Program("mpicc.mpich"), when: When::Always },
+    Package { name: "libopenmpi-dev", sign: Sign::Program("mpicc.openmpi"), when: When::Full },
     Package {
         name: "libpython3.11-testsuite",
         sign: Sign::File("/usr/share/doc/libpython3.11-testsuite"),
@@ -82,6 +83,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "nodejs", sign: Sign::Program("node"), when: When::Full },
     Package { name: "openbsd-inetd", sign: Sign::Program("inetd"), when: When::Always },
     Package { name: "openjdk-17-jdk-headless", sign: Sign::Program("javac"), when: When::Full },
+    Package { name: "openmpi-bin", sign: Sign::Program("mpirun.openmpi"), when: When::Full },
     Package { name: "openssh-client", sign: Sign::Program("sftp"), when: When::Full },
     Package { name: "openssh-server", sign: Sign::Program("sshd"), when: When::Always },
     Package { name: "postgresql", sign: Sign::Program("pg_ctlcluster"), when: When::Full },

@@ -5,63 +5,99 @@ use std::collections::BTreeMap;
 use viaduct_results::stats::median;
 use viaduct_results::table::{Better, Table};
 
+use super::Case;
 use super::lines::{Gathered, Key};
 use crate::schema::Line;
 
 /// Sizes of the mean.
 const MEAN: [usize; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
 
-/// Everything that can be said from what was measured.
-pub(super) fn cells(gathered: &Gathered, rounds: usize) -> Vec<Line> {
+/// A row: the case and the library that it is about, our ratio if there is one, and what is wanted of it.
+struct Bar {
+    row: String,
+    of: (&'static str, &'static str),
+    ratio: Option<f64>,
+    wanted: f64,
+    least: bool,
+}
+
+/// Everything that can be said from what was measured in `cases`. `absent` has the layers of libraries that were asked for and
+/// are not installed: their rows say so.
+pub(super) fn cells(gathered: &Gathered, rounds: usize, cases: &[&Case], absent: &[&str]) -> Vec<Line> {
     let table = Table::new("mpi-bars", BTreeMap::from([("rounds".into(), rounds.to_string())]));
     let mut lines = Vec::new();
-    let mut put = |row: &str, value: Option<f64>, wanted: f64, least: bool| {
-        let Some(value) = value else { return };
+    for Bar { row, of: (case, rival), ratio, wanted, least } in bars(gathered) {
+        let layer = format!("rival:{rival}");
+        let why = match absent.contains(&layer.as_str()) {
+            true => Some(format!("{} is not installed", name(rival))),
+            false => gathered.why_none(&Key::new(case, layer, "", 0, None)),
+        };
         let better = if least { Better::More } else { Better::Less };
         let word = if least { "at least" } else { "at most" };
-        lines.push(table.cell(row, "ratio", "", better).one(value));
+        let place = table.cell(&row, "ratio", "", better);
+        match (ratio, why) {
+            (Some(ratio), _) => lines.push(place.one(ratio)),
+            (None, Some(why)) if cases.iter().any(|other| other.name == case) => {
+                lines.push(place.missing(format!("not measured: {why}")));
+            }
+            (None, _) => continue,
+        }
         lines.push(table.cell(row, word, "", Better::Neither).one(wanted));
+    }
+    lines
+}
+
+/// What a library is called.
+fn name(rival: &str) -> &'static str {
+    match rival {
+        "mpich" => "MPICH",
+        "intelmpi" => "Intel MPI",
+        _ => "Open MPI",
+    }
+}
+
+fn bars(gathered: &Gathered) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    let mut put = |row: &str, of, ratio, wanted, least| {
+        bars.push(Bar { row: row.into(), of, ratio, wanted, least });
     };
-    let ratio = |case, rival: &str, size| ratio(gathered, case, rival, size);
-    let latency = |rival: &str, size| ratio("mpi-latency", rival, size);
-    let bandwidth = |rival: &str, size| ratio("mpi-bandwidth", rival, size);
-    put("latency of 8 B, ours / Open MPI's", latency("openmpi", 8), 1.0, false);
-    put("latency of 4 to 256 KiB, MPICH's / ours, mean", mean(|s| latency("mpich", s), true), 1.5, true);
-    put("latency of 4 to 256 KiB, MPICH's / ours, least", least(|s| latency("mpich", s), true), 1.0, true);
-    put("bandwidth of 4 to 256 KiB, ours / MPICH's, mean", mean(|s| bandwidth("mpich", s), false), 1.5, true);
-    put(
-        "bandwidth of 4 to 256 KiB, ours / MPICH's, least",
-        least(|s| bandwidth("mpich", s), false),
-        1.0,
-        true,
-    );
+    let ratio = |(case, rival), size| ratio(gathered, case, rival, size);
+    let (latency, bandwidth) = ("mpi-latency", "mpi-bandwidth");
+    let (open, mpich, intel) = ((latency, "openmpi"), (latency, "mpich"), (latency, "intelmpi"));
+    put("latency of 8 B, ours / Open MPI's", open, ratio(open, 8), 1.0, false);
+    put("latency of 4 to 256 KiB, MPICH's / ours, mean", mpich, mean(|s| ratio(mpich, s), true), 1.5, true);
+    put("latency of 4 to 256 KiB, MPICH's / ours, least", mpich, least(|s| ratio(mpich, s), true), 1.0, true);
+    let of = (bandwidth, "mpich");
+    put("bandwidth of 4 to 256 KiB, ours / MPICH's, mean", of, mean(|s| ratio(of, s), false), 1.5, true);
+    put("bandwidth of 4 to 256 KiB, ours / MPICH's, least", of, least(|s| ratio(of, s), false), 1.0, true);
     put(
         "latency of 4 to 256 KiB, Intel MPI's / ours, mean",
-        mean(|s| latency("intelmpi", s), true),
+        intel,
+        mean(|s| ratio(intel, s), true),
         0.8,
         true,
     );
-    put(
-        "bandwidth of 4 to 256 KiB, ours / Intel MPI's, mean",
-        mean(|s| bandwidth("intelmpi", s), false),
-        0.8,
-        true,
-    );
-    let one_core = |rival: &str| ratio("mpi-one-core", rival, 8);
-    let inverse = |value: Option<f64>| value.map(|value| 1.0 / value);
-    put("two ranks on one core, MPICH's / ours", inverse(one_core("mpich")), 50.0, true);
-    put("two ranks on one core, Open MPI's / ours", inverse(one_core("openmpi")), 50.0, true);
-    put("two ranks on one core, ours / Open MPI's yielding", one_core("openmpi-yield"), 1.5, false);
-    for (rival, name) in [("mpich", "MPICH"), ("intelmpi", "Intel MPI")] {
+    let of = (bandwidth, "intelmpi");
+    put("bandwidth of 4 to 256 KiB, ours / Intel MPI's, mean", of, mean(|s| ratio(of, s), false), 0.8, true);
+    let one_core = |rival| ("mpi-one-core", rival);
+    for (rival, row) in [("mpich", "MPICH's / ours"), ("openmpi", "Open MPI's / ours")] {
+        let of = one_core(rival);
+        put(&format!("two ranks on one core, {row}"), of, ratio(of, 8).map(|value| 1.0 / value), 50.0, true);
+    }
+    let of = one_core("openmpi-yield");
+    put("two ranks on one core, ours / Open MPI's yielding", of, ratio(of, 8), 1.5, false);
+    for rival in ["mpich", "intelmpi"] {
+        let (of, name) = (("mpi-crowd", rival), name(rival));
         let row = format!("IMB-MPI1 by 16 ranks on two cores, ours / {name}'s");
-        put(&row, ratio("mpi-crowd", rival, 0), 1.0, false);
+        put(&row, of, ratio(of, 0), 1.0, false);
     }
-    for (rival, name) in [("openmpi", "Open MPI"), ("mpich", "MPICH"), ("intelmpi", "Intel MPI")] {
-        let row = format!("collectives by 16 ranks on two cores, ours / {name}'s");
-        put(&row, ratio("mpi-many", rival, 0), 1.0, false);
+    for rival in ["openmpi", "mpich", "intelmpi"] {
+        let (of, name) = (("mpi-many", rival), name(rival));
+        put(&format!("collectives by 16 ranks on two cores, ours / {name}'s"), of, ratio(of, 0), 1.0, false);
     }
-    put("start and end of 16 ranks, ours / MPICH's", ratio("mpi-start", "mpich", 0), 1.0, false);
-    lines
+    let of = ("mpi-start", "mpich");
+    put("start and end of 16 ranks, ours / MPICH's", of, ratio(of, 0), 1.0, false);
+    bars
 }
 
 /// Ours over theirs, the median over the rounds.
@@ -89,10 +125,11 @@ fn least(ratio: impl Fn(usize) -> Option<f64>, turned: bool) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CASES;
     use super::*;
 
     #[test]
-    fn a_mean_needs_every_size() {
+    fn a_mean_needs_every_size_and_an_absent_library_is_named() {
         let mut gathered = Gathered::default();
         for (at, size) in MEAN.into_iter().enumerate() {
             gathered.add(Key::new("mpi-latency", "mpi", "", size, None), Some("shm"), Some(1.0));
@@ -101,7 +138,18 @@ mod tests {
         }
         gathered.add(Key::new("mpi-latency", "mpi", "", 8, None), Some("shm"), Some(0.5));
         gathered.add(Key::new("mpi-latency", "rival:openmpi", "", 8, None), None, Some(1.0));
-        let found: Vec<(String, f64)> = cells(&gathered, 1)
+        let cases: Vec<&Case> = CASES.iter().filter(|case| case.name != "mpi-many").collect();
+        let said = cells(&gathered, 1, &cases, &["rival:intelmpi"]);
+        let missing: Vec<String> = said
+            .iter()
+            .filter_map(|line| match line {
+                Line::Cell(cell) => Some(format!("{}: {}", cell.row, cell.missing.as_ref()?)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(missing.len(), 3, "both means and IMB-MPI1: {missing:?}");
+        assert!(missing.iter().all(|row| row.ends_with(": not measured: Intel MPI is not installed")));
+        let found: Vec<(String, f64)> = said
             .into_iter()
             .filter_map(|line| match line {
                 Line::Cell(cell) if cell.column == "ratio" => Some((cell.row.clone(), cell.value?)),

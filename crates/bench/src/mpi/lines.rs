@@ -72,6 +72,11 @@ impl Gathered {
         self.at(key, None).missing = Some(why.into());
     }
 
+    /// Why there is no value, if that was said.
+    pub(super) fn why_none(&self, key: &Key) -> Option<String> {
+        self.found.iter().find(|found| found.key == *key)?.missing.clone()
+    }
+
     /// Takes what the program said.
     pub(super) fn take(&mut self, said: &str, case: &'static Case, way: &Way) -> Result<()> {
         let points: Vec<_> = said.lines().filter_map(|line| point(line, case)).collect();

@@ -88,14 +88,17 @@ impl Bench<'_> {
         let source = self.folder.join("program.c");
         std::fs::write(&source, SOURCE).map_err(Error::os(format!("writing {}", source.display())))?;
         let tools = Tools { launcher: self.launcher, ours: &self.library, folder: &self.folder };
-        let mut runners = Vec::new();
+        let (mut runners, mut absent) = (Vec::new(), Vec::new());
         for way in &self.ways {
             let compiled = way.ready(&tools).map(|ready| {
                 let program = ready.compile(&tools, &source)?;
                 Ok::<_, Error>(Runner { way, ready, program, failed: Vec::new() })
             });
             match compiled {
-                None => listener(Heard::Missing(way)),
+                None => {
+                    absent.push(way.layer);
+                    listener(Heard::Missing(way));
+                }
                 Some(Ok(runner)) => runners.push(runner),
                 Some(Err(error)) => listener(Heard::Failed(way.layer, "compiling", error.to_string())),
             }
@@ -119,7 +122,8 @@ impl Bench<'_> {
         }
         let lines = gathered.lines(self.settings, cases);
         lines.into_iter().for_each(|line| listener(Heard::Line(line)));
-        bars::cells(&gathered, self.rounds).into_iter().for_each(|line| listener(Heard::Line(line)));
+        let bars = bars::cells(&gathered, self.rounds, cases, &absent);
+        bars.into_iter().for_each(|line| listener(Heard::Line(line)));
         Ok(())
     }
 
