@@ -8,6 +8,7 @@ use viaduct_kit::effort::scaled;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 
+use crate::launching::signal;
 use crate::sort_faults::{names, said};
 
 const VIADUCT: &str = env!("CARGO_BIN_EXE_viaduct");
@@ -18,14 +19,17 @@ fn watch() -> Watchdog {
 
 /// A disk that fails in the middle of a file, under a whole program: reads (`pread`) or writes (`pwrite`) of files with this in
 /// their name that reach beyond an offset end with EIO, or waits for the disk (`fsync`); or reads give a wrong bit (`flip`), or
-/// find the end of the file (`short`).
+/// find the end of the file (`short`), of which more is told than there is (`longer`). With `stuck` writes do not end, and no file can be without a name.
 const BROKEN_DISK: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int breaks(const char *call, int fd, size_t len, off64_t offset)
@@ -40,6 +44,32 @@ static int breaks(const char *call, int fd, size_t len, off64_t offset)
         return 0;
     path[got] = 0;
     return strstr(path, name) && offset + (off64_t)len > atoll(from);
+}
+
+int open64(const char *path, int flags, ...)
+{
+    static int (*next)(const char *, int, ...);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "open64");
+    const char *wanted = getenv("BROKEN_CALL");
+    if ((flags & O_TMPFILE) == O_TMPFILE && wanted && !strcmp(wanted, "stuck"))
+        return errno = EOPNOTSUPP, -1;
+    va_list more;
+    va_start(more, flags);
+    mode_t mode = va_arg(more, mode_t);
+    va_end(more);
+    return next(path, flags, mode);
+}
+
+int statx(int fd, const char *path, int flags, unsigned mask, struct statx *told)
+{
+    static int (*next)(int, const char *, int, unsigned, struct statx *);
+    if (!next)
+        next = dlsym(RTLD_NEXT, "statx");
+    int failed = next(fd, path, flags, mask, told);
+    if (!failed && (flags & AT_EMPTY_PATH) && breaks("longer", fd, told->stx_size, 0))
+        told->stx_size += 3000000;
+    return failed;
 }
 
 int fsync(int fd)
@@ -77,6 +107,8 @@ ssize_t pwrite64(int fd, const void *from, size_t len, off64_t offset)
         next = dlsym(RTLD_NEXT, "pwrite64");
     if (breaks("pwrite", fd, len, offset))
         return errno = EIO, -1;
+    while (breaks("stuck", fd, len, offset))
+        pause();
     return next(fd, from, len, offset);
 }
 "#;
@@ -154,6 +186,27 @@ fn an_input_that_becomes_shorter_while_it_is_sorted_is_named() {
             said(&output)
         );
         assert_eq!(names(folder.path()), ["in"], "{more:?}");
+    }
+}
+
+#[test]
+fn an_interrupted_generator_leaves_no_hidden_name() {
+    let Some(disk) = compile_c(BROKEN_DISK, &["-shared", "-fPIC", "-ldl"]) else { return };
+    let _watchdog = watch();
+    for (name, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let folder = TempDir::new("sort-gen-stuck");
+        let mut command = Command::new(VIADUCT);
+        command.args(["sort", "gen", "200K", "-o", "records"]).current_dir(folder.path());
+        command.env("LD_PRELOAD", disk.path()).env("BROKEN_CALL", "stuck");
+        command.env("BROKEN_NAME", "/.records").env("BROKEN_FROM", "0");
+        let mut child = command.stdin(Stdio::null()).spawn().unwrap();
+        while names(folder.path()).is_empty() {
+            assert_eq!(child.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(child.id(), name);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
     }
 }
 

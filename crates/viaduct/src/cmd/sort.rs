@@ -186,7 +186,10 @@ fn generate(args: &GenArgs) -> Result<ExitCode> {
             let file = file.with_context(|| format!("opening {}", path.display()))?;
             generator.to_stream(first, count, path, Box::new(file), threads)?
         }
-        Some(path) => generator.to_file(first, count, path, threads)?,
+        Some(path) => {
+            interrupt::watch_output()?;
+            generator.to_file(first, count, path, threads)?
+        }
         None => generator.checksum(first, count, threads)?,
     };
     if args.checksum || args.output.is_none() {

@@ -29,8 +29,18 @@ impl Interrupt {
     }
 }
 
+/// Watches for signals while something else than a sort writes a file: the first one ends the process at once, without what the
+/// file is called until it is complete. To be called before there is any other thread.
+pub(super) fn watch_output() -> Result<()> {
+    start(&Arc::default(), Duration::ZERO).map(drop)
+}
+
 /// Watches for signals from a thread of its own. To be called before there is any other thread.
 pub(super) fn watch(progress: &Arc<Progress>) -> Result<Interrupt> {
+    start(progress, GRACE)
+}
+
+fn start(progress: &Arc<Progress>, grace: Duration) -> Result<Interrupt> {
     let signals = SignalFd::block(&[number::INT, number::TERM, number::HUP])?;
     let epoll = Epoll::new()?;
     epoll.add(&signals, 0, Interest::Read)?;
@@ -48,7 +58,7 @@ pub(super) fn watch(progress: &Arc<Progress>) -> Result<Interrupt> {
         };
         came.store(signal, Ordering::Release);
         progress.stop();
-        let end = Instant::now() + GRACE;
+        let end = Instant::now() + grace;
         while Instant::now() < end {
             let left = end.saturating_duration_since(Instant::now());
             let _ = epoll.wait(&mut events, Some(left));
