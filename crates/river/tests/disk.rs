@@ -265,5 +265,51 @@ fn a_read_that_fails_in_the_middle_is_told_by_name() {
         assert_eq!(source.pull().unwrap().expect("the first stripe").len(), 16 << 10);
         let error = source.pull().unwrap_err().to_string();
         assert!(error.contains("/proc/self/mem") && error.contains("Input/output error"), "{error}");
+        // The third stripe is good; another thread that pulls is not to read on for nothing.
+        assert_eq!(source.pull().unwrap_err().to_string(), error);
+    }
+}
+
+#[test]
+fn a_file_cut_while_it_is_read_ahead_is_told_to_every_thread() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(60), "a flow");
+    let folder = TempDir::new("river-cut-ahead");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    // The bytes end in the middle, at the start and at the end of the chunks that are under way.
+    for left in [0, 4096, 300_000, 999_424] {
+        std::fs::write(&from, vec![7; 1_000_000]).unwrap();
+        let source = source(&from, Arc::new(Fixed(100)), (12, 102_400), Direct::On);
+        if !source.is_ahead() {
+            viaduct_kit::skip!("no direct reads through io_uring in the folder for temporary files");
+        }
+        std::fs::File::options().write(true).open(&from).unwrap().set_len(left).unwrap();
+        let sink = StreamSink::new("output", &to, Box::new(std::io::sink()));
+        let told = pump_with(3, &source, &sink).unwrap_err().to_string();
+        assert!(told.contains("became shorter") && told.contains("from"), "{left}: {told}");
+        assert_eq!(
+            source.pull().unwrap_err().to_string(),
+            told,
+            "{left}: the threads that come later hear it, too"
+        );
+    }
+}
+
+#[test]
+fn a_sink_that_has_failed_takes_nothing_more() {
+    let folder = TempDir::new("river-failed-sink");
+    let path = folder.path().join("out");
+    let pool = MemPool::new(1, 4096).unwrap();
+    for direct in [false, true] {
+        let file = std::fs::File::create(&path).unwrap();
+        let mut volume = Volume::of_files(vec![(path.clone(), file)], u64::MAX);
+        if direct {
+            volume.use_direct();
+        }
+        let sink = DiskSink::new("output", volume);
+        sink.fail(Error::Stopped);
+        let mut buffer = pool.take();
+        buffer.set_window(0, 4096);
+        assert!(matches!(sink.put(buffer), Err(Error::Stopped)), "direct {direct}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
     }
 }

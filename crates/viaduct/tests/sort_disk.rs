@@ -174,10 +174,19 @@ fn an_input_that_becomes_shorter_while_it_is_sorted_is_named() {
         .current_dir(folder.path())
         .status();
     assert!(made.unwrap().success());
-    for more in [&[][..], &["--memory", "16M"], &["--lines"], &["--nodes", "2"]] {
+    // Reads through io_uring are no calls: there the file says that it is longer than it is.
+    let direct = ["--direct", "on", "--parallel", "3"];
+    let cases: [(&[&str], &str); 5] = [
+        (&[], "short"),
+        (&["--memory", "16M"], "short"),
+        (&["--lines"], "short"),
+        (&["--nodes", "2"], "short"),
+        (&direct, "longer"),
+    ];
+    for (more, call) in cases {
         let mut command = Command::new(VIADUCT);
         command.args(["sort", "in", "-o", "out"]).args(more).current_dir(folder.path());
-        command.env("LD_PRELOAD", disk.path()).env("BROKEN_CALL", "short").stdin(Stdio::null());
+        command.env("LD_PRELOAD", disk.path()).env("BROKEN_CALL", call).stdin(Stdio::null());
         let output = command.env("BROKEN_NAME", "/in").env("BROKEN_FROM", "10000000").output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{more:?}: {}", said(&output));
         assert!(

@@ -95,14 +95,14 @@ impl DiskSink {
 
 impl Sink for DiskSink {
     fn put(&self, mut buffer: Buffer) -> Result<(), Error> {
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
         let (bytes, records) = (buffer.len(), buffer.records());
         let position = self.place(buffer.position(), bytes)?;
         let Some(writes) = &self.writes else {
             return self.write_at(buffer.data(), position, records);
         };
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
         buffer.set_position(position);
         self.edge.stalled_for_credit(|| writes.put(buffer))?;
         self.edge.carried(bytes, records);

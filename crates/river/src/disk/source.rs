@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use viaduct_os::files::BLOCK;
@@ -53,6 +53,8 @@ pub struct DiskSource {
     chunks: u64,
     next: AtomicU64,
     ring: Option<Mutex<Flight>>,
+    /// The first failure, which every thread that pulls is told: the chunk behind it never comes.
+    failed: OnceLock<Error>,
     edge: Edge,
 }
 
@@ -121,6 +123,7 @@ impl DiskSource {
             chunks: first_chunk,
             next: AtomicU64::new(0),
             ring: ring.map(flight).map(Mutex::new),
+            failed: OnceLock::new(),
             edge: Edge::new(name),
         })
     }
@@ -228,6 +231,7 @@ impl DiskSource {
 
     /// The next chunk, read by the calling thread.
     fn pull_alone(&self) -> Result<Option<Buffer>, Error> {
+        self.failure()?;
         // The buffer comes first: a thread that has a number then never waits for those that are behind it. Another thread
         // may take the last chunk meanwhile, and a consumer may keep all buffers, so the end is looked for again.
         let buffer = loop {
@@ -242,7 +246,17 @@ impl DiskSource {
         if number >= self.chunks {
             return Ok(None);
         }
-        self.read_chunk(buffer, number).map(Some)
+        self.noted(self.read_chunk(buffer, number).map(Some))
+    }
+
+    /// The failure that another thread has met, if there was one.
+    fn failure(&self) -> Result<(), Error> {
+        self.failed.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Keeps a failure for the other threads, which then end as well instead of reading what is left.
+    fn noted<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
+        done.inspect_err(|error| drop(self.failed.set(error.clone())))
     }
 
     /// Reads a chunk on this thread.
@@ -262,10 +276,16 @@ impl DiskSource {
     /// The next chunk past the page cache; reads ahead as far as the pool has buffers.
     fn pull_direct(&self, flight: &Mutex<Flight>) -> Result<Option<Buffer>, Error> {
         let mut flight = flight.lock().unwrap_or_else(PoisonError::into_inner);
-        let flight = &mut *flight;
+        // Under the lock: a thread that waited for it hears of the failure, too.
+        self.failure()?;
+        self.noted(self.next_in_flight(&mut flight))
+    }
+
+    fn next_in_flight(&self, flight: &mut Flight) -> Result<Option<Buffer>, Error> {
         if flight.given == self.chunks {
             return Ok(None);
         }
+        let reading = |error| Error::file("reading", self.volumes[0].volume.path_at(0), error);
         loop {
             while flight.asked < self.chunks && flight.ring.has_room() {
                 let idle = flight.ring.under_way() == 0 && flight.ready.is_empty();
@@ -277,10 +297,9 @@ impl DiskSource {
                 flight.given += 1;
                 return Ok(Some(buffer));
             }
-            let done = self.edge.stalled_for_data(|| flight.ring.wait());
-            let done =
-                done.map_err(|error| Error::file("reading", self.volumes[0].volume.path_at(0), error))?;
-            let Some(done) = done else { continue };
+            let done = self.edge.stalled_for_data(|| flight.ring.wait()).map_err(reading)?;
+            // The chunk was asked for, is not here and not under way: to wait for it would be to wait for ever.
+            let Some(done) = done else { return Err(reading(io::Error::other("a chunk never came"))) };
             let number = done.buffer.sequence();
             let got = done.result.unwrap_or(0);
             // What was refused or cut short is read the ordinary way, which also tells the cause.

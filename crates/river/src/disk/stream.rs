@@ -35,6 +35,8 @@ struct Reading {
     /// Where the first of `inputs` begins.
     base: u64,
     sequence: u64,
+    /// The first failure, which every thread that pulls is told.
+    failed: Option<Error>,
 }
 
 impl StreamSource {
@@ -128,7 +130,11 @@ impl Source for StreamSource {
         let buffer = self.pool.try_take();
         let buffer = buffer.unwrap_or_else(|| self.edge.stalled_for_credit(|| self.pool.take()));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut buffer = self.edge.stalled_for_data(|| self.fill(&mut state, buffer))?;
+        if let Some(error) = &state.failed {
+            return Err(error.clone());
+        }
+        let filled = self.edge.stalled_for_data(|| self.fill(&mut state, buffer));
+        let mut buffer = filled.inspect_err(|error| state.failed = Some(error.clone()))?;
         if buffer.is_empty() {
             return Ok(None);
         }
