@@ -32,6 +32,8 @@ pub fn sort(
     settings: &Settings,
     progress: &Progress,
 ) -> Result<Report, Error> {
+    // What is available falls while it is used: all decisions are made by what it was at the start.
+    let settings = &settings.pinned();
     match settings.order()? {
         AnyOrder::Fields(order) => {
             Engine { order, settings, progress, start: Instant::now() }.run(inputs, target)

@@ -148,6 +148,11 @@ impl Settings {
         if self.threads > 0 { self.threads } else { viaduct_os::cpu::count() }
     }
 
+    /// These settings with the memory that they come to now.
+    pub(crate) fn pinned(&self) -> Settings {
+        Settings { memory: Some(self.budget()), ..self.clone() }
+    }
+
     pub(crate) fn budget(&self) -> u64 {
         self.memory.unwrap_or_else(|| viaduct_os::files::available_memory() / 5 * 4).max(MOST_MODEST)
     }
@@ -155,6 +160,21 @@ impl Settings {
 
 /// The least memory that a sort works with.
 pub const MOST_MODEST: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_sort_is_what_was_available_when_it_began() {
+        let settings = Settings::default().pinned();
+        let before = settings.budget();
+        let taken = vec![1u8; 64 << 20];
+        assert_eq!(settings.budget(), before, "with {} MB taken since", taken.len() >> 20);
+        let said = Settings { memory: Some(1 << 30), ..Settings::default() }.pinned();
+        assert_eq!(said.budget(), 1 << 30);
+    }
+}
 
 /// How far a sort is. Shared with the thread that shows it.
 #[derive(Debug, Default)]
