@@ -54,6 +54,8 @@ struct Engine<'a, O> {
 /// What is sorted.
 struct Flow<'a> {
     source: &'a dyn Source,
+    /// Where its buffers come from.
+    pool: &'a MemPool,
     /// Bytes that it will give, about.
     len: u64,
     /// Bytes that it will give at least.
@@ -117,10 +119,11 @@ impl<O: Order> Engine<'_, O> {
         let kept = if one_pass { (len / (room as u64 * 3 / 4)) as usize + volumes.len() } else { 0 };
         let pool = MemPool::new(kept + least, room)?;
         let (direct, partial) = (self.settings.direct, self.settings.partial);
-        let source = DiskSource::new("input", volumes, format.clone(), pool, direct, partial)?;
+        let source = DiskSource::new("input", volumes, format.clone(), pool.clone(), direct, partial)?;
         let destination = self.open(target, source.len())?;
         let rest = || if partial == Partial::Keep { Ok(source.leftover()?) } else { Ok(Vec::new()) };
-        let flow = Flow { source: &source, len: source.len(), certain: source.len(), rest: &rest };
+        let (len, pool) = (source.len(), &pool);
+        let flow = Flow { source: &source, pool, len, certain: len, rest: &rest };
         if one_pass {
             return self.one_pass(&flow, destination, format, room);
         }
@@ -143,7 +146,7 @@ impl<O: Order> Engine<'_, O> {
         // The length is not known: read until the end or until memory is used up.
         let most = (self.settings.budget() / 2 / room as u64).max(4) as usize;
         let pool = MemPool::new(most + 2, room)?;
-        let source = StreamSource::new("input", open, format.clone(), pool, self.settings.partial);
+        let source = StreamSource::new("input", open, format.clone(), pool.clone(), self.settings.partial);
         self.progress.enter(1, 0);
         let (mut held, mut bytes, mut count) = (VecDeque::new(), 0u64, 0u64);
         let mut over = false;
@@ -170,18 +173,21 @@ impl<O: Order> Engine<'_, O> {
         if over && fits(self.settings, bytes, density_of(bytes, count)) {
             let destination = self.open(target, bytes)?;
             let held = Held { held: Mutex::new(held), rest: None, edge: source.edge() };
-            let flow = Flow { source: &held, len: bytes, certain: bytes, rest: &rest };
+            let flow = Flow { source: &held, pool: &pool, len: bytes, certain: bytes, rest: &rest };
             return self.one_pass(&flow, destination, format, room);
         }
-        let sample = sample_buffers(&held, &**format);
-        let sampler = |_: usize| Ok(sample.clone());
         let destination = self.open(target, if over { bytes } else { 0 })?;
         let density = density_of(bytes, count);
         let more = (!over).then_some(&source as &dyn Source);
         let held = Held { held: Mutex::new(held), rest: more, edge: source.edge() };
+        // Taken before anything is pulled.
+        let sampler = |wanted: usize| {
+            let held = held.held.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(sample_buffers(&held, &**format, wanted))
+        };
         // As long as it turns out to be; partitions that are too large are divided again.
         let len = if over { bytes } else { bytes * 16 };
-        let flow = Flow { source: &held, len, certain: bytes, rest: &rest };
+        let flow = Flow { source: &held, pool: &pool, len, certain: bytes, rest: &rest };
         self.two_passes(&flow, density, &sampler, destination, format, room)
     }
 
@@ -255,6 +261,7 @@ impl<O: Order> Engine<'_, O> {
             progress: self.progress,
             folders,
             room,
+            input: Some(flow.pool),
         };
         let len = (flow.len, flow.certain);
         let (outcome, partitions, mut edges) =
@@ -418,11 +425,11 @@ pub(crate) fn sample_files(
     Ok(sample)
 }
 
-/// Records from all over the buffers.
-fn sample_buffers(held: &VecDeque<Buffer>, format: &dyn RecordFormat) -> Vec<Vec<u8>> {
-    let each = (1 << 16) / held.len().max(1) + 1;
+/// About `wanted` records from all over the buffers.
+fn sample_buffers(held: &VecDeque<Buffer>, format: &dyn RecordFormat, wanted: usize) -> Vec<Vec<u8>> {
+    let each = wanted.div_ceil(held.len().max(1)).max(1);
     let some = |buffer: &Buffer| {
-        let step = (buffer.records() as usize / each).max(1);
+        let step = (buffer.records() as usize).div_ceil(each).max(1);
         records(format, buffer.data()).step_by(step).map(<[u8]>::to_vec).collect::<Vec<_>>()
     };
     held.iter().flat_map(some).collect()

@@ -29,6 +29,9 @@ const BLOCK: usize = 256 << 10;
 /// Bytes of a block at least.
 const LEAST_BLOCK: usize = 16 << 10;
 
+/// Records of a sample that are taken however long they are.
+const FEWEST: usize = 64;
+
 /// How often a partition is divided again at most.
 const DEPTH: u32 = 16;
 
@@ -40,6 +43,8 @@ pub(crate) struct External<'a, O> {
     pub(crate) progress: &'a Progress,
     pub(crate) folders: Vec<PathBuf>,
     pub(crate) room: usize,
+    /// Where the buffers of the input come from, if that is memory which the second pass has to do without.
+    pub(crate) input: Option<&'a MemPool>,
 }
 
 impl<O: Order> External<'_, O> {
@@ -60,9 +65,14 @@ impl<O: Order> External<'_, O> {
         let stable = self.settings.stable || self.settings.unique;
         let writers = if sources.len() > 1 || stable { sources.len() } else { self.settings.threads() };
         let wanted = self.partitions(cost(len, (len as f64 / density) as u64), self.fanout(writers));
-        let splitters = Splitters::new(sampler(wanted * SAMPLES)?, wanted, self.order);
+        // Long records are not to fill the memory with a sample.
+        let room = (self.settings.budget() as f64 / 8.0 / (density + 32.0)) as usize;
+        let sample = sampler((wanted * SAMPLES).min(room.max(FEWEST)))?;
+        let splitters = Splitters::new(sample, wanted, self.order);
         self.progress.enter(2, len);
         let (parts, sum) = self.distribute(sources, &splitters, &store, true)?;
+        // All of it was read: the partitions have the memory from here on.
+        self.input.inspect(|pool| pool.trim());
         let parts = self.divide_large(parts, &store)?;
         let read_ns = start.elapsed().as_nanos() as u64;
         let total: u64 = parts.iter().map(|part| part.bytes).sum();

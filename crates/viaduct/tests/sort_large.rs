@@ -47,6 +47,44 @@ fn nodes_with_more_partitions_than_buffers_come_to_an_end() {
 }
 
 #[test]
+fn the_bound_of_memory_holds_for_a_pipe() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-piped");
+    let mut random = 1u64;
+    let mut letter = || {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        b'a' + (random >> 33) as u8 % 26
+    };
+    // What is read first says nothing of the many that follow, which are one partition: as large as memory allows.
+    let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join("in")).unwrap());
+    for n in 0..76 << 10 {
+        let mut line: Vec<u8> = (0..1023).map(|_| letter()).collect();
+        if n >= 40 << 10 {
+            line[..4].copy_from_slice(b"ffff");
+        }
+        line.push(b'\n');
+        file.write_all(&line).unwrap();
+    }
+    file.into_inner().unwrap();
+    let piped = |name: &str, args: &[&str]| {
+        let mut cat = Command::new("cat").arg(folder.join(name)).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = sort(folder.path(), args);
+        command.stdin(cat.stdout.take().unwrap());
+        let peak = peak(command);
+        assert!(cat.wait().unwrap().success());
+        peak
+    };
+    std::fs::write(folder.join("few"), "b\na\n").unwrap();
+    let program = piped("few", &["--lines", "-o", "out"]);
+    let all = piped("in", &["--lines", "--memory", "64M", "--parallel", "1", "-o", "out"]);
+    let used = all.saturating_sub(program);
+    assert!(used <= 64 << 20, "{} MB beside the {} MB of the program", used >> 20, program >> 20);
+    let ordered = sort(folder.path(), &["--lines", "-C", "out"]).status().unwrap();
+    assert!(ordered.success());
+    assert_eq!(std::fs::metadata(folder.join("out")).unwrap().len(), (76 << 10) * 1024);
+}
+
+#[test]
 fn the_bound_of_memory_holds_for_lines_of_very_different_lengths() {
     let _watchdog = watch();
     let folder = TempDir::new("sort-bound");

@@ -206,6 +206,8 @@ impl<O: Order> Running<'_, O> {
                 progress: self.progress,
                 folders,
                 room: ROOM,
+                // The edges keep theirs, which is taken off the budget.
+                input: None,
             };
             let sampler = |_: usize| Ok(sample.clone());
             // The share is that of a sample: a disk with a little less room than that may do.

@@ -51,7 +51,10 @@ fn with_external(memory: u64, test: impl FnOnce(&External<'_, crate::text::TextO
     let store = Arc::new(Store::new(&folders, 0, settings.direct).unwrap());
     let progress = Progress::default();
     let (settings, format, progress) = (&settings, &format, &progress);
-    test(&External { order: &order, format, settings, progress, folders, room: 1 << 20 }, &store);
+    test(
+        &External { order: &order, format, settings, progress, folders, room: 1 << 20, input: None },
+        &store,
+    );
 }
 
 #[test]
