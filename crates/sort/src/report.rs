@@ -70,11 +70,11 @@ pub struct Overhead {
     pub launch: f64,
     /// Waiting for the other nodes.
     pub barrier: f64,
-    /// Making connections.
+    /// Opening the NIC and making connections.
     pub connect: f64,
     /// Making pools.
     pub memory: f64,
-    /// Finding splitters.
+    /// Opening files and finding splitters.
     pub sample: f64,
 }
 

@@ -10,6 +10,7 @@ use viaduct_kit::packages::need_program;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_sort::check::{Check, Checked};
+use viaduct_sort::cluster::{self, Links, Node};
 use viaduct_sort::generate::{Generator, Style};
 use viaduct_sort::{Direct, Input, KeyRange, Progress, Records, Report, Settings, Target, TextKey};
 
@@ -356,4 +357,24 @@ fn a_sort_that_is_stopped_while_threads_wait_for_their_turn_ends() {
             viaduct_sort::sort(vec![Input::Path(from.clone())], target, &settings, &progress).unwrap_err();
         assert!(error.is_stopped(), "{error}");
     }
+}
+
+#[test]
+fn the_overhead_of_a_node_has_what_went_before_it() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-overhead");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    Generator::new(Style::Binary).to_file(0, 1000, &from, 1).unwrap();
+    let mut job = viaduct_job::Job::join(&|_| None).unwrap();
+    let links = Links::Tcp(job.token().unwrap());
+    let [since, joined, opened] = [100, 20, 3].map(Duration::from_secs);
+    let transport = "tcp".to_owned();
+    let node = Node { job: &mut job, links, transport, window: None, since, joined, opened };
+    let (settings, progress) = (Settings::default(), Progress::default());
+    let report = cluster::sort(node, &[from], &to, &settings, &progress).unwrap().expect("that of node 0");
+    let (overhead, phases) = (report.nodes[0].overhead, report.nodes[0].phases);
+    assert!(overhead.launch >= 100.0 && overhead.barrier >= 20.0 && overhead.connect >= 3.0, "{overhead:?}");
+    assert!(phases.overhead >= 123.0 && report.seconds >= phases.overhead, "{phases:?}");
+    let named = overhead.launch + overhead.barrier + overhead.connect + overhead.memory + overhead.sample;
+    assert!((0.8..1.01).contains(&(named / phases.overhead)), "{overhead:?}");
 }

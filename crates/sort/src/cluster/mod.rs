@@ -42,8 +42,12 @@ pub struct Node<'a> {
     pub transport: String,
     /// Bytes of each region that receiving memory is registered in; all in one without.
     pub window: Option<usize>,
-    /// How long ago the sort was asked for, before any node was started.
+    /// How long it took from the command to this process.
     pub since: Duration,
+    /// How long this process then waited for the other nodes.
+    pub joined: Duration,
+    /// How long it took to open the NIC.
+    pub opened: Duration,
 }
 
 /// Sorts `inputs` into `output` as one node of several; all nodes call it alike. Node 0 gets the report of all.

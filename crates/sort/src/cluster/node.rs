@@ -48,10 +48,18 @@ pub(super) fn run<O: Order>(
     progress: &Progress,
 ) -> Result<Option<Report>, Error> {
     let start = Instant::now();
-    let Node { job, links, transport, window, since } = node;
-    let mut overhead = Overhead { launch: since.as_secs_f64(), ..Overhead::default() };
+    let Node { job, links, transport, window, since, joined, opened } = node;
+    let before_start = since + joined + opened;
+    let mut overhead = Overhead {
+        launch: since.as_secs_f64(),
+        barrier: joined.as_secs_f64(),
+        connect: opened.as_secs_f64(),
+        ..Overhead::default()
+    };
+    let mut lap = Lap(start);
     let (rank, size) = (job.rank(), job.size());
     let neighbours = job.neighbours()?.len().max(1) as u64;
+    overhead.barrier += lap.seconds();
     // Nodes of one host share its memory and its cores.
     let memory = settings.memory.unwrap_or(settings.budget() / neighbours);
     let threads = match settings.threads {
@@ -67,29 +75,29 @@ pub(super) fn run<O: Order>(
     let volumes = paths.iter().map(|path| Volume::open(path)).collect::<Result<Vec<_>, _>>()?;
     let density = engine::density(&volumes, &format)?;
     let room = room_for(format.framing(), BLOCK);
+    overhead.sample = lap.seconds();
     let reading = MemPool::new(settings.threads() + 10, room)?;
+    overhead.memory = lap.seconds();
     let source =
         DiskSource::new("input", volumes, format.clone(), reading, settings.direct, settings.partial)?;
+    overhead.sample += lap.seconds();
     let (len, total) = lengths(job, source.len(), own)?;
     let source = if own { source } else { source.part(rank as u64, size as u64) };
-    overhead.barrier = start.elapsed().as_secs_f64();
+    overhead.barrier += lap.seconds();
 
     let mut running = Running { order, settings, progress, format, rank, size, density, total };
-    let memory = Instant::now();
     let receiving = links.pool(running.receiving(), BLOCK, window)?;
     let sending = links.pool(running.sending(), BLOCK, window)?;
-    overhead.memory = memory.elapsed().as_secs_f64();
-    let connecting = Instant::now();
+    overhead.memory += lap.seconds();
     let mesh = links.connect("sort", job, &receiving)?;
-    overhead.connect = connecting.elapsed().as_secs_f64();
-    let sampling = Instant::now();
+    overhead.connect += lap.seconds();
     let (ranges, sample) = running.ranges(&source, &mesh, len)?;
     let before = counts(&mesh);
     let share = (ranges.share(rank) * total as f64) as u64;
     let target = Target::open(output, job, total, share, &running.settings)?;
-    overhead.sample = sampling.elapsed().as_secs_f64();
+    overhead.sample += lap.seconds();
 
-    let ready = start.elapsed();
+    let ready = start.elapsed() + before_start;
     let one_pass = engine::fits(&running.settings, share + share / 8, density);
     if !one_pass {
         // The second pass has what the edges do not use.
@@ -134,7 +142,7 @@ pub(super) fn run<O: Order>(
     edges.push(Sink::edge(&*here).counts());
     edges.extend(spilled);
     edges.push(target.sink.edge().counts());
-    let report = running.report(&outcome, overhead, ready.as_secs_f64() + since.as_secs_f64(), edges);
+    let report = running.report(&outcome, overhead, ready.as_secs_f64(), edges);
     let written = Read { records: outcome.records_out, bytes: outcome.bytes_out, sum: outcome.sum_out };
     let passes = if one_pass { 1 } else { 2 };
     let told = Told { read, written, passes, partitions: partitions as u64, report };
@@ -144,8 +152,19 @@ pub(super) fn run<O: Order>(
     // Success is said once every node has it; edges stay until all are done.
     job.barrier()?;
     drop(mesh);
-    let elapsed = start.elapsed() + since;
+    let elapsed = start.elapsed() + before_start;
     Ok((rank == 0).then(|| running.join(all, transport, elapsed.as_secs_f64())))
+}
+
+/// Divides time among its causes: what one has not got belongs to the next.
+struct Lap(Instant);
+
+impl Lap {
+    /// Seconds since it was asked before.
+    fn seconds(&mut self) -> f64 {
+        let now = Instant::now();
+        now.duration_since(std::mem::replace(&mut self.0, now)).as_secs_f64()
+    }
 }
 
 /// Takes what comes from another node and leaves it. A node that has failed still sends until it sees that it is to stop; were it

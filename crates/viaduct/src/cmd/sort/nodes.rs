@@ -5,11 +5,12 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use viaduct_job::Job;
+use viaduct_providers::config::Config;
 use viaduct_sort::cluster::{self, Links, Node, names};
 use viaduct_sort::{Port, Progress, Report};
 use viaduct_via::{Nic, SharedNic};
@@ -130,17 +131,22 @@ fn sort(args: &SortArgs, job: &mut Job, progress: &Progress) -> Result<Option<Re
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // Clocks of hosts differ.
     let since = now.saturating_sub(Duration::from_nanos(args.as_node.unwrap_or_default()));
-    let (transport, links) = links(args, job)?;
+    // The first exchange of the job: here nodes wait for the last one to start.
+    let joining = Instant::now();
+    let mut config = knobs::from_environment()?;
+    config.join(job)?;
+    let joined = joining.elapsed();
+    let opening = Instant::now();
+    let (transport, links) = links(args, &config, job)?;
+    let opened = opening.elapsed();
     let window = args.window.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    let node = Node { job, links, transport, window, since };
+    let node = Node { job, links, transport, window, since, joined, opened };
     let output = args.output.as_deref().context("several nodes need -o")?;
     Ok(cluster::sort(node, &args.files, output, &settings, progress)?)
 }
 
 /// What carries records.
-fn links(args: &SortArgs, job: &mut Job) -> Result<(String, Links)> {
-    let mut config = knobs::from_environment()?;
-    config.join(job)?;
+fn links(args: &SortArgs, config: &Config, job: &mut Job) -> Result<(String, Links)> {
     let name = match args.transport.as_deref() {
         Some("tcp") => return Ok(("tcp".to_owned(), Links::Tcp(job.token()?))),
         None | Some("auto") => config.usual_provider(),
@@ -149,6 +155,6 @@ fn links(args: &SortArgs, job: &mut Job) -> Result<(String, Links)> {
         }
         Some(name) => name,
     };
-    let nic = Nic::open_with(viaduct_providers::open(name, &config)?, config.wait)?;
+    let nic = Nic::open_with(viaduct_providers::open(name, config)?, config.wait)?;
     Ok((name.to_owned(), Links::Via(Port::new(SharedNic::new(nic))?)))
 }
