@@ -144,16 +144,20 @@ fn write(bench: &Bench, files: usize, bytes: usize) -> Result<f64, Failed> {
     let mut volume = Volume::of_files(files, 1 << 20);
     volume.use_direct();
     let sink = DiskSink::new("written", volume);
-    let pool = MemPool::new(1, 1 << 20)?;
-    let mut block = pool.take();
-    block.set_window(0, 1 << 20);
-    block.data_mut().fill(7);
+    let pool = MemPool::new(16, 1 << 20)?;
+    // Bytes that a disk cannot take for a hole.
+    let mut buffers: Vec<_> = (0..pool.count()).map(|_| pool.take()).collect();
+    buffers.iter_mut().for_each(|buffer| buffer.room_mut().fill(7));
+    drop(buffers);
+    fill(&sink, &Blocks::new(pool, bytes))
+}
+
+/// As the sort writes: a thread puts buffers, and several are on their way to the disk.
+fn fill(sink: &DiskSink, blocks: &Blocks) -> Result<f64, Failed> {
     let begun = Instant::now();
-    for n in 0..bytes >> 20 {
-        sink.write(block.data(), (n as u64) << 20, 0)?;
-    }
+    pump(blocks, sink)?;
     sink.volume().sync()?;
-    Ok(rate(bytes, begun))
+    Ok(rate(usize::try_from(sink.whole()?)?, begun))
 }
 
 fn read(bench: &Bench, files: usize, bytes: usize) -> Result<f64, Failed> {
@@ -166,28 +170,31 @@ fn read(bench: &Bench, files: usize, bytes: usize) -> Result<f64, Failed> {
     Ok(rate(bytes, begun))
 }
 
-/// Blocks of one pool, so many bytes in all.
+/// Whole buffers of one pool, one behind the other, so many bytes in all.
 struct Blocks {
     pool: MemPool,
-    left: std::sync::Mutex<usize>,
+    count: usize,
+    next: std::sync::Mutex<usize>,
     edge: viaduct_river::Edge,
 }
 
 impl Blocks {
     fn new(pool: MemPool, bytes: usize) -> Blocks {
-        Blocks { pool, left: std::sync::Mutex::new(bytes / BLOCK), edge: viaduct_river::Edge::new("blocks") }
+        let count = bytes / pool.buffer_size();
+        Blocks { pool, count, next: std::sync::Mutex::new(0), edge: viaduct_river::Edge::new("blocks") }
     }
 }
 
 impl Source for Blocks {
     fn pull(&self) -> Result<Option<viaduct_river::Buffer>, viaduct_river::Error> {
-        let mut left = self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if *left == 0 {
+        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *next == self.count {
             return Ok(None);
         }
-        *left -= 1;
         let mut buffer = self.pool.take();
-        buffer.set_window(0, BLOCK);
+        buffer.set_window(0, self.pool.buffer_size());
+        buffer.set_position((*next * self.pool.buffer_size()) as u64);
+        *next += 1;
         Ok(Some(buffer))
     }
 
@@ -239,4 +246,35 @@ fn tcp(bytes: usize) -> Result<f64, Failed> {
         TcpSource::new("in", 0, listener.accept()?.0, MemPool::new(8, BLOCK)?),
     );
     over(&sink, &source, &Blocks::new(MemPool::new(8, BLOCK)?, bytes), bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use viaduct_kit::tempdir::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn the_disk_is_written_as_the_sort_writes() {
+        let folder = TempDir::new("components-disk");
+        let path = folder.join("written");
+        let mut volume =
+            Volume::of_files(vec![(path.clone(), std::fs::File::create(&path).unwrap())], 1 << 20);
+        volume.use_direct();
+        let sink = DiskSink::new("written", volume);
+        if !sink.is_ahead() {
+            viaduct_kit::skip!(
+                "no writes through io_uring past the page cache in the folder for temporary files"
+            );
+        }
+        let blocks = Blocks::new(MemPool::new(4, 64 << 10).unwrap(), 3 << 20);
+        assert!(fill(&sink, &blocks).unwrap() > 0.0);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 3 << 20);
+        let counts = sink.edge().counts();
+        assert_eq!(
+            (counts.bytes, counts.buffers, counts.work_ns),
+            (3 << 20, 48, 0),
+            "not by the thread that puts"
+        );
+    }
 }
