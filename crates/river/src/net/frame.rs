@@ -47,7 +47,18 @@ impl Head {
         Head { kind, len, records: 0, position: None, sequence: 0 }
     }
 
-    pub(super) fn to_bytes(self) -> [u8; HEAD] {
+    /// The head as it travels.
+    ///
+    /// # Errors
+    /// If the payload is longer than a head can say.
+    pub(super) fn to_bytes(self) -> Result<[u8; HEAD], Error> {
+        let len = u32::try_from(self.len).map_err(|_| {
+            let len = self.len;
+            Error::Format(format!(
+                "a record of {len} bytes is more than one frame of an edge carries, which is 4 GiB; \
+                 hint: edges over VIA carry it in pieces"
+            ))
+        })?;
         let kind = match self.kind {
             Kind::Data => 1u32,
             Kind::End => 2,
@@ -56,12 +67,12 @@ impl Head {
         };
         let mut bytes = [0; HEAD];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
-        bytes[4..8].copy_from_slice(&(self.len as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&len.to_le_bytes());
         let position = self.position.unwrap_or(NO_POSITION);
         for (slot, value) in bytes[8..].chunks_exact_mut(8).zip([self.records, position, self.sequence]) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
-        bytes
+        Ok(bytes)
     }
 
     /// Reads a head of a peer, whose payload must not be longer than `most`.
@@ -113,24 +124,34 @@ mod tests {
         for kind in [Kind::Data, Kind::End, Kind::Failure, Kind::Piece] {
             for position in [Some(5), None] {
                 let head = Head { kind, len: 77, records: 1 << 40, position, sequence: 6 };
-                assert_eq!(Head::from_bytes(&head.to_bytes(), 77).unwrap(), head);
-                assert!(Head::from_bytes(&head.to_bytes(), 76).is_err());
+                let bytes = head.to_bytes().unwrap();
+                assert_eq!(Head::from_bytes(&bytes, 77).unwrap(), head);
+                assert!(Head::from_bytes(&bytes, 76).is_err());
             }
         }
         assert!(Head::from_bytes(&[9; HEAD], 1 << 40).is_err());
-        assert!(Head::from_bytes(&Head::control(Kind::Failure, 5000).to_bytes(), 1 << 20).is_err());
+        let long = Head::control(Kind::Failure, 5000).to_bytes().unwrap();
+        assert!(Head::from_bytes(&long, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn a_payload_that_is_longer_than_a_head_can_say_is_not_cut() {
+        let head = |len| Head { kind: Kind::Data, len, records: 1, position: None, sequence: 0 };
+        assert!(head(u32::MAX as usize).to_bytes().is_ok());
+        let told = head((1 << 32) + 7).to_bytes().unwrap_err().to_string();
+        assert!(told.contains("4294967303 bytes") && told.contains("hint"), "{told}");
     }
 
     #[test]
     fn any_bytes_of_a_peer_are_read_or_refused() {
         let heads = [Kind::Data, Kind::End, Kind::Failure, Kind::Piece].map(|kind| {
-            Head { kind, len: 77, records: 3, position: Some(5), sequence: 6 }.to_bytes().to_vec()
+            Head { kind, len: 77, records: 3, position: Some(5), sequence: 6 }.to_bytes().unwrap().to_vec()
         });
         viaduct_kit::fuzz::spoil(&heads, |bytes| {
             let Some(head) = bytes.first_chunk::<HEAD>() else { return };
             if let Ok(read) = Head::from_bytes(head, 4096) {
                 assert!(read.len <= 4096 && (read.kind != Kind::Failure || read.len <= WORDS), "{read:?}");
-                assert_eq!(read.to_bytes(), *head, "what is read is what was sent");
+                assert_eq!(read.to_bytes().unwrap(), *head, "what is read is what was sent");
                 // A buffer of the receiver's is marked without a panic.
                 read.mark(&mut Buffer::heap(4096));
             }

@@ -196,8 +196,9 @@ impl Sender {
 
     /// Sends a frame; the caller has seen to a credit and a head.
     fn send(self: &Arc<Self>, state: &mut Sending, head: Head, payload: Option<Buffer>) -> Result<(), Error> {
+        let head = head.to_bytes()?;
         let mut memory = state.heads.pop().ok_or(Error::Stopped)?;
-        memory.write(0, &head.to_bytes());
+        memory.write(0, &head);
         let mut descriptor = Descriptor::new(Op::Send).segment(memory);
         let mut home = None;
         if let Some(Ok((slot, range, pool))) = payload.map(Buffer::into_registered) {

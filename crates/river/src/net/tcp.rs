@@ -46,7 +46,7 @@ impl TcpSink {
                 self.edge.stalled_for_credit(|| self.stream.lock().unwrap_or_else(PoisonError::into_inner))
             }
         };
-        let head = head.to_bytes();
+        let head = head.to_bytes()?;
         let sent = self.write(&mut stream, &head, limit);
         let sent = sent.and_then(|()| self.write(&mut stream, payload, limit));
         sent.map_err(|error| Error::Net { what: "sending to", node: self.node, cause: error.to_string() })
