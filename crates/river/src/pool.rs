@@ -81,7 +81,8 @@ impl MemPool {
     }
 
     /// A pool of `count` buffers of `size` bytes, rounded up to whole blocks, in memory that is registered with the NIC of
-    /// `port`: in one region, or in regions of at most `window` bytes.
+    /// `port`: in one region, or in regions with at most `window` bytes of buffers. A region is up to a block larger than its
+    /// buffers, which begin with whole blocks wherever the provider's memory does.
     pub fn registered(
         port: &Port,
         count: usize,
