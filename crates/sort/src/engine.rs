@@ -11,6 +11,7 @@ use viaduct_river::disk::{Direct, DiskSink, DiskSource, Output, Partial, StreamS
 use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Sink, Source, records};
 
 use crate::Error;
+use crate::bounded::Bounded;
 use crate::external::External;
 use crate::kernel::{Kernel, Outcome};
 use crate::lookout::{looked_at, refuse_text};
@@ -113,21 +114,61 @@ impl<O: Order> Engine<'_, O> {
         let volumes = paths.iter().map(|path| Volume::open(path)).collect::<Result<Vec<_>, _>>()?;
         let len: u64 = volumes.iter().map(Volume::len).sum();
         let density = density(&volumes, format)?;
-        let one_pass = fits(self.settings, len, density);
-        // Every thread has a buffer at hand, and eight reads may be under way; one pass keeps all.
-        let least = self.settings.threads() + 10;
-        let kept = if one_pass { (len / (room as u64 * 3 / 4)) as usize + volumes.len() } else { 0 };
-        let pool = MemPool::new(kept + least, room)?;
-        let (direct, partial) = (self.settings.direct, self.settings.partial);
-        let source = DiskSource::new("input", volumes, format.clone(), pool.clone(), direct, partial)?;
-        let destination = self.open(target, source.len())?;
-        let rest = || if partial == Partial::Keep { Ok(source.leftover()?) } else { Ok(Vec::new()) };
-        let (len, pool) = (source.len(), &pool);
-        let flow = Flow { source: &source, pool, len, certain: len, rest: &rest };
-        if one_pass {
-            return self.one_pass(&flow, destination, format, room);
+        if !fits(self.settings, len, density) {
+            let (source, pool) = self.reader(volumes, 0, format, room)?;
+            let destination = self.open(target, source.len())?;
+            return self.files_in_two_passes(&source, &pool, density, destination, format, room);
         }
-        let sampler = |wanted: usize| sample_files(&source, &**format, wanted, 0);
+        // One pass keeps all.
+        let kept = (len / (room as u64 * 3 / 4)) as usize + volumes.len();
+        let (source, pool) = self.reader(volumes, kept, format, room)?;
+        let destination = self.open(target, source.len())?;
+        let bounded = Bounded::new(&source, self.settings);
+        let rest = || self.rest_of(&source);
+        let flow =
+            Flow { source: &bounded, pool: &pool, len: source.len(), certain: source.len(), rest: &rest };
+        let sorted = self.in_memory(&flow, &destination, format, room);
+        let Some(density) = bounded.too_dense() else {
+            return self.conclude_in_memory(sorted?, &flow, destination);
+        };
+        // Nothing was written yet. What was kept is free again, with the memory that it lies in.
+        drop((source, pool));
+        let volumes = paths.iter().map(|path| Volume::open(path)).collect::<Result<Vec<_>, _>>()?;
+        let (source, pool) = self.reader(volumes, 0, format, room)?;
+        self.files_in_two_passes(&source, &pool, density, destination, format, room)
+    }
+
+    /// A source of files, which has buffers for `kept` to be kept.
+    fn reader(
+        &self,
+        volumes: Vec<Volume>,
+        kept: usize,
+        format: &Arc<dyn RecordFormat>,
+        room: usize,
+    ) -> Result<(DiskSource, MemPool), Error> {
+        // Every thread has a buffer at hand, and eight reads may be under way.
+        let pool = MemPool::new(kept + self.settings.threads() + 10, room)?;
+        let (direct, partial) = (self.settings.direct, self.settings.partial);
+        Ok((DiskSource::new("input", volumes, format.clone(), pool.clone(), direct, partial)?, pool))
+    }
+
+    /// The pieces of records that are kept.
+    fn rest_of(&self, source: &DiskSource) -> Result<Vec<u8>, Error> {
+        if self.settings.partial == Partial::Keep { Ok(source.leftover()?) } else { Ok(Vec::new()) }
+    }
+
+    fn files_in_two_passes(
+        &self,
+        source: &DiskSource,
+        pool: &MemPool,
+        density: f64,
+        destination: Destination,
+        format: &Arc<dyn RecordFormat>,
+        room: usize,
+    ) -> Result<Report, Error> {
+        let (len, rest) = (source.len(), || self.rest_of(source));
+        let flow = Flow { source, pool, len, certain: len, rest: &rest };
+        let sampler = |wanted: usize| sample_files(source, &**format, wanted, 0);
         self.two_passes(&flow, density, &sampler, destination, format, room)
     }
 
@@ -174,7 +215,8 @@ impl<O: Order> Engine<'_, O> {
             let destination = self.open(target, bytes)?;
             let held = Held { held: Mutex::new(held), rest: None, edge: source.edge() };
             let flow = Flow { source: &held, pool: &pool, len: bytes, certain: bytes, rest: &rest };
-            return self.one_pass(&flow, destination, format, room);
+            let sorted = self.in_memory(&flow, &destination, format, room)?;
+            return self.conclude_in_memory(sorted, &flow, destination);
         }
         let destination = self.open(target, if over { bytes } else { 0 })?;
         let density = density_of(bytes, count);
@@ -214,13 +256,13 @@ impl<O: Order> Engine<'_, O> {
         }
     }
 
-    fn one_pass(
+    fn in_memory(
         &self,
         flow: &Flow<'_>,
-        destination: Destination,
+        destination: &Destination,
         format: &Arc<dyn RecordFormat>,
         room: usize,
-    ) -> Result<Report, Error> {
+    ) -> Result<Outcome, Error> {
         self.progress.enter(1, flow.len);
         let kernel = Kernel {
             order: &self.order,
@@ -234,10 +276,17 @@ impl<O: Order> Engine<'_, O> {
             alone: true,
             one_bucket: self.settings.one_bucket,
         };
-        let outcome = kernel.run(&[flow.source], &*destination.sink, &mut |_| Ok(0), ROOM)?;
+        kernel.run(&[flow.source], &*destination.sink, &mut |_| Ok(0), ROOM)
+    }
+
+    fn conclude_in_memory(
+        &self,
+        outcome: Outcome,
+        flow: &Flow<'_>,
+        destination: Destination,
+    ) -> Result<Report, Error> {
         let rest = (flow.rest)()?;
-        let edges = vec![flow.source.edge().counts()];
-        self.conclude(outcome, destination, (1, 1), edges, rest)
+        self.conclude(outcome, destination, (1, 1), vec![flow.source.edge().counts()], rest)
     }
 
     fn two_passes(

@@ -66,7 +66,8 @@ struct Group {
 
 impl<O: Order> Kernel<'_, O> {
     /// Sorts all that `sources` give into `sink`, from `base` on. A single source is read by all threads, several by one
-    /// each. Threads that wait for their turn at the sink hear of a failure.
+    /// each. Threads that wait for their turn at the sink hear of a failure. The sink of a whole sort can still be used after
+    /// one of the sources, since nothing was put.
     pub(crate) fn run(
         &self,
         sources: &[&dyn Source],
@@ -74,8 +75,17 @@ impl<O: Order> Kernel<'_, O> {
         base: Base<'_>,
         room: usize,
     ) -> Result<Outcome, Error> {
-        let outcome = self.sort_into(sources, sink, base, room);
-        if outcome.is_err() {
+        let start = Instant::now();
+        let gathered = self.gather(sources).map(|mut gathered| {
+            if sources.len() > 1 {
+                renumber(&mut gathered, self.shift);
+            }
+            gathered
+        });
+        let read_ns = start.elapsed().as_nanos() as u64;
+        let is_read = gathered.is_ok();
+        let outcome = gathered.and_then(|gathered| self.sort_into(gathered, read_ns, sink, base, room));
+        if outcome.is_err() && (is_read || !self.alone) {
             sink.fail(viaduct_river::Error::Stopped);
         }
         outcome
@@ -83,17 +93,12 @@ impl<O: Order> Kernel<'_, O> {
 
     fn sort_into(
         &self,
-        sources: &[&dyn Source],
+        mut gathered: Vec<Gathered>,
+        read_ns: u64,
         sink: &dyn Sink,
         base: Base<'_>,
         room: usize,
     ) -> Result<Outcome, Error> {
-        let start = Instant::now();
-        let mut gathered = self.gather(sources)?;
-        if sources.len() > 1 {
-            renumber(&mut gathered, self.shift);
-        }
-        let read_ns = start.elapsed().as_nanos() as u64;
         let mut outcome = Outcome { read_ns, ..Outcome::default() };
         for part in &gathered {
             outcome.records_in += part.count as u64;

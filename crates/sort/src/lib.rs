@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bounded;
 pub mod check;
 pub mod cluster;
 mod engine;

@@ -378,3 +378,31 @@ fn the_overhead_of_a_node_has_what_went_before_it() {
     let named = overhead.launch + overhead.barrier + overhead.connect + overhead.memory + overhead.sample;
     assert!((0.8..1.01).contains(&(named / phases.overhead)), "{overhead:?}");
 }
+
+#[test]
+fn lines_that_are_shorter_than_a_sample_says_take_two_passes() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-misled");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    // Long lines at the sixteen places that are looked at, and short ones all between.
+    let (len, piece) = (12 << 20, 64 << 10);
+    let mut bytes = Vec::with_capacity(len);
+    let mut random = Random(5);
+    while bytes.len() < len {
+        let line = if bytes.len() % (len / 16) < piece { 1024 } else { 4 };
+        bytes.extend((1..line).map(|_| b'a' + random.below(26) as u8));
+        bytes.push(b'\n');
+    }
+    std::fs::write(&from, &bytes).unwrap();
+    let records = Records::Text { mark: b'\n', keys: vec![], tab: None, reverse: false };
+    let sorted = |memory: u64| {
+        let settings =
+            Settings { records: records.clone(), memory: Some(memory), threads: 1, ..Settings::default() };
+        (sort(&from, &to, &settings), std::fs::read(&to).unwrap())
+    };
+    let (large, expected) = sorted(1 << 30);
+    let (small, got) = sorted(32 << 20);
+    assert_eq!((large.passes, small.passes), (1, 2));
+    assert!(got == expected && got.len() == bytes.len());
+    assert_eq!((small.records, small.records_out), (large.records, large.records));
+}
