@@ -59,33 +59,57 @@ unsafe fn original<F: Copy>(place: usize) -> Option<F> {
     (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
 }
 
-/// Whether these variables have the library preloaded.
+/// The value of a variable, of which `name` ends with `=`.
 ///
 /// # Safety
-/// Null, or an array of strings that ends with null.
-unsafe fn names_us(variables: Words) -> bool {
+/// Null, or an array of strings that ends with null, all of which stay.
+unsafe fn value_in<'a>(variables: Words, name: &[u8]) -> Option<&'a [u8]> {
     let mut at = variables;
     // SAFETY: the caller's promise.
     while !at.is_null() && !unsafe { *at }.is_null() {
         // SAFETY: as above.
-        let text = unsafe { CStr::from_ptr(*at) }.to_bytes();
-        if let Some(value) = text.strip_prefix(b"LD_PRELOAD=") {
-            return value.windows(OURS.len()).any(|part| part == OURS);
+        let text: &'a [u8] = unsafe { CStr::from_ptr(*at) }.to_bytes();
+        if let Some(value) = text.strip_prefix(name) {
+            return Some(value);
         }
         at = at.wrapping_add(1);
     }
-    false
+    None
+}
+
+/// Whether these variables have the library preloaded.
+///
+/// # Safety
+/// As [`value_in`].
+unsafe fn names_us(variables: Words) -> bool {
+    // SAFETY: the caller's promise.
+    let value = unsafe { value_in(variables, b"LD_PRELOAD=") };
+    value.is_some_and(|value| value.windows(OURS.len()).any(|part| part == OURS))
+}
+
+/// Whether with these variables the library upgrades connections, with the agent that this process asks.
+///
+/// # Safety
+/// As [`value_in`].
+unsafe fn upgrade(variables: Words) -> bool {
+    // SAFETY: the caller's promise.
+    let (mode, agent) =
+        unsafe { (value_in(variables, b"VIADUCT_RUN="), value_in(variables, b"VIADUCT_CLAIM=")) };
+    ![Some(&b"off"[..]), Some(b"never")].contains(&mode) && settings::asks_the_same(agent)
 }
 
 /// Before a program starts: moves back what it could not use.
 ///
 /// # Safety
-/// As [`names_us`].
+/// As [`value_in`].
 unsafe fn part(variables: Words, preloads: impl FnOnce() -> bool, heir: carry::Heir) {
     epoll::settle_all();
     // SAFETY: the caller's promise.
     let named = EVERYWHERE.load(Ordering::Acquire) || unsafe { names_us(variables) };
-    if !named || !preloads() {
+    // SAFETY: as above.
+    if named && unsafe { upgrade(variables) } && preloads() {
+        carry::part_with_unknown(heir);
+    } else {
         carry::part(heir);
     }
 }
@@ -93,7 +117,7 @@ unsafe fn part(variables: Words, preloads: impl FnOnce() -> bool, heir: carry::H
 /// Before a program starts in the place of this one.
 ///
 /// # Safety
-/// As [`names_us`].
+/// As [`value_in`].
 unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
     epoll::part_with_kept();
     // SAFETY: the caller's promise.
@@ -103,7 +127,7 @@ unsafe fn before(variables: Words, preloads: impl FnOnce() -> bool) {
 /// Before a program starts in a child, while this one goes on.
 ///
 /// # Safety
-/// As [`names_us`].
+/// As [`value_in`].
 unsafe fn before_child(variables: Words, preloads: impl FnOnce() -> bool) {
     // SAFETY: the caller's promise.
     unsafe { part(variables, preloads, carry::Heir::Child) }

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use viaduct_agent::local::Resident;
+use viaduct_os::bare::calls;
 use viaduct_os::bare::sockets::{self, Side};
 use viaduct_os::children;
 use viaduct_os::epoll::{Epoll, Interest};
@@ -99,7 +100,8 @@ impl Claims {
             guests: HashMap::new(),
             most_guests,
             next_guest: LISTENER + 1,
-            connections: Connections::new(most),
+            // Fewer connections are made than nanoseconds pass.
+            connections: Connections::new(most, calls::now().max(1)),
             namespace,
             swept: Instant::now(),
             // Without memory for it, nothing is counted.

@@ -1,5 +1,5 @@
 //! Whether a program that is about to be started will load the library. One that will not sees the kernel's socket alone,
-//! so connections that it inherits are moved back to TCP before.
+//! so connections that it inherits are moved back to TCP before. So are those of which the agent could not tell one that will.
 //!
 //! A program loads it if it has a loader of this machine's kind, gets `LD_PRELOAD` with the library, and gains no rights by
 //! being started (then the loader ignores that variable). Programs made by the Go compiler enter the kernel past libc, with
@@ -8,9 +8,11 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use viaduct_os::bare::sockets::{self, MOST_FDS};
 use viaduct_os::bare::{calls, files, start, whoami};
 
 use crate::back::{self, Moved};
+use crate::endpoint::slot;
 use crate::table::Kind;
 use crate::{claim, companion, descriptors, endpoint, relay, settings, table};
 
@@ -21,7 +23,7 @@ const HEAD: usize = 4096;
 /// Connections that get a stand-in, of those that one program inherits.
 const MOST_STAND_INS: usize = 8;
 /// Descriptors that are looked at in a child that borrows its parent's memory.
-const MOST_BORROWED: u64 = 4096;
+const MOST_BORROWED: usize = 4096;
 
 const INTERPRETER: u32 = 3;
 const NOTE: u32 = 4;
@@ -155,65 +157,119 @@ pub fn part(heir: Heir) {
     if settings::claims() {
         let inherited = |fd| files::is_closed_by_exec(fd) == Some(false);
         let kinds = [Kind::Unknown, Kind::Tcp];
-        part_with_unseen(reason, |fd| {
-            inherited(fd) && (whoami::borrows_memory() || kinds.contains(&table::kind(fd)))
-        });
+        let concerns =
+            |fd| inherited(fd) && (whoami::borrows_memory() || kinds.contains(&table::kind(fd)));
+        part_with_unseen(reason, heir, concerns);
     }
+    let mut parts = Parts::new(heir);
+    each_inherited(|fd, index| parts.with(fd, index, reason));
+    parts.close();
+}
+
+/// Moves back what a program that will load the library could not find out about: the agent that it will ask, as its user, does
+/// not know the connection, or cannot say which one it is because nothing of it is open any more.
+pub fn part_with_unknown(heir: Heir) {
+    let reason = "the agent cannot tell the program that inherits it";
+    let mut parts = Parts::new(heir);
+    // Agents that come later give higher numbers: one that knows a connection knows all that came after it.
+    let (mut known_from, mut unknown_to) = (u64::MAX, 0);
+    each_inherited(|fd, index| {
+        let id = slot(index).id();
+        let local = companion::is_local(fd);
+        let known = local && (id >= known_from || id > unknown_to && claim::is_known(fd, index));
+        if known {
+            known_from = known_from.min(id);
+            return;
+        }
+        if local {
+            unknown_to = unknown_to.max(id);
+        }
+        parts.with(fd, index, reason);
+    });
+    parts.close();
+}
+
+/// The upgraded connections of this process that a program which is about to be started inherits.
+fn each_inherited(mut with: impl FnMut(i32, u32)) {
     if !endpoint::any() {
         return;
     }
-    let mut parts = Parts { heir, made: [None; MOST_STAND_INS] };
     if whoami::borrows_memory() {
         // What this child has duplicated and closed was not noted in the tables, which are its parent's.
-        let most = calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED) as i32;
-        for fd in (0..most).filter(|&fd| files::is_closed_by_exec(fd) == Some(false)) {
+        for fd in (0..most_borrowed()).filter(|&fd| files::is_closed_by_exec(fd) == Some(false)) {
             if let Some(index) = companion::cookie(fd).and_then(endpoint::by_cookie) {
-                parts.with(fd, index, reason);
+                with(fd, index);
             }
         }
-        return parts.close();
+        return;
     }
     descriptors::begin();
     for (fd, index) in table::rings() {
         let named = NAMED[fd as usize / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0;
         if named || files::is_closed_by_exec(fd) == Some(false) {
-            parts.with(fd, index, reason);
+            with(fd, index);
         }
     }
-    parts.close();
+}
+
+fn most_borrowed() -> i32 {
+    calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED as u64) as i32
 }
 
 /// Moves every connection back, of which some may have been upgraded by a process before this one and not been used here.
 pub fn part_with_all(reason: &'static str) {
     if settings::claims() && !whoami::borrows_memory() {
-        part_with_unseen(reason, |fd| table::kind(fd) == Kind::Unknown);
+        part_with_unseen(reason, Heir::Child, |fd| table::kind(fd) == Kind::Unknown);
     }
     back::retire_all(reason);
 }
 
 /// Moves back connections that this process inherited over exec, or was given, and has never used: a process before it may
-/// have upgraded them. The agent knows; a child of a moment asks it, so that nothing here changes.
-fn part_with_unseen(reason: &'static str, concerns: impl Fn(i32) -> bool) {
-    let most = calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED) as i32;
-    let unseen = |fd: &i32| {
-        concerns(*fd)
-            && companion::is_tcp(*fd)
-            && companion::obstacle(*fd) == Ok(None)
-            && companion::cookie(*fd).and_then(endpoint::by_cookie).is_none()
-    };
-    if !(0..most).any(|fd| unseen(&fd)) {
+/// have upgraded them. The agent knows; a child of a moment asks it, so that nothing here changes, and sends back the stand-ins that
+/// it had to make.
+fn part_with_unseen(reason: &'static str, heir: Heir, concerns: impl Fn(i32) -> bool) {
+    let mut unseen = [0u64; MOST_BORROWED / 64];
+    for fd in 0..most_borrowed() {
+        let known = || companion::cookie(fd).and_then(endpoint::by_cookie).is_some();
+        let is = concerns(fd) && companion::is_tcp(fd) && companion::is_local(fd) && !known();
+        unseen[fd as usize / 64] |= u64::from(is) << (fd % 64);
+    }
+    if unseen == [0; MOST_BORROWED / 64] {
         return;
     }
+    let all = || (0..MOST_BORROWED as i32).filter(|&fd| unseen[fd as usize / 64] >> (fd % 64) & 1 != 0);
+    let Ok([here, there]) = sockets::pair() else { return };
     start::meanwhile(|| {
         claim::start_no_agent();
         descriptors::begin();
-        for fd in (0..most).filter(unseen) {
+        for fd in all() {
+            table::note_shared(fd);
             table::set(fd, Kind::Tcp);
-            if let Kind::Ring(index) = claim::claim(fd) {
-                let _ = back::move_back(fd, index, reason);
+        }
+        let mut parts = Parts::new(heir);
+        for fd in all() {
+            let kind = if table::kind(fd) == Kind::Tcp { claim::claim(fd) } else { table::kind(fd) };
+            if let Kind::Ring(index) = kind
+                && let Some(far) = parts.far(fd, index, reason)
+            {
+                let _ = sockets::send_with_fd(there, &fd.to_ne_bytes(), far);
             }
         }
     });
+    let (mut number, mut fds) = ([0; 4], [-1; MOST_FDS]);
+    while sockets::receive_with_fds(here, &mut number, &mut fds) == Ok((4, 1)) {
+        if take_place(i32::from_ne_bytes(number), fds[0]) && !whoami::borrows_memory() {
+            table::set(i32::from_ne_bytes(number), Kind::Plain);
+        }
+        let _ = calls::close(fds[0]);
+    }
+    let _ = (calls::close(here), calls::close(there));
+}
+
+/// Puts a stand-in in the place of a connection's descriptor.
+fn take_place(fd: i32, far: i32) -> bool {
+    let closes = files::is_closed_by_exec(fd) == Some(true);
+    files::replace(far, fd, closes).is_ok()
 }
 
 /// Connections with a stand-in, of which several descriptors may be inherited: its number, and its stand-in.
@@ -224,28 +280,35 @@ struct Parts {
 }
 
 impl Parts {
+    fn new(heir: Heir) -> Parts {
+        Parts { heir, made: [None; MOST_STAND_INS] }
+    }
+
     /// Moves a connection back, or puts a stand-in in the place of one of its descriptors.
     fn with(&mut self, fd: i32, index: u32, reason: &'static str) {
-        let known = self.made.iter().flatten().find(|(number, _)| *number == index).map(|&(_, far)| far);
-        let far = match known {
-            Some(far) => far,
-            None => {
-                let whole = back::move_back(fd, index, reason) == Moved::Whole;
-                // A process that goes on keeps its socket, whose last bytes it can read itself.
-                if whole || self.heir == Heir::Child {
-                    return;
-                }
-                let Some(free) = self.made.iter_mut().find(|place| place.is_none()) else { return };
-                let Some(far) = relay::stand_in(fd, index) else { return };
-                *free = Some((index, far));
-                far
-            }
-        };
-        let closes = files::is_closed_by_exec(fd) == Some(true);
-        if files::replace(far, fd, closes).is_ok() && !whoami::borrows_memory() {
+        if let Some(far) = self.far(fd, index, reason)
+            && take_place(fd, far)
+            && !whoami::borrows_memory()
+        {
             table::set(fd, Kind::Plain);
             endpoint::release(index);
         }
+    }
+
+    /// Moves a connection back. Its stand-in, if it needs one.
+    fn far(&mut self, fd: i32, index: u32, reason: &'static str) -> Option<i32> {
+        if let Some(&(_, far)) = self.made.iter().flatten().find(|(number, _)| *number == index) {
+            return Some(far);
+        }
+        let whole = back::move_back(fd, index, reason) == Moved::Whole;
+        // A process that goes on keeps its socket, whose last bytes it can read itself.
+        if whole || self.heir == Heir::Child {
+            return None;
+        }
+        let free = self.made.iter_mut().find(|place| place.is_none())?;
+        let far = relay::stand_in(fd, index)?;
+        *free = Some((index, far));
+        Some(far)
     }
 
     fn close(&self) {

@@ -14,6 +14,7 @@ use crate::endpoint::{self, Grant, PENDING, Slot, slot};
 use crate::explain::explain;
 use crate::layout::{Header, OPEN, WITHDRAWN};
 use crate::learn::Turn;
+use crate::raw::Mapping;
 use crate::settings::{self, Text, agent_name};
 use crate::table::{self, Kind};
 use crate::wire::{self, ANSWER, Answer, Verdict};
@@ -91,14 +92,17 @@ pub(crate) fn claim(fd: i32) -> Kind {
         Kind::Tcp => {}
         other => return other, // another thread was faster
     }
-    match companion::obstacle(fd) {
-        Err(_) => Kind::Tcp,
-        Ok(Some(reason)) => settle(fd, Err(reason)),
-        Ok(None) if rule(fd) == Some(rules::Verdict::Never) => settle(fd, Err("a rule says so")),
-        Ok(None) if epoll::is_in_inherited_set(fd) || copies(fd).any(epoll::is_in_inherited_set) => {
-            settle(fd, Err("registered with a set of epoll that a parent made"))
-        }
-        Ok(None) => settle(fd, ask(fd)),
+    let Ok(obstacle) = companion::obstacle(fd) else { return Kind::Tcp };
+    let inherited = || epoll::is_in_inherited_set(fd) || copies(fd).any(epoll::is_in_inherited_set);
+    let bar = match obstacle {
+        None if rule(fd) == Some(rules::Verdict::Never) => Some("a rule says so"),
+        None if inherited() => Some("registered with a set of epoll that a parent made"),
+        obstacle => obstacle,
+    };
+    match bar {
+        // A process before this one, or the one that passed it on, may have upgraded it: the agent knows.
+        Some(reason) if !table::is_shared(fd) || !companion::is_local(fd) => settle(fd, Err(reason)),
+        bar => settle(fd, ask(fd, bar)),
     }
 }
 
@@ -156,8 +160,10 @@ fn settle(fd: i32, outcome: Result<u32, &'static str>) -> Kind {
     kind
 }
 
-fn ask(fd: i32) -> Result<u32, &'static str> {
-    let channel = channel().ok_or("no agent is there")?;
+/// Asks the agent. With a bar, which says why this process would not upgrade the connection, only one that is upgraded already
+/// gets its rings.
+fn ask(fd: i32, bar: Option<&'static str>) -> Result<u32, &'static str> {
+    let channel = channel(bar.is_none()).ok_or(bar.unwrap_or("no agent is there"))?;
     let mut fds = [-1; MOST_FDS];
     let (answer, count) = match exchange(channel, fd, &mut fds) {
         Ok(got) => got,
@@ -174,7 +180,42 @@ fn ask(fd: i32) -> Result<u32, &'static str> {
             "no descriptors are left"
         });
     }
-    adopt(fd, answer, [fds[0], fds[1], fds[2]])
+    adopt(fd, answer, [fds[0], fds[1], fds[2]], bar)
+}
+
+/// Whether a program that is started now in the place of this one, or by it, will get the rings of this connection from its
+/// agent. Asked over a connection of its own, as that program will, and without a trace here: this may be a child that
+/// borrows its parent's memory.
+pub(crate) fn is_known(fd: i32, index: u32) -> bool {
+    let (slot, user) = (slot(index), calls::user_id());
+    let Ok(channel) = sockets::connect_abstract(agent(user).as_c_str().to_bytes()) else { return false };
+    let mut fds = [-1; MOST_FDS];
+    let ours = sockets::peer_user(channel) == Ok(user);
+    let got = if ours { exchange(channel, fd, &mut fds).ok() } else { None };
+    close_all(&[channel]);
+    let Some((answer, count)) = got else { return false };
+    let same = answer.id == slot.id() && answer.side as usize == slot.side();
+    let known = answer.verdict == Verdict::Granted && count == 3 && answer.again && same;
+    if count == 3 && !known {
+        refuse(fds[0], answer.side);
+    }
+    close_all(&fds[..count]);
+    known
+}
+
+/// Gives up a segment that is of no use to this end, for all that may get it.
+fn refuse(segment: i32, side: u32) {
+    let mapping = Mapping::none();
+    if mapping.map(segment).is_ok() {
+        let _ = mapping.view().map(|view| try_withdraw(view.header(), side as usize & 1));
+        mapping.unmap();
+    }
+}
+
+/// Says that this side never opens, if it has not. Then nothing was or will be sent by the ring.
+fn try_withdraw(header: &Header, side: usize) -> bool {
+    let closed = |word: u32| (word & OPEN[side] == 0).then_some(word | WITHDRAWN);
+    header.attached.fetch_update(Ordering::SeqCst, Ordering::SeqCst, closed).is_ok()
 }
 
 fn exchange(channel: i32, fd: i32, fds: &mut [i32; MOST_FDS]) -> Result<(Answer, usize), Errno> {
@@ -206,7 +247,12 @@ fn exchange(channel: i32, fd: i32, fds: &mut [i32; MOST_FDS]) -> Result<(Answer,
 }
 
 /// Takes over what was granted: the bells to high numbers, out of the application's way, the segment to memory.
-fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Result<u32, &'static str> {
+fn adopt(
+    fd: i32,
+    answer: Answer,
+    [segment, bell, peer_bell]: [i32; 3],
+    bar: Option<&'static str>,
+) -> Result<u32, &'static str> {
     let close = close_all;
     let known = || endpoint::by_id(answer.id, answer.side as usize & 1);
     if let Some(index) = answer.again.then(known).flatten() {
@@ -240,12 +286,16 @@ fn adopt(fd: i32, answer: Answer, [segment, bell, peer_bell]: [i32; 3]) -> Resul
         endpoint::release(index);
         return Err("it was given up before");
     }
-    if !here && !answer.again && room::is_enough(endpoint::live()) {
-        // This side never opens, so nothing was or will be sent by the ring.
-        header.attached.fetch_or(WITHDRAWN, Ordering::SeqCst);
+    let full = || !answer.again && room::is_enough(endpoint::live());
+    let reason = bar.or_else(|| full().then_some("it has too many connections for its limit of descriptors"));
+    if let Some(reason) = reason
+        && !here
+        && try_withdraw(header, slot.side())
+    {
         endpoint::release(index);
-        return Err("it has too many connections for its limit of descriptors");
+        return Err(reason);
     }
+    let here = here || reason.is_some(); // another process has just opened it
     slot.port.store(learn::port(fd).into(), Ordering::Relaxed);
     // A thread may wait for one descriptor while another thread sends by the other.
     copies(fd).for_each(|copy| join(copy, index));
@@ -276,9 +326,13 @@ fn lift(fd: i32) -> i32 {
     high
 }
 
+/// This side is ready from now on, unless another process of its has just given the connection up: the next call sees that.
 fn open(slot: &Slot, header: &Header) {
-    header.attached.fetch_or(OPEN[slot.side()], Ordering::SeqCst);
-    slot.lower(PENDING);
+    let own = OPEN[slot.side()];
+    let ready = |word: u32| (word & WITHDRAWN == 0 || word & own != 0).then_some(word | own);
+    if header.attached.fetch_update(Ordering::SeqCst, Ordering::SeqCst, ready).is_ok() {
+        slot.lower(PENDING);
+    }
 }
 
 /// What becomes of a pending connection.
@@ -329,9 +383,8 @@ pub(crate) fn withdraw(fd: i32, index: u32, reason: &'static str) -> bool {
     let slot = slot(index);
     let Ok(view) = slot.view() else { return false };
     // A side that never opens is never sent anything by the ring, whether the other one has opened or not.
-    let pending = slot.has(PENDING) && view.header().attached.load(Ordering::SeqCst) & OPEN[slot.side()] == 0;
+    let pending = slot.has(PENDING) && try_withdraw(view.header(), slot.side());
     if pending {
-        view.header().attached.fetch_or(WITHDRAWN, Ordering::SeqCst);
         give_up(fd, index, reason);
     }
     pending
@@ -346,7 +399,13 @@ fn give_up(fd: i32, index: u32, reason: &'static str) -> Progress {
     Progress::Plain
 }
 
-fn channel() -> Option<i32> {
+/// Where this process finds the agent of a user.
+fn agent(user: u32) -> Text {
+    settings::settings().and_then(|settings| settings.agent).unwrap_or_else(|| agent_name(user))
+}
+
+/// The connection to the agent, which is started if it is not there and `may_start`.
+fn channel(may_start: bool) -> Option<i32> {
     let known = CHANNEL.load(Ordering::Acquire);
     if known >= 0 {
         return Some(known);
@@ -356,8 +415,12 @@ fn channel() -> Option<i32> {
         return None;
     }
     let user = calls::user_id();
-    let name = settings::settings().and_then(|settings| settings.agent).unwrap_or_else(|| agent_name(user));
-    let connected = sockets::connect_abstract(name.as_c_str().to_bytes()).ok().or_else(|| started(name, now));
+    let name = agent(user);
+    let connected = sockets::connect_abstract(name.as_c_str().to_bytes()).ok();
+    if connected.is_none() && !may_start {
+        return None; // it knows of no connection
+    }
+    let connected = connected.or_else(|| started(name, now));
     // Anyone may have taken the name.
     let ours = connected.filter(|&fd| {
         let same = sockets::peer_user(fd) == Ok(user);
@@ -426,7 +489,7 @@ pub fn greet() {
     }
     let here = whoami::check() == whoami::Process::Same && CHANNEL.load(Ordering::Acquire) >= 0;
     if !here && let Some(_held) = LOCK.lock() {
-        channel();
+        channel(true);
     }
 }
 

@@ -97,15 +97,26 @@ const BOUND_TO_DEVICE: i32 = 62;
 /// Why a connection whose first packet has data stays on TCP.
 pub const FAST_OPEN: &str = "data went with its first packet";
 
-/// What stands in the way of an upgrade of this connection.
-pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
+/// What stands in the way of an upgrade of this connection, of this process and of every other one, from its beginning on.
+fn distance(fd: i32) -> Result<Option<&'static str>, Errno> {
     let peer = sockets::name(fd, sockets::Side::Peer)?;
     let own = sockets::name(fd, sockets::Side::Own)?;
     let (Some(peer), Some(own)) = (peer, own) else { return Ok(Some("not over IP")) };
     // Both ends are on this host if they have one address, or both a loopback one.
     let loopback = |name: sockets::Name| name.address[..13] == *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f";
-    if peer.address != own.address && !(loopback(peer) && loopback(own)) {
-        return Ok(Some("the peer is on another host"));
+    let here = peer.address == own.address || loopback(peer) && loopback(own);
+    Ok((!here).then_some("the peer is on another host"))
+}
+
+/// Whether it is a connection within this host, which a process before this one may have upgraded.
+pub(crate) fn is_local(fd: i32) -> bool {
+    distance(fd) == Ok(None)
+}
+
+/// What stands in the way of an upgrade of this connection.
+pub(crate) fn obstacle(fd: i32) -> Result<Option<&'static str>, Errno> {
+    if let Some(reason) = distance(fd)? {
+        return Ok(Some(reason));
     }
     let int = |level, option| sockets::option_int(fd, level, option).unwrap_or(0);
     let mut protocol = [0; 16];

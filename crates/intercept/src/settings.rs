@@ -76,6 +76,11 @@ pub fn claim_no_more() {
     ON.store(false, Ordering::Release);
 }
 
+/// Whether a program with this value of `VIADUCT_CLAIM` asks the agent that this process asks.
+pub fn asks_the_same(agent: Option<&[u8]>) -> bool {
+    SETTINGS.get().is_some_and(|own| own.agent.as_ref().map(|name| name.as_c_str().to_bytes()) == agent)
+}
+
 pub(crate) fn claims() -> bool {
     ON.load(Ordering::Acquire)
 }

@@ -112,7 +112,7 @@ pub struct Answer {
     pub second: bool,
     /// Whether this very end was claimed before, by this process or another.
     pub again: bool,
-    /// The connection, for as long as this agent lives.
+    /// The connection. No later agent of this machine gives that number to another.
     pub id: u64,
 }
 

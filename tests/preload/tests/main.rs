@@ -3,6 +3,7 @@
 mod apps;
 mod corners;
 mod ftp;
+mod heirs;
 mod load;
 mod moves;
 mod plain;

@@ -67,8 +67,10 @@ pub(crate) struct Connections<T> {
 }
 
 impl<T> Connections<T> {
-    pub(crate) fn new(most: usize) -> Connections<T> {
-        Connections { entries: HashMap::new(), most, next: 1 }
+    /// An empty one. Numbers of connections start at `first`, which no table before this one has reached: processes may still have
+    /// connections of that one.
+    pub(crate) fn new(most: usize, first: u64) -> Connections<T> {
+        Connections { entries: HashMap::new(), most, next: first }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -140,7 +142,7 @@ mod tests {
 
     #[test]
     fn two_ends_meet_in_either_order() {
-        let mut table = Connections::new(8);
+        let mut table = Connections::new(8, 1);
         for (client, server) in [names(1, 2), names(4, 3)] {
             let first = claim(&mut table, client, 10);
             let second = claim(&mut table, server, 20);
@@ -152,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_same_end_gets_the_same_again() {
-        let mut table = Connections::new(8);
+        let mut table = Connections::new(8, 1);
         let (client, server) = names(1, 2);
         let first = claim(&mut table, client, 10);
         assert_eq!(claim(&mut table, client, 10), Claimed { again: true, ..first });
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_between_the_same_names_is_another() {
-        let mut table = Connections::new(8);
+        let mut table = Connections::new(8, 1);
         let (client, server) = names(1, 2);
         let old = claim(&mut table, client, 10);
         claim(&mut table, server, 20);
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_gone_is_forgotten_and_the_table_has_an_end() {
-        let mut table = Connections::new(2);
+        let mut table = Connections::new(2, 1);
         let (one, _) = names(1, 2);
         let (two, _) = names(3, 4);
         let start = Instant::now();
