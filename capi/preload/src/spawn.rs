@@ -2,7 +2,8 @@
 //! inherits is moved back to TCP.
 //!
 //! The kernel's exec is called by the instruction. Functions of libc that search, spawn or wait are libc's own, found when the
-//! library was loaded. Those with a list of arguments push it as an array and go on as those with an array.
+//! library was loaded, or when they are first called. Those with a list of arguments push it as an array and go on as those
+//! with an array.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ unsafe extern "C" {
 const OURS: &[u8] = b"sovia_preload";
 
 /// Functions of libc and liburing that ours end in.
-const NAMES: [&CStr; 11] = [
+const NAMES: [&CStr; 12] = [
     c"execvpe",
     c"posix_spawn",
     c"posix_spawnp",
@@ -35,7 +36,10 @@ const NAMES: [&CStr; 11] = [
     c"io_uring_setup",
     c"fork",
     c"daemon",
+    c"io_uring_queue_init_mem",
 ];
+/// Where a program finds those of liburing if it does not name that library itself.
+const LIBURING: [&CStr; 2] = [c"liburing.so.2", c"liburing.so.1"];
 static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 /// Whether the library is loaded by another way than the variable.
 static EVERYWHERE: AtomicBool = AtomicBool::new(false);
@@ -43,18 +47,46 @@ static EVERYWHERE: AtomicBool = AtomicBool::new(false);
 /// Looks up what ours end in. Called once, when the library is loaded.
 pub(crate) fn find() {
     for (name, place) in NAMES.iter().zip(&ORIGINALS) {
-        // SAFETY: looks up a name behind our own.
-        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-        place.store(address as usize, Ordering::Release);
+        place.store(behind(name), Ordering::Release);
     }
     // SAFETY: the environment of a process that begins.
     EVERYWHERE.store(!unsafe { names_us(environ) }, Ordering::Release);
 }
 
+/// The address of a name behind our own; 0 if there is none.
+fn behind(name: &CStr) -> usize {
+    // SAFETY: looks up a name.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+}
+
+/// As [`behind`], for what was not there when the library was loaded, or was called before that.
+#[cold]
+fn find_late(place: usize) -> usize {
+    let name = NAMES[place];
+    let mut address = behind(name);
+    if address == 0 && name.to_bytes().starts_with(b"io_uring") {
+        // One that was loaded for one part of the program alone. It stays, as what is found in it is kept.
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+        for library in LIBURING {
+            // SAFETY: loads nothing, and says where the library is that the program has loaded.
+            let loaded = unsafe { libc::dlopen(library.as_ptr(), flags) };
+            if address == 0 && !loaded.is_null() {
+                // SAFETY: looks up a name in what is loaded.
+                address = unsafe { libc::dlsym(loaded, name.as_ptr()) as usize };
+            }
+        }
+    }
+    ORIGINALS[place].store(address, Ordering::Release);
+    address
+}
+
 /// # Safety
 /// `F` is the type of the function with this name.
 unsafe fn original<F: Copy>(place: usize) -> Option<F> {
-    let address = ORIGINALS[place].load(Ordering::Acquire);
+    let address = match ORIGINALS[place].load(Ordering::Acquire) {
+        0 => find_late(place),
+        address => address,
+    };
     // SAFETY: the caller's promise; both are addresses of functions.
     (address != 0).then(|| unsafe { std::mem::transmute_copy(&address) })
 }
@@ -402,9 +434,6 @@ pub unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_cha
 pub unsafe extern "C-unwind" fn fork() -> pid_t {
     type Fork = unsafe extern "C-unwind" fn() -> pid_t;
     epoll::settle_all();
-    if ORIGINALS[9].load(Ordering::Acquire) == 0 {
-        find(); // a library that was loaded before this one forks
-    }
     // SAFETY: the type is that of the function.
     unsafe { original::<Fork>(9).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |fork| fork()) }
 }
@@ -447,10 +476,28 @@ pub unsafe extern "C-unwind" fn io_uring_queue_init_params(
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn io_uring_queue_init_mem(
+    entries: usize,
+    ring: usize,
+    with: usize,
+    memory: usize,
+    len: usize,
+) -> c_int {
+    type Init = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize) -> c_int;
+    before_uring();
+    // SAFETY: the caller's promise; five words are passed on as they came.
+    unsafe { original::<Init>(11).map_or(-libc::ENOSYS, |init| init(entries, ring, with, memory, len)) }
+}
+
+/// The kernel's call, with the error as its value.
+#[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn io_uring_setup(entries: usize, with: usize) -> c_int {
     before_uring();
-    // SAFETY: the caller's promise; two words are passed on as they came.
-    unsafe { original::<Uring>(8).map_or(-libc::ENOSYS, |init| init(entries, with, 0)) }
+    // SAFETY: the caller's promise.
+    match unsafe { syscall(libc::SYS_io_uring_setup, [entries, with, 0, 0, 0, 0]) } {
+        Ok(ring) => ring as c_int,
+        Err(Errno(error)) => -error,
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -79,10 +79,10 @@ unsafe extern "C" {
 extern "C" fn load() {
     let mode = variable(MODE);
     let is = |word: &CStr| mode.is_some_and(|mode| mode.as_c_str() == word);
+    spawn::find(); // ours stand before libc's all the same
     if is(c"off") || !stdio::replace() {
         return;
     }
-    spawn::find();
     whoami::check();
     settings::start(Settings {
         agent: variable(AGENT),

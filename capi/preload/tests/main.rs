@@ -32,7 +32,8 @@ fn every_name_that_moves_bytes_or_descriptors_is_exported() {
                  closefrom dup dup2 dup3 fcntl fcntl64 ioctl poll ppoll select pselect epoll_create epoll_create1 \
                  epoll_ctl epoll_wait epoll_pwait epoll_pwait2 accept accept4 socket listen shutdown setsockopt syscall \
                  prctl execve execv execvp execvpe execl execlp execle execveat fexecve posix_spawn posix_spawnp system popen \
-                 posix_spawn_file_actions_adddup2 io_uring_setup io_uring_queue_init sockatmark fork daemon _exit _Exit"
+                 posix_spawn_file_actions_adddup2 io_uring_setup io_uring_queue_init io_uring_queue_init_params \
+                 io_uring_queue_init_mem sockatmark fork daemon _exit _Exit"
         .split_whitespace()
     {
         assert!(exported.contains(name), "{name}");
@@ -40,8 +41,9 @@ fn every_name_that_moves_bytes_or_descriptors_is_exported() {
 }
 
 /// What code of ours may use of other objects: none of it makes a system call that the library replaces, allocates, locks or
-/// opens files. `dlsym` is for calls that libc has to make itself, `getenv` for `PATH` where a program is searched for.
-const IMPORTS: &str = "_Unwind_Resume __chk_fail __errno_location __libc_single_threaded __tls_get_addr bcmp clock_gettime dlsym \
+/// opens files. `dlsym` is for calls that libc has to make itself, `dlopen` for a liburing that the program has loaded after this
+/// library, `getenv` for `PATH` where a program is searched for.
+const IMPORTS: &str = "_Unwind_Resume __chk_fail __errno_location __libc_single_threaded __tls_get_addr bcmp clock_gettime dlopen dlsym \
                        environ getenv memcmp memcpy memmove memset pthread_setcanceltype sched_getcpu strlen";
 
 /// Looks what this CPU can do, and reads a file for it: before the library claims its first connection it has looked, without.
