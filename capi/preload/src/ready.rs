@@ -47,6 +47,12 @@ unsafe fn entries<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     unsafe { std::slice::from_raw_parts_mut(fds, count as usize) }
 }
 
+/// Whether all of these are the kernel's alone.
+#[inline(always)]
+fn are_plain(fds: &[pollfd]) -> bool {
+    fds.iter().all(|entry| entry.fd < 0 || table::kind(entry.fd) == Kind::Plain)
+}
+
 /// Sets of epoll among them have to ring for what is in them.
 fn note_sets(fds: &[pollfd]) {
     for entry in fds.iter().filter(|entry| matches!(table::kind(entry.fd), Kind::Epoll(_))) {
@@ -58,8 +64,7 @@ fn note_sets(fds: &[pollfd]) {
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, limit: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let all = unsafe { entries(fds, count) };
-    let plain = all.iter().all(|entry| entry.fd < 0 || table::kind(entry.fd) == Kind::Plain);
-    if !plain || settings::spins_on_tcp() {
+    if !are_plain(all) || settings::spins_on_tcp() {
         // SAFETY: the caller's promise.
         return unsafe { poll_slowly(fds, count, limit) };
     }
@@ -120,13 +125,21 @@ pub unsafe extern "C-unwind" fn ppoll(
         Ok(time) => time,
         Err(error) => return give_int(Err(error)),
     };
-    note_sets(all);
     // SAFETY: the caller's promise.
     let mask = unsafe { of_mask(mask) };
-    if all.is_empty() || !engine::concerns(all) {
-        return give_int(cancel::point(|| calls::poll(all, time, mask)));
+    if !are_plain(all) {
+        return give_int(ppoll_slowly(all, time, mask));
     }
-    give_int(engine::poll(all, time, mask))
+    give_int(cancel::point(|| calls::poll(all, time, mask)))
+}
+
+#[inline(never)]
+fn ppoll_slowly(all: &mut [pollfd], time: Option<u64>, mask: Option<u64>) -> Result<usize, Errno> {
+    note_sets(all);
+    if all.is_empty() || !engine::concerns(all) {
+        return cancel::point(|| calls::poll(all, time, mask));
+    }
+    engine::poll(all, time, mask)
 }
 
 #[unsafe(no_mangle)]
@@ -173,6 +186,19 @@ impl Sets {
         if self.at[set].is_null() { 0 } else { unsafe { self.at[set].add(word).read_unaligned() } }
     }
 
+    /// Whether all of their descriptors are the kernel's alone, or more than are looked after.
+    #[inline(always)]
+    fn are_plain(&self) -> bool {
+        self.words * 64 > MOST
+            || (0..self.words).all(|word| {
+                let mut bits = self.word(0, word) | self.word(1, word) | self.word(2, word);
+                while bits != 0 && table::kind((word * 64) as c_int + bits.trailing_zeros() as c_int) == Kind::Plain {
+                    bits &= bits - 1;
+                }
+                bits == 0
+            })
+    }
+
     /// The events that are asked for.
     fn asked(&self, fd: usize) -> i16 {
         (0..3)
@@ -197,6 +223,7 @@ impl Sets {
 }
 
 /// select over descriptors of which some have rings; `None` if none has.
+#[inline(never)]
 fn select_rings(
     count: c_int,
     sets: &Sets,
@@ -255,12 +282,32 @@ pub unsafe extern "C-unwind" fn select(
     limit: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let (sets, time) = unsafe { (Sets::new(count, [read, write, except]), limit.as_mut()) };
+    let sets = unsafe { Sets::new(count, [read, write, except]) };
+    if sets.are_plain() {
+        let args = [count as usize, read as usize, write as usize, except as usize, limit as usize, 0];
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { blocking(libc::SYS_select, args) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { select_slowly(count, &sets, [read, write, except], limit) }
+}
+
+/// # Safety
+/// As libc's select.
+#[inline(never)]
+unsafe fn select_slowly(
+    count: c_int,
+    sets: &Sets,
+    [read, write, except]: [*mut libc::fd_set; 3],
+    limit: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let time = unsafe { limit.as_mut() };
     let ns = time.as_ref().map(|time| {
         (time.tv_sec.max(0) as u64).saturating_mul(SECOND).saturating_add(time.tv_usec.max(0) as u64 * 1000)
     });
     let start = calls::now();
-    match select_rings(count, &sets, ns, None) {
+    match select_rings(count, sets, ns, None) {
         Some(done) => {
             if let (Some(time), Some(ns)) = (time, ns) {
                 // As Linux does: what is left of it.
@@ -305,7 +352,9 @@ pub unsafe extern "C-unwind" fn pselect(
         Err(error) => return give_int(Err(error)),
     };
     // SAFETY: the caller's promise.
-    match select_rings(count, &sets, time, unsafe { of_mask(mask) }) {
+    let with_rings =
+        || select_rings(count, &sets, time, unsafe { of_mask(mask) });
+    match if sets.are_plain() { None } else { with_rings() } {
         Some(done) => give_int(done),
         None => {
             // The kernel changes the time; libc's function does not.
