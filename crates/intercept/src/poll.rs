@@ -31,7 +31,18 @@ pub fn concerns(fds: &[libc::pollfd]) -> bool {
 /// As `ppoll`.
 pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) -> Result<usize, Errno> {
     let Some(mut scratch) = Scratch::new(2 * fds.len()) else { return Err(Errno(libc::ENOMEM)) };
-    let kernel = scratch.entries();
+    let done = poll_with(scratch.entries(), fds, limit_ns, mask);
+    scratch.free();
+    done
+}
+
+/// As [`poll`], with twice as many entries for the kernel.
+fn poll_with(
+    kernel: &mut [libc::pollfd],
+    fds: &mut [libc::pollfd],
+    limit_ns: Option<u64>,
+    mask: Option<u64>,
+) -> Result<usize, Errno> {
     let deadline = Deadline::after(limit_ns);
     let mut spun = false;
     loop {

@@ -229,7 +229,8 @@ pub(crate) fn peek(fd: i32) -> Result<usize, Errno> {
     buffers.receive(fd, 0, 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
 }
 
-/// Entries for one call of poll: on the stack if they are few, else in pages of their own.
+/// Entries for one call of poll: on the stack if they are few, else in pages of their own. It is freed by hand: a thread that is
+/// cancelled while it polls must meet no destructor.
 #[expect(clippy::large_enum_variant, reason = "it stands on the stack, where nothing is allocated")]
 pub(crate) enum Scratch {
     Few(usize, [libc::pollfd; FEW]),
@@ -261,11 +262,10 @@ impl Scratch {
             },
         }
     }
-}
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Scratch::Many(len, at) = *self {
+    /// Gives pages back. Those of a cancelled thread stay.
+    pub(crate) fn free(self) {
+        if let Scratch::Many(len, at) = self {
             // SAFETY: our own pages, which no one uses any more.
             let _ = unsafe { syscall(libc::SYS_munmap, [at, len * size_of::<libc::pollfd>(), 0, 0, 0, 0]) };
         }

@@ -125,6 +125,14 @@ fn sets_that_other_processes_have_report_what_was_asked_for() {
 }
 
 #[test]
+fn threads_are_cancelled_where_they_wait() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/cancel.c");
+    if let Some(program) = compile_c_file(source, &["-O1", "-pthread"]) {
+        same(&program, &AGENT, &[], 4);
+    }
+}
+
+#[test]
 fn datagrams_and_local_sockets_are_never_touched() {
     if let Some(program) = program() {
         let notes = same(program, &AGENT, &["others"], 0);
