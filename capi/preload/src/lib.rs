@@ -6,7 +6,7 @@
 //!
 //! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, select, epoll.
 //! - [`spawn`]: exec, spawning, the end. [`numbers`]: system calls by number.
-//! - [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
+//! - [`signals`]: handlers. [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
 
 #![expect(missing_docs, reason = "the manual pages of libc describe every exported name")]
 #![expect(clippy::missing_safety_doc, reason = "each asks of its arguments what the function of libc asks")]
@@ -16,6 +16,7 @@ pub mod messages;
 pub mod names;
 pub mod numbers;
 pub mod ready;
+pub mod signals;
 pub mod spawn;
 mod start;
 mod stdio;

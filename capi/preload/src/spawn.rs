@@ -24,7 +24,7 @@ unsafe extern "C" {
 const OURS: &[u8] = b"sovia_preload";
 
 /// Functions of libc and liburing that ours end in.
-const NAMES: [&CStr; 12] = [
+const NAMES: [&CStr; 21] = [
     c"execvpe",
     c"posix_spawn",
     c"posix_spawnp",
@@ -37,7 +37,18 @@ const NAMES: [&CStr; 12] = [
     c"fork",
     c"daemon",
     c"io_uring_queue_init_mem",
+    c"sigaction",
+    c"__sigaction",
+    c"signal",
+    c"ssignal",
+    c"bsd_signal",
+    c"sysv_signal",
+    c"__sysv_signal",
+    c"sigset",
+    c"siginterrupt",
 ];
+/// The place of the first that sets a handler.
+pub(crate) const SIGNALS: usize = 12;
 /// Where a program finds those of liburing if it does not name that library itself.
 const LIBURING: [&CStr; 2] = [c"liburing.so.2", c"liburing.so.1"];
 static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
@@ -82,7 +93,7 @@ fn find_late(place: usize) -> usize {
 
 /// # Safety
 /// `F` is the type of the function with this name.
-unsafe fn original<F: Copy>(place: usize) -> Option<F> {
+pub(crate) unsafe fn original<F: Copy>(place: usize) -> Option<F> {
     let address = match ORIGINALS[place].load(Ordering::Acquire) {
         0 => find_late(place),
         address => address,

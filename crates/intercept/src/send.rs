@@ -323,8 +323,9 @@ impl Call<'_> {
             Err(error) => Step::Failed(error),
         };
         if !by_ring {
-            let mut fds = [libc::pollfd { fd: self.fd, events: libc::POLLOUT, revents: 0 }];
-            return outcome(viaduct_os::bare::cancel::point(|| calls::poll(&mut fds, deadline.left(), None)));
+            let companion = libc::pollfd { fd: self.fd, events: libc::POLLOUT, revents: 0 };
+            let mut fds = [companion, wait::signals::NONE, wait::signals::NONE];
+            return outcome(wait::signals::sleep(&mut fds, deadline.left()));
         }
         back::serve(self.fd, self.index);
         let asleep = Asleep::announce(self.slot, header, Want::Room);

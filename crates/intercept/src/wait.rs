@@ -5,10 +5,11 @@
 //! cancelled: a count of sleepers that stays too high costs the peer a system call now and then.
 
 mod crowd;
+pub mod signals;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use viaduct_os::bare::{Errno, calls, cancel};
+use viaduct_os::bare::{Errno, calls};
 
 use crate::endpoint::Slot;
 use crate::layout::{self, Header};
@@ -174,8 +175,9 @@ impl<'a> Asleep<'a> {
         let mut fds = [
             libc::pollfd { fd, events, revents: 0 },
             libc::pollfd { fd: self.slot.bell(), events: libc::POLLIN, revents: 0 },
+            signals::NONE,
         ];
-        let woken = cancel::point(|| calls::poll(&mut fds, limit_ns, None))?;
+        let woken = signals::sleep(&mut fds, limit_ns)?;
         if fds[1].revents != 0 {
             self.slot.empty_bell(self.header);
             let counted = match self.want {
@@ -233,7 +235,7 @@ pub(crate) fn count<'h>(slot: &Slot, header: &'h Header, want: Want) -> &'h Atom
     }
 }
 
-/// Whether a call that a signal interrupted ends, or goes on as `SA_RESTART` asks for.
+/// Whether a call whose sleep a signal interrupted ends, or goes on as `SA_RESTART` asks for.
 pub(crate) fn interrupts(has_limit: bool) -> bool {
-    has_limit || calls::some_handler_interrupts()
+    has_limit || viaduct_os::bare::signals::handlers().interrupting != 0
 }

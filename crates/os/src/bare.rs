@@ -14,6 +14,7 @@ pub mod files;
 mod gate;
 pub mod local;
 pub mod lock;
+pub mod signals;
 pub mod sockets;
 pub mod start;
 mod sync;

@@ -296,6 +296,74 @@ static void jumping_client(int fd) {
     }
 }
 
+/* Handlers of both kinds: recv and send go on after one, and end after the other. */
+static volatile sig_atomic_t ended;
+
+static void end(int signal) {
+    (void)signal;
+    ended++;
+}
+
+static void mixed_client(int fd) {
+    warm_client(fd);
+    char c;
+    get(fd, &c, 1);
+    CHECK(c == 'q');
+    put(fd, "r", 1);
+    usleep(200000);
+    static unsigned char bytes[100000];
+    while (read(fd, bytes, sizeof bytes) > 0) {}
+}
+
+static void mixed_server(int fd) {
+    warm_server(fd);
+    handle(SIGTERM, end, 0);
+    CHECK(signal(SIGALRM, note) != SIG_ERR); /* restarts */
+    seen = 0;
+    pid_t self = getpid(), child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 5; i++) {
+            usleep(10000);
+            kill(self, SIGALRM);
+        }
+        usleep(50000);
+        kill(self, SIGTERM);
+        usleep(200000);
+        put(fd, "q", 1); /* the client answers */
+        _exit(0);
+    }
+    char c;
+    CHECK(recv(fd, &c, 1, 0) == -1 && errno == EINTR);
+    printf("after the second kind: %d\n", ended);
+    CHECK(seen == 5);
+    CHECK(recv(fd, &c, 1, 0) == 1 && c == 'r');
+    int status;
+    while (waitpid(child, &status, 0) != child) CHECK(errno == EINTR);
+    CHECK(status == 0);
+    ualarm(10000, 10000);
+    static unsigned char bytes[1 << 22];
+    put(fd, bytes, sizeof bytes); /* the client reads after a while */
+    ualarm(0, 0);
+    /* One that the program has blocked wakes nothing, and comes when it is let in. */
+    sigset_t mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGALRM);
+    CHECK(sigprocmask(SIG_BLOCK, &mask, NULL) == 0);
+    int before = seen;
+    raise(SIGALRM);
+    child = fork();
+    if (child == 0) {
+        usleep(100000);
+        kill(self, SIGTERM);
+        _exit(0);
+    }
+    CHECK(recv(fd, &c, 1, 0) == -1 && errno == EINTR && seen == before);
+    CHECK(sigprocmask(SIG_UNBLOCK, &mask, NULL) == 0 && seen == before + 1);
+    while (waitpid(child, &status, 0) != child) CHECK(errno == EINTR);
+    puts("mixed");
+    close(fd);
+}
+
 /* recv and send go on after a handler with SA_RESTART; poll, select and epoll_wait do not. */
 static void restart_server(int fd) {
     warm_server(fd);
@@ -816,6 +884,7 @@ static const struct {
     {"exclusive", exclusive_server, numbers_client}, {"crew", crew_server, numbers_client},
     {"inherited", inherited_server, counting_client}, {"ends", ends_server, ends_client},
     {"jumping", jumping_server, jumping_client},    {"restart", restart_server, counting_client},
+    {"mixed", mixed_server, mixed_client},
     {"pipe", pipe_server, pipe_client},              {"half", half_server, half_client},
     {"held", held_server, held_client},              {"ranges", ranges_server, counting_client},
     {"clone", clone_server, counting_client},        {"exit", arrival_server, exit_client},

@@ -46,7 +46,7 @@ fn half_closed_and_closed_streams_are_reported_as_such() {
 
 #[test]
 fn signals_leave_restart_and_interrupt_calls() {
-    scenarios(&["jumping", "restart"]);
+    scenarios(&["jumping", "restart", "mixed"]);
 }
 
 #[test]

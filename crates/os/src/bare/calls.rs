@@ -200,17 +200,6 @@ fn clock(id: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whether a handler without `SA_RESTART` is installed for any signal but those of libc itself.
-pub fn some_handler_interrupts() -> bool {
-    // The kernel's structure: handler, flags, restorer, mask.
-    let mut action = [0usize; 4];
-    (1..=64).filter(|signal| ![32, 33].contains(signal)).any(|signal: usize| {
-        let at = &raw mut action as usize;
-        let known = call(libc::SYS_rt_sigaction, &[signal, 0, at, 8]).is_ok();
-        known && action[0] > 1 && action[1] & libc::SA_RESTART as usize == 0
-    })
-}
-
 /// Appends to a file, which is made if it is not there.
 ///
 /// # Errors
