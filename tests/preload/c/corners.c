@@ -828,6 +828,81 @@ static void nothing_server(int fd) {
     close(fd);
 }
 
+/* --- a connection that always has bytes, and a pipe, in a set that reports one at a time --- */
+static void busy_client(int fd) {
+    warm_client(fd);
+    static unsigned char bytes[4096];
+    while (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0) {}
+    _exit(0);
+}
+
+static void busy_server(int fd) {
+    warm_server(fd);
+    int pipes[2], set = epoll_create1(0), most = 0;
+    CHECK(pipe(pipes) == 0);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    event.data.fd = pipes[0];
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, pipes[0], &event) == 0);
+    for (int round = 0; round < 20; round++) {
+        char c;
+        int others = -1;
+        CHECK(write(pipes[1], "x", 1) == 1);
+        do {
+            CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.events & EPOLLIN);
+            if (event.data.fd == fd) CHECK(read(fd, &c, 1) == 1);
+            others++;
+        } while (event.data.fd == fd && others < 1000);
+        CHECK(event.data.fd == pipes[0] && read(pipes[0], &c, 1) == 1);
+        if (others > most) most = others;
+    }
+    printf("the pipe has its turn: %d\n", most < 1000);
+    close(fd);
+}
+
+/* --- a handler that uses the connection, its copies and its set while the thread is in a call on it --- */
+static int used_fd, used_set;
+
+static void use(int signal) {
+    char c;
+    int before = errno, copy = dup(used_fd);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = copy};
+    (void)signal;
+    seen++;
+    recv(used_fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (copy >= 0) {
+        epoll_ctl(used_set, EPOLL_CTL_ADD, copy, &event);
+        recv(copy, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+        epoll_ctl(used_set, EPOLL_CTL_DEL, copy, NULL);
+        close(copy);
+    }
+    event = (struct epoll_event){.events = EPOLLIN, .data.fd = used_fd};
+    epoll_ctl(used_set, EPOLL_CTL_MOD, used_fd, &event);
+    errno = before;
+}
+
+static void meddling_server(int fd) {
+    warm_server(fd);
+    used_fd = fd;
+    used_set = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    CHECK(epoll_ctl(used_set, EPOLL_CTL_ADD, fd, &event) == 0);
+    seen = 0;
+    handle(SIGALRM, use, SA_RESTART);
+    ualarm(500, 500);
+    for (int i = 0; i < 4000 || seen < 200; i++) {
+        unsigned char c = (unsigned char)i;
+        put(fd, &c, 1);
+        if (i % 3 == 0)
+            while (epoll_wait(used_set, &event, 1, 60000) < 0) CHECK(errno == EINTR);
+        get(fd, &c, 1);
+        CHECK(c == (unsigned char)(i + 1));
+    }
+    ualarm(0, 0);
+    puts("meddled");
+    close(fd);
+}
+
 /* --- ends without a goodbye: what was sent arrives --- */
 static void sent_and(int fd, void (*end)(void)) {
     warm_client(fd);
@@ -838,18 +913,19 @@ static void sent_and(int fd, void (*end)(void)) {
 }
 
 static void by_exit(void) { _exit(0); }
-static void by_abort(void) {
+static void exit_client(int fd) { sent_and(fd, by_exit); }
+
+/* The process that sends is the one that aborts, and the last that holds the connection. */
+static void abort_client(int fd) {
     struct rlimit none = {0, 0};
     CHECK(setrlimit(RLIMIT_CORE, &none) == 0);
     pid_t child = fork();
-    if (child == 0) abort();
+    if (child == 0) sent_and(fd, abort);
+    close(fd);
     int status;
-    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     _exit(0);
 }
-
-static void exit_client(int fd) { sent_and(fd, by_exit); }
-static void abort_client(int fd) { sent_and(fd, by_abort); }
 
 static void arrival_server(int fd) {
     warm_server(fd);
@@ -884,7 +960,8 @@ static const struct {
     {"exclusive", exclusive_server, numbers_client}, {"crew", crew_server, numbers_client},
     {"inherited", inherited_server, counting_client}, {"ends", ends_server, ends_client},
     {"jumping", jumping_server, jumping_client},    {"restart", restart_server, counting_client},
-    {"mixed", mixed_server, mixed_client},
+    {"mixed", mixed_server, mixed_client},            {"busy", busy_server, busy_client},
+    {"meddling", meddling_server, counting_client},
     {"pipe", pipe_server, pipe_client},              {"half", half_server, half_client},
     {"held", held_server, held_client},              {"ranges", ranges_server, counting_client},
     {"clone", clone_server, counting_client},        {"exit", arrival_server, exit_client},

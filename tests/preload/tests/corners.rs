@@ -55,6 +55,16 @@ fn a_handler_sends_where_its_thread_is_sending() {
 }
 
 #[test]
+fn a_handler_uses_the_connection_that_its_thread_is_using() {
+    scenarios(&["meddling"]);
+}
+
+#[test]
+fn a_busy_connection_keeps_no_other_descriptor_out_of_a_set() {
+    scenarios(&["busy"]);
+}
+
+#[test]
 fn signals_that_tell_of_bytes_come() {
     scenarios(&["signalled"]);
 }
