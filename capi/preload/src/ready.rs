@@ -192,7 +192,9 @@ impl Sets {
         self.words * 64 > MOST
             || (0..self.words).all(|word| {
                 let mut bits = self.word(0, word) | self.word(1, word) | self.word(2, word);
-                while bits != 0 && table::kind((word * 64) as c_int + bits.trailing_zeros() as c_int) == Kind::Plain {
+                while bits != 0
+                    && table::kind((word * 64) as c_int + bits.trailing_zeros() as c_int) == Kind::Plain
+                {
                     bits &= bits - 1;
                 }
                 bits == 0
@@ -352,8 +354,7 @@ pub unsafe extern "C-unwind" fn pselect(
         Err(error) => return give_int(Err(error)),
     };
     // SAFETY: the caller's promise.
-    let with_rings =
-        || select_rings(count, &sets, time, unsafe { of_mask(mask) });
+    let with_rings = || select_rings(count, &sets, time, unsafe { of_mask(mask) });
     match if sets.are_plain() { None } else { with_rings() } {
         Some(done) => give_int(done),
         None => {

@@ -24,7 +24,7 @@ unsafe extern "C" {
 const OURS: &[u8] = b"sovia_preload";
 
 /// Functions of libc and liburing that ours end in.
-const NAMES: [&CStr; 21] = [
+const NAMES: [&CStr; 23] = [
     c"execvpe",
     c"posix_spawn",
     c"posix_spawnp",
@@ -46,6 +46,8 @@ const NAMES: [&CStr; 21] = [
     c"__sysv_signal",
     c"sigset",
     c"siginterrupt",
+    c"login_tty",
+    c"forkpty",
 ];
 /// The place of the first that sets a handler.
 pub(crate) const SIGNALS: usize = 12;
@@ -455,9 +457,49 @@ pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
     type Daemon = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
     epoll::settle_all();
     // SAFETY: the type is that of the function.
-    unsafe {
+    let done = unsafe {
         original::<Daemon>(10).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |daemon| daemon(stay, keep))
+    };
+    if done == 0 && keep == 0 {
+        forget_standard();
     }
+    done
+}
+
+/// libc has just put something else in the place of standard input, output and errors.
+fn forget_standard() {
+    descriptors::begin();
+    (0..3).for_each(descriptors::closing);
+}
+
+/// As [`daemon`], libc's function puts a terminal there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
+    type Login = unsafe extern "C-unwind" fn(c_int) -> c_int;
+    // SAFETY: the caller's promise; the type is that of the function.
+    let done = unsafe {
+        original::<Login>(21).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |login| login(fd))
+    };
+    if done == 0 {
+        forget_standard();
+    }
+    done
+}
+
+/// As [`fork`], with a terminal in the child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn forkpty(terminal: usize, name: usize, modes: usize, size: usize) -> pid_t {
+    type Fork = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> pid_t;
+    epoll::settle_all();
+    // SAFETY: the caller's promise; four words are passed on as they came.
+    let child = unsafe {
+        original::<Fork>(22)
+            .map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |fork| fork(terminal, name, modes, size))
+    };
+    if child == 0 {
+        forget_standard();
+    }
+    child
 }
 
 /// A ring of io_uring may be handed any socket, past us: from its first on nothing is upgraded here.

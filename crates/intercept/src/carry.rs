@@ -157,8 +157,7 @@ pub fn part(heir: Heir) {
     if settings::claims() {
         let inherited = |fd| files::is_closed_by_exec(fd) == Some(false);
         let kinds = [Kind::Unknown, Kind::Tcp];
-        let concerns =
-            |fd| inherited(fd) && (whoami::borrows_memory() || kinds.contains(&table::kind(fd)));
+        let concerns = |fd| inherited(fd) && (whoami::borrows_memory() || kinds.contains(&table::kind(fd)));
         part_with_unseen(reason, heir, concerns);
     }
     let mut parts = Parts::new(heir);

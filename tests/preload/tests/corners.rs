@@ -143,6 +143,16 @@ fn threads_are_cancelled_where_they_wait() {
 }
 
 #[test]
+fn standard_input_that_libc_has_replaced_is_read() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/standard.c");
+    if let Some(program) = compile_c_file(source, &["-O1", "-pthread"]) {
+        for name in ["daemon", "terminal"] {
+            same(&program, &AGENT, &[name], 4);
+        }
+    }
+}
+
+#[test]
 fn datagrams_and_local_sockets_are_never_touched() {
     if let Some(program) = program() {
         let notes = same(program, &AGENT, &["others"], 0);
