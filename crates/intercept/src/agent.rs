@@ -30,14 +30,17 @@ use connections::{Connections, Place, Tuple};
 
 /// Processes that are served at a time, if there are descriptors for them.
 const MOST_GUESTS: usize = 8192;
+/// Processes that are served at a time under the usual hard limit of descriptors, 4,096.
+const LEAST_GUESTS: usize = 1024;
 /// Connections that are remembered at a time, likewise.
 const MOST_CONNECTIONS: usize = 16_384;
 /// Descriptors of a connection.
 const EACH: usize = 3;
 /// Descriptors for all else: this program's own, and what a claim brings until it is answered.
 const OTHERS: usize = 64;
-/// How often connections that are gone are looked for.
+/// How often connections that are gone are looked for while new ones come, and at least.
 const SWEEP: Duration = Duration::from_secs(5);
+const SWEEP_IDLE: Duration = Duration::from_secs(60);
 /// Reasons that are told apart.
 const MOST_REASONS: usize = 60;
 /// Claims of one process that are answered before others have their turn.
@@ -76,6 +79,8 @@ pub struct Claims {
     connections: Connections<Rings>,
     namespace: Option<u64>,
     swept: Instant,
+    /// How long after that the next look is due, if no new connection comes.
+    pause: Duration,
     /// What became of claims, by verdict; `viaduct stat` shows it.
     counters: Option<LayerSlot>,
     upgraded: u64,
@@ -104,6 +109,7 @@ impl Claims {
             connections: Connections::new(most, calls::now().max(1)),
             namespace,
             swept: Instant::now(),
+            pause: SWEEP,
             // Without memory for it, nothing is counted.
             counters: LayerSlot::open("intercept", &COUNTED).ok(),
             upgraded: 0,
@@ -201,6 +207,9 @@ impl Claims {
         }
         match self.connections.claim(Tuple { own, peer }, cookie, Instant::now(), Rings::new) {
             Ok(claimed) => {
+                if !claimed.again {
+                    self.pause = SWEEP;
+                }
                 self.upgraded += u64::from(claimed.second && !claimed.again);
                 let answer = Answer {
                     verdict: Verdict::Granted,
@@ -233,8 +242,9 @@ impl Resident for Claims {
                 self.guests.remove(&event.token);
             }
         }
-        if self.swept.elapsed() >= SWEEP && !self.connections.is_empty() {
+        if self.swept.elapsed() >= self.pause && !self.connections.is_empty() {
             self.swept = Instant::now();
+            self.pause = (self.pause * 2).min(SWEEP_IDLE);
             if let Some(there) = proc_net::connections() {
                 self.connections.sweep(Instant::now(), |tuple| there.contains(&tuple));
             }
@@ -247,10 +257,11 @@ impl Resident for Claims {
 }
 
 /// How many processes and how many connections so many descriptors are for. A process that cannot be accepted would keep the
-/// listener ready, so these have their own share.
+/// listener ready, so these have their own share: a quarter, or half if that is not enough for [`LEAST_GUESTS`].
 fn shares(limit: usize) -> (usize, usize) {
     let limit = limit.saturating_sub(OTHERS);
-    (MOST_GUESTS.min(limit / 4), MOST_CONNECTIONS.min(limit / 4 * 3 / EACH))
+    let guests = MOST_GUESTS.min((limit / 4).max(LEAST_GUESTS.min(limit / 2)));
+    (guests, MOST_CONNECTIONS.min((limit - guests) / EACH))
 }
 
 fn long_option(fd: BorrowedFd<'_>, name: i32) -> Option<u64> {
@@ -271,5 +282,6 @@ mod tests {
         }
         assert_eq!(shares(1 << 20), (MOST_GUESTS, MOST_CONNECTIONS));
         assert!(shares(20_000).0 > 4900 && shares(20_000).1 > 4900);
+        assert!(shares(4096).0 >= LEAST_GUESTS && shares(4096).1 > 900);
     }
 }
