@@ -106,6 +106,8 @@ pub(crate) struct Listening {
     /// How many calls of `connect_wait` wait for a request.
     waiters: usize,
     arrived: VecDeque<ConnRequest>,
+    /// Calls for completions and requests alike that have looked for completions first since one looked here first.
+    passed_over: u32,
 }
 
 impl Nic {
@@ -179,6 +181,16 @@ impl Nic {
         let request = self.wait_listener(listener, timeout);
         self.end_waiting(listener, request.is_ok());
         request
+    }
+
+    /// Whether requests come before completions in this call: after `most` calls in which they did not.
+    #[inline]
+    pub(crate) fn listener_has_its_turn(&mut self, listener: Listener, most: u32) -> Result<bool, Error> {
+        self.check_fork()?;
+        let l = self.listening.get_mut(listener.0).ok_or(Error::InvalidHandle("listener"))?;
+        let turn = l.passed_over >= most;
+        l.passed_over = if turn { 0 } else { l.passed_over + 1 };
+        Ok(turn)
     }
 
     /// Whether a request waits at a listener.
@@ -308,7 +320,8 @@ impl Nic {
         implicit: bool,
     ) -> Result<Listener, Error> {
         let id = self.provider.listen(address, backlog)?;
-        let l = Listening { id, address: address.clone(), implicit, waiters: 0, arrived: VecDeque::new() };
+        let address = address.clone();
+        let l = Listening { id, address, implicit, waiters: 0, arrived: VecDeque::new(), passed_over: 0 };
         Ok(Listener(self.listening.insert(l)))
     }
 

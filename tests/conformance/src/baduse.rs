@@ -92,6 +92,8 @@ pub fn unknown_queues(mut w: World) {
     w.a.destroy_cq(gone).unwrap();
     w.a.destroy_srq(store).unwrap();
     let (their_cq, their_srq) = (w.b.create_cq(4).unwrap(), w.b.create_srq(4).unwrap());
+    let address = w.address();
+    let listener = w.a.listen(&address, 1).unwrap();
     for cq in [gone, their_cq, Cq::from_raw(MADE_UP)] {
         assert!(unknown(w.a.destroy_cq(cq)));
         assert!(unknown(w.a.resize_cq(cq, 8)));
@@ -100,7 +102,6 @@ pub fn unknown_queues(mut w: World) {
         assert!(unknown(w.a.poll_cq_batch(cq, &mut Vec::new(), 4)));
         assert!(unknown(w.a.wait_cq(cq, LONG)));
         assert!(unknown(w.a.cq(cq)));
-        let listener = Listener::from_raw(MADE_UP);
         assert!(unknown(w.a.poll_any(cq, listener)));
         assert!(unknown(w.a.wait_any(cq, listener, LONG)));
         let attributes = w.a.vi_attributes(ReliableDelivery).cq(cq);
@@ -175,6 +176,9 @@ pub fn unknown_listeners_and_requests(mut w: World) {
         assert!(unknown(w.b.unlisten(listener)));
         assert!(unknown(w.b.poll_listener(listener)));
         assert!(unknown(w.b.wait_listener(listener, LONG)));
+        let cq = w.b.create_cq(1).unwrap();
+        assert!(unknown(w.b.poll_any(cq, listener)));
+        assert!(unknown(w.b.wait_any(cq, listener, LONG)));
     }
     let (asking, answering) = (w.b.vi(ReliableDelivery), w.a.vi(ReliableDelivery));
     w.b.connect_start(asking, None, &address, &[], LONG).unwrap();

@@ -91,6 +91,29 @@ pub fn a_server_waits_for_clients_and_messages(mut w: World) {
     }
 }
 
+/// A client is let in also while completions never end.
+pub fn completions_without_end_keep_no_client_waiting(mut w: World) {
+    let (address, cq) = (w.address(), w.b.create_cq(64).unwrap());
+    let listener = w.b.listen(&address, 4).unwrap();
+    let attributes = w.b.vi_attributes(ReliableDelivery).cq(cq);
+    let (va, vb) = (w.a.vi(ReliableDelivery), w.b.vi_with(attributes));
+    w.connect(va, vb);
+    w.a.disconnect(va).unwrap();
+    w.reaches(Side::B, vb, ViState::Error);
+    let client = w.a.vi(ReliableDelivery);
+    w.a.connect(client, &address).timeout(LONG.unwrap()).start().unwrap();
+    // What is posted to a broken VI comes back at once, so that there is a completion in each call.
+    let request = w.until("the client", |w| {
+        w.b.post_send(vb, Descriptor::send_empty()).unwrap();
+        match w.b.poll_any(cq, listener).unwrap() {
+            Some(Arrival::Request(request)) => Some(request),
+            Some(Arrival::Completion(_)) => None,
+            None => panic!("the completion has not come back"),
+        }
+    });
+    drop(request);
+}
+
 /// A VI and a completion queue are worked with through their views.
 pub fn views_do_what_the_nic_does(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);

@@ -116,7 +116,7 @@ macro_rules! suite {
             $crate::topic! { $world, face, 180,
                 a_flushed_receive_is_no_message scattered_bytes_are_all_given a_server_waits_for_clients_and_messages
                 views_do_what_the_nic_does a_retired_vi_is_gone a_retired_vi_sends_what_was_posted a_retired_vi_has_its_time slices_end_where_rights_begin shared_bytes_are_sent
-                connecting_is_asynchronous a_client_hears_why_it_was_refused
+                connecting_is_asynchronous a_client_hears_why_it_was_refused completions_without_end_keep_no_client_waiting
             }
             $crate::topic! { $world, baduse, 180,
                 unknown_vis unknown_queues unknown_tags_and_regions wrong_segments unknown_listeners_and_requests wrong_states
