@@ -147,6 +147,8 @@ pub struct Work {
     pub fence: bool,
     /// Produce no completion on success.
     pub unsignalled: bool,
+    /// Made by the NIC, which drops it when it is done.
+    pub(crate) is_copy: bool,
     /// Immediate data to send.
     pub immediate: Option<u32>,
     /// The remote place, for RDMA.
@@ -211,6 +213,7 @@ impl Descriptor {
             op,
             fence: false,
             unsignalled: false,
+            is_copy: false,
             immediate: None,
             remote: NO_REMOTE,
             operands: [0; 2],

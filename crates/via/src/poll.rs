@@ -26,7 +26,7 @@ impl Nic {
             && let Some(taken) = core.send.pop()
         {
             if is_silent(&taken) {
-                core.reclaimed.push(taken.0);
+                core.put_aside(taken.0);
                 return self.poll_queue::<false>(vi);
             }
             return Ok(Some(Completion::new(vi, Queue::Send, taken)));
@@ -257,6 +257,17 @@ impl Nic {
         self.vis.get_mut(vi.0)?.reclaimed.pop()
     }
 
+    /// Drops the copies of messages that were sent, up to the first descriptor of the program's, or one that is not done.
+    pub(crate) fn drop_copies(&mut self, vi: Vi) {
+        let Some(core) = self.vis.get_mut(vi.0) else { return };
+        let mut cq = core.cq_of(Queue::Send).and_then(|cq| self.cqs.get_mut(cq.0));
+        while core.send.head_is_sent_copy() && core.send.pop().is_some() {
+            if let Some(cq) = &mut cq {
+                cq.release();
+            }
+        }
+    }
+
     /// The queue is known when this is compiled: one fast path for each.
     #[inline(never)]
     fn poll_queue<const RECEIVE: bool>(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
@@ -365,7 +376,7 @@ fn take(core: &mut ViCore, queue: Queue, mut left: impl FnMut()) -> Option<(Desc
         if !is_silent(&taken) {
             return Some(taken);
         }
-        core.reclaimed.push(taken.0);
+        core.put_aside(taken.0);
     }
 }
 

@@ -298,6 +298,13 @@ impl WorkQueue {
         self.head != self.tail && self.slot(self.head).done
     }
 
+    /// Whether the oldest descriptor is a copy that the NIC has made, and was sent.
+    pub(crate) fn head_is_sent_copy(&self) -> bool {
+        let slot = self.slot(self.head);
+        let is_copy = slot.descriptor.as_ref().is_some_and(|descriptor| descriptor.work().is_copy);
+        self.head_done() && slot.status.is_success() && is_copy
+    }
+
     /// The words of a posted descriptor.
     pub(crate) fn peek(&self, index: u32) -> Option<&Work> {
         self.slot(index).descriptor.as_ref().map(Descriptor::work)

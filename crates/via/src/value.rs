@@ -1,7 +1,9 @@
-//! Bytes by value: they lie anywhere and are taken before the call returns. No buffer, no descriptor, no completion.
+//! Bytes by value: they lie anywhere and are taken before the call returns. No buffer, no completion, and no descriptor but that
+//! of a message that the transport cannot take at once.
 
+use crate::buffer::Buffer;
 use crate::counters::Counter;
-use crate::descriptor::RemoteAddress;
+use crate::descriptor::{Descriptor, RemoteAddress};
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::nic::Nic;
@@ -39,6 +41,49 @@ impl Nic {
         self.by_value(vi, call, total, limit, |endpoint| {
             endpoint.submit_value(parts, total as u32, immediate)
         })
+    }
+
+    /// Sends a message of any length, whose parts are the caller's again when it returns: [by value](Self::send_value) where the
+    /// transport takes it at once, else as a descriptor with a copy, which the NIC drops when it is done.
+    ///
+    /// Nothing comes back of a message that was sent. Of a copy that could not be, a completion of the send queue says why; what the
+    /// transport had taken when its connection broke is told by the state of the VI alone.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]: as many copies are under way as the send queue has places, poll and try again, or [`Error::CqFull`];
+    /// [`Error::Limit`] for more than the VI's `max_transfer_size`; [`Error::InvalidState`] if it is not connected.
+    pub fn send(&mut self, vi: Vi, parts: &[&[u8]], immediate: Option<u32>) -> Result<(), Error> {
+        match self.send_value(vi, parts, immediate) {
+            Err(refused @ (Error::Busy | Error::Limit { .. })) => {
+                self.post_copy(vi, parts, immediate, refused)
+            }
+            done => done,
+        }
+    }
+
+    /// Posts a copy of what was refused by value, unless it would be refused in any form.
+    #[cold]
+    fn post_copy(
+        &mut self,
+        vi: Vi,
+        parts: &[&[u8]],
+        immediate: Option<u32>,
+        refused: Error,
+    ) -> Result<(), Error> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let most = self.vis.get(vi.0).map_or(0, |core| core.attributes.max_transfer_size);
+        if total > most as usize {
+            return Err(match refused {
+                Error::Limit { what, .. } => Error::Limit { what, limit: u64::from(most) },
+                other => other,
+            });
+        }
+        self.progress_vi(vi);
+        self.drop_copies(vi);
+        let mut copy = Descriptor::send(Buffer::from(parts.concat())).unsignalled();
+        let work = copy.work_mut();
+        (work.immediate, work.is_copy) = (immediate, true);
+        Ok(self.post_send(vi, copy)?)
     }
 
     /// Writes bytes to the peer's memory by value. [`Error::Busy`] says that it has to go by a descriptor, now or always. For the

@@ -338,6 +338,14 @@ impl ViCore {
         self.state = state;
     }
 
+    /// An unsignalled descriptor was carried out: it is kept for the program, if it is the program's.
+    #[inline]
+    pub(crate) fn put_aside(&mut self, descriptor: Descriptor) {
+        if !descriptor.work().is_copy {
+            self.reclaimed.push(descriptor);
+        }
+    }
+
     /// The completion queue that one of the queues reports to.
     #[inline]
     pub(crate) fn cq_of(&self, which: Queue) -> Option<Cq> {

@@ -123,6 +123,14 @@ impl ViMut<'_> {
         self.nic.send_inline(self.vi, bytes, immediate)
     }
 
+    /// Sends a message of any length, of which nothing has to be reaped: [`Nic::send`].
+    ///
+    /// # Errors
+    /// As of [`Nic::send`].
+    pub fn send(&mut self, parts: &[&[u8]], immediate: Option<u32>) -> Result<(), Error> {
+        self.nic.send(self.vi, parts, immediate)
+    }
+
     /// Sends bytes by value, in parts that are one message: [`Nic::send_value`].
     ///
     /// # Errors

@@ -42,6 +42,7 @@ fn try_vi(nic: &mut Nic, vi: Vi, tag: ProtectionTag, address: &NetAddress, other
     assert!(unposted(nic.post_recv(vi, Descriptor::recv_empty().context(1))));
     assert!(unknown(nic.send_inline(vi, b"x", None)));
     assert!(unknown(nic.send_value(vi, &[b"x"], None)));
+    assert!(unknown(nic.send(vi, &[b"x"], None)));
     assert!(unknown(nic.nudge(vi)));
     assert!(unknown(nic.read_private(vi, 0, &mut [0])));
     assert!(!nic.can_read_private(vi));
@@ -374,6 +375,7 @@ fn forked_calls(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress, other: &Net
         posted(nic.post_recv(vi, Descriptor::recv_empty())),
         nic.send_inline(vi, b"x", None).is_err_and(forked),
         nic.send_value(vi, &[b"x"], None).is_err_and(forked),
+        nic.send(vi, &[b"x"], None).is_err_and(forked),
         nic.nudge(vi).is_err_and(forked),
         nic.read_private(vi, 0, &mut [0]).is_err_and(forked),
         nic.wait_for(LONG, |_| Some(())).is_err_and(forked),
@@ -418,6 +420,7 @@ fn forked_views(nic: &mut Nic, vi: Vi, cq: Cq, address: &NetAddress) -> [i32; 2]
             view.post_receives(1, 8).is_err_and(forked),
             view.send_inline(b"x", None).is_err_and(forked),
             view.send_value(&[b"x"], None).is_err_and(forked),
+            view.send(&[b"x"], None).is_err_and(forked),
             view.poll_send().is_err_and(forked),
             view.poll_recv().is_err_and(forked),
             view.wait_send(LONG).is_err_and(forked),

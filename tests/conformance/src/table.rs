@@ -101,7 +101,8 @@ macro_rules! suite {
             }
             $crate::topic! { $world, value, 180,
                 values_of_any_length a_value_is_written_into_its_receive values_keep_their_order values_have_limits
-                values_are_taken_at_once
+                values_are_taken_at_once messages_are_sent_whatever_their_length_and_nothing_comes_back
+                a_message_that_was_not_sent_is_told
             }
             $crate::topic! { $world, nudging, 180,
                 nudges_lose_no_wake_up a_nudge_makes_the_descriptor_readable a_nudge_carries_nothing

@@ -1,7 +1,7 @@
 //! Messages of any length by value (beyond VIA): taken before the call returns, in order, once.
 
 use viaduct_via::Reliability::{self, ReliableDelivery};
-use viaduct_via::{Counter, Descriptor, Error, Reach, Status, Vi, ViState};
+use viaduct_via::{Counter, Descriptor, Error, Nic, Queue, Reach, Status, Vi, ViState};
 
 use crate::pattern::{assert_same, bytes};
 use crate::world::World;
@@ -125,4 +125,76 @@ pub fn values_are_taken_at_once(mut w: World) {
         message.fill(0xEE);
         assert_same(&w.received(vb).data(), &bytes(round, 100_000));
     }
+}
+
+/// One call for messages of all lengths: copies of those that the transport does not take at once go away by themselves, also
+/// where the sender polls nothing; in order, and with a completion queue as without.
+pub fn messages_are_sent_whatever_their_length_and_nothing_comes_back(mut w: World) {
+    const LENGTHS: [usize; 6] = [0, 200, 500_000, 90_000, 1, 30_000];
+    const DEPTH: usize = 16;
+    for bound in [false, true] {
+        let cq = w.a.create_cq(2 * DEPTH).unwrap();
+        let attributes = w.a.vi_attributes(ReliableDelivery).depth(DEPTH);
+        let va = w.a.vi_with(if bound { attributes.cq(cq) } else { attributes });
+        let vb = w.b.vi(ReliableDelivery);
+        w.connect(va, vb);
+        // Private memory, which a sender may have to wait for.
+        let receive = |w: &mut World| Descriptor::recv(w.b.register_local(vec![0; 500_000]));
+        for _ in 0..DEPTH {
+            let receive = receive(&mut w);
+            w.b.post_recv(vb, receive).unwrap();
+        }
+        for round in 0..6 {
+            let message = |n: usize| bytes((round * DEPTH + n) as u64, LENGTHS[(round + n) % 6]);
+            for n in 0..DEPTH {
+                let text = message(n);
+                let (head, tail) = text.split_at(text.len() / 3);
+                w.until("a place", |w| match Nic::send(&mut w.a, va, &[head, b"", tail], Some(n as u32)) {
+                    Ok(()) => Some(()),
+                    Err(Error::QueueFull { .. }) => None,
+                    Err(e) => panic!("{} bytes: {e}", text.len()),
+                });
+            }
+            for n in 0..DEPTH {
+                let got = w.received(vb);
+                assert_eq!((got.status, got.immediate), (Status::Success, Some(n as u32)));
+                assert_same(&got.data(), &message(n));
+                w.b.post_recv(vb, got.descriptor).unwrap();
+            }
+        }
+        w.until("the last copy", |w| {
+            assert!(w.a.poll_send(va).unwrap().is_none(), "nothing to reap");
+            (w.a.query_vi(va).unwrap().sends == 0).then_some(())
+        });
+        assert!(w.a.reclaim(va).is_none(), "copies are not the program's");
+    }
+}
+
+/// A message whose receive cannot hold it, and one behind the end of its connection.
+pub fn a_message_that_was_not_sent_is_told(mut w: World) {
+    let idle = w.a.vi(ReliableDelivery);
+    assert!(matches!(Nic::send(&mut w.a, idle, &[b"x"], None), Err(Error::InvalidState { .. })));
+    let (va, vb) = w.pair_with(Reliability::ReliableReception, |mut attributes| {
+        attributes.max_transfer_size = 700_000;
+        attributes
+    });
+    let refused = Nic::vi(&mut w.a, va).unwrap().send(&[&[0; 700_000], b"x"], None);
+    assert!(matches!(refused, Err(Error::Limit { limit: 700_000, .. })));
+    assert_eq!(w.a.state(va), ViState::Connected, "a refusal breaks nothing");
+    // What waits for a receive is a copy, and is flushed when the connection ends.
+    w.a.set_drain(std::time::Duration::ZERO);
+    let receive = Descriptor::recv(w.b.register_local(vec![0; 10]));
+    w.b.post_recv(vb, receive).unwrap();
+    let mut copies = 0;
+    for _ in 0..2 {
+        match Nic::vi(&mut w.a, va).unwrap().send(&[&[7; 600_000]], None) {
+            Ok(()) => copies = w.a.query_vi(va).unwrap().sends,
+            Err(Error::InvalidState { .. }) => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
+    w.reaches(crate::world::Side::A, va, ViState::Error);
+    let ends = w.a.drain(va, Queue::Send);
+    assert!(ends.len() >= copies && ends.iter().all(|end| !end.status.is_success()), "{copies}: {ends:?}");
+    assert!(matches!(Nic::send(&mut w.a, va, &[b"x"], None), Err(Error::InvalidState { .. })));
 }

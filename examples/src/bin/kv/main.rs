@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use viaduct_net::{Arrival, Buffer, Descriptor, Error, NetAddress, Nic, Queue, Vi, ViAttributes};
+use viaduct_net::{Arrival, Error, NetAddress, Nic, Vi, ViAttributes};
 
 /// The length of a key is one byte of a request.
 const LONGEST_KEY: usize = 255;
@@ -40,13 +40,12 @@ fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
                     nic.retire(vi)?;
                 }
             }
-            Arrival::Completion(done) if done.queue == Queue::Send && done.status.is_success() => {}
             Arrival::Completion(done) => {
                 let vi = done.vi;
                 let served = done.ok().and_then(|message| {
                     let (status, value) = answer(&mut store, message.bytes().unwrap_or_default());
                     nic.post_recv(vi, message.descriptor)?; // before the client can ask again
-                    send(&mut nic, vi, &[&[status]], value)
+                    nic.send(vi, &[&[status], &value], None)
                 });
                 if served.is_err() {
                     nic.retire(vi)?; // the client has gone
@@ -69,22 +68,6 @@ fn answer(store: &mut Store, request: &[u8]) -> (u8, Arc<[u8]>) {
     }
 }
 
-/// Sends by value, straight into the receive that the peer has posted, or from where the value lies if that cannot be now.
-fn send<V>(nic: &mut Nic, vi: Vi, head: &[&[u8]], value: V) -> Result<(), Error>
-where
-    V: AsRef<[u8]> + Into<Arc<[u8]>>,
-{
-    let mut parts = head.to_vec();
-    parts.push(value.as_ref());
-    match nic.send_value(vi, &parts, None) {
-        Err(Error::Busy | Error::Limit { .. }) => {
-            let descriptor = Descriptor::send(Buffer::from(head.concat()));
-            Ok(nic.post_send(vi, descriptor.segment(Buffer::from(value.into())))?)
-        }
-        sent => sent,
-    }
-}
-
 /// One client's connection.
 struct Client {
     nic: Nic,
@@ -101,12 +84,11 @@ impl Client {
 
     /// Asks, and gives the status and the value of the answer.
     fn call(&mut self, operation: u8, key: &[u8], value: &[u8]) -> Result<(u8, Vec<u8>), Error> {
-        send(&mut self.nic, self.vi, &[&[operation, key.len() as u8], key], value)?;
+        self.nic.send(self.vi, &[&[operation, key.len() as u8], key, value], None)?;
         let message = self.nic.wait_recv(self.vi, Some(PATIENCE))?;
         let (status, value) = message.bytes().and_then(<[u8]>::split_first).unwrap_or((&2, &[]));
         let answer = (*status, value.to_vec());
         self.nic.post_recv(self.vi, message.descriptor)?;
-        while self.nic.poll_send(self.vi)?.is_some() {}
         Ok(answer)
     }
 }
