@@ -29,6 +29,7 @@ pub mod config;
 #[doc(hidden)]
 pub mod fuzz;
 mod heap;
+mod here;
 pub mod loopback;
 pub mod ofi;
 mod parties;

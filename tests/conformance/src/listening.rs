@@ -22,6 +22,25 @@ pub fn a_request_without_a_listener_is_refused_at_once(mut w: World) {
     assert_eq!(w.a.state(va), ViState::Idle);
 }
 
+/// An address of another host is refused, by `listen` and by the wait of VIA, and its name stays free.
+pub fn a_listener_is_on_its_own_host(mut w: World) {
+    // 203.0.113.0/24 is for documents.
+    let (own, foreign) = (w.address(), format!("203.0.113.7/{}", w.address()).parse().unwrap());
+    for refused in [w.b.listen(&foreign, 1).map(drop), w.b.connect_wait(&foreign, SHORT).map(drop)] {
+        // A provider of the network hears it from the kernel, or is not there.
+        let network = !["shm", "loopback"].contains(&w.b.attributes().name.as_str());
+        match refused {
+            Err(Error::NotReachable(why)) => assert!(why.starts_with("203.0.113.7/"), "{why}"),
+            Err(Error::Transport { .. } | Error::Unavailable { .. } | Error::Os(_)) if network => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let name = NetAddress::new(b"", foreign.discriminator()).unwrap();
+    for address in [own, name] {
+        w.b.listen(&address, 1).unwrap();
+    }
+}
+
 /// A request that the server forgets is answered for it, at the NIC's next call.
 pub fn a_forgotten_request_is_rejected(mut w: World) {
     let va = w.a.vi(ReliableDelivery);

@@ -21,7 +21,7 @@ macro_rules! suite {
                 a_request_without_a_listener_is_refused_at_once a_forgotten_request_is_rejected the_backlog_is_bounded
                 a_request_given_up_leaves_its_place the_same_address_serves_again_and_again
                 waiting_again_before_answering several_vis_share_an_address a_listener_that_goes_answers
-                a_closed_server_answers
+                a_closed_server_answers a_listener_is_on_its_own_host
             }
             $crate::topic! { $world, peering, 120,
                 crossed_requests_meet_in_any_order many_peers_ask_first_and_wait_later only_crossed_requests_meet

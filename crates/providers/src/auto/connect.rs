@@ -3,11 +3,9 @@
 //! A host is one boot and one network namespace, so an address of this namespace is on this host. Where VIADUCT_HOST
 //! names the host, that name alone is this host, and its shared memory is kept apart: one machine can play several.
 
-use std::fs;
-use std::net::{IpAddr, UdpSocket};
-
 use viaduct_via::{Error, NetAddress};
 
+use crate::here::is_this_host;
 use crate::ofi::Place;
 
 /// Where the peer of an address is.
@@ -35,18 +33,6 @@ pub(super) fn whereabouts(address: &NetAddress, host: Option<&str>) -> Result<Wh
 /// A name without its host, as shared memory knows it.
 pub(super) fn bare(address: &NetAddress) -> Result<NetAddress, Error> {
     NetAddress::new(b"", address.discriminator())
-}
-
-/// Other names are for the name server, which is not asked here: it may take its time.
-fn is_this_host(name: &str) -> bool {
-    match name.parse::<IpAddr>() {
-        // Only an address of this network namespace can be bound to.
-        Ok(ip) => !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_ok(),
-        Err(_) => {
-            let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            name == "localhost" || (!own.trim().is_empty() && name == own.trim())
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]

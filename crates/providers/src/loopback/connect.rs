@@ -8,10 +8,12 @@ use viaduct_via::{Error, NetAddress, Reach, RemoteAttributes, Vi};
 use super::nic::Loopback;
 use super::vi::{LoopbackVi, Side};
 use super::{HubState, ListenRecord, PeerRecord, RequestRecord};
+use crate::here::check_listens_here;
 use crate::mismatch;
 
 impl Loopback {
     pub(super) fn start_listening(&self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
+        check_listens_here(address)?;
         let mut hub = self.hub.lock();
         if hub.listeners.values().any(|l| l.address == *address) {
             return Err(Error::AddressInUse(address.to_string()));

@@ -10,6 +10,7 @@ use viaduct_os::point::point;
 use viaduct_via::provider::{ListenId, RequestId};
 use viaduct_via::{Error, NetAddress};
 
+use crate::here::check_listens_here;
 use crate::shm::control::{Control, Listen, MEETING, SOCKET, Socket, token};
 use crate::shm::nic::Core;
 use crate::shm::pair::lock;
@@ -18,6 +19,7 @@ use crate::unseen_requests;
 
 impl Core {
     pub(crate) fn listen(&self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error> {
+        check_listens_here(address)?;
         let mut control = lock(&self.control);
         let id = ListenId(control.number());
         let listen = Some(Listen { id, backlog, waiting: false, queued: 0 });
