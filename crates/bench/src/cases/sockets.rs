@@ -28,7 +28,7 @@ pub(super) const CASE: Case = Case {
     timed: "ping-pong of one message, written and read as a stream by both ends, one way = half of the round trip. via: \
             messages of VIA without a stream; three-way: of VIA, each asked for and granted before it is sent; SINGLE to \
             COMBINE: the paper's steps, which poll, but for HANDLER, whose handler thread sleeps when nothing comes; \
-            -blocking: the same with calls that sleep; T_sync: waking a thread that waits for a condition, on this core",
+            -blocking: the same with calls that sleep, COMBINE-blocking what programs get that set nothing; T_sync: waking a thread that waits for a condition, on this core",
     window: 1,
     axis: "",
     references: References::All,
@@ -81,8 +81,11 @@ fn point(settings: &Settings, size: usize, motion: Motion, first: bool) -> Point
                 }
                 if more {
                     all.extend(of(&shape.clone().on(THREE_WAY, None)));
-                    let blocking = of(&shape.clone().on(&format!("{}{BLOCKING}", Step::Dacks.name()), None));
-                    all.extend(blocking.map(|variant| Variant { wait: Wait::Block, ..variant }));
+                    // The last is what programs get that set nothing.
+                    for step in [Step::Dacks, Step::Combine] {
+                        let blocking = of(&shape.clone().on(&format!("{}{BLOCKING}", step.name()), None));
+                        all.extend(blocking.map(|variant| Variant { wait: Wait::Block, ..variant }));
+                    }
                 }
                 if first && motion == Motion::PingPong && Some(layer) == settings.layers.first() {
                     let shape = self::shape(Motion::Calls, size, 1).on(T_SYNC, None).with("helped", 1);
@@ -158,6 +161,7 @@ mod tests {
                 "shm/COMBINE",
                 "shm/three-way",
                 "shm/DACKS-blocking",
+                "shm/COMBINE-blocking",
                 "shm/T_sync",
                 "tcp-nodelay",
                 "tcp-nagle"
@@ -165,7 +169,7 @@ mod tests {
         );
         let quick = Settings { quick: true, ..settings };
         let few = points(&quick, &[8, 64], Motion::Stream);
-        assert_eq!(few.iter().map(|p| p.variants.len()).collect::<Vec<_>>(), [10, 8]);
+        assert_eq!(few.iter().map(|p| p.variants.len()).collect::<Vec<_>>(), [11, 8]);
     }
 
     #[test]
@@ -176,6 +180,12 @@ mod tests {
         assert_eq!((single.window, single.waiting), (1, Waiting::Polling));
         let blocking = Variant { wait: Wait::Block, ..variant("DACKS-blocking") };
         assert_eq!(settings(&blocking, &providers).unwrap().waiting, Waiting::Blocking);
+        let usual = Variant { wait: Wait::Block, ..variant("COMBINE-blocking") };
+        assert_eq!(
+            settings(&usual, &providers),
+            Some(Config::default()),
+            "what programs get that set nothing"
+        );
         assert!(settings(&variant(NATIVE), &providers).is_none());
         assert!(settings(&variant(THREE_WAY), &providers).is_none());
     }

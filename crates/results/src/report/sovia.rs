@@ -12,7 +12,7 @@ use crate::schema::Measurement;
 /// Series that are no curve over the size.
 const ALONE: [&str; 2] = ["T_sync", "HANDLER-SINGLE"];
 /// In the figure, though the paper's has no such curves.
-const BESIDE: [&str; 2] = ["three-way", "DACKS-blocking"];
+const BESIDE: [&str; 3] = ["three-way", "DACKS-blocking", "COMBINE-blocking"];
 
 const SMALL: f64 = 4.0;
 const LARGE: f64 = 32.0 * 1024.0;
