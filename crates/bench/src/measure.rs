@@ -29,6 +29,8 @@ pub(crate) struct Measured {
     /// What the layer lacks for it, if anything; then it was not measured.
     pub(crate) missing: Option<String>,
     pub(crate) slices: Vec<Slice>,
+    /// Slices of now and then in which every message was timed by itself, if a sample of the others is a batch.
+    pub(crate) singles: Vec<Slice>,
     /// Share of the time that the hypervisor took.
     pub(crate) steal: f64,
 }
@@ -89,6 +91,7 @@ pub(crate) fn measure(
                 valid: true,
                 missing: None,
                 slices: Vec::new(),
+                singles: Vec::new(),
                 steal: 0.0,
             })
             .collect(),
@@ -179,6 +182,12 @@ impl Bench<'_> {
                 let slice = self.slice(session, *index, run)?;
                 self.results[*index].slices.push(slice);
                 session.rest(REST)?;
+                let single = self.point.variants[*index].one_by_one(run);
+                if let Some(run) = single.filter(|_| self.round % SINGLES_EVERY == 1) {
+                    let slice = self.slice(session, *index, &run)?;
+                    self.results[*index].singles.push(slice);
+                    session.rest(REST)?;
+                }
                 tick(limit.share());
             }
             if self.finished(limit) {
@@ -312,5 +321,8 @@ const WARM_UP: Duration = Duration::from_millis(20);
 
 /// Seconds for a variant below which fewer messages are checked: validation would take longer than what is timed.
 const BRIEF: f64 = 0.05;
+
+/// Rounds of which the first has a slice of single messages beside the batches.
+const SINGLES_EVERY: usize = 4;
 
 const REST: Duration = Duration::from_millis(3);

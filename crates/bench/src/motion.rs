@@ -116,6 +116,13 @@ impl Variant {
         Run { count, batch, check }
     }
 
+    /// A slice like `run` in which every exchange is timed by itself, of fewer of them; none where `run` does so, or where a
+    /// sample is more than an exchange.
+    pub(crate) fn one_by_one(&self, run: &Run) -> Option<Run> {
+        let apart = self.motion == Motion::PingPong && self.set_run().is_none() && self.arg("turn") <= 1;
+        (apart && run.batch > 1).then(|| Run { count: (run.count / 4).max(4), batch: 1, ..*run })
+    }
+
     /// A timed slice, if about `count` messages fit and a sample of `batch` exchanges is worth reading the clock for.
     pub(crate) fn timed(&self, count: u64, batch: u64) -> Run {
         let group = self.group();

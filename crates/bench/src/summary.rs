@@ -77,6 +77,11 @@ pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placemen
     let batches: Vec<f64> = slices.iter().map(|s| s.batch as f64).collect();
     let of_blocks = Summary::of(&medians);
     let of_samples = Summary::of(&samples);
+    let batch = median(&batches).unwrap_or(1.0) as u64;
+    let p99_single = match batch {
+        0 | 1 => of_samples.as_ref().map(|s| s.p99),
+        _ => p99_of_singles(result, placement, values),
+    };
     // A placement that was only seen in a few launches says more about their pages than about the layer.
     let few = launches < WANTED.min(context.settings.launches);
     let noisy = few || kept_disturbed || placement == Placement::Mixed || result.steal > STEAL_LIMIT;
@@ -89,10 +94,11 @@ pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placemen
         min: of_samples.as_ref().map(|s| s.min),
         p90: of_samples.as_ref().map(|s| s.p90),
         p99: of_samples.as_ref().map(|s| s.p99),
+        p99_single,
         p999: of_samples.as_ref().map(|s| s.p999),
         max: of_samples.as_ref().map(|s| s.max),
         samples: samples.len(),
-        batch: median(&batches).unwrap_or(1.0) as u64,
+        batch,
         ns_per_message: median(&blocks),
         placement: placement.name().into(),
         probe_ns: median(&probes),
@@ -102,6 +108,15 @@ pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placemen
         by_round: slices.iter().map(|slice| (slice.round, values(&slice.median))).collect(),
         ..blank(context, result)
     }
+}
+
+/// The 99th percentile of the messages that were timed one by one in a placement, of undisturbed slices if there are any.
+fn p99_of_singles(result: &Measured, placement: Placement, value: impl Fn(&f64) -> f64) -> Option<f64> {
+    let of = |clean: bool| -> Vec<f64> {
+        let slices = result.singles.iter().filter(|s| s.placement == placement && !(clean && s.disturbed));
+        slices.flat_map(|s| s.ns.iter().map(&value)).collect()
+    };
+    Summary::of(&of(true)).or_else(|| Summary::of(&of(false))).map(|s| s.p99)
 }
 
 /// Medians of the further numbers of the slices.
@@ -160,6 +175,7 @@ fn blank(context: &Context<'_>, result: &Measured) -> Measurement {
         min: None,
         p90: None,
         p99: None,
+        p99_single: None,
         p999: None,
         max: None,
         launches: 0,
@@ -240,7 +256,14 @@ pub(crate) mod tests {
 
     pub(crate) fn measured(layer: Layer, slices: Vec<Vec<Slice>>) -> Measured {
         let variant = Variant { layer, wait: Wait::Poll, ..shape(Motion::PingPong, 8, 1) };
-        Measured { variant, valid: true, missing: None, slices: slices.concat(), steal: 0.0 }
+        Measured {
+            variant,
+            valid: true,
+            missing: None,
+            slices: slices.concat(),
+            singles: Vec::new(),
+            steal: 0.0,
+        }
     }
 
     pub(crate) fn with_context<T>(body: impl FnOnce(&Context<'_>) -> T) -> T {
@@ -283,6 +306,24 @@ pub(crate) mod tests {
             assert_eq!((line.p50, line.noisy, line.n, line.dropped), (Some(0.05), false, 6, 9));
             let line = &measurements(context, &[measured(Layer::Raw, vec![wild])])[0];
             assert_eq!((line.p50, line.noisy, line.n), (Some(9.0), true, 9));
+        });
+    }
+
+    #[test]
+    fn the_p99_of_single_messages_stands_beside_that_of_batches() {
+        let mut shm = measured(
+            Layer::Via("shm"),
+            vec![slices(Placement::Near, false, &[80.0; 8]), slices(Placement::Far, false, &[300.0; 8])],
+        );
+        shm.singles = slices(Placement::Near, false, &[70.0, 2000.0]);
+        shm.singles.extend(slices(Placement::Near, true, &[9e6]));
+        with_context(|context| {
+            let lines = measurements(context, std::slice::from_ref(&shm));
+            let found: Vec<_> = lines.iter().map(|l| (l.batch, l.p99, l.p99_single)).collect();
+            assert_eq!(found, [(20, Some(0.08), Some(2.0)), (20, Some(0.3), None)]);
+            shm.slices.iter_mut().for_each(|slice| slice.batch = 1);
+            let line = &measurements(context, &[shm])[0];
+            assert_eq!((line.p99, line.p99_single), (Some(0.08), Some(0.08)), "they are single already");
         });
     }
 

@@ -67,6 +67,9 @@ pub struct Measurement {
     pub p90: Option<f64>,
     /// 99th percentile of the timed samples.
     pub p99: Option<f64>,
+    /// 99th percentile of messages that were timed one by one, also where the samples are batches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_single: Option<f64>,
     /// 99.9th percentile of the timed samples.
     pub p999: Option<f64>,
     /// Largest timed sample.
@@ -252,6 +255,7 @@ pub fn sample() -> Measurement {
         min: Some(0.07),
         p90: Some(0.09),
         p99: Some(0.1),
+        p99_single: Some(0.15),
         p999: Some(0.2),
         max: Some(3.0),
         samples: 4000,

@@ -27,6 +27,8 @@ fn single_messages_are_timed_one_by_one() {
         let batches = measured(&args);
         let batched = |line: &Value| line["layer"] == "raw" && line["batch"].as_u64() > Some(1);
         assert!(batches.iter().any(batched), "{batches:?}");
+        let both = |line: &Value| line["p99"].is_f64() && line["p99_single"].is_f64();
+        assert!(batches.iter().filter(|line| batched(line)).any(both), "{batches:?}");
     }
 }
 

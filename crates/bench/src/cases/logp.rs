@@ -182,6 +182,7 @@ pub(crate) fn derived(of: &Measurement, series: &str, value: f64) -> Line {
         min: None,
         p90: None,
         p99: None,
+        p99_single: None,
         p999: None,
         max: None,
         samples: 0,

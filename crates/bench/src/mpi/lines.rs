@@ -193,6 +193,7 @@ fn measurement(found: &Found, values: &[f64], case: &Case, settings: &Settings) 
         min: summary.as_ref().map(|s| s.min),
         p90: None,
         p99: None,
+        p99_single: None,
         p999: None,
         max: summary.as_ref().map(|s| s.max),
         samples: values.len(),

@@ -165,6 +165,7 @@ fn summed(template: &Measurement, values: &[f64]) -> Measurement {
         min: summary.as_ref().map(|s| s.min),
         p90: None,
         p99: None,
+        p99_single: None,
         p999: None,
         max: None,
         samples: values.len(),

@@ -114,7 +114,7 @@ const QUESTIONS: &str = "\
 Questions, and what answers them:
   How long does a small message take, against sockets?      bench latency --compare unix,tcp
   Is it faster than a Unix socket at 16 KiB?                bench latency --sizes 16K --compare unix,unix-spin
-  What is the p99 of single messages of 1 KiB?              bench latency --sizes 1K --single --compare unix,tcp
+  What is the p99 of single messages of 1 KiB?              bench latency --sizes 1K --compare unix,tcp
   ... with blocking waits?                                  the same with --wait block
   ... if messages come at a given rate?                     bench load --sizes 1K --compare unix,tcp
   ... if the receiver has slept for a while?                bench wakeup --sizes 1K --compare unix,tcp
@@ -128,8 +128,8 @@ Questions, and what answers them:
   MPI, ours beside other libraries?                         bench mpi
   What do shared pages, locks and barriers cost?            bench dsm
   Against other libraries?                                  bench rivals
-Without --single, short messages are timed in batches, so that their p99 is that of batch means; `load` and `wakeup`
-time every message by itself.";
+Short messages are timed in batches, and now and then one by one: `p99` is that of batch means, `p99 single` that of
+messages. With --single every one is timed by itself, as in `load` and `wakeup`.";
 
 #[derive(Clone, Debug, Args)]
 #[command(before_help = QUESTIONS)]
@@ -187,7 +187,7 @@ pub(crate) struct BenchArgs {
     /// Messages that the receiver takes, and receives that it posts, at a time (case `rate`) [default: 16]
     #[arg(long)]
     pub(crate) batch: Option<usize>,
-    /// Time every message of a ping-pong by itself: p99 is then of single messages, not of the means of batches. Each value
+    /// Time every message of a ping-pong by itself: all percentiles are then of single messages, not of the means of batches. Each value
     /// contains one reading of the clock, whose cost stands above the table
     #[arg(long)]
     pub(crate) single: bool,

@@ -38,8 +38,8 @@ fn legend(lines: &[&Measurement]) -> Vec<String> {
     let tail = match batch {
         0 | 1 => "p99: of single messages".to_owned(),
         _ => format!(
-            "p99: of the means of batches of {batch} messages at most; of single messages with --single, and in `load` and \
-             `wakeup`"
+            "p99: of the means of batches of {batch} messages at most. p99 single: of ping-pongs that were timed one by one in \
+             slices of their own; each contains one reading of the clock"
         ),
     };
     let mut legend = vec![format!(
@@ -82,9 +82,10 @@ pub(crate) fn draw(case: &Case, first: &str, lines: &[&Measurement], pairs: &[&P
         [one] => format!("against {one}"),
         _ => "against first".into(),
     };
-    let heads = ["size", "layer", "placement", &p50, "95 % interval", "p99", &against, "n", "marks"];
-    let rows: Vec<[String; 9]> = lines.iter().map(|line| row(case, line, first, &lines, pairs)).collect();
-    table::draw(&heads, &rows, &[0, 3, 4, 5, 6, 7])
+    let heads =
+        ["size", "layer", "placement", &p50, "95 % interval", "p99", "p99 single", &against, "n", "marks"];
+    let rows: Vec<[String; 10]> = lines.iter().map(|line| row(case, line, first, &lines, pairs)).collect();
+    table::draw(&heads, &rows, &[0, 3, 4, 5, 6, 7, 8])
 }
 
 /// Prints one line for each measurement, below a `heading` if wanted.
@@ -145,7 +146,7 @@ pub(crate) fn compared(ratio: f64, unit: &str, lower_is_better: bool) -> String 
     }
 }
 
-fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 9] {
+fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs: &[&Pair]) -> [String; 10] {
     let number = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
     let name = label(line, all);
     let base = base(line, first, all);
@@ -160,6 +161,7 @@ fn row(case: &Case, line: &Measurement, first: &str, all: &[&Measurement], pairs
         if line.missing.is_some() { "missing".into() } else { number(line.p50) },
         line.ci95.map_or_else(|| "-".into(), |[low, high]| format!("[{}, {}]", digits(low), digits(high))),
         number(line.p99),
+        number(line.p99_single),
         ratio.map_or_else(|| "-".into(), |ratio| compared(ratio, case.unit, case.lower_is_better)),
         line.n.to_string(),
         marks(line).join(" "),
@@ -241,7 +243,7 @@ fn label(line: &Measurement, all: &[&Measurement]) -> String {
 
 type Column = (&'static str, fn(&Measurement) -> String);
 
-const COLUMNS: [Column; 31] = [
+const COLUMNS: [Column; 32] = [
     ("case", |m| m.case.clone()),
     ("layer", |m| m.layer.clone()),
     ("provider", |m| m.provider.clone().unwrap_or_default()),
@@ -257,6 +259,7 @@ const COLUMNS: [Column; 31] = [
     ("min", |m| cell(m.min)),
     ("p90", |m| cell(m.p90)),
     ("p99", |m| cell(m.p99)),
+    ("p99_single", |m| cell(m.p99_single)),
     ("p999", |m| cell(m.p999)),
     ("max", |m| cell(m.max)),
     ("samples", |m| m.samples.to_string()),
@@ -355,7 +358,7 @@ mod tests {
         let text = legend(&[&calm]).join("\n");
         assert!(text.contains("of single messages.") && !text.contains("noisy:"), "{text}");
         let text = legend(&[&calm, &noisy]).join("\n");
-        for word in ["batches of 32 messages", "n: slices", "few:", "noisy:"] {
+        for word in ["batches of 32 messages", "p99 single: of ping-pongs", "n: slices", "few:", "noisy:"] {
             assert!(text.contains(word), "{word} is missing in {text}");
         }
     }
