@@ -1,10 +1,11 @@
 //! What can go wrong with tokens, cards and launchers.
 
+use std::fmt;
 use std::path::PathBuf;
 
 /// Why something was refused. No variant holds any part of a token.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// A token is not 64 hexadecimal digits.
     #[error(
@@ -93,4 +94,11 @@ pub enum Error {
         /// Why it failed.
         why: String,
     },
+}
+
+impl fmt::Debug for Error {
+    /// The text that users read: it is what comes of an error that `main` returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -1,10 +1,11 @@
 //! What can go wrong before a stream stands. Afterwards errors are [`std::io::Error`]s, as users of sockets expect.
 
+use std::fmt;
 use std::io::{self, ErrorKind};
 
 /// Why a stream or a listener could not be made.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The settings contradict themselves.
     #[error("settings refused: {cause}; {hint}")]
@@ -39,6 +40,13 @@ pub enum Error {
     /// The operating system said no.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl fmt::Debug for Error {
+    /// The text that users read: it is what comes of an error that `main` returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<Error> for io::Error {

@@ -2,6 +2,8 @@
 //!
 //! Serves the return codes of the VIA interface; the C library maps each variant to one code.
 
+use std::fmt;
+
 use viaduct_os::error::OsError;
 use viaduct_os::knob::BadKnob;
 
@@ -12,7 +14,7 @@ use crate::vi::ViState;
 
 /// Why a call was refused. Nothing was changed when a call returns one of these, unless its variant says so.
 #[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum Error {
     /// The handle was destroyed, or belongs to another NIC.
     #[error("no such {0}: it was destroyed, or belongs to another NIC")]
@@ -68,7 +70,7 @@ pub enum Error {
     #[error("timed out")]
     Timeout,
     /// No listener waits at the remote address.
-    #[error("no listener waits at {0}")]
+    #[error("no listener waits at {0}; is the server there yet?")]
     NoMatch(String),
     /// The remote side said no; its private data is attached.
     #[error("the remote side rejected the connection{}", in_words(.0))]
@@ -175,6 +177,13 @@ impl Error {
     }
 }
 
+impl fmt::Debug for Error {
+    /// The text that users read: it is what comes of an error that `main` returns.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// Private data of a rejection that is text, to be read behind the rest.
 fn in_words(data: &[u8]) -> String {
     match std::str::from_utf8(data) {
@@ -261,5 +270,16 @@ impl From<AcceptError> for Error {
 impl From<PostError> for Error {
     fn from(e: PostError) -> Error {
         e.error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn main_prints_the_text_of_an_error() {
+        let error = Error::NoMatch("shout".into());
+        assert_eq!(format!("{error:?}"), "no listener waits at shout; is the server there yet?");
     }
 }

@@ -263,13 +263,13 @@ fn users_that_are_not_named_or_lack_the_token_stay_out() {
     let (ours, other) = (Some(ours.as_str()), Some(other.as_str()));
     let third = (THERE + 1).to_string();
     for (why, server, client, wanted) in [
-        ("it is off at both ends", ("off", ours), ("off", ours), "NoMatch"),
-        ("it is off at the listener", ("off", ours), ("all", ours), "NoMatch"),
-        ("it is off at the client", ("all", ours), ("off", ours), "NoMatch"),
-        ("the listener names somebody else", (third.as_str(), ours), ("all", ours), "NotOfThisJob"),
-        ("the client names somebody else", ("all", ours), (third.as_str(), ours), "NotOfThisJob"),
-        ("the client has another token", ("all", ours), ("all", other), "NoMatch"),
-        ("the client has no token", ("all", ours), ("all", None), "Unavailable"),
+        ("it is off at both ends", ("off", ours), ("off", ours), "no listener waits"),
+        ("it is off at the listener", ("off", ours), ("all", ours), "no listener waits"),
+        ("it is off at the client", ("all", ours), ("off", ours), "no listener waits"),
+        ("the listener names somebody else", (third.as_str(), ours), ("all", ours), "not of this job"),
+        ("the client names somebody else", ("all", ours), (third.as_str(), ours), "not of this job"),
+        ("the client has another token", ("all", ours), ("all", other), "no listener waits"),
+        ("the client has no token", ("all", ours), ("all", None), "provider shm cannot be used"),
     ] {
         let settings = users.settings(THERE, server.0, server.1);
         let mut listening = Users::start(&SERVER, THERE, "shm", &settings);
