@@ -110,12 +110,12 @@ impl Side {
     /// Posts to the send queue and waits until it is done.
     fn post(&mut self, vi: Vi, descriptor: Descriptor) -> Result<Descriptor> {
         self.nic.post_send(vi, descriptor)?;
-        let done = self.nic.wait_send_outcome(vi, TIMEOUT)?;
-        if done.status.is_success() { Ok(done.0.descriptor) } else { Err(failed(done.status.to_string())) }
+        let done = self.nic.wait_send_outcome(vi, TIMEOUT)?.0;
+        if done.status.is_success() { Ok(done.descriptor) } else { Err(failed(done.status.to_string())) }
     }
 
     fn recv(&mut self, vi: Vi) -> Result<(Vec<u8>, Option<u32>)> {
-        let done = self.nic.wait_recv_outcome(vi, TIMEOUT)?;
+        let done = self.nic.wait_recv_outcome(vi, TIMEOUT)?.0;
         if done.status.is_success() {
             Ok((done.data(), done.immediate))
         } else {

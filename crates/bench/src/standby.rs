@@ -109,11 +109,11 @@ pub fn serve(cpu: usize, parent: u32, provider: &str, address: &str, config: &Co
     })?;
     nic.accept(request, vi).map_err(|refused| refused.error)?;
     loop {
-        let done = nic.wait_recv_outcome(vi, None)?;
+        let done = nic.wait_recv_outcome(vi, None)?.0;
         if !done.status.is_success() {
             return Ok(());
         }
         nic.send_inline(vi, &done.data(), None)?;
-        nic.post_recv(vi, done.0.descriptor)?;
+        nic.post_recv(vi, done.descriptor)?;
     }
 }

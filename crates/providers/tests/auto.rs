@@ -63,7 +63,7 @@ impl Node {
         let mut buffer = self.nic.alloc(text.len(), MemAttributes::local(self.tag)).unwrap();
         buffer.write(0, text);
         self.nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-        assert_eq!(self.nic.wait_send_outcome(vi, LONG).unwrap().status, Status::Success);
+        assert_eq!(self.nic.wait_send_outcome(vi, LONG).unwrap().status(), Status::Success);
     }
 
     fn carrier(&mut self, vi: Vi) -> &'static str {
@@ -143,7 +143,7 @@ fn peers_of_two_hosts_meet_on_one_completion_queue() {
                 std::thread::sleep(Duration::from_millis(20));
                 peer.send(from, format!("round {round}").as_bytes());
             });
-            let got = server.nic.wait_cq(cq, LONG).unwrap();
+            let got = server.nic.wait_cq(cq, LONG).unwrap().0;
             assert_eq!((got.vi, got.data()), (to, format!("round {round}").into_bytes()));
         });
     }
@@ -155,7 +155,7 @@ fn peers_of_two_hosts_meet_on_one_completion_queue() {
         epoll.add(server.nic.fd().unwrap(), 1, Interest::Read).unwrap();
         peer.send(from, b"poll");
         epoll.wait(&mut Vec::new(), LONG).unwrap();
-        let got = server.nic.wait_cq(cq, LONG).unwrap();
+        let got = server.nic.wait_cq(cq, LONG).unwrap().0;
         assert_eq!((got.vi, got.data()), (to, b"poll".to_vec()));
         epoll.del(server.nic.fd().unwrap()).unwrap();
         server.nic.disarm();
@@ -167,7 +167,7 @@ fn peers_of_two_hosts_meet_on_one_completion_queue() {
         buffer.write(0, &[n as u8 + 1; 8]);
         let place = target.remote(n * 8);
         peer.nic.post_send(vi, Descriptor::rdma_write(buffer, place)).unwrap();
-        assert_eq!(peer.nic.wait_send_outcome(vi, LONG).unwrap().status, Status::Success);
+        assert_eq!(peer.nic.wait_send_outcome(vi, LONG).unwrap().status(), Status::Success);
     }
     assert_eq!(target.to_vec(16), [[1; 8], [2; 8]].concat());
 }
@@ -188,12 +188,12 @@ fn a_region_from_before_the_network_is_reached_over_it() {
     let (far_vi, _) = connect(&mut far, &mut server, listener, vi, "127.0.0.1/echo");
     let buffer = far.nic.alloc(8, MemAttributes::local(far.tag)).unwrap();
     far.nic.post_send(far_vi, Descriptor::rdma_read(buffer, target.remote(0))).unwrap();
-    assert_eq!(far.nic.wait_send_outcome(far_vi, LONG).unwrap().status, Status::Success);
+    assert_eq!(far.nic.wait_send_outcome(far_vi, LONG).unwrap().status(), Status::Success);
     let handle = target.remote(0);
     server.nic.deregister(target).unwrap();
     let buffer = far.nic.alloc(8, MemAttributes::local(far.tag)).unwrap();
     far.nic.post_send(far_vi, Descriptor::rdma_read(buffer, handle)).unwrap();
-    assert_eq!(far.nic.wait_send_outcome(far_vi, LONG).unwrap().status, Status::RdmaProtectionError);
+    assert_eq!(far.nic.wait_send_outcome(far_vi, LONG).unwrap().status(), Status::RdmaProtectionError);
 }
 
 #[test]

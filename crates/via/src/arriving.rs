@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::accepting::ConnRequest;
-use crate::completion::Completion;
+use crate::completion::Ended;
 use crate::error::Error;
 use crate::handle::{Cq, Listener};
 use crate::nic::Nic;
@@ -15,8 +15,8 @@ const COMPLETIONS_FIRST: u32 = 15;
 #[derive(Debug)]
 #[must_use = "a request is to be answered, and a completion holds its descriptor"]
 pub enum Arrival {
-    /// A descriptor came back.
-    Completion(Completion),
+    /// A descriptor came back, however it ended: [`Ended::ok`] tells messages from clients that are gone.
+    Completion(Ended),
     /// A client asks for a connection.
     Request(ConnRequest),
 }
@@ -41,13 +41,13 @@ impl Nic {
     /// # Errors
     /// [`Error::InvalidHandle`]; [`Error::Forked`].
     pub fn poll_any(&mut self, cq: Cq, listener: Listener) -> Result<Option<Arrival>, Error> {
-        if self.listener_has_its_turn(listener, COMPLETIONS_FIRST)? {
-            if let Some(request) = self.poll_listener(listener)? {
-                return Ok(Some(Arrival::Request(request)));
-            }
+        if self.listener_has_its_turn(listener, COMPLETIONS_FIRST)?
+            && let Some(request) = self.poll_listener(listener)?
+        {
+            return Ok(Some(Arrival::Request(request)));
         }
         if let Some(completion) = self.poll_cq(cq)? {
-            return Ok(Some(Arrival::Completion(completion)));
+            return Ok(Some(Arrival::Completion(Ended(completion))));
         }
         Ok(self.poll_listener(listener)?.map(Arrival::Request))
     }

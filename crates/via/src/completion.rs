@@ -1,8 +1,6 @@
 //! A completion: a descriptor that came back, and how it ended; and the form of it that calls give which do not look at the
 //! status themselves.
 
-use std::ops::{Deref, DerefMut};
-
 use crate::descriptor::{Descriptor, Op, Status};
 use crate::error::Error;
 use crate::handle::Vi;
@@ -87,8 +85,9 @@ impl Completion {
 
 /// A completion whose status is still to be looked at: what waits give that do not make an error of a failure themselves.
 ///
-/// It reads as the [`Completion`] it holds. The compiler warns of one that is dropped unread, also behind a `?`, which it does
-/// not for a function that is marked and returns a `Result`:
+/// It has no bytes and no length: [`ok`](Self::ok) gives those of a descriptor that was carried out and makes an [`Error`] of
+/// another one, and the field is the completion as it is. The compiler warns of one that is dropped unread, also behind a `?`,
+/// which it does not for a function that is marked and returns a `Result`:
 ///
 /// ```
 /// # use viaduct_via::{Completion, Cq, Error, Nic};
@@ -98,8 +97,6 @@ impl Completion {
 /// }
 /// # let _ = next;
 /// ```
-///
-/// [`ok`](Self::ok) makes an [`Error`] of one that was not carried out, and the field has the completion as it is.
 #[derive(Debug)]
 #[must_use = "the status says whether it was carried out: `ok()` makes an error of a failure"]
 pub struct Ended(pub Completion);
@@ -113,21 +110,23 @@ impl Ended {
     pub fn ok(self) -> Result<Completion, Error> {
         self.0.ok()
     }
-}
 
-impl Deref for Ended {
-    type Target = Completion;
-
+    /// How it ended.
     #[inline]
-    fn deref(&self) -> &Completion {
-        &self.0
+    pub fn status(&self) -> Status {
+        self.0.status
     }
-}
 
-impl DerefMut for Ended {
+    /// The VI it was posted to.
     #[inline]
-    fn deref_mut(&mut self) -> &mut Completion {
-        &mut self.0
+    pub fn vi(&self) -> Vi {
+        self.0.vi
+    }
+
+    /// Which queue of the VI.
+    #[inline]
+    pub fn queue(&self) -> Queue {
+        self.0.queue
     }
 }
 

@@ -55,7 +55,7 @@ impl Nic {
     ///
     /// # Errors
     /// As of [`wait_send`](Self::wait_send), but for [`Error::Unsuccessful`]: the caller looks at
-    /// [`status`](Completion::status).
+    /// [`status`](Ended::status).
     pub fn wait_send_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Ended, Error> {
         self.check_unbound(vi, Queue::Send)?;
         self.wait_until(timeout, |nic| match nic.poll_send(vi) {
@@ -70,7 +70,7 @@ impl Nic {
     ///
     /// # Errors
     /// As of [`wait_recv`](Self::wait_recv), but for [`Error::Unsuccessful`]: the caller looks at
-    /// [`status`](Completion::status).
+    /// [`status`](Ended::status).
     pub fn wait_recv_outcome(&mut self, vi: Vi, timeout: Option<Duration>) -> Result<Ended, Error> {
         self.check_unbound(vi, Queue::Receive)?;
         self.wait_until(timeout, |nic| match nic.poll_recv(vi) {

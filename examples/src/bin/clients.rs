@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use viaduct_net::{Arrival, Nic, Queue, Vi, ViAttributes};
+use viaduct_net::{Arrival, Nic, Vi, ViAttributes};
 
 const KINDS: [&str; 3] = ["via", "streams", "unix"];
 const ROUNDS: usize = 7;
@@ -188,12 +188,17 @@ fn serve_via(place: &str) -> Outcome<()> {
                     nic.retire(vi)?; // the client has gone already
                 }
             }
-            Arrival::Completion(done) if done.queue == Queue::Receive && done.status.is_success() => {
-                let (vi, answer) = (done.vi, answer_to(done.bytes().unwrap_or_default()));
-                nic.post_recv(vi, done.descriptor)?;
-                let _ = nic.send_inline(vi, &answer, None); // a client that is gone shows below
+            Arrival::Completion(done) => {
+                let vi = done.vi();
+                match done.ok() {
+                    Ok(request) => {
+                        let answer = answer_to(request.bytes().unwrap_or_default());
+                        nic.post_recv(vi, request.descriptor)?;
+                        let _ = nic.send_inline(vi, &answer, None); // a client that is gone shows below
+                    }
+                    Err(_gone) => nic.retire(vi)?,
+                }
             }
-            Arrival::Completion(done) => nic.retire(done.vi)?,
         }
     }
 }

@@ -21,7 +21,7 @@ fn server(name: &str, mut clients: usize) -> Result<(), Error> {
                 }
             }
             Arrival::Completion(done) => {
-                let vi = done.vi;
+                let vi = done.vi();
                 match done.ok() {
                     Ok(message) if message.queue == Queue::Receive => {
                         let answer = Descriptor::send(Buffer::from(message.data()));

@@ -226,14 +226,14 @@ pub fn two_queues_over_many_do_not_lose_each_other(mut w: World) {
         b.send(vb, &[round]); // outstanding until the peer has it
         thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(a.wait_recv_outcome(va, LONG).unwrap().data(), [round]);
+                assert_eq!(a.wait_recv_outcome(va, LONG).unwrap().0.data(), [round]);
                 a.send(va, &[round]);
-                assert!(a.wait_send_outcome(va, LONG).unwrap().status.is_success());
+                assert!(a.wait_send_outcome(va, LONG).unwrap().status().is_success());
             });
-            let got = b.wait_cq(receives, LONG).unwrap();
+            let got = b.wait_cq(receives, LONG).unwrap().0;
             assert_eq!((got.vi, got.data()), (vb, vec![round]));
         });
-        assert!(b.wait_cq(sends, LONG).unwrap().status.is_success());
+        assert!(b.wait_cq(sends, LONG).unwrap().status().is_success());
     }
     drop(pairs);
 }

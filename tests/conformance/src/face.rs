@@ -21,7 +21,7 @@ pub fn a_flushed_receive_is_no_message(mut w: World) {
     w.reaches(Side::B, vb, ViState::Error);
     let Err(Error::Unsuccessful(end)) = w.b.wait_recv(vb, LONG) else { panic!("a message from nowhere") };
     assert_eq!((end.status, end.context(), end.data()), (Status::Flushed, 1, vec![]));
-    assert_eq!(w.b.wait_recv_outcome(vb, LONG).unwrap().status, Status::Flushed);
+    assert_eq!(w.b.wait_recv_outcome(vb, LONG).unwrap().status(), Status::Flushed);
     w.a.post_send(va, Descriptor::send_empty()).unwrap();
     assert!(
         matches!(w.a.wait_send(va, LONG), Err(Error::Unsuccessful(end)) if end.status == Status::Flushed)
@@ -86,7 +86,7 @@ pub fn a_server_waits_for_clients_and_messages(mut w: World) {
         w.a.send(va, b"hello");
         let arrival = w.until("the message", |w| w.b.poll_any(cq, listener).unwrap());
         let Arrival::Completion(done) = arrival else { panic!("a client from nowhere") };
-        assert_eq!(Nic::vi(&mut w.b, done.vi).unwrap().context(), number as u64);
+        assert_eq!(Nic::vi(&mut w.b, done.vi()).unwrap().context(), number as u64);
         assert_eq!(done.ok().unwrap().data(), b"hello");
     }
 }

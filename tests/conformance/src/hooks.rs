@@ -260,12 +260,12 @@ pub fn delaying(mut w: World) {
     for (va, _) in &pairs {
         let taken = node.drain(*va, Queue::Send).len();
         (taken..5)
-            .for_each(|_| assert_eq!(node.wait_send_outcome(*va, LONG).unwrap().status, Status::Success));
+            .for_each(|_| assert_eq!(node.wait_send_outcome(*va, LONG).unwrap().status(), Status::Success));
     }
     // Waiting wakes up when the time is over, although nobody rings.
     let (va, _) = pairs[0];
     node.send(va, b"slow");
-    assert_eq!(node.wait_send_outcome(va, LONG).unwrap().status, Status::Success);
+    assert_eq!(node.wait_send_outcome(va, LONG).unwrap().status(), Status::Success);
 }
 
 /// Answers and short cuts of the provider come through a hook as they are: what is tested under hooks is what runs.

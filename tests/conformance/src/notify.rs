@@ -51,9 +51,9 @@ pub fn a_handler_runs_once(w: World) {
     drop(until("the send", || a.poll_send(va).unwrap()));
     let (thread, done) = hear(&from);
     assert_ne!(thread, thread::current().id());
-    assert_eq!((done.vi, done.data()), (vb, b"first".to_vec()));
+    assert_eq!((done.vi(), done.0.data()), (vb, b"first".to_vec()));
     // The second message has no handler: it is still there for whoever asks.
-    assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().data(), b"second");
+    assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().0.data(), b"second");
     assert!(from.try_recv().is_err());
 }
 
@@ -64,7 +64,7 @@ pub fn handlers_fire_in_order(w: World) {
     for n in 0..5u8 {
         let to = to.clone();
         let report: NotifyHandler =
-            Box::new(move |_, done| drop(to.send((n, done.data(), thread::current().id()))));
+            Box::new(move |_, done| drop(to.send((n, done.0.data(), thread::current().id()))));
         b.notify(vb, Queue::Receive, report).unwrap();
     }
     for n in 0..5u8 {
@@ -89,7 +89,7 @@ pub fn a_handler_comes_late(w: World) {
     });
     let (to, from) = reporter();
     b.notify(vb, Queue::Receive, tell(&to)).unwrap();
-    assert_eq!(hear(&from).1.data(), b"early");
+    assert_eq!(hear(&from).1.0.data(), b"early");
 }
 
 /// A handler may use the NIC, post, and arm the next one.
@@ -129,13 +129,13 @@ pub fn every_queue_notifies(mut w: World) {
     b.notify_cq(cq, tell(&to)).unwrap();
     a.send(va, b"through the queue");
     drop(until("the send", || a.poll_send(va).unwrap()));
-    assert_eq!(hear(&from).1.status, Status::LengthError, "17 bytes for 16");
+    assert_eq!(hear(&from).1.status(), Status::LengthError, "17 bytes for 16");
     b.notify_cq(cq, tell(&to)).unwrap();
-    assert_eq!(hear(&from).1.status, Status::Flushed);
+    assert_eq!(hear(&from).1.status(), Status::Flushed);
     b.notify(vc, Queue::Send, tell(&to)).unwrap();
     b.lock().post_send(vc, Descriptor::send_empty()).unwrap();
     let (_, done) = hear(&from);
-    assert_eq!((done.vi, done.status), (vc, Status::Flushed));
+    assert_eq!((done.vi(), done.status()), (vc, Status::Flushed));
 }
 
 /// Destroying an object cancels its handlers, as does asking for it.
@@ -150,7 +150,7 @@ pub fn handlers_are_cancelled(mut w: World) {
     b.notify_cq(cq, tell(&to)).unwrap();
     b.cancel_notify(one);
     b.lock().post_send(one, Descriptor::send_empty()).unwrap();
-    assert_eq!(b.wait(one, Queue::Send, LONG).unwrap().status, Status::Flushed, "no handler took it");
+    assert_eq!(b.wait(one, Queue::Send, LONG).unwrap().status(), Status::Flushed, "no handler took it");
     b.lock().destroy_vi(two).unwrap();
     b.lock().destroy_cq(cq).unwrap();
     assert!(matches!(b.notify(two, Queue::Receive, tell(&to)), Err(Error::InvalidHandle(_))));
@@ -200,7 +200,7 @@ pub fn a_lost_connection_is_called_back(mut w: World) {
         .on_error(Some(Arc::new(move |_: &SharedNic, e: &ErrorEvent| assert!(to.send(*e).is_ok()))))
         .unwrap();
     third.lock().post_send(vc, Descriptor::send_empty()).unwrap();
-    assert_eq!(third.wait(vc, Queue::Send, LONG).unwrap().status, Status::Flushed);
+    assert_eq!(third.wait(vc, Queue::Send, LONG).unwrap().status(), Status::Flushed);
     let event = from.recv_timeout(LONG.unwrap()).unwrap();
     assert_eq!((event.vi, event.code), (vc, ErrorCode::ConnectionLost));
     drop(third);
@@ -215,7 +215,7 @@ pub fn a_clean_end_raises_nothing(w: World) {
     a.send(va, b"bye");
     drop(until("the send", || a.poll_send(va).unwrap()));
     a.disconnect(va).unwrap();
-    assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().data(), b"bye");
+    assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().0.data(), b"bye");
     until("the end", || (b.lock().query_vi(vb).unwrap().state == ViState::Error).then_some(()));
     assert!(a.take_error().is_none());
     drop(b);
@@ -255,7 +255,7 @@ pub fn a_bound_queue_notifies_through_its_completion_queue(mut w: World) {
     b.notify(vi, Queue::Receive, tell(&to)).unwrap();
     b.notify_cq(cq, tell(&to)).unwrap();
     b.lock().post_send(vi, Descriptor::send_empty()).unwrap();
-    assert_eq!(hear(&from).1.queue, Queue::Send);
+    assert_eq!(hear(&from).1.queue(), Queue::Send);
 }
 
 /// A call that removes a handler returns when the handler is not running, and the handler is not called afterwards.
@@ -328,7 +328,7 @@ pub fn a_handler_removes_itself(w: World) {
     let (mut a, va, b, vb, _folder) = share(w, ReliableDelivery);
     let (to, from) = channel();
     let handler: NotifyHandler = Box::new(move |nic, done| {
-        nic.cancel_notify(done.vi);
+        nic.cancel_notify(done.vi());
         nic.on_error(None).unwrap();
         to.send(()).unwrap();
     });

@@ -13,7 +13,7 @@ use crate::world::{LONG, Node, SHORT, World, until};
 fn write(node: &mut Node, vi: Vi, to: RemoteAddress, value: u64) {
     let word = node.message(&value.to_ne_bytes());
     node.post_send(vi, Descriptor::rdma_write(word, to)).unwrap();
-    assert_eq!(node.wait_send_outcome(vi, LONG).unwrap().status, Status::Success);
+    assert_eq!(node.wait_send_outcome(vi, LONG).unwrap().status(), Status::Success);
     node.nudge(vi).unwrap();
 }
 

@@ -21,7 +21,7 @@ pub fn threads_wait_side_by_side(mut w: World) {
             let b = b.clone();
             scope.spawn(move || {
                 for n in 0..20u8 {
-                    assert_eq!(b.wait(*vb, Queue::Receive, LONG).unwrap().data(), [n]);
+                    assert_eq!(b.wait(*vb, Queue::Receive, LONG).unwrap().0.data(), [n]);
                 }
             });
         }
@@ -41,11 +41,11 @@ pub fn a_waiter_is_woken_by_another_thread(w: World) {
         let waiter = scope.spawn(|| b.wait(vb, Queue::Receive, LONG).unwrap());
         thread::sleep(Duration::from_millis(20));
         b.lock().disconnect(vb).unwrap();
-        assert_eq!(waiter.join().unwrap().status, Status::Flushed, "disconnected by us");
+        assert_eq!(waiter.join().unwrap().status(), Status::Flushed, "disconnected by us");
         let waiter = scope.spawn(|| b.wait(vb, Queue::Send, LONG).unwrap());
         thread::sleep(Duration::from_millis(20));
         b.lock().post_send(vb, Descriptor::send_empty()).unwrap();
-        assert_eq!(waiter.join().unwrap().status, Status::Flushed, "posted by us, flushed at once");
+        assert_eq!(waiter.join().unwrap().status(), Status::Flushed, "posted by us, flushed at once");
         while b.lock().poll_recv(vb).unwrap().is_some() {}
         let waiter = scope.spawn(|| b.wait(vb, Queue::Receive, LONG));
         thread::sleep(Duration::from_millis(20));
@@ -66,7 +66,7 @@ pub fn looking_does_not_wait_behind_a_waiter(w: World) {
         }
         a.send(va, b"for the waiter");
         drop(until("the send", || a.poll_send(va).unwrap()));
-        assert_eq!(waiter.join().unwrap().data(), b"for the waiter");
+        assert_eq!(waiter.join().unwrap().0.data(), b"for the waiter");
     });
 }
 
@@ -76,7 +76,7 @@ pub fn waiting_on_a_broken_vi_ends(w: World) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             for _ in 0..8 {
-                assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().status, Status::Flushed);
+                assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().status(), Status::Flushed);
             }
             b.wait(vb, Queue::Receive, None)
         });
@@ -112,8 +112,8 @@ pub fn completions_are_futures(mut w: World) {
         });
         block_on(async {
             for n in 0..10u8 {
-                assert_eq!(b.next(vb, Queue::Receive).await.unwrap().data(), [n]);
-                assert_eq!(b.next_cq(cq).await.unwrap().data(), [n]);
+                assert_eq!(b.next(vb, Queue::Receive).await.unwrap().0.data(), [n]);
+                assert_eq!(b.next_cq(cq).await.unwrap().0.data(), [n]);
             }
         });
     });
@@ -123,7 +123,7 @@ pub fn completions_are_futures(mut w: World) {
     let gone = Vi::from_raw(viaduct_via::handle::RawHandle { index: 1 << 20, generation: 1 });
     assert!(matches!(block_on(b.next(gone, Queue::Send)), Err(Error::InvalidHandle(_))));
     drop(a);
-    assert_eq!(block_on(b.next(vb, Queue::Receive)).unwrap().status, Status::Flushed);
+    assert_eq!(block_on(b.next(vb, Queue::Receive)).unwrap().status(), Status::Flushed);
 }
 
 /// What was posted leaves, though no call is made any more: the NIC's own thread moves it.
@@ -151,7 +151,7 @@ pub fn sends_move_while_their_owner_makes_no_calls(mut w: World) {
                 assert_eq!((got.status, got.data()), (Status::Success, vec![n as u8; len]), "{level:?}");
             }
             for _ in 0..COUNT {
-                assert_eq!(a.wait(*va, Queue::Send, LONG).unwrap().status, Status::Success);
+                assert_eq!(a.wait(*va, Queue::Send, LONG).unwrap().status(), Status::Success);
             }
         }
     }

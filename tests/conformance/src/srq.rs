@@ -108,10 +108,10 @@ pub fn a_message_held_back_does_not_hide_the_end(mut w: World) {
     let vb = end_with_messages_held_back(&mut w, ReliableReception, |w, va| {
         (0..6).for_each(|_| w.a.send(va, b"a word"));
     });
-    assert_eq!(w.b.wait_send_outcome(vb, None).unwrap().status, Status::Flushed);
+    assert_eq!(w.b.wait_send_outcome(vb, None).unwrap().status(), Status::Flushed);
     // One posted when the end is known does not wait either.
     w.b.send(vb, b"late");
-    assert_eq!(w.b.wait_send_outcome(vb, None).unwrap().status, Status::Flushed);
+    assert_eq!(w.b.wait_send_outcome(vb, None).unwrap().status(), Status::Flushed);
     // Those that came are still there, and then the end; their sender was told of none that it is done.
     w.until("the end", |w| {
         let came = w.b.drain(vb, Queue::Receive);
@@ -145,7 +145,7 @@ pub fn messages_held_back_outlive_their_sender(mut w: World) {
             }
         });
         // A wait for sends that are done, or that the end flushes.
-        let outcome = w.b.wait_send_outcome(vb, None).unwrap().status;
+        let outcome = w.b.wait_send_outcome(vb, None).unwrap().status();
         assert!(matches!(outcome, Status::Success | Status::Flushed), "{outcome:?}");
         for n in 0..done {
             let got = w.received(vb);

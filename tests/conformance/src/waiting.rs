@@ -31,14 +31,14 @@ pub fn a_sleeper_is_woken(mut w: World) {
         thread::scope(|scope| {
             scope.spawn(move || {
                 for n in 0..50u8 {
-                    assert_eq!(b.wait_recv_outcome(vb, LONG).unwrap().data(), [n]);
+                    assert_eq!(b.wait_recv_outcome(vb, LONG).unwrap().0.data(), [n]);
                     b.send(vb, &[n]);
-                    assert_eq!(b.wait_send_outcome(vb, LONG).unwrap().status, Status::Success);
+                    assert_eq!(b.wait_send_outcome(vb, LONG).unwrap().status(), Status::Success);
                 }
             });
             for n in 0..50u8 {
                 a.send(va, &[n]);
-                assert_eq!(a.wait_send_outcome(va, LONG).unwrap().status, Status::Success);
+                assert_eq!(a.wait_send_outcome(va, LONG).unwrap().status(), Status::Success);
                 assert_eq!(a.wait_recv(va, LONG).unwrap().data(), [n]);
             }
         });
@@ -54,7 +54,7 @@ pub fn a_sleeper_is_woken_by_a_disconnect(mut w: World) {
     thread::scope(|scope| {
         scope.spawn(move || {
             for _ in 0..2 {
-                assert_eq!(b.wait_recv_outcome(vb, LONG).unwrap().status, Status::Flushed);
+                assert_eq!(b.wait_recv_outcome(vb, LONG).unwrap().status(), Status::Flushed);
             }
             assert!(matches!(b.wait_recv(vb, LONG), Err(Error::QueueEmpty)));
         });
@@ -86,7 +86,7 @@ pub fn the_end_behind_messages_is_seen(mut w: World) {
         thread::sleep(std::time::Duration::from_millis(2));
         // Without a time limit, after which a last look would find it.
         let end = if bound { w.a.wait_cq(cq, None) } else { w.a.wait_send_outcome(va, None) };
-        assert_eq!(end.unwrap().status, Status::Flushed, "after {messages} messages");
+        assert_eq!(end.unwrap().status(), Status::Flushed, "after {messages} messages");
     }
 }
 
@@ -156,7 +156,7 @@ pub fn a_bound_queue_is_not_waited_on(mut w: World) {
     assert!(matches!(w.a.wait_recv_outcome(vi, LONG), Err(Error::BoundToCq)));
     w.a.send(vi, b"flushed");
     assert_eq!(
-        w.a.wait_send_outcome(vi, LONG).unwrap().status,
+        w.a.wait_send_outcome(vi, LONG).unwrap().status(),
         Status::Flushed,
         "the other queue is not bound"
     );

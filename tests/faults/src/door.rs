@@ -118,7 +118,7 @@ impl Guest {
         let buffer = nic.alloc(GREETING.len(), MemAttributes::local(tag))?;
         nic.post_recv(vi, Descriptor::recv(buffer))?;
         nic.connect_request(vi, &"door".parse()?, Some(patience))?;
-        let greeting = nic.wait_recv_outcome(vi, Some(PATIENCE))?;
+        let greeting = nic.wait_recv_outcome(vi, Some(PATIENCE))?.0;
         if greeting.status != Status::Success {
             return Err(Error::NotReachable(greeting.status.to_string()));
         }

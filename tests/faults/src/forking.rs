@@ -114,7 +114,7 @@ fn forker(place: Place<'_>) {
     say("written");
     let mut received = 0;
     for _ in 0..5 {
-        let done = nic.wait_cq(cq, None).unwrap();
+        let done = nic.wait_cq(cq, None).unwrap().0;
         assert_eq!(done.status, Status::Success);
         if done.queue == Queue::Receive {
             received += 1;
@@ -132,7 +132,7 @@ fn forker(place: Place<'_>) {
         let mut buffer = make(&mut nic, tag, LEN, kind);
         buffer.write(0, &[PARENT; LEN]);
         nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-        assert!(nic.wait_cq(cq, None).unwrap().status.is_success());
+        assert!(nic.wait_cq(cq, None).unwrap().status().is_success());
     }
     say("sent");
     hear();
@@ -171,14 +171,14 @@ fn child(mut inherited: Inherited, place: Place<'_>, mut to_parent: PipeWriter, 
     nic.connect_start(vi, None, &"fork-test".parse().unwrap(), b"child", None).unwrap();
     nic.connect_finish(vi).unwrap();
     loop {
-        let came = nic.wait_recv_outcome(vi, None).unwrap();
+        let came = nic.wait_recv_outcome(vi, None).unwrap().0;
         if !came.status.is_success() {
             return; // the test is done
         }
         let mut echo = make(&mut nic, tag, came.length as usize, Kind::Shared);
         echo.write(0, &came.data());
         nic.post_send(vi, Descriptor::send(echo)).unwrap();
-        assert!(nic.wait_send_outcome(vi, None).unwrap().status.is_success());
+        assert!(nic.wait_send_outcome(vi, None).unwrap().status().is_success());
     }
 }
 

@@ -42,12 +42,12 @@ fn rdma_by_the_helper_is_not_bounded_by_the_socket() {
     let mut source = a.nic.register(vec![0; LEN], MemAttributes::local(a.tag)).unwrap();
     source.write(0, &bytes);
     a.nic.post_send(a.vi, Descriptor::rdma_write(source, window.remote(0))).unwrap();
-    let written = a.nic.wait_send_outcome(a.vi, None).unwrap();
+    let written = a.nic.wait_send_outcome(a.vi, None).unwrap().0;
     assert_eq!(written.status, Status::Success);
     assert!(window.to_vec(LEN) == bytes, "other bytes were written");
     let back = a.nic.register(vec![0; LEN], MemAttributes::local(a.tag)).unwrap();
     a.nic.post_send(a.vi, Descriptor::rdma_read(back, window.remote(0))).unwrap();
-    let read = a.nic.wait_send_outcome(a.vi, None).unwrap();
+    let read = a.nic.wait_send_outcome(a.vi, None).unwrap().0;
     assert_eq!(read.status, Status::Success);
     assert!(read.data() == bytes, "other bytes were read");
 }

@@ -42,7 +42,7 @@ impl End {
     }
 
     fn received(&mut self, vi: Vi) -> Vec<u8> {
-        let came = self.nic.wait_recv_outcome(vi, None).unwrap();
+        let came = self.nic.wait_recv_outcome(vi, None).unwrap().0;
         assert_eq!(came.status, Status::Success);
         came.data()
     }
@@ -156,7 +156,7 @@ fn transfers(mode: Mode) {
         let buffer = end.shared(64);
         end.nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
         parent.kill();
-        assert_eq!(end.nic.wait_recv_outcome(vi, None).unwrap().status, Status::Flushed);
+        assert_eq!(end.nic.wait_recv_outcome(vi, None).unwrap().status(), Status::Flushed);
         // The kernel closes a dead process' descriptors one by one.
         while let Err(error) = end.nic.listen(&"fork-parent".parse().unwrap(), 1) {
             assert!(matches!(error, Error::AddressInUse(_)), "{error}");
@@ -184,7 +184,7 @@ fn closing(mode: Mode) {
     child.send_line("begin");
     let request = nic.wait_listener(listener, None).unwrap();
     nic.accept(request, vi).unwrap();
-    assert_eq!(nic.wait_recv_outcome(vi, None).unwrap().status, Status::Flushed);
+    assert_eq!(nic.wait_recv_outcome(vi, None).unwrap().status(), Status::Flushed);
     child.expect_line("closed", LIMIT);
     nic.disconnect(vi).unwrap();
     before.comes_back("the peer's NIC was closed, its child lives");

@@ -225,7 +225,7 @@ viaduct_kit::child!(HONEST, |args| {
         let vi = sender.create_vi(ViAttributes::new(tag)).unwrap();
         sender.post_recv(vi, Descriptor::recv(vec![0; 5_000].into())).unwrap();
         sender.connect_request(vi, &"door".parse().unwrap(), None).unwrap();
-        assert!(sender.wait_recv_outcome(vi, None).unwrap().status.is_success());
+        assert!(sender.wait_recv_outcome(vi, None).unwrap().status().is_success());
     };
     child::say(bytes[UID].iter().map(|byte| format!("{byte:02x}")).collect::<String>());
     for _ in 0..2 {

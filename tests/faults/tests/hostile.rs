@@ -48,7 +48,7 @@ viaduct_kit::child!(NEIGHBOUR, |args| {
     }
     say(format!("echoes {count}"));
     // The victim ends the connection.
-    assert!(!nic.wait_recv_outcome(vi, None).unwrap().status.is_success());
+    assert!(!nic.wait_recv_outcome(vi, None).unwrap().status().is_success());
 });
 
 struct Victim {

@@ -62,10 +62,10 @@ viaduct_kit::child!(SERVER, |args| {
         say("connected");
         loop {
             let Ok(got) = nic.wait_recv_outcome(vi, LONG) else { return };
-            if got.status != Status::Success {
+            if got.status() != Status::Success {
                 break;
             }
-            let data = got.data();
+            let data = got.0.data();
             let mut answer = nic.alloc(data.len(), MemAttributes::local(tag)).unwrap();
             answer.write(0, &data);
             let _ = nic.post_recv(vi, got.0.descriptor);
@@ -132,7 +132,7 @@ impl Scene {
 
     fn echo(&mut self, vi: Vi, len: usize) {
         self.send(vi, len);
-        assert_eq!(self.nic.wait_send_outcome(vi, LONG).unwrap().status, Status::Success);
+        assert_eq!(self.nic.wait_send_outcome(vi, LONG).unwrap().status(), Status::Success);
         assert_eq!(self.nic.wait_recv(vi, LONG).unwrap().length as usize, len);
     }
 }
@@ -149,7 +149,7 @@ fn two_hosts_exchange_messages_and_memory() {
     for n in 0..3u64 {
         let old = s.nic.alloc(8, MemAttributes::local(s.tag)).unwrap();
         s.nic.post_send(vi, Descriptor::fetch_add(old, s.word, 5)).unwrap();
-        let done = s.nic.wait_send_outcome(vi, LONG).unwrap();
+        let done = s.nic.wait_send_outcome(vi, LONG).unwrap().0;
         assert_eq!((done.status, done.data()), (Status::Success, (n * 5).to_ne_bytes().to_vec()));
     }
     s.nic.disconnect(vi).unwrap();
@@ -187,7 +187,7 @@ fn over_a_bad_link(bad: Bad, rounds: u64) {
         let mut buffer = s.nic.alloc(len, MemAttributes::local(s.tag)).unwrap();
         buffer.write(0, &content);
         s.nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-        assert_eq!(s.nic.wait_send_outcome(vi, LONG).unwrap().status, Status::Success);
+        assert_eq!(s.nic.wait_send_outcome(vi, LONG).unwrap().status(), Status::Success);
         let back = s.nic.wait_recv_outcome(vi, LONG).unwrap().0;
         assert_eq!(back.status, Status::Success, "message {sent}");
         assert!(back.data() == content, "message {sent} is another one");
@@ -229,10 +229,10 @@ fn a_cut_link_is_noticed_and_everything_comes_back() {
         for n in 0..20 {
             s.send(vi, 1 + n * 4000);
         }
-        let back = (0..20).map(|_| s.nic.wait_send_outcome(vi, LONG).unwrap().status);
+        let back = (0..20).map(|_| s.nic.wait_send_outcome(vi, LONG).unwrap().status());
         assert!(back.filter(|status| *status == Status::Flushed).count() > 0, "more than fits was sent");
         for _ in 0..3 {
-            assert_eq!(s.nic.wait_recv_outcome(vi, LONG).unwrap().status, Status::Flushed);
+            assert_eq!(s.nic.wait_recv_outcome(vi, LONG).unwrap().status(), Status::Flushed);
         }
         assert!(matches!(s.nic.wait_recv(vi, LONG), Err(Error::QueueEmpty)));
         assert!(matches!(s.nic.wait_send(vi, LONG), Err(Error::QueueEmpty)));

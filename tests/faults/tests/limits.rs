@@ -175,7 +175,7 @@ viaduct_kit::isolated! { limit 120;
         let mut guest = Guest::come(&small, PATIENCE).unwrap();
         let message = Descriptor::send(vec![1; 50_000].into());
         guest.nic.post_send(guest.vi, message).unwrap();
-        let done = guest.nic.wait_send_outcome(guest.vi, None).unwrap();
+        let done = guest.nic.wait_send_outcome(guest.vi, None).unwrap().0;
         assert_eq!(done.status, Status::TransportError);
         assert_eq!(guest.nic.query_vi(guest.vi).unwrap().state, ViState::Error);
         door.serves();

@@ -33,7 +33,7 @@ viaduct_kit::child!(CALLER, |args| {
         say(Footprint::take().descriptors() - before);
         let mut answered = 0;
         while answered < CONNECTIONS {
-            let done = nic.wait_cq(cq, None).unwrap();
+            let done = nic.wait_cq(cq, None).unwrap().0;
             assert!(done.status.is_success(), "{}", done.status);
             if done.queue == viaduct_via::Queue::Receive {
                 let mut answer = nic.alloc(8, MemAttributes::local(tag)).unwrap();
@@ -83,7 +83,7 @@ viaduct_kit::isolated! { limit 300;
             }
             let mut answers = 0;
             while answers < CONNECTIONS {
-                let done = nic.wait_cq(cq, None).unwrap();
+                let done = nic.wait_cq(cq, None).unwrap().0;
                 assert!(done.status.is_success());
                 if done.queue == viaduct_via::Queue::Receive {
                     let number = u64::from_ne_bytes(done.data().try_into().unwrap());
@@ -97,7 +97,7 @@ viaduct_kit::isolated! { limit 300;
             caller.kill();
             let mut flushed = 0;
             while flushed < CONNECTIONS {
-                let done = nic.wait_cq(cq, None).unwrap();
+                let done = nic.wait_cq(cq, None).unwrap().0;
                 flushed += usize::from(done.status == Status::Flushed);
             }
             caller.wait(LIMIT);

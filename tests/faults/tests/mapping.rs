@@ -60,7 +60,7 @@ viaduct_kit::isolated! { limit 120;
             // Without a time limit: it comes back.
             a.nic.wait_send_outcome(a.vi, None).unwrap()
         });
-        assert!(!sent.status.is_success(), "{}", sent.status);
+        assert!(!sent.status().is_success(), "{}", sent.status());
         assert_eq!(a.nic.query_vi(a.vi).unwrap().state, ViState::Error);
         assert_eq!(heard.count("RLIMIT_NOFILE"), 1, "the cause is named, once");
     }
@@ -74,7 +74,7 @@ viaduct_kit::isolated! { limit 120;
         let window = b.nic.alloc(LARGE, MemAttributes::remote(b.tag)).unwrap();
         let write = |a: &mut End| {
             a.nic.post_send(a.vi, Descriptor::rdma_write(vec![1; LEN].into(), window.remote(0))).unwrap();
-            a.nic.wait_send_outcome(a.vi, None).unwrap().status
+            a.nic.wait_send_outcome(a.vi, None).unwrap().status()
         };
         let status = with_extra_memory(8 << 20, || write(&mut a));
         assert_eq!(status, Status::TransportError);

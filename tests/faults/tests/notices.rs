@@ -79,7 +79,7 @@ fn flushed(completion: &Completion) {
 #[test]
 fn a_wait_on_a_queue_ends() {
     let Setting { mut nic, vi, mut peer, .. } = setting("a wait on a queue", false);
-    flushed(&killed_during(&mut peer, || nic.wait_recv_outcome(vi, None)).unwrap());
+    flushed(&killed_during(&mut peer, || nic.wait_recv_outcome(vi, None)).unwrap().0);
     assert_eq!(nic.query_vi(vi).unwrap().state, ViState::Error);
     assert_eq!(nic.take_error().map(|event| event.code), Some(ErrorCode::ConnectionLost));
 }
@@ -87,7 +87,7 @@ fn a_wait_on_a_queue_ends() {
 #[test]
 fn a_wait_on_a_completion_queue_ends() {
     let Setting { mut nic, cq, mut peer, .. } = setting("a wait on a completion queue", true);
-    flushed(&killed_during(&mut peer, || nic.wait_cq(cq.unwrap(), None)).unwrap());
+    flushed(&killed_during(&mut peer, || nic.wait_cq(cq.unwrap(), None)).unwrap().0);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn handlers_are_called() {
     let (said, heard) = mpsc::channel();
     let errors = said.clone();
     shared.on_error(Some(Arc::new(move |_, event| errors.send(event.code.to_string()).unwrap()))).unwrap();
-    let handler = move |_: &SharedNic, completion: Ended| said.send(completion.status.to_string()).unwrap();
+    let handler = move |_: &SharedNic, completion: Ended| said.send(completion.status().to_string()).unwrap();
     shared.notify(vi, Queue::Receive, Box::new(handler)).unwrap();
     let mut words = killed_during(&mut peer, || [heard.recv().unwrap(), heard.recv().unwrap()]);
     words.sort();
@@ -124,7 +124,7 @@ fn handlers_are_called() {
 fn a_shared_wait_ends() {
     let Setting { nic, vi, mut peer, _watchdog, _folder, .. } = setting("a shared wait", false);
     let shared = SharedNic::new(nic);
-    flushed(&killed_during(&mut peer, || shared.wait(vi, Queue::Receive, None)).unwrap());
+    flushed(&killed_during(&mut peer, || shared.wait(vi, Queue::Receive, None)).unwrap().0);
 }
 
 struct Unpark(std::thread::Thread);
@@ -149,7 +149,7 @@ fn a_future_is_woken() {
             }
         }
     });
-    flushed(&came.unwrap());
+    flushed(&came.unwrap().0);
 }
 
 #[test]
@@ -167,11 +167,11 @@ fn a_send_after_the_death_comes_back() {
     }
     let mut back = 0;
     while back < posted {
-        let done = nic.wait_send_outcome(vi, None).unwrap();
+        let done = nic.wait_send_outcome(vi, None).unwrap().0;
         assert!(matches!(done.status, Status::Success | Status::Flushed), "{}", done.status);
         back += 1;
     }
-    flushed(&nic.wait_recv_outcome(vi, None).unwrap());
+    flushed(&nic.wait_recv_outcome(vi, None).unwrap().0);
     assert_eq!(nic.query_vi(vi).unwrap().state, ViState::Error);
     assert!(matches!(nic.send_inline(vi, b"x", None), Err(Error::InvalidState { .. })));
 }

@@ -52,7 +52,7 @@ viaduct_kit::isolated! { limit 120;
             nic.post_send(vi, Descriptor::rdma_write(source, RemoteAddress { addr, handle })).unwrap();
         };
         write(&mut nic);
-        assert_eq!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status, Status::Success);
+        assert_eq!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status(), Status::Success);
         let before = nic.counters().read(Counter::KernelCopies);
         assert!(before > 0, "by the kernel while the peer lives");
         let mut read = [0; WINDOW];
@@ -66,7 +66,7 @@ viaduct_kit::isolated! { limit 120;
         let refused = nic.read_private(vi, addr, &mut read).unwrap_err();
         assert!(matches!(refused, Error::NotReachable(_)), "{refused}");
         write(&mut nic);
-        assert_ne!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status, Status::Success);
+        assert_ne!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status(), Status::Success);
         assert_eq!(nic.counters().read(Counter::KernelCopies), before, "the kernel was asked for a number");
     }
 }

@@ -105,7 +105,7 @@ impl Scene {
         self.send(33);
         self.peer.send_line("receive");
         assert_eq!(self.peer.expect_line("got ", LIMIT), "33");
-        assert_eq!(self.nic.wait_send_outcome(self.vi, LONG).unwrap().status, Status::Success);
+        assert_eq!(self.nic.wait_send_outcome(self.vi, LONG).unwrap().status(), Status::Success);
     }
 
     /// A waiting owner learns that the peer is gone; everything posted comes back once.
@@ -114,11 +114,11 @@ impl Scene {
             self.send(20);
         }
         for _ in 0..4 {
-            let back = self.nic.wait_send_outcome(self.vi, LONG).unwrap();
+            let back = self.nic.wait_send_outcome(self.vi, LONG).unwrap().0;
             assert_eq!(back.status, Status::Flushed);
         }
         for _ in 0..3 {
-            assert_eq!(self.nic.wait_recv_outcome(self.vi, LONG).unwrap().status, Status::Flushed);
+            assert_eq!(self.nic.wait_recv_outcome(self.vi, LONG).unwrap().status(), Status::Flushed);
         }
         assert!(matches!(self.nic.wait_recv(self.vi, LONG), Err(Error::QueueEmpty)));
         assert_eq!(self.nic.query_vi(self.vi).unwrap().state, ViState::Error);
@@ -198,7 +198,7 @@ viaduct_kit::child!(ABSENT, |args| {
     say("absent");
     hear();
     let back = if receives { nic.wait_recv_outcome(vi, LONG) } else { nic.wait_send_outcome(vi, LONG) };
-    say(format!("back {:?}", back.unwrap().status));
+    say(format!("back {:?}", back.unwrap().status()));
     hear();
 });
 
@@ -219,7 +219,7 @@ fn a_large_message_goes_on_while_its_sender_computes() {
     nic.post_recv(vi, Descriptor::recv(buffer)).unwrap();
     nic.connect_request(vi, &meeting(), LONG).unwrap();
     peer.expect_line("absent", LIMIT);
-    let got = nic.wait_recv_outcome(vi, LONG).unwrap();
+    let got = nic.wait_recv_outcome(vi, LONG).unwrap().0;
     assert_eq!((got.status, got.length as usize), (Status::Success, LARGE));
     assert!(got.data().iter().all(|b| *b == 7));
     peer.send_line("look");
@@ -289,7 +289,7 @@ viaduct_kit::child!(SEEKER, |args| {
     assert!(matches!(listens, Err(Error::NotReachable(_))));
     let buffer = nic.alloc(40, MemAttributes::local(tag)).unwrap();
     nic.post_send(vi, Descriptor::send(buffer)).unwrap();
-    say(format!("sent {:?}", nic.wait_send_outcome(vi, LONG).unwrap().status));
+    say(format!("sent {:?}", nic.wait_send_outcome(vi, LONG).unwrap().status()));
     hear();
 });
 
@@ -312,7 +312,7 @@ fn connections_survive_a_name_server_that_takes_long() {
     nic.accept(request, vi).unwrap();
     peer.expect_line("connected", LIMIT);
     assert_eq!(peer.expect_line("sent ", LIMIT), "Success");
-    let got = nic.wait_recv_outcome(vi, LONG).unwrap();
+    let got = nic.wait_recv_outcome(vi, LONG).unwrap().0;
     assert_eq!((got.status, got.length), (Status::Success, 40));
 }
 
@@ -335,7 +335,7 @@ viaduct_kit::child!(POSTER, |args| {
     say("posted");
     hear();
     let done =
-        (0..MANY).filter(|_| nic.wait_send_outcome(vi, LONG).unwrap().status == Status::Success).count();
+        (0..MANY).filter(|_| nic.wait_send_outcome(vi, LONG).unwrap().status() == Status::Success).count();
     say(format!("done {done}"));
     hear();
 });
@@ -357,7 +357,7 @@ fn all_that_was_posted_arrives_without_further_calls() {
         nic.accept(request, vi).unwrap();
         peer.expect_line("posted", LIMIT);
         for n in 0..MANY {
-            let got = nic.wait_recv_outcome(vi, LONG).unwrap();
+            let got = nic.wait_recv_outcome(vi, LONG).unwrap().0;
             assert_eq!((got.status, got.data()[99]), (Status::Success, n as u8), "{level:?}");
         }
         peer.send_line("look");

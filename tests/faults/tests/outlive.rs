@@ -173,7 +173,7 @@ viaduct_kit::child!(SENDER, |args| {
         let with = way == "immediate";
         nic.post_send(vi, if with { descriptor.immediate(IMMEDIATE) } else { descriptor }).unwrap();
         let sent = nic.wait_send_outcome(vi, Some(scaled(LIMIT))).unwrap();
-        assert_eq!(sent.status, Status::Success);
+        assert_eq!(sent.status(), Status::Success);
     }
     match ending.as_str() {
         // SAFETY: ends the process at once; nothing of it is used any more.
@@ -227,11 +227,11 @@ fn arrives(case: &Case) -> bool {
             Err(error) => panic!("{case:?}: {error}"),
         }
     };
-    if got.status == Status::Success {
-        assert!(got.data() == pattern(case.size), "{case:?}: other bytes arrived");
-        assert_eq!(got.immediate, (case.way != "descriptor").then_some(IMMEDIATE), "{case:?}");
+    if got.status() == Status::Success {
+        assert!(got.0.data() == pattern(case.size), "{case:?}: other bytes arrived");
+        assert_eq!(got.0.immediate, (case.way != "descriptor").then_some(IMMEDIATE), "{case:?}");
     } else {
-        assert!(case.may_be_lost(), "{case:?}: a message that was sent did not arrive: {:?}", got.status);
+        assert!(case.may_be_lost(), "{case:?}: a message that was sent did not arrive: {:?}", got.status());
     }
     if case.needs_the_receiver() {
         ended(child.wait(scaled(LIMIT)));
@@ -368,7 +368,7 @@ viaduct_kit::child!(HELD_UP, |args| {
     nic.disconnect(vis[2]).unwrap();
     let text = nic.register(pattern(SIZES[4]), MemAttributes::local(tag)).unwrap();
     nic.post_send(vis[0], Descriptor::send(text)).unwrap();
-    assert_eq!(nic.wait_send_outcome(vis[0], Some(scaled(LIMIT))).unwrap().status, Status::Success);
+    assert_eq!(nic.wait_send_outcome(vis[0], Some(scaled(LIMIT))).unwrap().status(), Status::Success);
     // SAFETY: ends the process at once; nothing of it is used any more.
     unsafe { libc::_exit(0) };
 });
@@ -397,6 +397,6 @@ fn a_message_outlives_a_sender_that_has_left_notes_unread() {
     child.send_line("go");
     assert!(child.wait(LIMIT).success());
     let got = nic.wait_recv_outcome(vis[0], Some(scaled(LIMIT))).unwrap();
-    assert_eq!(got.status, Status::Success);
-    assert!(got.data() == pattern(SIZES[4]), "other bytes arrived");
+    assert_eq!(got.status(), Status::Success);
+    assert!(got.0.data() == pattern(SIZES[4]), "other bytes arrived");
 }

@@ -172,10 +172,10 @@ viaduct_kit::child!(EAGER_RECEIVER, |args| {
     }
     nic.connect_request(vi, &"busy".parse().unwrap(), None).unwrap();
     while let Ok(got) = nic.wait_recv_outcome(vi, None) {
-        if !got.status.is_success() {
+        if !got.status().is_success() {
             break;
         }
-        say(format!("got {}", got.length));
+        say(format!("got {}", got.0.length));
         nic.post_recv(vi, got.0.descriptor).unwrap();
     }
 });
@@ -214,7 +214,7 @@ viaduct_kit::isolated! { limit 120;
         let mut goes_through = |nic: &mut viaduct_via::Nic| {
             let text = message(nic, 300_000);
             nic.post_send(vi, text).unwrap();
-            assert_eq!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status, Status::Success);
+            assert_eq!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status(), Status::Success);
             assert_eq!(eager.expect_line("got ", LIMIT), "300000");
         };
         goes_through(&mut nic);

@@ -41,7 +41,7 @@ fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
                 }
             }
             Arrival::Completion(done) => {
-                let vi = done.vi;
+                let vi = done.vi();
                 let served = done.ok().and_then(|message| {
                     let (status, value) = answer(&mut store, message.bytes().unwrap_or_default());
                     nic.post_recv(vi, message.descriptor)?; // before the client can ask again

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use viaduct_net::{Arrival, Descriptor, Error, NetAddress, Nic, Queue, Vi, ViAttributes};
+use viaduct_net::{Arrival, Descriptor, Ended, Error, NetAddress, Nic, Queue, Vi, ViAttributes};
 
 use super::{LONGEST, PATIENCE, Store, answer};
 
@@ -20,14 +20,14 @@ pub(super) fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
                     nic.retire(vi)?;
                 }
             }
-            Arrival::Completion(done) if !done.status.is_success() => {
+            Arrival::Completion(Ended(done)) if !done.status.is_success() => {
                 replies.remove(&done.vi);
                 nic.retire(done.vi)?;
             }
-            Arrival::Completion(done) if done.queue == Queue::Send => {
+            Arrival::Completion(Ended(done)) if done.queue == Queue::Send => {
                 replies.insert(done.vi, done.descriptor);
             }
-            Arrival::Completion(done) => {
+            Arrival::Completion(Ended(done)) => {
                 let vi = done.vi;
                 let mut reply = match replies.remove(&vi) {
                     Some(reply) => reply,

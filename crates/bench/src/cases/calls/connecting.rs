@@ -56,7 +56,7 @@ impl End for Connecting {
             let theirs = self.place.join(vi, &self.done.to_le_bytes())?;
             bad += u64::from(theirs != self.done.to_le_bytes());
             // The receive comes back when the first process has ended the connection.
-            let flushed = self.place.nic.wait_recv_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?;
+            let flushed = self.place.nic.wait_recv_outcome(vi, LIMIT).map_err(|e| self.place.failed(&e))?.0;
             bad += u64::from(flushed.status.is_success());
             self.place.nic.disconnect(vi).map_err(|e| self.place.failed(&e))?;
             self.drain(vi)?;

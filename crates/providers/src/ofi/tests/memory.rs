@@ -103,7 +103,7 @@ fn a_message_refused_in_the_middle_is_not_sent_on() {
     let failed = frame(&rogue, Kind::Alive, |h| (h.flags, h.status) = (FAILED, status));
     assert!(rogue.send(&failed));
     let back = s.nic.wait_send_outcome(vi, Some(scaled(Duration::from_secs(30)))).unwrap();
-    assert_eq!(back.status, Status::RemoteDescriptorError);
+    assert_eq!(back.status(), Status::RemoteDescriptorError);
     pages.lock();
     let credit = frame(&rogue, Kind::Credit, |h| h.data_credits = 1.into());
     rogue.send(&credit);
