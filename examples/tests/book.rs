@@ -11,9 +11,10 @@ use crate::programs::{LIMIT, Place};
 const SHOUT: &str = env!("CARGO_BIN_EXE_shout");
 const ECHO: &str = env!("CARGO_BIN_EXE_echo");
 const UPPER: &str = env!("CARGO_BIN_EXE_upper");
+const MEET: &str = env!("CARGO_BIN_EXE_meet");
 
 /// A program, the chapter that shows it, and their texts.
-const SHOWN: [[&str; 4]; 4] = [
+const SHOWN: [[&str; 4]; 5] = [
     [
         "shout",
         "getting-started",
@@ -21,6 +22,12 @@ const SHOWN: [[&str; 4]; 4] = [
         include_str!("../../docs/book/src/getting-started.md"),
     ],
     ["echo", "messages", include_str!("../src/bin/echo.rs"), include_str!("../../docs/book/src/messages.md")],
+    [
+        "meet",
+        "several-hosts",
+        include_str!("../src/bin/meet.rs"),
+        include_str!("../../docs/book/src/several-hosts.md"),
+    ],
     ["upper", "sockets", include_str!("../src/bin/upper.rs"), include_str!("../../docs/book/src/sockets.md")],
     [
         "ranks",
@@ -46,6 +53,19 @@ fn the_first_program_is_right_as_two_processes_at_every_size() {
         let answer = place.says(SHOUT, &["client", &text]);
         assert_eq!(answer, format!("{}\n", text.to_uppercase()), "{len} bytes");
         assert!(server.wait(LIMIT).success(), "{len} bytes");
+    }
+}
+
+#[test]
+fn a_client_without_a_server_says_so_in_words() {
+    let place = Place::new();
+    for program in [SHOUT, ECHO, UPPER] {
+        let output = place.program(program, &["client", "hello"]).output().expect("a program");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(
+            !output.status.success() && said.starts_with("Error: no listener waits at "),
+            "{program}: {said}"
+        );
     }
 }
 
@@ -77,6 +97,17 @@ fn the_echo_outlives_clients_that_are_killed_at_any_moment() {
     }
     assert_eq!(place.says(ECHO, &["client", "last"]), "last\n");
     server.kill();
+}
+
+#[test]
+fn two_that_meet_on_one_host_do_so_through_shared_memory() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "the book's two hosts");
+    let place = Place::of("auto");
+    for address in ["meeting", "localhost/meeting", "127.0.0.1/meeting"] {
+        let mut server = place.start(MEET, &["server", "meeting"]);
+        assert_eq!(place.says(MEET, &["client", address]), "well met, stranger, by shm\n", "{address}");
+        assert!(server.wait(LIMIT).success(), "{address}");
+    }
 }
 
 #[test]

@@ -13,18 +13,26 @@ use viaduct_kit::watchdog::Watchdog;
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A place where the processes of one test meet.
-pub(crate) struct Place(TempDir);
+pub(crate) struct Place {
+    folder: TempDir,
+    provider: &'static str,
+}
 
 impl Place {
     pub(crate) fn new() -> Place {
-        Place(TempDir::new("examples"))
+        Place::of("shm")
+    }
+
+    /// A place whose programs go by a provider.
+    pub(crate) fn of(provider: &'static str) -> Place {
+        Place { folder: TempDir::new("examples"), provider }
     }
 
     /// A program of this package, which meets those of this place alone.
     pub(crate) fn program(&self, path: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(path);
-        command.args(arguments).env("VIADUCT_RUNTIME_DIR", self.0.path()).env("VIADUCT_PROVIDER", "shm");
-        command.env("TMPDIR", self.0.path());
+        command.args(arguments).env("VIADUCT_RUNTIME_DIR", self.folder.path());
+        command.env("VIADUCT_PROVIDER", self.provider).env("TMPDIR", self.folder.path());
         command
     }
 
@@ -36,7 +44,7 @@ impl Place {
     pub(crate) fn run(&self, path: &str, arguments: &[&str]) -> Output {
         for _ in 0..600 {
             let output = self.program(path, arguments).stdin(Stdio::null()).output().expect("a program");
-            let early = ["NoMatch", "no listener waits", "Connection refused", "ConnectionRefused"];
+            let early = ["no listener waits", "Connection refused", "ConnectionRefused"];
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             if output.status.success() || !early.iter().any(|text| error.contains(text)) {
                 return output;

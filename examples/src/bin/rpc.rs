@@ -1,4 +1,4 @@
-//! Calls of procedures over streams: frames with a number, a name and bytes, answered in any order by threads of the server.
+//! Calls of procedures over streams: frames with a name and bytes, answered one after the other by a thread for each client.
 //!
 //! ```text
 //!   rpc serve via://:7020 &
@@ -10,8 +10,10 @@
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::thread;
+use std::time::Duration;
 
 const LONGEST: usize = 1 << 24;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers the calls of one client until it hangs up.
 fn answer(mut stream: impl Read + Write) -> io::Result<()> {
@@ -60,8 +62,14 @@ fn read_frame(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     let streams = viaduct_net::open_streams()?;
     for stream in streams.listen(address, 64)?.incoming() {
-        let stream = stream?;
-        thread::spawn(move || answer(stream));
+        match stream {
+            Ok(stream) => drop(thread::spawn(move || answer(stream))),
+            // Out of descriptors, or a client that is gone already: others may be let in later.
+            Err(error) => {
+                eprintln!("a client was not let in: {error}");
+                thread::sleep(PAUSE);
+            }
+        }
     }
     Ok(())
 }

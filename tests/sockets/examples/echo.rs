@@ -2,11 +2,12 @@
 //! the other, in turns so that both have the same machine.
 //!
 //! ```sh
-//! cargo run --release -p viaduct-sockets --example echo [-- SECONDS [one|many]]
+//! cargo run --release -p viaduct-sockets --example echo [-- SECONDS [one|many|main]]
 //! ```
 //!
 //! `one` is tokio's runtime of one thread, `many` the one that `#[tokio::main]` makes, a thread for each core; both ends have one of
-//! a kind, and the calls are made by a task. Every answer is compared with what was sent before its time counts. The last lines are the medians of the rounds' ratios,
+//! a kind, and the calls are made by a task. `main` is `many` with a client that calls in the future of `main` itself, on a thread
+//! that is none of the runtime's. Every answer is compared with what was sent before its time counts. The last lines are the medians of the rounds' ratios,
 //! with an interval in which the median lies in 19 of 20 runs.
 
 use std::io::{self, BufRead, BufReader};
@@ -23,7 +24,8 @@ const BODY: usize = 64;
 const ROUNDS: u32 = 21;
 const PROGRAMS: [&str; 3] = ["hyper", "axum", "tonic"];
 const NETWORKS: [&str; 2] = ["tcp", "via"];
-const RUNTIMES: [&str; 2] = ["one", "many"];
+const RUNTIMES: [&str; 3] = ["one", "many", MAIN];
+const MAIN: &str = "main";
 
 type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -34,7 +36,10 @@ fn main() -> Anything<()> {
         [] => compare(Duration::from_secs(20), &RUNTIMES),
         [seconds] => compare(Duration::from_secs_f64(seconds.parse()?), &RUNTIMES),
         [seconds, threads] => compare(Duration::from_secs_f64(seconds.parse()?), &[threads]),
-        _ => Err("two arguments: the seconds that all of it may take, and the runtime, one or many".into()),
+        _ => {
+            Err("two arguments: the seconds that all of it may take, and the runtime: one, many or main"
+                .into())
+        }
     }
 }
 
@@ -77,6 +82,8 @@ fn serve(program: &str, name: &str, threads: &str) -> Anything<()> {
 /// A served program with one client.
 struct Side {
     runtime: Runtime,
+    /// The calls are made by the thread that waits for the runtime, and by no task.
+    in_main: bool,
     /// There unless a task has it.
     client: Option<Client>,
     server: Child,
@@ -110,13 +117,14 @@ impl Side {
             })
         })?;
         let client = Some(client);
-        Ok(Side { runtime, client, server, calls: Vec::new(), rates: Vec::new(), medians: Vec::new() })
+        let (calls, rates, medians) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Side { runtime, in_main: threads == MAIN, client, server, calls, rates, medians })
     }
 
     fn run(&mut self, time: Duration) -> Anything<()> {
         let mut client = self.client.take().ok_or("a client that failed")?;
         let (start, before) = (Instant::now(), self.calls.len());
-        let asking = self.runtime.spawn(async move {
+        let asking = async move {
             let (body, mut calls) = (Bytes::from(vec![b'v'; BODY]), Vec::new());
             while start.elapsed() < time {
                 let begin = Instant::now();
@@ -130,8 +138,12 @@ impl Side {
                 calls.push(begin.elapsed().as_nanos() as u64);
             }
             Anything::Ok((client, calls))
-        });
-        let (client, calls) = self.runtime.block_on(asking)??;
+        };
+        let (client, calls) = if self.in_main {
+            self.runtime.block_on(asking)?
+        } else {
+            self.runtime.block_on(self.runtime.spawn(asking))??
+        };
         self.client = Some(client);
         self.calls.extend(calls);
         self.rates.push((self.calls.len() - before) as f64 / start.elapsed().as_secs_f64());
