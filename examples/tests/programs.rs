@@ -132,7 +132,8 @@ fn the_store_is_measured_against_one_with_unsafe_slices() {
                 .unwrap_or_else(|| panic!("{request} of {length} is not among\n{said}"));
             let numbers: Vec<f64> = row[2..].iter().map(|word| word.parse().expect("a number")).collect();
             let [safe, by_hand, ratio, low, high] = numbers[..] else { panic!("{said}") };
-            assert!(safe > 0.0 && by_hand > 0.0 && 0.0 < low && low <= ratio && ratio <= high, "{said}");
+            // On a busy machine the lower end may be rounded to nothing.
+            assert!(safe > 0.0 && by_hand > 0.0 && low <= ratio && ratio <= high && high > 0.0, "{said}");
         }
     }
 }

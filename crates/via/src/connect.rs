@@ -13,17 +13,9 @@ use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::Vi;
 use crate::nic::Nic;
+use crate::others::Moved;
 use crate::provider::Event;
 use crate::vi::ViState;
-
-/// What a step of [`Nic::move_sends`] brought about.
-#[derive(Default)]
-pub(crate) struct Moved {
-    /// Sends are still under way.
-    pub(crate) left: bool,
-    /// Something was completed that another thread may wait for.
-    pub(crate) something: bool,
-}
 
 impl Nic {
     /// How a connection with a peer at this address would reach it, as far as can be known before the peer has answered.
@@ -179,19 +171,7 @@ impl Nic {
     /// Moves all sends that are under way.
     pub(crate) fn move_sends(&mut self) -> Moved {
         self.process_events();
-        let vis: Vec<Vi> = self.vis.handles().map(Vi).filter(|vi| self.is_sending(*vi)).collect();
-        let mut moved = Moved::default();
-        for vi in vis {
-            let before = self.vis.get(vi.0).map_or(0, |core| core.send.not_done());
-            let taken = self.progress_vi(vi);
-            if taken > 0 {
-                self.look_again();
-            }
-            let after = self.vis.get(vi.0).map_or(0, |core| core.send.not_done());
-            moved.something |= taken > 0 || after != before;
-            moved.left |= self.is_sending(vi);
-        }
-        moved
+        self.move_others()
     }
 
     /// Ends a connection without waiting for what is under way.
@@ -223,6 +203,9 @@ impl Nic {
     pub(crate) fn process_events(&mut self) {
         if !self.leaving.is_empty() {
             self.move_leaving();
+        }
+        if self.signal.is_announced() && !self.others.is_empty() {
+            self.move_others();
         }
         if !self.signal.take_events() {
             return;
@@ -269,6 +252,7 @@ impl Nic {
         core.bind(endpoint, remote);
         (core.outcome, core.deadline) = (None, None);
         self.adopt_into_cqs(vi);
+        self.list_for_others(vi);
     }
 
     fn check_request(

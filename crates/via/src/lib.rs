@@ -63,6 +63,7 @@ pub mod handle;
 pub mod hooks;
 mod memory;
 mod nic;
+mod others;
 mod peer;
 mod poll;
 mod pool;

@@ -4,7 +4,7 @@
 //! to work side by side open a NIC each, or share one as a [`SharedNic`](crate::SharedNic). ADR 0002 has the reasons.
 //!
 //! What was posted and could not be handed over at once moves on inside calls only: no thread works for a NIC while its
-//! owner computes. A program that posts and then makes no calls for a while uses a `SharedNic`, whose service thread goes on
+//! owner computes. A poll moves the VI or the completion queue that it is for, a call that waits moves all of them. A program that posts and then makes no calls for a while uses a `SharedNic`, whose service thread goes on
 //! with the sends (ADR 0020). [`Nic::disconnect`] and dropping the NIC wait for them, for a bounded time.
 
 use std::sync::Arc;
@@ -68,6 +68,8 @@ pub struct Nic {
     pub(crate) retired: Arc<Retired>,
     /// VIs that were retired while they were sending.
     pub(crate) leaving: Vec<Leaving>,
+    /// VIs that calls for other VIs look at, too.
+    pub(crate) others: Vec<Vi>,
     generation: u32,
 }
 
@@ -169,6 +171,7 @@ impl Nic {
             drain: DRAIN,
             retired: Retired::new(),
             leaving: Vec::new(),
+            others: Vec::new(),
             generation: fork::generation(),
             provider,
         })

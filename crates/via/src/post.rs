@@ -88,7 +88,10 @@ impl Nic {
     fn not_done_at_once(&mut self, vi: Vi, handed: Handed) {
         match handed {
             Handed::Done => {}
-            Handed::Left => self.unrest.note_send(),
+            Handed::Left => {
+                self.unrest.note_send();
+                self.list_for_others(vi);
+            }
             Handed::Broken(fault) => {
                 self.announce_sends(vi);
                 self.break_vi(vi, fault);

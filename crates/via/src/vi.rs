@@ -105,6 +105,8 @@ pub(crate) struct ViCore {
     pub(crate) peer: Option<NetAddress>,
     /// Its program is through with it; it goes when its sends are out.
     pub(crate) leaving: bool,
+    /// Calls for other VIs look at it (see `others`).
+    pub(crate) listed: bool,
 }
 
 /// What the fast path to a receive found.
@@ -182,6 +184,7 @@ impl ViCore {
             owed: [0; 2],
             peer: None,
             leaving: false,
+            listed: false,
             attributes: attributes.clone(),
         };
         core.set_attributes(attributes, max_inline);

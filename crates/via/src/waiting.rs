@@ -14,6 +14,7 @@ use crate::counters::Counter;
 use crate::error::Error;
 use crate::handle::{Cq, Vi};
 use crate::nic::Nic;
+use crate::others::LOOKS;
 use crate::provider::{FD_ARMED, PARKING, Signal, Sleeper};
 use crate::vi::{Queue, ViState};
 
@@ -145,11 +146,20 @@ impl Nic {
         let sleep = self.sleep();
         let mut policy = self.wait.take().unwrap_or_else(|| WaitPolicy::new(Default::default()));
         let before = (policy.spins, policy.yields, policy.sleeps);
+        let mut looks = 0u32;
         let found = loop {
             // A retired VI has its time, too.
             let leaving = self.leaving.iter().map(|leaving| leaving.until).min();
             let until = leaving.into_iter().chain(deadline).min();
-            let found = policy.wait(until, || poll(self), &sleep);
+            let look = || {
+                // A look before a sleep moves all VIs by itself.
+                looks = looks.wrapping_add(1);
+                if looks.is_multiple_of(LOOKS) && !self.others.is_empty() {
+                    self.move_others();
+                }
+                poll(self)
+            };
+            let found = policy.wait(until, look, &sleep);
             if found.is_some() || until == deadline {
                 break found;
             }

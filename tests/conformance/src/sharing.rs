@@ -55,6 +55,29 @@ pub fn a_waiter_is_woken_by_another_thread(w: World) {
     drop(a);
 }
 
+/// Threads that share a NIC wait for one VI each, and messages of both go on, whatever their ends wait for: as for a NIC with
+/// one owner.
+pub fn a_wait_on_a_shared_nic_moves_other_vis(mut w: World) {
+    const LEN: usize = 2 << 20;
+    let (first, second) = (w.pair(ReliableDelivery), w.pair(ReliableDelivery));
+    let message = vec![5; LEN];
+    for (node, out, into) in [(&mut w.a, first.0, second.0), (&mut w.b, second.1, first.1)] {
+        let [buffer, place] = [(); 2].map(|()| node.register_local(message.clone()));
+        node.post_recv(into, Descriptor::recv(place)).unwrap();
+        node.post_send(out, Descriptor::send(buffer)).unwrap();
+    }
+    let World { a, b, folder: _folder, .. } = w;
+    let (a, b) = (SharedNic::new(a.into_nic()), SharedNic::new(b.into_nic()));
+    thread::scope(|scope| {
+        for (nic, out, into) in [(a, first.0, second.0), (b, second.1, first.1)] {
+            scope.spawn(move || {
+                assert_eq!(nic.wait(out, Queue::Send, LONG).unwrap().status, Status::Success);
+                assert_eq!(nic.wait(into, Queue::Receive, LONG).unwrap().data().len(), LEN);
+            });
+        }
+    });
+}
+
 /// Looking never waits, not even behind a thread that waits on the same queue.
 pub fn looking_does_not_wait_behind_a_waiter(w: World) {
     let (mut a, va, b, vb, _folder) = share(w, ReliableDelivery);

@@ -37,6 +37,8 @@ macro_rules! suite {
             }
             $crate::topic! { $world, waiting, 180,
                 waiting_times_out a_sleeper_is_woken a_sleeper_is_woken_by_a_disconnect
+                a_wait_moves_sends_of_other_vis a_wait_takes_in_messages_of_other_vis
+                a_wait_leaves_early_messages_of_other_vis
                 the_end_behind_messages_is_seen the_descriptor_tells one_look_after_arming_is_enough a_bound_queue_is_not_waited_on
             }
             $crate::topic! { $world, reliability, 180,
@@ -64,7 +66,8 @@ macro_rules! suite {
             }
             $crate::topic! { $world, sharing, 180,
                 threads_wait_side_by_side a_waiter_is_woken_by_another_thread looking_does_not_wait_behind_a_waiter
-                waiting_on_a_broken_vi_ends completions_are_futures sends_move_while_their_owner_makes_no_calls
+                waiting_on_a_broken_vi_ends a_wait_on_a_shared_nic_moves_other_vis completions_are_futures
+                sends_move_while_their_owner_makes_no_calls
                 a_disconnect_holds_no_other_connection_up
             }
             $crate::topic! { $world, protection, 180,

@@ -90,6 +90,79 @@ pub fn the_end_behind_messages_is_seen(mut w: World) {
     }
 }
 
+/// Longer than what any provider keeps for a sender that waits for something else.
+const LONG_MESSAGE: usize = 2 << 20;
+
+/// A call that waits for one VI moves a send that was posted on another. Ends that wait for a message each would wait for each other
+/// otherwise, while the one that both need stays with its sender.
+pub fn a_wait_moves_sends_of_other_vis(mut w: World) {
+    for spins in [true, false] {
+        if !spins {
+            w.sleepy();
+        }
+        let (first, second) = (w.pair(ReliableDelivery), w.pair(ReliableDelivery));
+        w.b.post_recvs(first.1, 1, LONG_MESSAGE);
+        w.a.post_recvs(second.0, 1, 16);
+        let message = bytes(7, LONG_MESSAGE);
+        let buffer = w.a.register_local(message.clone());
+        w.a.post_send(first.0, Descriptor::send(buffer)).unwrap();
+        let (a, b) = (&mut w.a, &mut w.b);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                assert_same(&b.wait_recv(first.1, LONG).unwrap().data(), &message);
+                b.send(second.1, b"I have it");
+                b.wait_send(second.1, LONG).unwrap();
+            });
+            assert_eq!(a.wait_recv(second.0, LONG).unwrap().data(), b"I have it");
+            a.wait_send(first.0, LONG).unwrap();
+        });
+    }
+}
+
+/// A call that waits for one VI fetches a message that came to another, if a receive is posted for it: its sender may do
+/// nothing else before it is through.
+pub fn a_wait_takes_in_messages_of_other_vis(mut w: World) {
+    for spins in [true, false] {
+        if !spins {
+            w.sleepy();
+        }
+        let (first, second) = (w.pair(ReliableDelivery), w.pair(ReliableDelivery));
+        let message = bytes(9, LONG_MESSAGE);
+        let [buffer, place] = [&mut w.a, &mut w.b].map(|node| node.register_local(message.clone()));
+        w.b.post_recv(first.1, Descriptor::recv(place)).unwrap();
+        w.b.post_recvs(second.1, 1, 16);
+        w.a.post_send(first.0, Descriptor::send(buffer)).unwrap();
+        let (a, b) = (&mut w.a, &mut w.b);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                assert_eq!(b.wait_recv(second.1, LONG).unwrap().data(), b"it is out");
+                assert_same(&b.wait_recv(first.1, LONG).unwrap().data(), &message);
+            });
+            a.wait_send(first.0, LONG).unwrap();
+            a.send(second.0, b"it is out");
+            a.wait_send(second.0, LONG).unwrap();
+        });
+    }
+}
+
+/// Of messages to another VI those stay where they are for which no receive is posted yet: the program may post one before it
+/// looks.
+pub fn a_wait_leaves_early_messages_of_other_vis(mut w: World) {
+    w.sleepy();
+    let (first, second) = (w.pair(ReliableDelivery), w.pair(ReliableDelivery));
+    w.b.post_recvs(first.1, 1, 8);
+    w.b.post_recvs(second.1, 1, 8);
+    for text in [b"one", b"two"] {
+        w.a.send(first.0, text);
+        drop(until("the send", || w.a.poll_send(first.0).unwrap()));
+    }
+    assert!(matches!(w.b.wait_recv(second.1, SHORT), Err(Error::Timeout)));
+    assert_eq!(w.b.wait_recv(first.1, LONG).unwrap().data(), b"one");
+    assert!(matches!(w.b.wait_recv(second.1, SHORT), Err(Error::Timeout)));
+    w.b.post_recvs(first.1, 1, 8);
+    assert_eq!(w.b.wait_recv(first.1, LONG).unwrap().data(), b"two");
+}
+
 /// The pollable descriptor is quiet while nothing happens, tells when something does, and is quiet again.
 pub fn the_descriptor_tells(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);
