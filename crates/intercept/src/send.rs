@@ -221,8 +221,13 @@ impl Call<'_> {
             self.slot.publishes.store(0, Ordering::Relaxed);
             return self.by_tcp(skip); // where the handler's bytes are
         }
-        // If that fails, a handler has just done it.
-        let _ = producer.head.compare_exchange(head, until, Ordering::SeqCst, Ordering::Relaxed);
+        if let Err(now) = producer.head.compare_exchange(head, until, Ordering::SeqCst, Ordering::Relaxed) {
+            // As a rule a handler has just done it, and took the word that said so. If none has, the head is a stranger's, and
+            // these bytes, or those of another sender, are not where the receiver looks for them.
+            if now != until && self.slot.publishes.load(Ordering::Relaxed) == until.wrapping_add(1) {
+                return self.broken();
+            }
+        }
         compiler_fence(Ordering::SeqCst);
         self.slot.publishes.store(0, Ordering::Relaxed);
         if self.slot.trickle.load(Ordering::Relaxed) != 0 {

@@ -1,6 +1,8 @@
 //! The lock word of shared memory, with owners that are killed wherever they happen to be.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use viaduct_os::bare::lock::{RecoverableLock, Taken};
 use viaduct_os::bare::whoami;
@@ -94,4 +96,44 @@ fn owners_that_are_killed_anywhere_leave_a_lock_that_works() {
     }
     println!("{inherited} times the owner was dead");
     assert!(inherited > 0, "none was killed inside the lock");
+}
+
+#[test]
+fn a_thread_that_was_started_late_keeps_its_lock() {
+    whoami::check();
+    let page = shared_page();
+    // The owner's word has the second of its process's first look: the thread is to be younger by more than rounding hides.
+    thread::sleep(Duration::from_secs(3));
+    thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            let me = whoami::owner();
+            assert_eq!(page.lock.lock(me), Taken::Free);
+            page.draft.store(1, Ordering::Release);
+            // Long enough for each of the others to ask the kernel.
+            thread::sleep(Duration::from_millis(700));
+            page.draft.store(0, Ordering::Release);
+            page.lock.unlock(me);
+        });
+        while page.draft.load(Ordering::Acquire) == 0 && !holder.is_finished() {
+            thread::yield_now();
+        }
+        // SAFETY: the child touches the shared page, makes system calls, and never returns.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            whoami::check();
+            let good = page.step() == Taken::Free;
+            // SAFETY: ends the child without running what its parent registered.
+            unsafe { libc::_exit(i32::from(!good)) };
+        }
+        let mine = scope.spawn(|| page.step());
+        let mut status = 0;
+        // SAFETY: our own child; the local is valid for writes.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(
+            (mine.join().unwrap(), status),
+            (Taken::Free, 0),
+            "the lock of a living thread was taken over"
+        );
+    });
+    assert_eq!(page.done.load(Ordering::Relaxed), 2);
 }

@@ -13,20 +13,20 @@ use std::sync::Arc;
 use lock::{Owner, RecoverableLock, Taken};
 use model::{Plain, Without, check, check_without, sync, thread};
 
-/// Stands for the kernel, which knows one dead process.
+/// Stands for the kernel, which knows one dead process. The others were started in the second that their owners name.
 mod calls {
     pub(crate) const DEAD: u32 = 7;
 
-    pub(crate) fn exists(process: u32) -> bool {
+    pub(crate) fn has_thread(process: u32, _: u32) -> bool {
         process != DEAD
     }
 
-    pub(crate) fn thread_id() -> u32 {
-        1
+    pub(crate) fn state_of(process: u32, _: u32) -> Option<u8> {
+        (process != DEAD).then_some(b'S')
     }
 
-    pub(crate) fn life_of(_: u32) -> Option<(u8, u64)> {
-        Some((b'S', 0))
+    pub(crate) fn start_of(process: u32) -> Option<u64> {
+        (process != DEAD).then_some(0)
     }
 
     pub(crate) fn poll(_: &mut [u8], _: Option<u64>, _: Option<u64>) -> Result<usize, ()> {

@@ -2,6 +2,8 @@
  * with and without the library. Usage: streams SCENARIO */
 #include "common.h"
 
+#include <sys/mman.h>
+
 /* --- bulk: odd sizes both ways, then the end of the stream --- */
 enum { BULK = 8 << 20 };
 
@@ -470,6 +472,95 @@ static void threads_server(int fd) {
     close(fd);
 }
 
+/* --- two writers that were started long after the connection was made; one is held up in the middle of its sends --- */
+enum { LATE_PARTS = 12, LATE_PART = 32 << 10, LATE_HALF = LATE_PART / 2, LATE_CYCLE = 113 };
+
+struct late {
+    pthread_t thread;
+    int fd;
+    unsigned char kind;
+    uint64_t sent;
+};
+
+static unsigned char *late_bytes;
+static volatile int late_done;
+
+static void late_open(void) { CHECK(mprotect(late_bytes + LATE_HALF, LATE_HALF, PROT_READ | PROT_WRITE) == 0); }
+
+/* Comes where the library reads the second half; the kernel's own send says EFAULT there. */
+static void on_late_read(int signal) {
+    (void)signal;
+    usleep(30000);
+    late_open();
+}
+
+/* Each byte says whose it is, and has a count that no lost part of a usual length leaves as it was. */
+static void late_send(struct late *late, unsigned char *bytes, size_t len, int closes) {
+    for (size_t i = 0; i < len; i++) bytes[i] = (unsigned char)(late->kind | (late->sent + i) % LATE_CYCLE);
+    if (closes) CHECK(mprotect(bytes + LATE_HALF, LATE_HALF, PROT_NONE) == 0);
+    for (size_t done = 0; done < len;) {
+        ssize_t count = send(late->fd, bytes + done, len - done, MSG_NOSIGNAL);
+        if (count < 0 && errno == EFAULT && closes) {
+            late_open();
+            continue;
+        }
+        CHECK(count > 0);
+        done += (size_t)count;
+    }
+    late->sent += len;
+}
+
+static void *late_holder(void *late) {
+    for (int i = 0; i < LATE_PARTS; i++) {
+        late_send(late, late_bytes, LATE_PART, 1);
+        usleep(1000);
+    }
+    late_done = 1;
+    return NULL;
+}
+
+static void *late_other(void *late) {
+    unsigned char bytes[2048];
+    while (!late_done) {
+        late_send(late, bytes, sizeof bytes, 0);
+        usleep(50);
+    }
+    return NULL;
+}
+
+static void late_client(int fd) {
+    warm_client(fd);
+    static unsigned char bytes[LATE_PART];
+    uint64_t got[2] = {0, 0};
+    for (ssize_t count; (count = recv(fd, bytes, sizeof bytes, 0)) != 0;) {
+        CHECK(count > 0);
+        for (ssize_t i = 0; i < count; i++) {
+            int kind = bytes[i] >> 7;
+            CHECK((bytes[i] & 127) == (int)(got[kind]++ % LATE_CYCLE));
+        }
+    }
+    put(fd, got, sizeof got);
+}
+
+static void late_server(int fd) {
+    warm_server(fd);
+    sleep(3);
+    struct sigaction action = {.sa_handler = on_late_read};
+    CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+    late_bytes = mmap(NULL, LATE_PART, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(late_bytes != MAP_FAILED);
+    struct late holder = {.fd = fd, .kind = 0}, other = {.fd = fd, .kind = 128};
+    CHECK(pthread_create(&holder.thread, NULL, late_holder, &holder) == 0);
+    CHECK(pthread_create(&other.thread, NULL, late_other, &other) == 0);
+    CHECK(pthread_join(holder.thread, NULL) == 0 && pthread_join(other.thread, NULL) == 0);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    uint64_t got[2];
+    get(fd, got, sizeof got);
+    CHECK(got[0] == holder.sent && got[1] == other.sent);
+    puts("late");
+    close(fd);
+}
+
 /* --- stdio and sendfile --- */
 static void stdio_client(int fd) {
     FILE *in = fdopen(fd, "r"), *out = fdopen(dup(fd), "w");
@@ -519,6 +610,7 @@ static const struct {
     {"exec", AF_INET, exec_server, exec_client},       {"passing", AF_INET, passing_server, exec_client},
     {"killed", AF_INET, killed_server, killed_client}, {"unread", AF_INET, unread_server, unread_client},
     {"threads", AF_INET, threads_server, threads_client}, {"stdio", AF_INET, stdio_server, stdio_client},
+    {"late", AF_INET, late_server, late_client},
 };
 
 int main(int argc, char **argv) {

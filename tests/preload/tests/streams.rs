@@ -101,6 +101,11 @@ fn threads_are_cancelled_woken_and_interrupted() {
 }
 
 #[test]
+fn threads_that_were_started_late_send_on_one_connection() {
+    same(&["late"], 4);
+}
+
+#[test]
 fn streams_of_libc_work_over_rings() {
     same(&["stdio"], 4);
 }

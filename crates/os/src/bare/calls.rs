@@ -164,9 +164,9 @@ pub fn user_id() -> u32 {
     call(libc::SYS_geteuid, &[]).unwrap_or(u32::MAX as usize) as u32
 }
 
-/// Whether a process of this number exists, dead and unclaimed ones included.
-pub fn exists(pid: u32) -> bool {
-    call(libc::SYS_kill, &[pid as usize, 0]) != Err(Errno(libc::ESRCH))
+/// Whether a process has a thread of this number, one that has ended and was not waited for included.
+pub(super) fn has_thread(process: u32, thread: u32) -> bool {
+    call(libc::SYS_tgkill, &[process as usize, thread as usize, 0]) != Err(Errno(libc::ESRCH))
 }
 
 /// On how many CPUs this thread may run.
@@ -177,27 +177,30 @@ pub fn usable_cpus() -> u32 {
     mask[..len / 8].iter().map(|word| word.count_ones()).sum::<u32>().max(1)
 }
 
-/// The CPU that runs this thread now.
+/// The CPU that runs this thread now, by libc's name: see [`now`].
 pub fn current_cpu() -> u32 {
     // SAFETY: takes nothing and answers from the thread's own registration with the kernel, or from the vdso.
     (unsafe { libc::sched_getcpu() }).max(0) as u32
 }
 
 /// Nanoseconds of the monotonic clock.
+///
+/// By libc's name, since memory that the kernel shares answers there, many times sooner than a system call. Another preloaded library
+/// may answer in its place (as those do that change the time for a program), so this is for how long to wait, and for nothing that other
+/// processes rely on.
 pub fn now() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
-}
-
-/// Seconds since this machine was started, suspended times included.
-pub fn seconds_since_boot() -> u64 {
-    clock(libc::CLOCK_BOOTTIME) / 1_000_000_000
-}
-
-fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the local is valid for writes.
-    unsafe { libc::clock_gettime(id, &raw mut time) };
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Seconds since this machine was started, suspended times included, as the kernel says: a [lock](super::lock) compares them with what it
+/// says of other processes.
+pub fn seconds_since_boot() -> u64 {
+    let mut time = [0u64; 2];
+    let _ = call(libc::SYS_clock_gettime, &[libc::CLOCK_BOOTTIME as usize, &raw mut time as usize]);
+    time[0]
 }
 
 /// Appends to a file, which is made if it is not there.
@@ -213,32 +216,62 @@ pub fn append(path: &core::ffi::CStr, bytes: &[u8]) -> Result<(), Errno> {
     written.map(drop)
 }
 
-/// The state of a process or thread (`Z`: it has ended) and, in seconds since boot, when it was started; `None` if there is
-/// none, or no /proc.
-pub(super) fn life_of(pid: u32) -> Option<(u8, u64)> {
-    let mut path = *b"/proc/0000000000/stat\0";
-    let mut rest = pid;
-    for digit in path[6..16].iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
+/// In seconds since boot, when a process was started; `None` if there is none, or no /proc.
+pub(super) fn start_of(process: u32) -> Option<u64> {
+    let mut path = Path::new();
+    path.add(b"/proc/").number(process).add(b"/stat");
+    stat(&path, |fields| {
+        let ticks = fields.split(|&byte| byte == b' ').nth(19)?.iter().try_fold(0u64, |sum, &digit| {
+            sum.checked_mul(10)?.checked_add(u64::from(digit.checked_sub(b'0')?))
+        })?;
+        Some(ticks / 100)
+    })
+}
+
+/// The state of a thread (`Z`: it has ended); `None` if its process has none of this number, or there is no /proc.
+pub(super) fn state_of(process: u32, thread: u32) -> Option<u8> {
+    let mut path = Path::new();
+    path.add(b"/proc/").number(process).add(b"/task/").number(thread).add(b"/stat");
+    stat(&path, |fields| fields.first().copied())
+}
+
+/// The name of a file of /proc. All zeros is the empty one, with the zero that ends it.
+struct Path {
+    bytes: [u8; 48],
+    len: usize,
+}
+
+impl Path {
+    fn new() -> Path {
+        Path { bytes: [0; 48], len: 0 }
     }
-    // Leading zeros are no number to the kernel: the digits start where they do.
-    let zeros = path[6..15].iter().take_while(|&&digit| digit == b'0').count();
-    path.copy_within(6 + zeros..22, 6);
+
+    fn add(&mut self, part: &[u8]) -> &mut Path {
+        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
+        self.len += part.len();
+        self
+    }
+
+    fn number(&mut self, number: u32) -> &mut Path {
+        if number >= 10 {
+            self.number(number / 10);
+        }
+        self.add(&[b'0' + (number % 10) as u8])
+    }
+}
+
+/// Reads a file `stat` of /proc and finds something in its fields, from the third on, which is the state.
+fn stat<T>(path: &Path, find: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let fd = call(libc::SYS_openat, &[libc::AT_FDCWD as usize, path.as_ptr() as usize, flags, 0]).ok()?;
+    let at = path.bytes.as_ptr() as usize;
+    let fd = call(libc::SYS_openat, &[libc::AT_FDCWD as usize, at, flags, 0]).ok()?;
     let mut text = [0u8; 1024];
     let len = call(libc::SYS_read, &[fd, text.as_mut_ptr() as usize, text.len()]);
     let _ = close(fd as i32);
     let text = &text[..len.ok()?];
-    // The name may hold anything; fields are counted from the last parenthesis on, where the third stands.
+    // The name may hold anything; fields are counted from the last parenthesis on.
     let after = text.iter().rposition(|&byte| byte == b')')?;
-    let state = *text.get(after + 2)?;
-    let field = text.get(after + 2..)?.split(|&byte| byte == b' ').nth(19)?;
-    let ticks = field.iter().try_fold(0u64, |sum, &digit| {
-        Some(sum.checked_mul(10)?.checked_add(u64::from(digit.checked_sub(b'0')?)))?
-    })?;
-    Some((state, ticks / 100))
+    find(text.get(after + 2..)?)
 }
 
 #[cfg(test)]
@@ -248,15 +281,26 @@ mod tests {
     #[test]
     fn the_start_of_a_process_is_known() {
         let now = seconds_since_boot();
-        let (state, start) = life_of(std::process::id()).unwrap();
-        assert!(state != b'Z' && start <= now && now - start < 3600, "{start} {now}");
-        assert_eq!(life_of(0x3f_ffff), None);
+        let start = start_of(process_id()).unwrap();
+        assert!(start <= now && now - start < 3600, "{start} {now}");
+        assert_eq!(start_of(0x3f_ffff), None);
+    }
+
+    #[test]
+    fn a_thread_is_looked_for_in_its_process() {
+        let (process, thread) = (process_id(), thread_id());
+        assert!(has_thread(process, thread) && state_of(process, thread).is_some_and(|state| state != b'Z'));
+        assert!(
+            !has_thread(1, thread) && state_of(1, thread).is_none(),
+            "it is not one of the first process"
+        );
+        assert!(!has_thread(process, 0x3f_ffff) && !has_thread(0x3f_ffff, thread));
     }
 
     #[test]
     fn this_process_exists() {
         assert_eq!(process_id(), std::process::id());
-        assert!(exists(process_id()) && usable_cpus() >= 1);
+        assert!(usable_cpus() >= 1);
         assert!(now() > 0 && status_flags(0).is_ok());
         assert_eq!(close(-1), Err(Errno(libc::EBADF)));
     }

@@ -1,8 +1,8 @@
 //! A lock in memory that processes share, which does not stay locked when its owner dies.
 //!
 //! Design, section 2.4. The word names its owner: process, thread, and a second (since boot) at which that process was
-//! alive. A waiter that has waited long asks the kernel: if there is no such process, or one that was started later than that
-//! second (the number was given out again), the owner is dead and the lock is taken over. That is sound only for what is
+//! alive. A waiter that has waited long asks the kernel: if there is no such process, one without that thread, or one that was
+//! started later than that second (the number was given out again), the owner is dead and the lock is taken over. That is sound only for what is
 //! published by one store or one compare-and-swap after the work is done: a new owner finds either all of it or nothing.
 //!
 //! A thread that finds itself as the owner was interrupted by a signal in the middle, and either its handler calls
@@ -41,20 +41,19 @@ impl Owner {
         (self.0 >> 20 & NUMBER) as u32
     }
 
-    /// Whether the kernel knows no such thread any more, or one that has ended and was not waited for.
+    /// Whether the kernel says that this thread has ended. Where it does not say, the thread lives: as long as a lock is kept from
+    /// others, no byte is lost.
     fn is_dead(self) -> bool {
-        if !calls::exists(self.process()) {
+        let (process, thread) = (self.process(), self.thread());
+        if !calls::has_thread(process, thread)
+            || matches!(calls::state_of(process, thread), Some(b'Z' | b'X'))
+        {
             return true;
         }
-        let Some((state, start)) = calls::life_of(self.thread()) else {
-            return calls::life_of(calls::thread_id()).is_some(); // else there is no /proc to ask
-        };
-        if matches!(state, b'Z' | b'X') {
-            return true;
-        }
-        // A number that was given out again belongs to a process that is younger; seconds wrap after twelve days.
-        let age = (start & SECOND).wrapping_sub(self.0 & SECOND) & SECOND;
-        (2..SECOND / 2).contains(&age)
+        // A number that was given out again belongs to a process that is younger; seconds wrap after twelve days. Only the process
+        // tells: its threads may be started at any time after the second that the owner names.
+        let age = |start: u64| (start & SECOND).wrapping_sub(self.0 & SECOND) & SECOND;
+        calls::start_of(process).is_some_and(|start| (2..SECOND / 2).contains(&age(start)))
     }
 }
 
@@ -224,11 +223,22 @@ mod tests {
 
     #[test]
     fn a_number_that_was_given_out_again_is_no_owner() {
-        let (_, started) = calls::life_of(std::process::id()).unwrap();
         let pid = std::process::id();
+        let started = calls::start_of(pid).unwrap();
         assert!(!Owner::new(pid, pid, started + 1).is_dead());
         assert!(!Owner::new(pid, pid, started).is_dead());
         assert!(Owner::new(pid, pid, started.wrapping_sub(10)).is_dead());
         assert!(Owner::new(0x3f_fff0, 1, started).is_dead());
+        assert!(Owner::new(pid, 1, started).is_dead(), "that thread is another process's");
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_is_no_owner() {
+        whoami::check();
+        let lock = RecoverableLock::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| lock.lock(whoami::owner()));
+        });
+        assert_eq!(lock.lock(whoami::owner()), Taken::FromTheDead);
     }
 }
