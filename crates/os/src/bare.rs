@@ -5,7 +5,8 @@
 //! must not call them, must not allocate (the application may be inside of its allocator, or in a signal handler), must
 //! not keep files open and must not register handlers: a file of the kernel's is opened, read and closed by system calls, where
 //! a lock asks whether its owner lives. Everything here keeps to that: the kernel is entered by the
-//! instruction itself, and nothing is remembered but what the caller hands in. The rest of this crate does not keep to
+//! instruction itself, and nothing is remembered but what the caller hands in. Two names of libc are called all the same, as they answer from
+//! memory: the clock, and the number of the CPU ([`calls::now`] says what follows from that). The rest of this crate does not keep to
 //! it; of that only [`copy`](crate::copy) may be used beside this module, after [`copy::detect`](crate::copy::detect).
 
 pub mod calls;

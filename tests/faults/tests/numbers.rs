@@ -8,6 +8,7 @@ use viaduct_kit::child::hear;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::point::{self, Action};
+use viaduct_os::process::vm_read;
 use viaduct_via::{
     Counter, Descriptor, Error, MemAttributes, MemHandle, Nic, RemoteAddress, Status, ViAttributes,
 };
@@ -44,9 +45,14 @@ viaduct_kit::isolated! { limit 120;
         let handle = MemHandle::from_number(u32::from_ne_bytes(place[8..].try_into().unwrap()));
         let vi = nic.create_vi(ViAttributes::new(tag)).unwrap();
         nic.accept(request, vi).unwrap();
-        if !nic.can_read_private(vi) {
+        let mut read = [0; WINDOW];
+        // SAFETY: the local is valid for writes, and no reference to it exists meanwhile.
+        let copied = unsafe { vm_read(peer.pid() as i32, read.as_mut_ptr(), addr, WINDOW) };
+        assert_eq!(nic.can_read_private(vi), copied.is_ok(), "what the probe found, and the kernel: {copied:?}");
+        if copied.is_err() {
             viaduct_kit::skip!("process_vm_readv is forbidden here");
         }
+        assert_eq!(read, [7; WINDOW]);
         let write = |nic: &mut Nic| {
             let source = nic.register(vec![1; WINDOW], MemAttributes::local(tag)).unwrap();
             nic.post_send(vi, Descriptor::rdma_write(source, RemoteAddress { addr, handle })).unwrap();
@@ -55,7 +61,6 @@ viaduct_kit::isolated! { limit 120;
         assert_eq!(nic.wait_send_outcome(vi, Some(LIMIT)).unwrap().status(), Status::Success);
         let before = nic.counters().read(Counter::KernelCopies);
         assert!(before > 0, "by the kernel while the peer lives");
-        let mut read = [0; WINDOW];
         nic.read_private(vi, addr, &mut read).unwrap();
         assert_eq!(read, [1; WINDOW]);
         let before = nic.counters().read(Counter::KernelCopies);

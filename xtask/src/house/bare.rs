@@ -1,15 +1,19 @@
-//! What may be loaded into a foreign application needs no standard library: `crates/os/src/bare` uses `core` alone.
+//! What may be loaded into a foreign application needs no standard library: `crates/os/src/bare` uses `core` alone, and calls nothing of
+//! libc by name.
 //!
 //! The standard library allocates, and calls names of libc that a preloaded library replaces. The paths are what is checked;
 //! what the linker made of it is checked by the tests of `capi/preload`.
 
-use super::source::lines_with_word;
+use super::source::{calls_into, lines_with_word};
 use super::{Finding, TextFile};
 
 const FOLDER: &str = "crates/os/src/bare/";
 /// A `thread_local!` of a constant is a word in the image of the thread, and neither allocates nor calls.
 const WORDS: [&str; 2] = ["std", "alloc"];
 const MEND: &str = "use core, or put it elsewhere in crates/os";
+/// Functions of libc that answer from memory which the kernel shares (vDSO). A system call would take many times as long.
+const BY_NAME: [&str; 2] = ["clock_gettime", "sched_getcpu"];
+const MEND_CALL: &str = "enter the kernel with `call` of calls.rs";
 
 pub(super) fn check(files: &[TextFile]) -> Vec<Finding> {
     let bare =
@@ -22,12 +26,16 @@ fn check_file(file: &TextFile) -> Vec<Finding> {
     let tests = file.text.lines().position(starts_tests).unwrap_or(usize::MAX);
     let lines =
         WORDS.iter().flat_map(|word| lines_with_word(&file.text, word).into_iter().map(move |at| (at, word)));
-    let product = lines.filter(|(at, _)| *at <= tests);
-    product
-        .map(|(at, word)| {
-            Finding::error(&file.path, at, format!("uses `{word}` where there may be none of it"), MEND)
-        })
-        .collect()
+    let words = lines.map(|(at, word)| (at, format!("uses `{word}` where there may be none of it"), MEND));
+    // What begins with a capital is a macro of C's, and no name for the linker.
+    let by_name =
+        |name: &str| name.starts_with(|first: char| first.is_lowercase()) && !BY_NAME.contains(&name);
+    let calls = calls_into(&file.text, "libc").into_iter().filter(|(_, name)| by_name(name));
+    let calls = calls.map(|(at, name)| {
+        (at, format!("calls `{name}` by a name that a preloaded library may replace"), MEND_CALL)
+    });
+    let product = words.chain(calls).filter(|(at, ..)| *at <= tests);
+    product.map(|(at, message, mend)| Finding::error(&file.path, at, message, mend)).collect()
 }
 
 #[cfg(test)]
@@ -42,5 +50,13 @@ mod tests {
         let found = |path: &str| check(&[file(path, TEXT)]).iter().map(|f| f.line).collect::<Vec<_>>();
         assert_eq!(found("crates/os/src/bare/lock.rs"), [3]);
         assert_eq!(found("crates/os/src/cpu.rs"), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn calls_of_libc_by_name_are_found() {
+        let text = "//! libc::read(0)\nfn f() { libc::clock_gettime(1) }\nfn g() { libc::CMSG_LEN(8) }\n\
+                    fn h() -> libc::c_int { libc::close(libc::AT_FDCWD) }\n#[cfg(test)]\nfn i() { libc::fork() }\n";
+        let found = check(&[file("crates/os/src/bare/calls.rs", text)]);
+        assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [4], "{found:?}");
     }
 }

@@ -10,6 +10,22 @@ pub(super) fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
     code.lines().enumerate().filter(|(_, line)| has_word(line)).map(|(index, _)| index + 1).collect()
 }
 
+/// Functions of a module that are called by their path, with their lines, counted from 1.
+pub(super) fn calls_into(text: &str, module: &str) -> Vec<(usize, String)> {
+    let (code, path) = (code_only(text), format!("{module}::"));
+    let called = |line: &str| -> Vec<String> {
+        let names = line.split(&path).skip(1).filter_map(|rest| rest.split_once('('));
+        names
+            .filter(|(name, _)| !name.is_empty() && name.chars().all(is_word))
+            .map(|(name, _)| name.to_owned())
+            .collect()
+    };
+    code.lines()
+        .enumerate()
+        .flat_map(|(at, line)| called(line).into_iter().map(move |name| (at + 1, name)))
+        .collect()
+}
+
 /// Lines, counted from 1, that are in no item for tests alone. It goes by the indentation that rustfmt gives.
 pub(super) fn without_tests(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let indent = |line: &str| line.len() - line.trim_start().len();
