@@ -87,7 +87,7 @@ impl Nic {
     }
 
     /// Writes bytes to the peer's memory by value. [`Error::Busy`] says that it has to go by a descriptor, now or always. For the
-    /// streams of this project, whose protocol is made for that answer.
+    /// layers of this project that have a descriptor ready for that answer: streams, and Cashmere.
     #[doc(hidden)]
     pub fn write_inline(
         &mut self,
