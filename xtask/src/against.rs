@@ -2,24 +2,36 @@
 //!
 //! Times of different minutes do not compare here, so each case runs with both programs one right after the other, in
 //! several rounds. Each round is compared by `viaduct report --compare`, which names points that are worse for sure and by
-//! more than 5 %. A point that is named in every round has failed; what is named in some of them was the machine. A case
-//! that one of the two programs lacks, or writes no results for, is left out with a word.
+//! more than 5 %. A point that is named in every round has failed; what is named in some of them was the machine. The last
+//! lines say how many points each round compared, and of how many it knows nothing; a round that compared none has failed. A
+//! case that one of the two programs cannot run, or writes no results for, is left out, and named at the end.
 
 mod echo;
+mod score;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::progress::say;
 use crate::workspace::{self, Workspace};
+use score::{Rounds, Score};
 
 /// What is measured where no case is named: the words behind `viaduct bench`, and an example.
-const CASES: [&str; 7] =
-    ["latency", "rate", "bandwidth", "cq --connections 1,64", "sockets --quick", "launch", echo::CASE];
+const CASES: [&str; 9] = [
+    "latency",
+    "rate",
+    "bandwidth",
+    "rdma",
+    "cq --connections 1,64",
+    "latency --provider ofi:tcp",
+    "sockets --quick",
+    "launch",
+    echo::CASE,
+];
 
 /// How a line of `viaduct report --compare` begins that names a worse point.
 const WORSE: &str = "worse by ";
@@ -51,12 +63,13 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<bool> {
     } else {
         None
     };
-    let mut named = BTreeMap::new();
-    let mut lacking = BTreeSet::new();
+    let mut rounds = Rounds::default();
+    let mut lacking = BTreeMap::new();
     for round in 1..=wanted.rounds {
+        rounds.begin();
         let files = ["old", "new"].map(|which| folder.join(format!("{which}-{round}.jsonl")));
         files.iter().for_each(|file| drop(fs::remove_file(file)));
-        let benched = cases.iter().filter(|case| *case != echo::CASE && !lacking.contains(case.as_str()));
+        let benched = cases.iter().filter(|case| *case != echo::CASE && !lacking.contains_key(case.as_str()));
         for case in benched.collect::<Vec<_>>() {
             say(format_args!("round {round} of {}: {case}", wanted.rounds));
             // The first one of a pair may find the machine colder: they take turns in that, too.
@@ -64,28 +77,25 @@ pub(crate) fn run(workspace: &Workspace, wanted: &Wanted) -> Result<bool> {
             if round % 2 == 0 {
                 pair.reverse();
             }
-            if !measure_both(pair, case)? {
-                lacking.insert(case.as_str());
+            if let Some(why) = measure_both(pair, case)? {
+                say(format_args!("{case} is not compared: {why}"));
+                lacking.insert(case.as_str(), why);
             }
         }
         if files[0].exists() {
-            count(&compare(&new, &files, &folder.join(format!("round-{round}.html")))?, &mut named);
+            rounds.add_talk(&compare(&new, &files, &folder.join(format!("round-{round}.html")))?)?;
         }
         if let Some([old, new]) = &echoes {
             say(format_args!("round {round} of {}: {}", wanted.rounds, echo::CASE));
-            count(&compare_echoes(old, new, round)?, &mut named);
+            let (score, talk) = compare_echoes(old, new, round)?;
+            rounds.add(score, &talk);
         }
     }
-    let lasting: Vec<_> = named.iter().filter(|(_, (times, _))| *times == wanted.rounds).collect();
-    for (point, (times, lines)) in &named {
-        println!("worse in {times} of {} rounds: {point} ({})", wanted.rounds, lines.join(", "));
+    for (case, why) in &lacking {
+        println!("not compared: {case}, since {why}");
     }
-    println!(
-        "{} points are worse by more than 5 % in every round; pages: {}",
-        lasting.len(),
-        folder.display()
-    );
-    Ok(lasting.is_empty())
+    println!("pages: {}", folder.display());
+    rounds.judge()
 }
 
 /// A commit's files, in a folder of their own that goes with this value.
@@ -132,46 +142,43 @@ fn build(source: &Path, target: &Path) -> Result<PathBuf> {
     Ok(target.join("release/viaduct"))
 }
 
-/// Appends the results of a case to the file of each program; false if one of them lacks it, in which case neither gets any.
-fn measure_both(pair: [(&PathBuf, &PathBuf); 2], case: &str) -> Result<bool> {
+/// Appends the results of a case to the file of each program. If one of them has none, neither gets any, and the answer says why.
+fn measure_both(pair: [(&PathBuf, &PathBuf); 2], case: &str) -> Result<Option<String>> {
     let [first, second] = pair.map(|(program, file)| measure(program, case, file));
     let results = match (first?, second?) {
-        (Some(first), Some(second)) => [first, second],
-        (None, None) => bail!("neither program has a case `{case}` that writes results"),
-        (first, _) => {
-            let (program, _) = pair[usize::from(first.is_some())];
-            say(format_args!("{} has no case `{case}` that writes results: not compared", program.display()));
-            return Ok(false);
-        }
+        (Ok(first), Ok(second)) => [first, second],
+        (Err(why), _) | (_, Err(why)) => return Ok(Some(why)),
     };
     for ((_, file), part) in pair.into_iter().zip(results) {
         let mut text = fs::read(file).unwrap_or_default();
         text.extend(part);
         fs::write(file, text)?;
     }
-    Ok(true)
+    Ok(None)
 }
 
-/// The status with which `viaduct` refuses words that it does not know.
-const USAGE: i32 = 2;
+/// The status with which `viaduct` refuses words that it does not know, and says what it cannot do on this machine.
+const REFUSED: i32 = 2;
 
-/// The results of a case; nothing if the program, which may be an old one, does not know it, or writes none for it.
-fn measure(program: &Path, case: &str, file: &Path) -> Result<Option<Vec<u8>>> {
+/// The results of a case; if the program, which may be an old one, cannot run it or writes none for it, why.
+fn measure(program: &Path, case: &str, file: &Path) -> Result<Result<Vec<u8>, String>> {
     let part = file.with_extension("part");
     let mut bench = Command::new(program);
     bench.arg("bench").args(case.split_whitespace()).arg("-o").arg(&part);
-    let status = bench.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    let output = bench.stdin(Stdio::null()).stdout(Stdio::null()).output()?;
     let results = fs::read(&part).ok();
     let _ = fs::remove_file(part);
-    if status.code() == Some(USAGE) {
-        return Ok(None);
+    let talk = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(REFUSED) {
+        let said = talk.lines().find(|line| line.contains("error")).unwrap_or("no reason given");
+        return Ok(Err(format!("{} does not run it ({said})", program.display())));
     }
-    ensure!(status.success(), "{}: bench {case}: {status}", program.display());
-    Ok(results)
+    ensure!(output.status.success(), "{}: bench {case}: {}: {talk}", program.display(), output.status);
+    Ok(results.ok_or_else(|| format!("{} writes no results for it", program.display())))
 }
 
-/// The two examples by turns, and what is worse.
-fn compare_echoes(old: &Path, new: &Path, round: u32) -> Result<String> {
+/// The two examples by turns: how many ratios have which verdict, and a line for each that is worse.
+fn compare_echoes(old: &Path, new: &Path, round: u32) -> Result<(Score, String)> {
     Ok(if round.is_multiple_of(2) {
         let new = echo::measure(new)?;
         echo::compare(&echo::measure(old)?, &new)
@@ -192,30 +199,10 @@ fn compare(program: &Path, files: &[PathBuf; 2], page: &Path) -> Result<String> 
     Ok(talk)
 }
 
-/// Adds the points that are named worse: how often, and by how much each time.
-fn count(talk: &str, named: &mut BTreeMap<String, (u32, Vec<String>)>) {
-    for line in talk.lines().filter_map(|line| line.strip_prefix(WORSE)) {
-        let Some((much, point)) = line.split_once(": ") else { continue };
-        let (times, all) = named.entry(point.to_owned()).or_default();
-        *times += 1;
-        all.push(much.to_owned());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use viaduct_kit::tempdir::TempDir;
-
-    #[test]
-    fn points_are_counted_over_rounds() {
-        let mut named = BTreeMap::new();
-        count("page.html: 7 points\nworse by 12 %: latency auto (us), 8, near\n", &mut named);
-        count("worse by 7 %: latency auto (us), 8, near\nworse by 90 %: rate: x (Mmsg/s)\n", &mut named);
-        assert_eq!(named["latency auto (us), 8, near"], (2, vec!["12 %".to_owned(), "7 %".to_owned()]));
-        assert_eq!(named["rate: x (Mmsg/s)"].0, 1);
-        assert_eq!(named.len(), 2);
-    }
 
     #[test]
     fn a_commit_is_checked_out_and_goes_again() {
@@ -249,7 +236,7 @@ mod tests {
         let files = ["old.jsonl", "new.jsonl"].map(|name| folder.join(name));
         let both = program(&folder, "both", "echo line > \"$1\"");
         for case in ["latency --quick", "rate"] {
-            assert!(measure_both([(&both, &files[0]), (&both, &files[1])], case).unwrap());
+            assert_eq!(measure_both([(&both, &files[0]), (&both, &files[1])], case).unwrap(), None);
         }
         for file in &files {
             assert_eq!(fs::read_to_string(file).unwrap(), "line\nline\n");
@@ -261,12 +248,19 @@ mod tests {
         let folder = TempDir::new("against");
         let files = ["old.jsonl", "new.jsonl"].map(|name| folder.join(name));
         let new = program(&folder, "new", "echo line > \"$1\"");
-        for lacks in ["exit 2", "exit 0"] {
+        for (lacks, said) in [
+            ("echo error: no such case >&2; exit 2", "does not run it (error: no such case)"),
+            ("exit 0", "writes no results"),
+        ] {
             let old = program(&folder, "old", lacks);
-            for pair in [[(&old, &files[0]), (&new, &files[1])], [(&new, &files[1]), (&old, &files[0])]] {
-                assert!(!measure_both(pair, "launch").unwrap(), "{lacks}");
+            for pair in [
+                [(&old, &files[0]), (&new, &files[1])],
+                [(&new, &files[1]), (&old, &files[0])],
+                [(&old, &files[0]), (&old, &files[1])],
+            ] {
+                let why = measure_both(pair, "launch").unwrap().expect("it is left out");
+                assert!(why.contains(said) && why.contains("old"), "{why}");
             }
-            assert!(measure_both([(&old, &files[0]), (&old, &files[1])], "lunch").is_err(), "{lacks}");
         }
         assert!(files.iter().all(|file| !file.exists()));
         let broken = program(&folder, "broken", "echo line > \"$1\"; exit 1");

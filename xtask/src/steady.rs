@@ -39,6 +39,15 @@ fn line(time: u32, outcome: &Outcome) -> (String, bool) {
     (format!("run {time}: {verdict} after {} s, {passed} tests, {told}", took.as_secs()), good)
 }
 
+/// Ends the load when it goes, also while a panic unwinds: the scope waits for every thread of the load.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Runs `work` while as many threads as there are cores do nothing but turn.
 fn beside_load<R>(work: impl FnOnce() -> R) -> R {
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -51,9 +60,8 @@ fn beside_load<R>(work: impl FnOnce() -> R) -> R {
                 }
             });
         }
-        let result = work();
-        over.store(true, Relaxed);
-        result
+        let _end = End(&over);
+        work()
     })
 }
 
@@ -61,6 +69,7 @@ fn beside_load<R>(work: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
     use crate::summary::Verdict;
+    use viaduct_kit::watchdog::Watchdog;
 
     #[test]
     fn a_run_is_told_in_one_line() {
@@ -77,5 +86,11 @@ mod tests {
     #[test]
     fn the_load_ends_with_the_work() {
         assert_eq!(beside_load(|| 7), 7);
+    }
+
+    #[test]
+    fn the_load_ends_when_the_work_panics() {
+        let _watchdog = Watchdog::arm(Duration::from_secs(60), "a load whose work panicked");
+        assert!(std::panic::catch_unwind(|| beside_load(|| panic!("as meant"))).is_err());
     }
 }

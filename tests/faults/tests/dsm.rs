@@ -255,6 +255,8 @@ viaduct_kit::isolated! { limit 3_600;
         times.sort_unstable();
         let (usual, slowest) = (times[kills / 2], times[kills - 1]);
         eprintln!("{kills} kills, {came} at their point; the slowest survivor took {slowest:?}, as a rule {usual:?}");
-        assert!(usual <= effort::scaled(BOUND), "survivors hear of a death after {usual:?}, as a rule");
+        // A full run has the machine for itself; in any other run no time but that of a hang fails a test.
+        let bound = effort::scaled(if effort::full() { BOUND } else { HANG });
+        assert!(usual <= bound, "survivors hear of a death after {usual:?}, as a rule");
     }
 }

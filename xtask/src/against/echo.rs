@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::WORSE;
+use super::score::Score;
 use crate::workspace;
 
 /// What it is called among the cases.
@@ -38,17 +39,21 @@ pub(super) fn measure(program: &Path) -> Result<Ratios> {
     Ok(ratios)
 }
 
-/// A line for each ratio that is worse for sure: by more than 5 %, in an interval of its own.
-pub(super) fn compare(old: &Ratios, new: &Ratios) -> String {
-    let both = old.iter().filter_map(|(name, old)| Some((name, old, new.get(name)?)));
-    let worse = both.filter(|(_, old, new)| new[0] < old[0] * BOUND && new[2] < old[1]);
-    let line = |(name, old, new): (&String, &[f64; 3], &[f64; 3])| {
-        format!(
-            "{WORSE}{:.0} %: echo, {name} (requests a second, of TCP's)\n",
-            (1.0 - new[0] / old[0]) * 100.0
-        )
-    };
-    worse.map(line).collect()
+/// How many ratios have which verdict, and a line for each that is worse for sure: by more than 5 %, in an interval of its own.
+pub(super) fn compare(old: &Ratios, new: &Ratios) -> (Score, String) {
+    let (mut score, mut talk) = (Score::default(), String::new());
+    for (name, old, new) in old.iter().filter_map(|(name, old)| Some((name, old, new.get(name)?))) {
+        match (new[1] > old[2], new[2] < old[1]) {
+            (true, _) => score.better += 1,
+            (_, false) => score.same += 1,
+            (_, true) => score.worse += 1,
+        }
+        if new[2] < old[1] && new[0] < old[0] * BOUND {
+            let much = (1.0 - new[0] / old[0]) * 100.0;
+            talk += &format!("{WORSE}{much:.0} %: echo, {name} (requests a second, of TCP's)\n");
+        }
+    }
+    (score, talk)
 }
 
 /// Reads "one, hyper: via has 8.12 [7.90, 8.33] times …"; a program of one runtime names none.
@@ -81,7 +86,10 @@ mod tests {
         );
         assert_eq!(old["one, hyper"], [8.0, 7.9, 8.1]);
         assert_eq!(new.len(), 3);
-        assert_eq!(compare(&old, &new), "worse by 10 %: echo, one, hyper (requests a second, of TCP's)\n");
-        assert_eq!(compare(&new, &old), "");
+        let (score, talk) = compare(&old, &new);
+        assert_eq!(score, Score { worse: 1, same: 1, ..Score::default() });
+        assert_eq!(talk, "worse by 10 %: echo, one, hyper (requests a second, of TCP's)\n");
+        let better = Score { better: 1, same: 1, ..Score::default() };
+        assert_eq!(compare(&new, &old), (better, String::new()));
     }
 }
