@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::stats::Summary;
 
 /// One way to start so many ranks of a program that does nothing.
-pub struct Way<'a> {
+pub struct LaunchWay<'a> {
     /// Its name.
     pub name: &'a str,
     /// How many ranks.
@@ -28,7 +28,7 @@ pub struct Taken {
 }
 
 /// Lets all ways take turns, `rounds` times after one that does not count. One that fails once is left out.
-pub fn measure(ways: &mut [Way<'_>], rounds: usize, progress: &mut dyn FnMut(f64)) -> Vec<Taken> {
+pub fn measure(ways: &mut [LaunchWay<'_>], rounds: usize, progress: &mut dyn FnMut(f64)) -> Vec<Taken> {
     let mut times: Vec<Option<Vec<f64>>> = ways.iter().map(|_| Some(Vec::new())).collect();
     for round in 0..=rounds {
         for (way, times) in ways.iter_mut().zip(&mut times) {
@@ -44,7 +44,7 @@ pub fn measure(ways: &mut [Way<'_>], rounds: usize, progress: &mut dyn FnMut(f64
         }
         progress(round as f64 / rounds as f64);
     }
-    let taken = |(way, times): (&Way<'_>, Option<Vec<f64>>)| Taken {
+    let taken = |(way, times): (&LaunchWay<'_>, Option<Vec<f64>>)| Taken {
         name: way.name.to_owned(),
         ranks: way.ranks,
         time: times.and_then(|times| Summary::of(&times)),
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn ways_take_turns_and_failures_are_left_out() {
         let order = std::cell::RefCell::new(Vec::new());
-        let way = |name: &'static str, good: bool| Way {
+        let way = |name: &'static str, good: bool| LaunchWay {
             name,
             ranks: 1,
             run: Box::new({

@@ -11,7 +11,7 @@ use viaduct_via::Op;
 use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::heap::{Heap, Register};
-use crate::layers::stock::{Pieces, Pool, descriptors};
+use crate::layers::stock::{DescriptorPool, Pieces, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -128,5 +128,5 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
         Rng::new(1).shuffle(&mut sends);
         Rng::new(2).shuffle(&mut receives);
     }
-    stocked(place, Pool::new(sends, receives, size, kind == SAME), None)
+    stocked(place, DescriptorPool::new(sends, receives, size, kind == SAME), None)
 }

@@ -11,7 +11,7 @@ use viaduct_via::{Cq, Descriptor, MemAttributes, Op, ViAttributes};
 use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
 use crate::layers::half::CREDITS;
-use crate::layers::stock::{Pieces, Pool, descriptors};
+use crate::layers::stock::{DescriptorPool, Pieces, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -90,7 +90,7 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     let sends = sends.map_err(|e| place.failed(&e))?;
     let receives = descriptors(&mut place.nic, place.tag, Op::Receive, receives, Pieces::whole(size));
     let receives = receives.map_err(|e| place.failed(&e))?;
-    stocked(place, Pool::new(sends, receives, size, true), cq)
+    stocked(place, DescriptorPool::new(sends, receives, size, true), cq)
 }
 
 /// A completion queue with an entry for everything that is ever posted at once.

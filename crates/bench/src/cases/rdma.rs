@@ -12,7 +12,7 @@ use crate::cases::{Apart, Case, References, nothing, shape, spinning};
 use crate::error::{Error, Result};
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
-use crate::layers::way::{Proof, Way};
+use crate::layers::way::{MemoryWay, Proof};
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
 use crate::plan::{Motion, Point, Run, Settings, Tally};
@@ -59,7 +59,7 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         let atomics: &[&str] = if size == 8 { &["fetch-add", "compare-swap"] } else { &[] };
         let mapped = ["write", "write-imm", "read", "read-fresh"].iter().chain(atomics).map(of);
         let others =
-            Way::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(&s))));
+            MemoryWay::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(&s))));
         Ok(mapped.chain(others).collect())
     })
 }
@@ -82,7 +82,7 @@ fn end(mut place: Place) -> Result<Box<dyn End>> {
     }
     let size = variant.size;
     let mut lent = Lent::join(&mut place, size, 4)?;
-    let (way, series) = Way::of(&variant);
+    let (way, series) = MemoryWay::of(&variant);
     let proof = Proof::new(way);
     let op = match series {
         "write" | "write-imm" => {

@@ -15,7 +15,7 @@ use crate::cases::{Apart, Case, References, nothing, shape};
 use crate::error::Result;
 use crate::layers::lent::Lent;
 use crate::layers::via::Place;
-use crate::layers::way::{Proof, Way};
+use crate::layers::way::{MemoryWay, Proof};
 use crate::loops::{End, Looped, Wire, tally};
 use crate::pattern;
 use crate::plan::{Motion, Point, Run, Settings, Tally};
@@ -50,14 +50,14 @@ fn points(settings: &Settings, sizes: &[usize]) -> Result<Vec<Point>> {
         check_size(size)?;
         let of = |series: &str| shape(Motion::Stream, size, window).on(series, None);
         let others =
-            Way::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(s))));
+            MemoryWay::others().into_iter().flat_map(|way| ["write-imm", "read"].map(|s| way.shaped(of(s))));
         Ok(["write", "write-imm", "read"].map(of).into_iter().chain(others).collect())
     })
 }
 
 fn end(place: Place) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
-    let (way, series) = Way::of(&variant);
+    let (way, series) = MemoryWay::of(&variant);
     match series {
         "write-imm" => told::end(place, way),
         "read" => reads(place, way),
@@ -65,7 +65,7 @@ fn end(place: Place) -> Result<Box<dyn End>> {
     }
 }
 
-fn reads(mut place: Place, way: Way) -> Result<Box<dyn End>> {
+fn reads(mut place: Place, way: MemoryWay) -> Result<Box<dyn End>> {
     let (size, window) = (place.variant.size, place.variant.window);
     let slot = size.next_multiple_of(64);
     let mut lent = Lent::join(&mut place, slot * window, window)?;

@@ -9,7 +9,7 @@ use viaduct_via::{Completion, Descriptor, Op};
 
 use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
-use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors, wrong};
+use crate::layers::stock::{DescriptorPool, Manner, Pieces, Plain, descriptors, wrong};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -121,7 +121,7 @@ fn build(mut place: Place) -> Result<Box<dyn End>> {
     let sends = sends.map_err(|e| place.failed(&e))?;
     let receives = descriptors(&mut place.nic, place.tag, Op::Receive, needs.receives, inn);
     let receives = receives.map_err(|e| place.failed(&e))?;
-    let pool = Pool::new(sends, receives, size, true);
+    let pool = DescriptorPool::new(sends, receives, size, true);
     if place.variant.arg("pack") == 1 {
         let packed = Packed::new(pieces(&place.variant));
         return stocked(place, pool.with(packed), None);

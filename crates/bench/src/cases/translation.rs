@@ -9,7 +9,7 @@ use viaduct_via::{Counter, Descriptor, MemAttributes, Nic, Op};
 
 use crate::cases::{Apart, Case, References, by_descriptor, nothing, shape};
 use crate::error::Result;
-use crate::layers::stock::{Manner, Pieces, Plain, Pool, descriptors};
+use crate::layers::stock::{DescriptorPool, Manner, Pieces, Plain, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -80,7 +80,7 @@ pub(super) fn build(mut place: Place) -> Result<Box<dyn End>> {
     let receives =
         if needs.receives == 0 { Vec::new() } else { in_turn(&mut place, slabs as usize, &needs)? };
     let missing = place.variant.arg("missing") == 1;
-    let pool = Pool::new(sends, receives, size, false);
+    let pool = DescriptorPool::new(sends, receives, size, false);
     let watched = Watched { plain: Plain::new(size), slabs, missing, before: [0; 2] };
     stocked(place, pool.with(watched), None)
 }

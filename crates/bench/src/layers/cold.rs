@@ -10,7 +10,7 @@ use crate::cases::variants;
 use crate::error::{Error, Result};
 use crate::host;
 use crate::layers::Layer;
-use crate::layers::stock::{Pieces, Pool, descriptors};
+use crate::layers::stock::{DescriptorPool, Pieces, descriptors};
 use crate::layers::stocked::{Needs, stocked};
 use crate::layers::via::Place;
 use crate::loops::End;
@@ -76,7 +76,7 @@ pub(crate) fn end(mut place: Place) -> Result<Box<dyn End>> {
     };
     let sends = pool(Op::Send, needs.sends)?;
     let receives = pool(Op::Receive, needs.receives)?;
-    stocked(place, Pool::new(sends, receives, size, false), None)
+    stocked(place, DescriptorPool::new(sends, receives, size, false), None)
 }
 
 /// Memory that a byte stream goes through piece by piece.

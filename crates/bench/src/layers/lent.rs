@@ -13,7 +13,7 @@ use crate::control::{Patience, Turns};
 use crate::error::{Error, Result};
 use crate::layers::half::{checked, failure};
 use crate::layers::via::Place;
-use crate::layers::way::Way;
+use crate::layers::way::MemoryWay;
 
 /// Receives that stay posted for immediate data, at least.
 const RECEIVES: usize = 4;
@@ -38,7 +38,7 @@ impl Lent {
         let layer = place.variant.layer.name();
         let failed = |e: viaduct_via::Error| failure(layer, &e);
         let attributes = MemAttributes::remote(place.tag);
-        let own = if Way::of(&place.variant).0.is_private() {
+        let own = if MemoryWay::of(&place.variant).0.is_private() {
             place.nic.register(vec![0; len.max(8)], attributes)
         } else {
             place.nic.alloc(len.max(8), attributes)

@@ -44,7 +44,7 @@ use viaduct_providers::{KNOWN, Known, Span};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::layers::way::Way;
+use crate::layers::way::MemoryWay;
 use crate::loops::End;
 use crate::plan::{Motion, Variant, Wait};
 
@@ -335,7 +335,7 @@ pub(crate) fn missing(variant: &Variant, control: &Control) -> Result<Option<Str
         layer @ Layer::Via(_) if !layer.has_shm() && variant.args.contains_key("map-cache") => {
             Ok(Some(format!("no memory is mapped over {layer}, so there is no cache of mappings")))
         }
-        layer @ Layer::Via(_) if !layer.has_shm() && Way::of(variant).0.is_private() => {
+        layer @ Layer::Via(_) if !layer.has_shm() && MemoryWay::of(variant).0.is_private() => {
             Ok(Some(format!("over {layer} there is one way only, and none to choose")))
         }
         _ => Ok(None),
@@ -377,7 +377,12 @@ mod tests {
             assert!(wrong.parse::<Layer>().is_err(), "{wrong}");
         }
         let error = "carrier-pigeon".parse::<Layer>().unwrap_err();
-        assert!(error.hint().unwrap().contains("auto, shm, via:ofi, loopback, ofi, ofi:tcp, raw"));
+        // Ours by each provider, then the references.
+        let hint = error.hint().unwrap();
+        assert!(
+            hint.contains("auto, shm, via:ofi, loopback, ") && hint.contains(", ofi, ofi:tcp, raw"),
+            "{hint}"
+        );
     }
 
     #[test]

@@ -37,8 +37,12 @@ pub(super) fn connect(variant: &Variant, control: &Rc<Control>) -> Result<Box<dy
 
 fn open(variant: &Variant, control: &Rc<Control>, side: usize) -> Box<dyn End> {
     match (variant.motion.is_stream(), variant.wait) {
-        (false, Wait::Poll) => Box::new(Looped::new(Line::<false>::new(variant, control, side), variant)),
-        (false, Wait::Block) => Box::new(Looped::new(Line::<true>::new(variant, control, side), variant)),
+        (false, Wait::Poll) => {
+            Box::new(Looped::new(FlaggedMemory::<false>::new(variant, control, side), variant))
+        }
+        (false, Wait::Block) => {
+            Box::new(Looped::new(FlaggedMemory::<true>::new(variant, control, side), variant))
+        }
         (true, _) => Box::new(Looped::new(Ring::new(variant, control), variant)),
     }
 }
@@ -52,7 +56,7 @@ fn slot_len(size: usize) -> usize {
 }
 
 /// A flag and its payload, one for each direction.
-struct Line<const BLOCK: bool> {
+struct FlaggedMemory<const BLOCK: bool> {
     out_flag: Word,
     out: Block,
     in_flag: Word,
@@ -61,13 +65,13 @@ struct Line<const BLOCK: bool> {
     patience: Patience,
 }
 
-impl<const BLOCK: bool> Line<BLOCK> {
-    fn new(variant: &Variant, control: &Control, side: usize) -> Line<BLOCK> {
+impl<const BLOCK: bool> FlaggedMemory<BLOCK> {
+    fn new(variant: &Variant, control: &Control, side: usize) -> FlaggedMemory<BLOCK> {
         let base = ARENA + variant.arena;
         let len = line_len(variant.size);
         let segment = control.segment();
         let (mine, theirs) = (base + side * len, base + (1 - side) * len);
-        Line {
+        FlaggedMemory {
             out_flag: Word::new(segment, mine),
             out: Block::new(segment, mine + 8, variant.size),
             in_flag: Word::new(segment, theirs),
@@ -78,7 +82,7 @@ impl<const BLOCK: bool> Line<BLOCK> {
     }
 }
 
-impl<const BLOCK: bool> Wire for Line<BLOCK> {
+impl<const BLOCK: bool> Wire for FlaggedMemory<BLOCK> {
     #[inline(always)]
     fn send<const CHECK: bool>(&mut self, seq: u64) -> Result<()> {
         if CHECK {

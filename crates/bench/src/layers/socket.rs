@@ -35,7 +35,7 @@ pub(super) fn door<S: Stream + 'static>(
     control: &Control,
     accept: impl FnMut(&Variant) -> Result<S> + 'static,
 ) -> Box<dyn Door> {
-    Box::new(Listening { address, variant: variant.clone(), patience: control.patience(), accept })
+    Box::new(SocketListening { address, variant: variant.clone(), patience: control.patience(), accept })
 }
 
 /// As many streams as the variant asks for, each of which `open` makes, as one end.
@@ -48,14 +48,14 @@ pub(super) fn end<S: Stream + 'static>(
     Ok(Box::new(Looped::new(Socket::new(variant, streams, patience), variant)))
 }
 
-struct Listening<A> {
+struct SocketListening<A> {
     address: String,
     variant: Variant,
     patience: Patience,
     accept: A,
 }
 
-impl<S: Stream + 'static, A: FnMut(&Variant) -> Result<S>> Door for Listening<A> {
+impl<S: Stream + 'static, A: FnMut(&Variant) -> Result<S>> Door for SocketListening<A> {
     fn address(&self) -> String {
         self.address.clone()
     }

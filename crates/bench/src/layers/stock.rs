@@ -28,7 +28,7 @@ pub(crate) trait Stock {
     fn finish(&mut self, _nic: &Nic, _run: &Run, _sent: u64, _tally: &mut Tally) {}
 }
 
-/// How the messages of a [`Pool`] are written and read. A case with a way of its own replaces what differs.
+/// How the messages of a [`DescriptorPool`] are written and read. A case with a way of its own replaces what differs.
 pub(crate) trait Manner {
     /// The usual way.
     fn plain(&mut self) -> &mut Plain;
@@ -92,7 +92,7 @@ impl Manner for Plain {
 }
 
 /// Descriptors made beforehand, over registered memory that the provider can share.
-pub(crate) struct Pool<M = Plain> {
+pub(crate) struct DescriptorPool<M = Plain> {
     sends: VecDeque<Descriptor>,
     receives: VecDeque<Descriptor>,
     /// The descriptor used last is used again: its memory is still in the cache.
@@ -100,26 +100,31 @@ pub(crate) struct Pool<M = Plain> {
     manner: M,
 }
 
-impl Pool {
+impl DescriptorPool {
     /// A pool of these, used in turn; or again and again the same if `same`.
-    pub(crate) fn new(sends: Vec<Descriptor>, receives: Vec<Descriptor>, size: usize, same: bool) -> Pool {
-        Pool { sends: sends.into(), receives: receives.into(), same, manner: Plain::new(size) }
+    pub(crate) fn new(
+        sends: Vec<Descriptor>,
+        receives: Vec<Descriptor>,
+        size: usize,
+        same: bool,
+    ) -> DescriptorPool {
+        DescriptorPool { sends: sends.into(), receives: receives.into(), same, manner: Plain::new(size) }
     }
 
     /// A stock whose messages are written anew each time. A receiver that fetches a message which never changes
     /// would find it in its own cache.
-    pub(crate) fn renewed(mut self) -> Pool {
+    pub(crate) fn renewed(mut self) -> DescriptorPool {
         self.manner.renewed = true;
         self
     }
 
     /// A stock whose messages are written and read in another way.
-    pub(crate) fn with<M: Manner>(self, manner: M) -> Pool<M> {
-        Pool { sends: self.sends, receives: self.receives, same: self.same, manner }
+    pub(crate) fn with<M: Manner>(self, manner: M) -> DescriptorPool<M> {
+        DescriptorPool { sends: self.sends, receives: self.receives, same: self.same, manner }
     }
 }
 
-impl<M: Manner> Stock for Pool<M> {
+impl<M: Manner> Stock for DescriptorPool<M> {
     #[inline(always)]
     fn outgoing<const CHECK: bool>(&mut self, _: &mut Nic, seq: u64) -> Result<Option<Descriptor>, Error> {
         let Some(mut descriptor) = self.sends.pop_front() else { return Ok(None) };

@@ -70,8 +70,14 @@ pub(crate) fn stocked<S: Stock + 'static>(
     place.join(vi, &[])?;
     let Place { nic, variant, control, .. } = place;
     let patience = control.patience();
-    let line =
-        Line { nic, vi, cq, layer: variant.layer.name(), block: variant.wait == Wait::Block, patience };
+    let line = ConnectedVi {
+        nic,
+        vi,
+        cq,
+        layer: variant.layer.name(),
+        block: variant.wait == Wait::Block,
+        patience,
+    };
     Ok(if variant.motion.is_stream() {
         Box::new(Looped::new(Stocked::<S, true>::new(line, stock, &variant), &variant))
     } else {
@@ -80,7 +86,7 @@ pub(crate) fn stocked<S: Stock + 'static>(
 }
 
 /// A connected VI and how its completions are taken.
-struct Line {
+struct ConnectedVi {
     nic: Nic,
     vi: Vi,
     cq: Option<Cq>,
@@ -89,7 +95,7 @@ struct Line {
     patience: Patience,
 }
 
-impl Line {
+impl ConnectedVi {
     /// A completion of any queue of the VI, if one is there; `queue` is where it is looked for without a CQ.
     #[inline(always)]
     fn poll(&mut self, queue: Queue) -> Result<Option<Completion>> {
@@ -142,7 +148,7 @@ impl Line {
 }
 
 struct Stocked<S, const STREAM: bool> {
-    line: Line,
+    line: ConnectedVi,
     stock: S,
     repost: Repost,
     credit: Credit,
@@ -157,7 +163,7 @@ struct Stocked<S, const STREAM: bool> {
 }
 
 impl<S: Stock, const STREAM: bool> Stocked<S, STREAM> {
-    fn new(line: Line, stock: S, variant: &Variant) -> Self {
+    fn new(line: ConnectedVi, stock: S, variant: &Variant) -> Self {
         Stocked {
             line,
             stock,

@@ -13,7 +13,7 @@ use crate::cases::Case;
 use crate::control::{Control, Patience};
 use crate::error::{Error, Result};
 use crate::layers::half::{Half, Side, failure};
-use crate::layers::way::Way;
+use crate::layers::way::MemoryWay;
 use crate::layers::{Door, cold, interrupt};
 use crate::loops::{End, Looped, Wire};
 use crate::plan::Variant;
@@ -38,7 +38,7 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
         control: control.clone(),
         route: Route::Answer(listener, name.clone()),
     };
-    Ok(Box::new(Listening { place, name }))
+    Ok(Box::new(ViListening { place, name }))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, name: &str) -> Result<Box<dyn End>> {
@@ -71,7 +71,7 @@ pub(super) fn open(variant: &Variant, control: &Control) -> Result<(Nic, Protect
     if let Some(slabs) = variant.args.get("map-cache") {
         config.shm.map_cache = *slabs as usize;
     }
-    Way::of(variant).0.force(&mut config.shm);
+    MemoryWay::of(variant).0.force(&mut config.shm);
     let provider = viaduct_providers::open(name, &config).map_err(|e| failure(layer, &e))?;
     let mut nic = Nic::open_with(provider, config.wait).map_err(|e| failure(layer, &e))?;
     let limit = nic.attributes().max_transfer_size;
@@ -145,12 +145,12 @@ impl Place {
     }
 }
 
-struct Listening {
+struct ViListening {
     place: Place,
     name: String,
 }
 
-impl Door for Listening {
+impl Door for ViListening {
     fn address(&self) -> String {
         self.name.clone()
     }

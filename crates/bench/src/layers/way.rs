@@ -14,7 +14,7 @@ const HELPED: u64 = 48;
 
 /// How an RDMA operation gets to the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum MemoryWay {
     /// Through a mapping.
     Mapping,
     /// By a call of the kernel; the memory is private.
@@ -23,10 +23,10 @@ pub(crate) enum Way {
     Helper,
 }
 
-impl Way {
+impl MemoryWay {
     /// Those besides the mapping that are open to this process.
-    pub(crate) fn others() -> Vec<Way> {
-        if kernel_copies() { vec![Way::Kernel, Way::Helper] } else { vec![Way::Helper] }
+    pub(crate) fn others() -> Vec<MemoryWay> {
+        if kernel_copies() { vec![MemoryWay::Kernel, MemoryWay::Helper] } else { vec![MemoryWay::Helper] }
     }
 
     /// `shape` by this way, as a series of its own.
@@ -36,39 +36,39 @@ impl Way {
         // The threads that help take the cores from those that wait: part of what is measured. Where others want the
         // cores too that takes milliseconds, so a slice is short.
         let shape = match self {
-            Way::Helper => shape.with("helped", 1).with("count", HELPED),
-            Way::Mapping | Way::Kernel => shape,
+            MemoryWay::Helper => shape.with("helped", 1).with("count", HELPED),
+            MemoryWay::Mapping | MemoryWay::Kernel => shape,
         };
         Variant { series, ..shape }
     }
 
     /// The way of a variant, and its series without it.
-    pub(crate) fn of(variant: &Variant) -> (Way, &str) {
+    pub(crate) fn of(variant: &Variant) -> (MemoryWay, &str) {
         let way = match variant.arg("way") {
-            1 => Way::Kernel,
-            2 => Way::Helper,
-            _ => Way::Mapping,
+            1 => MemoryWay::Kernel,
+            2 => MemoryWay::Helper,
+            _ => MemoryWay::Mapping,
         };
         (way, variant.series.strip_suffix(way.suffix()).unwrap_or(&variant.series))
     }
 
     /// The memory that is lent is not shareable.
     pub(crate) fn is_private(self) -> bool {
-        self != Way::Mapping
+        self != MemoryWay::Mapping
     }
 
     /// Closes the way before this one.
     pub(crate) fn force(self, config: &mut ShmConfig) {
-        if self == Way::Helper {
+        if self == MemoryWay::Helper {
             config.process_vm = false;
         }
     }
 
     fn suffix(self) -> &'static str {
         match self {
-            Way::Mapping => "",
-            Way::Kernel => "-kernel",
-            Way::Helper => "-helper",
+            MemoryWay::Mapping => "",
+            MemoryWay::Kernel => "-kernel",
+            MemoryWay::Helper => "-helper",
         }
     }
 }
@@ -81,14 +81,14 @@ fn kernel_copies() -> bool {
 /// Counts the operations of a slice by the way they took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proof {
-    way: Way,
+    way: MemoryWay,
     before: [u64; 2],
     /// Operations of this end in the slice.
     pub(crate) posted: u64,
 }
 
 impl Proof {
-    pub(crate) fn new(way: Way) -> Proof {
+    pub(crate) fn new(way: MemoryWay) -> Proof {
         Proof { way, before: [0; 2], posted: 0 }
     }
 
@@ -108,9 +108,9 @@ impl Proof {
 
     fn expected(&self) -> [u64; 2] {
         match self.way {
-            Way::Mapping => [0, 0],
-            Way::Kernel => [self.posted, 0],
-            Way::Helper => [0, self.posted],
+            MemoryWay::Mapping => [0, 0],
+            MemoryWay::Kernel => [self.posted, 0],
+            MemoryWay::Helper => [0, self.posted],
         }
     }
 }
@@ -128,22 +128,25 @@ mod tests {
     #[test]
     fn a_series_names_its_way_and_forces_it() {
         for (way, name, process_vm) in [
-            (Way::Mapping, "read", true),
-            (Way::Kernel, "read-kernel", true),
-            (Way::Helper, "read-helper", false),
+            (MemoryWay::Mapping, "read", true),
+            (MemoryWay::Kernel, "read-kernel", true),
+            (MemoryWay::Helper, "read-helper", false),
         ] {
             let variant = way.shaped(shape(Motion::Calls, 8, 1).on("read", None));
-            assert_eq!((variant.series.as_str(), Way::of(&variant)), (name, (way, "read")));
+            assert_eq!((variant.series.as_str(), MemoryWay::of(&variant)), (name, (way, "read")));
             let mut config = ShmConfig::default();
             way.force(&mut config);
-            assert_eq!((config.process_vm, way.is_private()), (process_vm, way != Way::Mapping));
+            assert_eq!((config.process_vm, way.is_private()), (process_vm, way != MemoryWay::Mapping));
         }
     }
 
     #[test]
     fn only_the_way_of_the_series_is_right() {
         let proof = |way| Proof { posted: 7, ..Proof::new(way) };
-        assert_eq!(proof(Way::Mapping).expected(), [0, 0]);
-        assert_eq!((proof(Way::Kernel).expected(), proof(Way::Helper).expected()), ([7, 0], [0, 7]));
+        assert_eq!(proof(MemoryWay::Mapping).expected(), [0, 0]);
+        assert_eq!(
+            (proof(MemoryWay::Kernel).expected(), proof(MemoryWay::Helper).expected()),
+            ([7, 0], [0, 7])
+        );
     }
 }

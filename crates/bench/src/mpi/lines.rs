@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Way;
+use super::MpiWay;
 use super::cases::Case;
 use crate::error::{Error, Result};
 use crate::host;
@@ -78,7 +78,7 @@ impl Gathered {
     }
 
     /// Takes what the program said.
-    pub(super) fn take(&mut self, said: &str, case: &'static Case, way: &Way) -> Result<()> {
+    pub(super) fn take(&mut self, said: &str, case: &'static Case, way: &MpiWay) -> Result<()> {
         let points: Vec<_> = said.lines().filter_map(|line| point(line, case)).collect();
         if points.is_empty() {
             return Err(Error::usage(format!("{} printed no point", way.layer), "run it by hand to see why"));

@@ -30,7 +30,7 @@ use crate::session::PeerCommand;
 pub use cases::{CASES, Case};
 use lines::{Gathered, Key};
 pub(crate) use ways::open_mpi;
-pub use ways::{ALL, Way, find};
+pub use ways::{ALL, MpiWay, find};
 use ways::{Ready, Tools};
 
 const SOURCE: &str = include_str!("program.c");
@@ -52,7 +52,7 @@ pub struct Bench<'a> {
     /// A folder for what is compiled.
     pub folder: PathBuf,
     /// Libraries to measure.
-    pub ways: Vec<&'static Way>,
+    pub ways: Vec<&'static MpiWay>,
     /// How often all take their turn.
     pub rounds: usize,
 }
@@ -63,7 +63,7 @@ pub enum Heard {
     /// Work goes on; the share that is done.
     At(String, f64),
     /// A library is not installed.
-    Missing(&'static Way),
+    Missing(&'static MpiWay),
     /// A library is there but did not do it: which, in which case, why.
     Failed(&'static str, &'static str, String),
     /// A result.
@@ -72,7 +72,7 @@ pub enum Heard {
 
 /// A library in this run.
 struct Runner {
-    way: &'static Way,
+    way: &'static MpiWay,
     ready: Ready,
     program: PathBuf,
     /// Cases that it failed in: it is not asked again.

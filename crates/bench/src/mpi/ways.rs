@@ -12,7 +12,7 @@ use crate::rivals::Launcher;
 
 /// An MPI library, and how it is used.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct MpiWay {
     /// Its name in results.
     pub layer: &'static str,
     /// What it is, and how it was set.
@@ -45,8 +45,8 @@ pub(super) struct Ready {
 }
 
 /// All of them, ours first.
-pub const ALL: &[Way] = &[
-    Way {
+pub const ALL: &[MpiWay] = &[
+    MpiWay {
         layer: "mpi",
         about: "Viaduct's MPI by shared memory",
         provider: Some("shm"),
@@ -54,7 +54,7 @@ pub const ALL: &[Way] = &[
         only: &[],
         find: |tools| Some(tools.own(&[])),
     },
-    Way {
+    MpiWay {
         layer: "mpi:ofi",
         about: "Viaduct's MPI by libfabric's TCP, though both ranks are on one host",
         provider: Some("ofi:tcp"),
@@ -62,7 +62,7 @@ pub const ALL: &[Way] = &[
         only: &["mpi-latency", "mpi-bandwidth"],
         find: |tools| Some(tools.own(&[("VIADUCT_PROVIDER", "ofi:tcp")])),
     },
-    Way {
+    MpiWay {
         layer: "rival:openmpi",
         about: "Open MPI as it is installed, ranks not bound",
         provider: None,
@@ -70,7 +70,7 @@ pub const ALL: &[Way] = &[
         only: &[],
         find: |tools| tools.other("openmpi", &open_mpi(&[]), &[]),
     },
-    Way {
+    MpiWay {
         layer: "rival:openmpi-yield",
         about: "Open MPI whose waits yield the core",
         provider: None,
@@ -78,7 +78,7 @@ pub const ALL: &[Way] = &[
         only: &["mpi-one-core"],
         find: |tools| tools.other("openmpi", &open_mpi(&["--mca", "mpi_yield_when_idle", "1"]), &[]),
     },
-    Way {
+    MpiWay {
         layer: "rival:mpich",
         about: "MPICH as it is installed",
         provider: None,
@@ -86,7 +86,7 @@ pub const ALL: &[Way] = &[
         only: &[],
         find: |tools| tools.other("mpich", &[], &[]),
     },
-    Way {
+    MpiWay {
         layer: "rival:mpich-tcp",
         about: "MPICH forced onto TCP, as in the thesis",
         provider: None,
@@ -94,7 +94,7 @@ pub const ALL: &[Way] = &[
         only: &["mpi-latency", "mpi-bandwidth", "mpi-buffers", "mpi-segments", "mpi-any"],
         find: |tools| tools.other("mpich", &[], &[("MPIR_CVAR_NOLOCAL", "1"), ("UCX_TLS", "tcp,self")]),
     },
-    Way {
+    MpiWay {
         layer: "rival:intelmpi",
         about: "Intel MPI of the wheel impi_rt",
         provider: None,
@@ -107,7 +107,7 @@ pub const ALL: &[Way] = &[
 /// Compiling may take this long.
 const COMPILING: Duration = Duration::from_secs(120);
 
-impl Way {
+impl MpiWay {
     /// The library, if it is there.
     pub(super) fn ready(&self, tools: &Tools<'_>) -> Option<Ready> {
         (self.find)(tools)
@@ -245,7 +245,7 @@ fn intel(tools: &Tools<'_>) -> Option<Ready> {
 ///
 /// # Errors
 /// If there is none.
-pub fn find(name: &str) -> Result<&'static Way> {
+pub fn find(name: &str) -> Result<&'static MpiWay> {
     let known = ALL.iter().find(|way| way.layer == name || way.layer.strip_prefix("rival:") == Some(name));
     let names =
         || ALL.iter().map(|way| way.layer.trim_start_matches("rival:")).collect::<Vec<_>>().join(", ");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, Subject, Way, free_port, plain, table, turns};
+use super::{Ground, Programs, RunWay, Subject, free_port, plain, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::{Running, failed};
 
@@ -28,7 +28,7 @@ pub(super) struct Load {
 pub(super) struct App {
     /// For a cell that stays empty.
     pub(super) name: &'static str,
-    pub(super) start: fn(&Ground, Way, u16) -> Result<Running>,
+    pub(super) start: fn(&Ground, RunWay, u16) -> Result<Running>,
     pub(super) loads: fn(&Ground, u16) -> Result<Vec<Load>>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
     for app in APPS.iter().chain(&plain::APPS) {
         let mut started = Vec::new();
         let mut missing = None;
-        for way in Way::ALL {
+        for way in RunWay::ALL {
             let port = free_port()?;
             match (app.start)(ground, way, port).and_then(|server| Ok((server, (app.loads)(ground, port)?))) {
                 Ok((server, loads)) => {
@@ -58,7 +58,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
         }
         if let Some(why) = missing {
             lines.extend(
-                Way::ALL.map(|way| {
+                RunWay::ALL.map(|way| {
                     table.cell(way.row(), app.name, "requests/s", Better::More).missing(why.clone())
                 }),
             );
@@ -96,14 +96,14 @@ fn words(list: &[&str]) -> Vec<String> {
 const REQUESTS: &str = "requests/s";
 const REDIS: [&str; 8] = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"];
 
-fn start_redis(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+fn start_redis(ground: &Ground, way: RunWay, port: u16) -> Result<Running> {
     let tool = ground.need("redis-server", "redis-server")?;
     let list = [&words(&["--port", &port.to_string()])[..], &words(&REDIS)].concat();
     ground.server(way, &tool, &list, port)
 }
 
 /// Both ends on the first core.
-fn start_redis_on_one_core(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+fn start_redis_on_one_core(ground: &Ground, way: RunWay, port: u16) -> Result<Running> {
     let tool = ground.need("redis-server", "redis-server")?.display().to_string();
     let list = [&words(&["-c", "0", &tool, "--port", &port.to_string()])[..], &words(&REDIS)].concat();
     ground.server(way, &ground.need("taskset", "util-linux")?, &list, port)
@@ -143,7 +143,7 @@ fn redis_rate(said: &str) -> Option<f64> {
     said.lines().find_map(|line| line.split(',').nth(1)?.trim_matches('"').parse().ok())
 }
 
-fn start_memcached(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+fn start_memcached(ground: &Ground, way: RunWay, port: u16) -> Result<Running> {
     let tool = ground.need("memcached", "memcached")?;
     let root = rustix::process::geteuid().is_root();
     let mut list = words(&["-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()]);
@@ -172,7 +172,7 @@ fn memcached_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
     Ok(vec![load])
 }
 
-fn start_nginx(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+fn start_nginx(ground: &Ground, way: RunWay, port: u16) -> Result<Running> {
     let tool = ground.need("nginx", "nginx-light")?;
     let folder = ground.folder.join(format!("nginx-{port}"));
     fs::create_dir_all(&folder).map_err(Error::os("making a folder for nginx"))?;
@@ -219,14 +219,14 @@ fn postgresql(program: &str) -> Result<PathBuf> {
         .ok_or_else(|| Error::usage(format!("{program} is not installed"), "apt-get install postgresql"))
 }
 
-fn start_postgresql(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+fn start_postgresql(ground: &Ground, way: RunWay, port: u16) -> Result<Running> {
     if rustix::process::geteuid().is_root() {
         return Err(Error::usage("postgresql does not run as root", "measure as an ordinary user"));
     }
     let data = ground.folder.join(format!("postgresql-{port}"));
     let place = data.display().to_string();
     let list = words(&["-A", "trust", "-U", "bench", "--no-sync", "-D", &place]);
-    ground.client(Way::Tcp, &postgresql("initdb")?, &list)?;
+    ground.client(RunWay::Tcp, &postgresql("initdb")?, &list)?;
     let folder = ground.folder.display().to_string();
     let list = words(&["-F", "-h", "127.0.0.1", "-k", &folder, "-p", &port.to_string(), "-D", &place]);
     let server = ground.server(way, &postgresql("postgres")?, &list, port)?;
@@ -252,7 +252,7 @@ fn fill(ground: &Ground, port: u16) -> Result<()> {
     ]);
     let mut last = Ok(());
     for _ in 0..20 {
-        last = ground.client(Way::Tcp, &tool, &list).map(drop);
+        last = ground.client(RunWay::Tcp, &tool, &list).map(drop);
         if last.is_ok() {
             break;
         }

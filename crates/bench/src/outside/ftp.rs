@@ -8,7 +8,7 @@ use std::time::Instant;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, Subject, Way, free_port, table, turns};
+use super::{Ground, Programs, RunWay, Subject, free_port, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::failed;
 
@@ -28,7 +28,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
     }
     let mut servers = Vec::new();
     for sendfile in [false, true] {
-        for way in [Way::Tcp, Way::Viaduct] {
+        for way in [RunWay::Tcp, RunWay::Viaduct] {
             let port = free_port()?;
             let conf = ground.folder.join(format!("vsftpd-{port}.conf"));
             fs::write(&conf, settings(&ground.folder, port, sendfile))
@@ -83,19 +83,19 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
     Ok(lines)
 }
 
-fn row(way: Way, sendfile: bool) -> &'static str {
+fn row(way: RunWay, sendfile: bool) -> &'static str {
     match (way, sendfile) {
-        (Way::Viaduct, false) => "Viaduct",
-        (Way::Viaduct, true) => "Viaduct, sendfile",
+        (RunWay::Viaduct, false) => "Viaduct",
+        (RunWay::Viaduct, true) => "Viaduct, sendfile",
         (_, false) => "TCP",
         (_, true) => "TCP, sendfile",
     }
 }
 
-fn against(way: Way, sendfile: bool) -> &'static [&'static str] {
+fn against(way: RunWay, sendfile: bool) -> &'static [&'static str] {
     match (way, sendfile) {
-        (Way::Viaduct, false) => &["TCP"],
-        (Way::Viaduct, true) => &["TCP, sendfile"],
+        (RunWay::Viaduct, false) => &["TCP"],
+        (RunWay::Viaduct, true) => &["TCP, sendfile"],
         _ => &[],
     }
 }

@@ -56,7 +56,7 @@ impl Programs {
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum RunWay {
     /// As it is.
     Tcp,
     /// Kernel TCP with the library's way of waiting: `viaduct run --no-upgrade`.
@@ -65,23 +65,23 @@ pub(crate) enum Way {
     Viaduct,
 }
 
-impl Way {
-    pub(crate) const ALL: [Way; 3] = [Way::Tcp, Way::Spinning, Way::Viaduct];
+impl RunWay {
+    pub(crate) const ALL: [RunWay; 3] = [RunWay::Tcp, RunWay::Spinning, RunWay::Viaduct];
 
     pub(crate) fn row(self) -> &'static str {
         match self {
-            Way::Tcp => "TCP",
-            Way::Spinning => "TCP, spinning",
-            Way::Viaduct => "Viaduct",
+            RunWay::Tcp => "TCP",
+            RunWay::Spinning => "TCP, spinning",
+            RunWay::Viaduct => "Viaduct",
         }
     }
 
     /// The rows that its ratios are taken against.
     pub(crate) fn against(self) -> &'static [&'static str] {
         match self {
-            Way::Tcp => &[],
-            Way::Spinning => &["TCP"],
-            Way::Viaduct => &["TCP", "TCP, spinning"],
+            RunWay::Tcp => &[],
+            RunWay::Spinning => &["TCP"],
+            RunWay::Viaduct => &["TCP", "TCP, spinning"],
         }
     }
 }
@@ -110,11 +110,11 @@ impl Ground {
     }
 
     /// A program in this way, with an agent that is this run's own.
-    fn words(&self, way: Way, tool: &std::path::Path, args: &[String]) -> (PathBuf, Vec<String>) {
+    fn words(&self, way: RunWay, tool: &std::path::Path, args: &[String]) -> (PathBuf, Vec<String>) {
         let mut words = vec![format!("VIADUCT_CLAIM=viaduct-bench-{}", std::process::id())];
-        if way != Way::Tcp {
+        if way != RunWay::Tcp {
             words.extend([self.launcher.program.display().to_string(), "run".into()]);
-            words.extend((way == Way::Spinning).then(|| "--no-upgrade".into()));
+            words.extend((way == RunWay::Spinning).then(|| "--no-upgrade".into()));
             words.push("--".into());
         }
         words.push(tool.display().to_string());
@@ -125,7 +125,7 @@ impl Ground {
     /// Starts a server and waits until its port answers.
     pub(crate) fn server(
         &self,
-        way: Way,
+        way: RunWay,
         tool: &std::path::Path,
         args: &[String],
         port: u16,
@@ -143,7 +143,7 @@ impl Ground {
     }
 
     /// Runs a client to its end; what it said.
-    pub(crate) fn client(&self, way: Way, tool: &std::path::Path, args: &[String]) -> Result<String> {
+    pub(crate) fn client(&self, way: RunWay, tool: &std::path::Path, args: &[String]) -> Result<String> {
         let (env, words) = self.words(way, tool, args);
         self.launcher.whole(None, &env, &words, PATIENCE)
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::apps::{App, Load};
-use super::{Ground, Way};
+use super::{Ground, RunWay};
 use crate::error::{Error, Result};
 use crate::rivals::child::Running;
 
@@ -17,12 +17,12 @@ pub(super) const APPS: [App; 2] = [
     App { name: "short connections, plain peer", start: start_plain_server, loads: loads_of_plain_peer },
 ];
 
-fn start_server(ground: &Ground, way: Way, port: u16) -> Result<Running> {
+fn start_server(ground: &Ground, way: RunWay, port: u16) -> Result<Running> {
     ground.server(way, &build(ground)?, &["serve".to_owned(), port.to_string()], port)
 }
 
-fn start_plain_server(ground: &Ground, _client: Way, port: u16) -> Result<Running> {
-    start_server(ground, Way::Tcp, port)
+fn start_plain_server(ground: &Ground, _client: RunWay, port: u16) -> Result<Running> {
+    start_server(ground, RunWay::Tcp, port)
 }
 
 fn build(ground: &Ground) -> Result<PathBuf> {
@@ -32,7 +32,7 @@ fn build(ground: &Ground) -> Result<PathBuf> {
         fs::write(&source, SOURCE).map_err(Error::os("writing stream.c"))?;
         let words =
             ["-O2", "-o", &program.display().to_string(), &source.display().to_string()].map(Into::into);
-        ground.client(Way::Tcp, &gcc, &words)?;
+        ground.client(RunWay::Tcp, &gcc, &words)?;
     }
     Ok(program)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, Subject, Way, free_port, table, turns};
+use super::{Ground, Programs, RunWay, Subject, free_port, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::failed;
 
@@ -24,7 +24,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
     build(ground)?;
     let (server, client) = (ground.folder.join("server"), ground.folder.join("client"));
     let mut servers = Vec::new();
-    for way in Way::ALL {
+    for way in RunWay::ALL {
         let port = free_port()?;
         servers.push((way, port, ground.server(way, &server, &[port.to_string()], port)?));
     }
@@ -70,7 +70,7 @@ fn build(ground: &Ground) -> Result<()> {
             ground.folder.display(),
             rpcgen.display()
         );
-        ground.client(Way::Tcp, "/bin/sh".as_ref(), &["-c".into(), script])
+        ground.client(RunWay::Tcp, "/bin/sh".as_ref(), &["-c".into(), script])
     };
     for (kind, name) in [("-h", "calls.h"), ("-c", "xdr.c"), ("-l", "stubs.c"), ("-m", "dispatch.c")] {
         make(kind, name)?;
@@ -79,7 +79,7 @@ fn build(ground: &Ground) -> Result<()> {
         let mut words: Vec<String> = ["-O2", "-w", "-I", HEADERS, "-o"].map(Into::into).into();
         words.extend([program, &format!("{program}.c"), part, "xdr.c"].map(at));
         words.push("-ltirpc".into());
-        ground.client(Way::Tcp, &gcc, &words)?;
+        ground.client(RunWay::Tcp, &gcc, &words)?;
     }
     Ok(())
 }

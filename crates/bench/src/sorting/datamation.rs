@@ -16,7 +16,7 @@ const PHASES: [&str; 4] = ["overhead", "read", "sort", "write"];
 const CAUSES: [&str; 5] = ["launch", "barrier", "connect", "memory", "sample"];
 
 /// One way to sort, and what it took.
-struct Way {
+struct SortWay {
     transport: &'static str,
     nodes: usize,
     runs: Vec<Run>,
@@ -24,9 +24,9 @@ struct Way {
     wrong: bool,
 }
 
-impl Way {
-    fn new(transport: &'static str, nodes: usize) -> Way {
-        Way { transport, nodes, runs: Vec::new(), wrong: false }
+impl SortWay {
+    fn new(transport: &'static str, nodes: usize) -> SortWay {
+        SortWay { transport, nodes, runs: Vec::new(), wrong: false }
     }
 }
 
@@ -38,9 +38,9 @@ pub fn datamation(bench: &Bench, progress: &mut dyn FnMut(&str, f64), emit: Emit
     let (records, rounds) = if bench.quick { (20_000, 1) } else { (1_000_000, bench.rounds) };
     let nodes: &[usize] = if bench.quick { &[1, 2] } else { &[1, 2, 4, 8, 16] };
     bench.generate(records, "in", &[])?;
-    let mut ways = vec![Way::new("", 0)];
+    let mut ways = vec![SortWay::new("", 0)];
     for transport in ["shm", "tcp"] {
-        ways.extend(nodes.iter().map(|&nodes| Way::new(transport, nodes)));
+        ways.extend(nodes.iter().map(|&nodes| SortWay::new(transport, nodes)));
     }
     for round in 0..=rounds {
         for (n, way) in ways.iter_mut().enumerate() {
@@ -71,7 +71,7 @@ fn ways_len(nodes: &[usize]) -> usize {
 }
 
 /// Figure 8: phases and speed-up by nodes.
-fn phases(ways: &[Way], table: &Table, emit: Emit<'_>) -> io::Result<()> {
+fn phases(ways: &[SortWay], table: &Table, emit: Emit<'_>) -> io::Result<()> {
     let one = |transport: &str| {
         let way = ways.iter().find(|way| way.transport == transport && way.nodes == 1)?;
         median(&way.runs.iter().map(|run| run.seconds).collect::<Vec<_>>())
@@ -114,7 +114,7 @@ fn parts(run: &Run) -> [f64; 4] {
 }
 
 /// Figure 9 and section 4.3: what the overhead is, for VIA and for sockets.
-fn overheads(ways: &[Way], table: &Table, emit: Emit<'_>) -> io::Result<()> {
+fn overheads(ways: &[SortWay], table: &Table, emit: Emit<'_>) -> io::Result<()> {
     for way in ways.iter().filter(|way| way.nodes > 0 && !way.wrong) {
         let row = format!("{} {}", way.transport, way.nodes);
         for cause in CAUSES {

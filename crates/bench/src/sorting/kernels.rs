@@ -16,7 +16,7 @@ use super::{Bench, Emit};
 const ROUNDS: usize = 5;
 
 /// A name, and what sorts a copy of the keys; it says whether they are in order then.
-type Way = (&'static str, fn(&[u128]) -> bool);
+type Sorter = (&'static str, fn(&[u128]) -> bool);
 
 /// The sort's own kernel, and then the idea alone.
 pub(super) fn lines(bench: &Bench, records: usize, table: &Table, emit: Emit<'_>) -> io::Result<()> {
@@ -72,7 +72,7 @@ fn ideas(records: usize, table: &Table, emit: Emit<'_>) -> io::Result<()> {
     let pairs: Vec<u128> = (0..records)
         .map(|n| (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())) >> 48 << 48 | n as u128)
         .collect();
-    let ways: [Way; 3] = [
+    let ways: [Sorter; 3] = [
         ("buckets, then pairs", by_buckets),
         ("pairs by comparison", by_comparison),
         ("whole records by comparison", whole),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use viaduct_agent::serve::{admit, first_message, leave};
 use viaduct_agent::{Identity, Link, PublicKey};
-use viaduct_bench::launch::{Taken, Way, measure, quietly};
+use viaduct_bench::launch::{LaunchWay, Taken, measure, quietly};
 use viaduct_catapult::role::{JOBS, JobsAsk};
 use viaduct_results::schema::Line;
 use viaduct_results::table::{Better, Table};
@@ -80,11 +80,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let trees: Vec<String> = args.fan_out.iter().map(|n| format!("fan-out {n} {ON_HOSTS}")).collect();
     let mut agent = Agent::start(&exe, folder.path().join("agent"))?;
     let mut ways = vec![
-        Way { name: "fork+exec", ranks: 1, run: Box::new(|| quietly(Command::new("true"))) },
-        Way { name: REQUEST, ranks: 0, run: Box::new(|| agent.ask()) },
+        LaunchWay { name: "fork+exec", ranks: 1, run: Box::new(|| quietly(Command::new("true"))) },
+        LaunchWay { name: REQUEST, ranks: 0, run: Box::new(|| agent.ask()) },
     ];
     for ranks in [1, 16] {
-        ways.push(Way { name: "viaduct", ranks, run: Box::new(move || quietly(ours(ranks))) });
+        ways.push(LaunchWay { name: "viaduct", ranks, run: Box::new(move || quietly(ours(ranks))) });
         for other in OTHERS.iter().filter(|other| args.compare.iter().any(|name| name == other.name)) {
             // One ssh is one command on one host.
             if other.name == "ssh" && ranks > 1 {
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
                 command.args((other.words)(ranks));
                 quietly(command)
             };
-            ways.push(Way { name: other.name, ranks, run: Box::new(run) });
+            ways.push(LaunchWay { name: other.name, ranks, run: Box::new(run) });
         }
     }
     if let Some(list) = &args.hosts {
@@ -106,12 +106,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
             command.args(fan_out.map(|n| format!("--fan-out={n}"))).arg("true");
             quietly(command)
         };
-        ways.push(Way { name: OURS_ON_HOSTS, ranks: names.len(), run: Box::new(move || ours(None)) });
+        ways.push(LaunchWay { name: OURS_ON_HOSTS, ranks: names.len(), run: Box::new(move || ours(None)) });
         for (name, &fan_out) in trees.iter().zip(&args.fan_out) {
-            ways.push(Way { name, ranks: names.len(), run: Box::new(move || ours(Some(fan_out))) });
+            ways.push(LaunchWay { name, ranks: names.len(), run: Box::new(move || ours(Some(fan_out))) });
         }
         if args.compare.iter().any(|name| name == "ssh") {
-            ways.push(Way { name: "ssh on hosts", ranks: names.len(), run: Box::new(|| all_by_ssh(&names)) });
+            ways.push(LaunchWay {
+                name: "ssh on hosts",
+                ranks: names.len(),
+                run: Box::new(|| all_by_ssh(&names)),
+            });
         }
     }
     let mut progress = Progress::new("launch");

@@ -33,7 +33,7 @@ pub(crate) fn run(name: &str, args: &BenchArgs) -> Result<ExitCode> {
     // What `--compare` names here are MPI libraries, not layers.
     let settings = bench::settings(&BenchArgs { compare: Vec::new(), ..args.clone() })?;
     let cases = Case::find_all(name)?;
-    let mut ways: Vec<&mpi::Way> = mpi::ALL.iter().collect();
+    let mut ways: Vec<&mpi::MpiWay> = mpi::ALL.iter().collect();
     if !args.compare.is_empty() {
         let chosen = args.compare.iter().map(|name| mpi::find(name.trim())).collect::<Result<Vec<_>, _>>()?;
         ways.retain(|way| way.layer == "mpi" || chosen.iter().any(|other| other.layer == way.layer));

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::layers::ofi::Site;
 use crate::layers::ofi::direct::{QUEUE, end};
 use crate::layers::ofi::shelf::Shelves;
-use crate::layers::ofi::stock::{Pool, messages};
+use crate::layers::ofi::stock::{MessagePool, messages};
 use crate::layers::stock::Pieces;
 use crate::layers::stocked::Needs;
 use crate::loops::End;
@@ -26,5 +26,5 @@ pub(super) fn build(site: Site) -> Result<Box<dyn End>> {
         Rng::new(1).shuffle(&mut sends);
         Rng::new(2).shuffle(&mut receives);
     }
-    end(site, Pool::new(sends, receives, size, kind == SAME), queues, false, Vec::new())
+    end(site, MessagePool::new(sends, receives, size, kind == SAME), queues, false, Vec::new())
 }

@@ -48,18 +48,18 @@ pub(super) fn end(mut place: Place) -> Result<Box<dyn End>> {
         let spare = descriptors(&mut place.nic, place.tag, Op::Send, 2, whole);
         let spare = spare.map_err(|e| place.failed(&e))?;
         place.join(vi, &[])?;
-        lines.push(Line { vi, spare, seq: 1 });
+        lines.push(ActiveVi { vi, spare, seq: 1 });
     }
     let layer = place.variant.layer.name();
     let block = cq.is_some() && place.variant.wait == Wait::Block;
     let plain = Plain::new(place.variant.size);
-    let place_of = lines.iter().enumerate().map(|(at, line): (usize, &Line)| (line.vi, at)).collect();
+    let place_of = lines.iter().enumerate().map(|(at, line): (usize, &ActiveVi)| (line.vi, at)).collect();
     let early = VecDeque::new();
     Ok(Box::new(Rounds(Active { place, lines, place_of, cq, early, block, layer, plain, turn: 0 })))
 }
 
 /// One VI.
-struct Line {
+struct ActiveVi {
     vi: Vi,
     /// Send descriptors that are not posted.
     spare: Vec<Descriptor>,
@@ -69,7 +69,7 @@ struct Line {
 
 struct Active {
     place: Place,
-    lines: Vec<Line>,
+    lines: Vec<ActiveVi>,
     /// Where in `lines` a VI is: a completion only names the VI.
     place_of: HashMap<Vi, usize>,
     cq: Option<Cq>,

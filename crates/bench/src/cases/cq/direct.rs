@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::layers::ofi::Site;
 use crate::layers::ofi::direct::{QUEUE, end, idle};
 use crate::layers::ofi::line::sleep_on;
-use crate::layers::ofi::stock::{Pool, fill, messages, total, wrong};
+use crate::layers::ofi::stock::{MessagePool, fill, messages, total, wrong};
 use crate::layers::stock::Pieces;
 use crate::layers::stocked::Needs;
 use crate::loops::End;
@@ -30,7 +30,7 @@ pub(super) fn build(site: Site) -> Result<Box<dyn End>> {
     let others = idle(&site, &shared)?;
     let apart = site.variant.arg("cq") == 0;
     let queues = if apart { own_queues(&site, QUEUE)? } else { shared };
-    end(site, Pool::new(sends, receives, size, true), queues, apart, others)
+    end(site, MessagePool::new(sends, receives, size, true), queues, apart, others)
 }
 
 fn own_queues(site: &Site, entries: usize) -> Result<Queues> {
@@ -54,7 +54,7 @@ fn active(site: Site) -> Result<Box<dyn End>> {
         let endpoint = site.join(&queues, receives)?;
         let spare = messages(&site, 2, Pieces::whole(size), true)?;
         place_of.insert(endpoint.key(), at);
-        lines.push(Line { endpoint, queues, spare, seq: 1 });
+        lines.push(ActiveEndpoint { endpoint, queues, spare, seq: 1 });
     }
     let block = shared.is_some() && site.variant.wait == Wait::Block;
     let scratch = vec![0; size];
@@ -63,7 +63,7 @@ fn active(site: Site) -> Result<Box<dyn End>> {
 }
 
 /// One endpoint.
-struct Line {
+struct ActiveEndpoint {
     endpoint: Endpoint,
     queues: Queues,
     /// Messages that are not under way.
@@ -73,7 +73,7 @@ struct Line {
 }
 
 struct Active {
-    lines: Vec<Line>,
+    lines: Vec<ActiveEndpoint>,
     /// Where in `lines` an endpoint is: a completion only names it.
     place_of: HashMap<usize, usize>,
     shared: Option<Cq>,

@@ -7,13 +7,13 @@
 use super::slots::Slots;
 use crate::error::Result;
 use crate::layers::via::Place;
-use crate::layers::way::{Proof, Way};
+use crate::layers::way::{MemoryWay, Proof};
 use crate::loops::{End, Looped, Wire};
 use crate::pattern;
 use crate::plan::{Run, Tally};
 use crate::raw::sum_lent;
 
-pub(super) fn end(place: Place, way: Way) -> Result<Box<dyn End>> {
+pub(super) fn end(place: Place, way: MemoryWay) -> Result<Box<dyn End>> {
     let variant = place.variant.clone();
     let told = Told { slots: Slots::join(place)?, granted: 0, proof: Proof::new(way) };
     Ok(Box::new(Looped::new(told, &variant)))

@@ -4,7 +4,7 @@ use crate::cases::segments::{cut, pieces};
 use crate::error::Result;
 use crate::layers::ofi::Site;
 use crate::layers::ofi::direct::{QUEUE, end};
-use crate::layers::ofi::stock::{Pool, messages};
+use crate::layers::ofi::stock::{MessagePool, messages};
 use crate::layers::stocked::Needs;
 use crate::loops::End;
 
@@ -13,7 +13,7 @@ pub(super) fn build(site: Site) -> Result<Box<dyn End>> {
     // One more than are posted: the answer may be sent before the last completion is seen.
     let sends = messages(&site, needs.sends + 1, cut(&site.variant, "gather"), true)?;
     let receives = messages(&site, needs.receives, cut(&site.variant, "scatter"), true)?;
-    let pool = Pool::new(sends, receives, site.variant.size, true);
+    let pool = MessagePool::new(sends, receives, site.variant.size, true);
     let pool = match site.variant.arg("pack") {
         1 => pool.packed(pieces(&site.variant)),
         _ => pool.renewed(),

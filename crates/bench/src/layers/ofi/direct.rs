@@ -7,8 +7,8 @@ use viaduct_providers::ofi::bare::{Endpoint, Message, Queues};
 
 use crate::error::{Error, Result};
 use crate::layers::ofi::Site;
-use crate::layers::ofi::line::Line;
-use crate::layers::ofi::stock::{Pool, Stock, messages};
+use crate::layers::ofi::line::ConnectedEndpoint;
+use crate::layers::ofi::stock::{MessagePool, Stock, messages};
 use crate::layers::stock::Pieces;
 use crate::layers::stocked::Needs;
 use crate::loops::{End, Looped, Wire};
@@ -27,7 +27,7 @@ pub(crate) fn plain(site: Site) -> Result<Box<dyn End>> {
     let receives = messages(&site, at_least(needs.receives), Pieces::whole(size), true)?;
     let queues = site.one_queue(QUEUE.max(2 * site.variant.connections))?;
     let idle = idle(&site, &queues)?;
-    end(site, Pool::new(sends, receives, size, cold == 0), queues, false, idle)
+    end(site, MessagePool::new(sends, receives, size, cold == 0), queues, false, idle)
 }
 
 /// Completions that are not taken at once, at most.
@@ -62,7 +62,7 @@ pub(crate) fn end<S: Stock + 'static>(
     };
     let endpoint = site.join(&queues, receives)?;
     let variant = site.variant.clone();
-    let line = Line::new(site, endpoint, queues, apart, idle);
+    let line = ConnectedEndpoint::new(site, endpoint, queues, apart, idle);
     Ok(if variant.motion.is_stream() {
         Box::new(Looped::new(Direct::<S, true>::new(line, stock, inline), &variant))
     } else {
@@ -71,7 +71,7 @@ pub(crate) fn end<S: Stock + 'static>(
 }
 
 struct Direct<S, const STREAM: bool> {
-    line: Line,
+    line: ConnectedEndpoint,
     stock: S,
     /// Messages are small enough to be sent by value.
     inline: bool,
@@ -87,7 +87,7 @@ struct Direct<S, const STREAM: bool> {
 }
 
 impl<S: Stock, const STREAM: bool> Direct<S, STREAM> {
-    fn new(line: Line, stock: S, inline: bool) -> Self {
+    fn new(line: ConnectedEndpoint, stock: S, inline: bool) -> Self {
         let variant = &line.site.variant;
         let (scratch, repost, window) = (vec![0; variant.size], variant.repost, variant.window);
         Direct { line, stock, inline, scratch, repost, window, spent: None, sent: 0, received: 0 }

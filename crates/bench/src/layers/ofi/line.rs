@@ -15,7 +15,7 @@ use crate::plan::Wait;
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// One endpoint that is used, with its queues.
-pub(crate) struct Line {
+pub(crate) struct ConnectedEndpoint {
     pub(crate) endpoint: Endpoint,
     queues: Queues,
     /// Sends have a queue of their own.
@@ -34,15 +34,15 @@ pub(crate) struct Line {
     pub(crate) site: Site,
 }
 
-impl Line {
+impl ConnectedEndpoint {
     pub(crate) fn new(
         site: Site,
         endpoint: Endpoint,
         queues: Queues,
         apart: bool,
         idle: Vec<Endpoint>,
-    ) -> Line {
-        Line {
+    ) -> ConnectedEndpoint {
+        ConnectedEndpoint {
             endpoint,
             queues,
             apart,

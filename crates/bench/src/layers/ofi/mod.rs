@@ -33,7 +33,7 @@ pub(super) fn listen(variant: &Variant, control: &Rc<Control>) -> Result<Box<dyn
     let ip = if control.far().is_some() { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
     let listener = domain.listen((ip, 0).into()).map_err(|e| failure(variant.layer.name(), &e))?;
     let site = Site::new(domain, variant, Side::Follow, control, Route::Answer(listener));
-    Ok(Box::new(Listening(site)))
+    Ok(Box::new(OfiListening(site)))
 }
 
 pub(super) fn connect(variant: &Variant, control: &Rc<Control>, port: &str) -> Result<Box<dyn End>> {
@@ -187,9 +187,9 @@ impl Site {
     }
 }
 
-struct Listening(Site);
+struct OfiListening(Site);
 
-impl Door for Listening {
+impl Door for OfiListening {
     fn address(&self) -> String {
         match &self.0.route {
             Route::Answer(listener) => {

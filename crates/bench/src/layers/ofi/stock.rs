@@ -34,7 +34,7 @@ pub(crate) fn messages(site: &Site, count: usize, pieces: Pieces, registered: bo
 }
 
 /// Messages made beforehand.
-pub(crate) struct Pool {
+pub(crate) struct MessagePool {
     sends: VecDeque<Message>,
     receives: VecDeque<Message>,
     /// The message used last is used again: its memory is still in the cache.
@@ -53,25 +53,25 @@ enum Manner {
     Packed(Packed),
 }
 
-impl Pool {
+impl MessagePool {
     /// A pool of these, used in turn; or again and again the same if `same`.
-    pub(crate) fn new(sends: Vec<Message>, receives: Vec<Message>, size: usize, same: bool) -> Pool {
+    pub(crate) fn new(sends: Vec<Message>, receives: Vec<Message>, size: usize, same: bool) -> MessagePool {
         let scratch = vec![0; size];
-        Pool { sends: sends.into(), receives: receives.into(), same, manner: Manner::Plain, scratch }
+        MessagePool { sends: sends.into(), receives: receives.into(), same, manner: Manner::Plain, scratch }
     }
 
     /// A stock whose messages are written anew each time.
-    pub(crate) fn renewed(self) -> Pool {
-        Pool { manner: Manner::Renewed, ..self }
+    pub(crate) fn renewed(self) -> MessagePool {
+        MessagePool { manner: Manner::Renewed, ..self }
     }
 
     /// A stock whose messages the program packs, which has them lie as `pieces` says.
-    pub(crate) fn packed(self, pieces: Pieces) -> Pool {
-        Pool { manner: Manner::Packed(Packed::new(pieces)), ..self }
+    pub(crate) fn packed(self, pieces: Pieces) -> MessagePool {
+        MessagePool { manner: Manner::Packed(Packed::new(pieces)), ..self }
     }
 }
 
-impl Stock for Pool {
+impl Stock for MessagePool {
     #[inline(always)]
     fn outgoing<const CHECK: bool>(&mut self, _: &Site, seq: u64) -> Result<Option<Message>> {
         let Some(mut message) = self.sends.pop_front() else { return Ok(None) };
