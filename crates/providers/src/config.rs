@@ -90,7 +90,7 @@ pub struct ShmConfig {
     /// Most connections with one peer NIC.
     pub max_connections_per_peer: usize,
     /// The longest sleep without a look around: how long a hostile peer that silences the bell can keep the NIC from
-    /// hearing the others. `None` is for ever.
+    /// hearing the others. `None` is without limit.
     pub longest_sleep: Option<Duration>,
     /// Users besides our own with whom connections are made, by copying, if both ends have the job's token.
     pub other_users: OtherUsers,

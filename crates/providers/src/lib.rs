@@ -9,8 +9,8 @@
 //!        └── auto/       shm for peers of this host, ofi for the others
 //! ```
 //!
-//! Each provider's folder has the same file names: `nic` (the provider), `vi` (an endpoint), `mem` (allocation and
-//! registration), `connect` (connection set-up), `progress` (what moves things on).
+//! What the folders of providers have in common is in files of one name: `nic` (the provider), `vi` (an endpoint), `mem` (allocation
+//! and registration), `connect` (connection set-up), `progress` (what moves things on).
 //!
 //! ```
 //! use viaduct_via::Nic;

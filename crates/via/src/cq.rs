@@ -108,7 +108,7 @@ impl CqCore {
         self.entries.reserve(capacity.saturating_sub(self.entries.len()));
     }
 
-    /// Reserves the entry of a descriptor about to be posted.
+    /// Reserves the entry of a descriptor about to be posted. Returns false if the queue has no room for it.
     #[inline]
     pub(crate) fn reserve(&mut self) -> bool {
         if self.reserved >= self.capacity {
@@ -232,7 +232,7 @@ impl CqCore {
         }
     }
 
-    /// After a poll that brought a hot VI nothing.
+    /// After a poll that brought a hot VI nothing. Returns true if the VI is no longer hot, so that the next one stands at its place.
     #[inline]
     pub(crate) fn note_idle(&mut self, at: usize, vis: &mut Table<ViCore>, signal: &Signal) -> bool {
         if self.few() {

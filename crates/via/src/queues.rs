@@ -3,7 +3,7 @@
 use crate::descriptor::{Op, Status, Work};
 use crate::handle::ProtectionTag;
 use crate::queue::{Outcome, WorkQueue};
-use crate::raw::Watch;
+use crate::raw::WatchWord;
 use crate::srq::SrqCore;
 
 /// Why a connection ended.
@@ -51,7 +51,7 @@ pub struct Queues<'a> {
     pub(crate) dropped: u32,
     pub(crate) received: u32,
     pub(crate) received_bytes: u64,
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchWord,
     pub(crate) stalled: bool,
 }
 
@@ -126,7 +126,7 @@ impl Queues<'_> {
 
     /// Nothing is under way but what this word will show.
     #[inline]
-    pub fn watch(&mut self, watch: Watch) {
+    pub fn watch(&mut self, watch: WatchWord) {
         self.watch = watch;
     }
 

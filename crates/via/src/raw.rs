@@ -144,7 +144,7 @@ impl<T> Places<T> {
 /// It lets a spinning program look for a message with one load instead of a call into the provider. What the word does
 /// not show, such as the peer's end, is found out by the full poll that happens every so often.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch {
+pub struct WatchWord {
     word: *const AtomicU64,
     tag: u64,
     left: u32,
@@ -152,23 +152,23 @@ pub struct Watch {
     moved: bool,
 }
 
-// SAFETY: the word is an atomic; the caller that makes a Watch promises how long it lives.
-unsafe impl Send for Watch {}
+// SAFETY: the word is an atomic; the caller that makes a watch word promises how long it lives.
+unsafe impl Send for WatchWord {}
 
 /// Polls answered by the watch before a full one.
 const WATCHED_POLLS: u32 = 128;
 
-impl Watch {
+impl WatchWord {
     /// Nothing to watch.
-    pub const NONE: Watch = Watch { word: std::ptr::null(), tag: 0, left: 0, moved: false };
+    pub const NONE: WatchWord = WatchWord { word: std::ptr::null(), tag: 0, left: 0, moved: false };
 
     /// Watches `word` for `tag`.
     ///
     /// # Safety
     /// The word stays valid until the endpoint that made the watch is dropped, or polled again.
     #[inline]
-    pub unsafe fn new(word: &AtomicU64, tag: u64) -> Watch {
-        Watch { word, tag, left: WATCHED_POLLS, moved: false }
+    pub unsafe fn new(word: &AtomicU64, tag: u64) -> WatchWord {
+        WatchWord { word, tag, left: WATCHED_POLLS, moved: false }
     }
 
     /// What was watched has come and was dealt with; something else is to be watched.
@@ -388,10 +388,10 @@ mod tests {
 
     #[test]
     fn a_watch_sees_its_tag_and_tires() {
-        assert!(!Watch { ..Watch::NONE }.is_quiet());
+        assert!(!WatchWord { ..WatchWord::NONE }.is_quiet());
         let word = AtomicU64::new(0);
         // SAFETY: the word outlives the watch.
-        let mut watch = unsafe { Watch::new(&word, 3) };
+        let mut watch = unsafe { WatchWord::new(&word, 3) };
         assert!(watch.is_quiet());
         word.store(3 << 48 | 1, Ordering::Relaxed);
         assert!(!watch.is_quiet());

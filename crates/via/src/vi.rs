@@ -13,7 +13,7 @@ use crate::handle::{Cq, Table};
 use crate::provider::{Endpoint, Submit};
 use crate::queue::{Outcome, WorkQueue};
 use crate::queues::{Fault, Queues};
-use crate::raw::Watch;
+use crate::raw::WatchWord;
 use crate::srq::SrqCore;
 
 /// State of a VI.
@@ -78,7 +78,7 @@ pub(crate) struct ViCore {
     /// Something has arrived that the transport could not take yet.
     pub(crate) stalled: bool,
     /// What shows that something arrived, while nothing else is under way.
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchWord,
     /// The protection tag as part of the stamps of descriptors posted here: what one tag allows, another need not. The
     /// stamps of sends and of receives are different.
     pub(crate) send_mix: u64,
@@ -168,7 +168,7 @@ impl ViCore {
             hot: false,
             idle_polls: 0,
             stalled: false,
-            watch: Watch::NONE,
+            watch: WatchWord::NONE,
             send_mix: 0,
             recv_mix: 0,
             max_inline: 0,
@@ -223,7 +223,7 @@ impl ViCore {
             dropped: 0,
             received: 0,
             received_bytes: 0,
-            watch: Watch::NONE,
+            watch: WatchWord::NONE,
             stalled: false,
         };
         endpoint.poll(&mut queues);
@@ -232,7 +232,7 @@ impl ViCore {
         let Queues { fault, dropped, received, received_bytes, .. } = queues;
         let mut result = Progress { fault, dropped, received, received_bytes };
         if self.send.waiting() > 0 && result.fault.is_none() {
-            self.watch = Watch::NONE;
+            self.watch = WatchWord::NONE;
             result.fault = self.pump();
         }
         result
@@ -251,14 +251,14 @@ impl ViCore {
                     return Handed::Done;
                 }
                 Submit::Pending => {
-                    self.watch = Watch::NONE;
+                    self.watch = WatchWord::NONE;
                     self.reads_in_flight += u32::from(work.op.reads_remote());
                     self.send.push(descriptor);
                     self.send.advance();
                     return Handed::Left;
                 }
                 Submit::Busy => {
-                    self.watch = Watch::NONE;
+                    self.watch = WatchWord::NONE;
                     self.send.push(descriptor);
                     return Handed::Left;
                 }
@@ -266,7 +266,7 @@ impl ViCore {
             }
         }
         let first = self.send.waiting() == 0;
-        self.watch = Watch::NONE;
+        self.watch = WatchWord::NONE;
         self.send.push(descriptor);
         match if first { self.pump() } else { None } {
             Some(fault) => Handed::Broken(fault),
@@ -328,7 +328,7 @@ impl ViCore {
 
     /// Lets go of the transport and flushes both queues.
     pub(crate) fn unbind(&mut self, state: ViState) {
-        self.watch = Watch::NONE;
+        self.watch = WatchWord::NONE;
         self.stalled = false;
         self.tell_from = u32::MAX;
         if let Some(mut endpoint) = self.endpoint.take() {
@@ -421,7 +421,7 @@ impl ViCore {
 
     #[inline(never)]
     fn watch_next(&mut self) -> bool {
-        self.watch = self.endpoint.as_ref().map_or(Watch::NONE, |endpoint| endpoint.watch());
+        self.watch = self.endpoint.as_ref().map_or(WatchWord::NONE, |endpoint| endpoint.watch());
         self.watch.is_quiet()
     }
 

@@ -6,7 +6,7 @@
 use viaduct_via::{Error, NetAddress};
 
 use crate::here::is_this_host;
-use crate::ofi::Place;
+use crate::ofi::HostPart;
 
 /// Where the peer of an address is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,10 +19,10 @@ pub(super) enum Whereabouts {
 
 /// Finds out where an address is. `host` is what this host is called, if anything.
 pub(super) fn whereabouts(address: &NetAddress, host: Option<&str>) -> Result<Whereabouts, Error> {
-    let here = match Place::of(address)? {
-        Place::Here => true,
-        Place::There { port: Some(_), .. } => false,
-        Place::There { host: named, port: None } => match host {
+    let here = match HostPart::of(address)? {
+        HostPart::Here => true,
+        HostPart::There { port: Some(_), .. } => false,
+        HostPart::There { host: named, port: None } => match host {
             Some(host) => named == host,
             None => is_this_host(&named),
         },

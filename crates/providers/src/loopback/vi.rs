@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use viaduct_via::provider::{Endpoint, Sleeper, Small, Submit};
-use viaduct_via::raw::Watch;
+use viaduct_via::raw::WatchWord;
 use viaduct_via::{Error, Op, ProtectionTag, Queues, Reach, Reliability, RemoteAddress, Status, Vi, Work};
 
 use super::Hub;
@@ -194,8 +194,8 @@ unsafe impl Endpoint for LoopbackVi {
         None
     }
 
-    fn watch(&self) -> Watch {
-        Watch::NONE
+    fn watch(&self) -> WatchWord {
+        WatchWord::NONE
     }
 
     fn tell_receives_from(&self) -> u32 {

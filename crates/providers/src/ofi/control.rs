@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::nic::{Core, lock};
-use super::watch::Watch;
+use super::watch::ControlWatch;
 
 /// Longest wait for the last words of a NIC that closes.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) fn run(core: &Arc<Core>) {
-    let (mut watch, mut seen) = (Watch::default(), 0);
+    let (mut watch, mut seen) = (ControlWatch::default(), 0);
     while !core.stop.load(Ordering::Acquire) {
         core.pace.clear_call();
         let timeout = {
@@ -44,7 +44,7 @@ pub(super) fn finish(core: &Arc<Core>) {
     };
     drop(stale); // an endpoint in it takes the lock
     let give_up = Instant::now() + LAST_WORDS;
-    let mut watch = Watch::default();
+    let mut watch = ControlWatch::default();
     loop {
         let mut engine = lock(&core.engine);
         engine.events(core);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use viaduct_os::clock;
+use viaduct_os::forgotten::{self, Forgotten};
 use viaduct_os::poll::Watched;
-use viaduct_os::sockets::{self, Forgotten};
 use viaduct_via::provider::Event;
 use viaduct_via::{Fault, RemoteAttributes, Vi};
 
@@ -108,7 +108,7 @@ impl Engine {
     /// Clients that are half connected to a port of ours are lost by libfabric when the port closes: their connections are
     /// reset. There are no lanes any more, and no new ones are made.
     pub(super) fn forget_half_connected(&mut self) {
-        let lost = |port: &Port| sockets::forgotten_at(port.ip, port.port);
+        let lost = |port: &Port| forgotten::forgotten_at(port.ip, port.port);
         self.forgotten.0 = self.ports.iter().flat_map(lost).collect();
         self.forgotten.0.iter_mut().for_each(Forgotten::reset);
     }

@@ -22,7 +22,7 @@ use super::rdma::{Flight, Reply};
 use super::wire::{FAILED, HEAD, Head, Hello, Kind};
 
 /// A frame that waits for the owner of the VI, in the buffer it came in.
-pub(super) struct Held {
+pub(super) struct WaitingFrame {
     pub(super) buffer: u16,
     pub(super) kind: Kind,
     pub(super) head: Head,
@@ -63,7 +63,7 @@ pub(super) struct Lane {
     pub(super) armed: bool,
     /// Something for the owner came since it was last told.
     pub(super) news: bool,
-    pub(super) inbox: VecDeque<Held>,
+    pub(super) inbox: VecDeque<WaitingFrame>,
     /// Greetings that wait for a buffer.
     pub(super) greetings: VecDeque<Hello>,
 

@@ -60,7 +60,7 @@ use fabric::Fabric;
 use info::Info;
 pub(crate) use nic::{MAX_VI, Ofi, Parts};
 pub(crate) use pace::Paced;
-pub(crate) use place::Place;
+pub(crate) use place::HostPart;
 use sys::Fi;
 
 /// Providers of libfabric that are taken if none is asked for, the best first.

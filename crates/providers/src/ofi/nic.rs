@@ -264,7 +264,7 @@ unsafe impl Provider for Ofi {
         remote: &NetAddress,
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
-        place::Place::of(remote)?;
+        place::HostPart::of(remote)?;
         let mut engine = self.core.hold();
         let from = match local {
             Some(local) => local.clone(),
@@ -282,7 +282,7 @@ unsafe impl Provider for Ofi {
         remote: &NetAddress,
         ours: &RemoteAttributes,
     ) -> Result<(), Error> {
-        place::Place::of(remote)?;
+        place::HostPart::of(remote)?;
         // Only the one that waits needs a port.
         let at = if waits(local, remote) { place::own(local)? } else { (None, None) };
         self.core.hold().request_peer(&self.core, vi, (local, at), remote, ours)

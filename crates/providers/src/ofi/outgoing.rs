@@ -347,7 +347,7 @@ impl Lane {
         Some(cut)
     }
 
-    /// Says that an RDMA write with immediate data is out.
+    /// Says that an RDMA write with immediate data is out. Returns false if there is no room for the frame now.
     fn immediate_after_write(&mut self, out: &Outgoing) -> bool {
         if out.immediate.is_none() {
             return true;
@@ -358,7 +358,7 @@ impl Lane {
         self.transmit(Kind::Written, head, 0, |_| {})
     }
 
-    /// Asks for a read or an atomic operation.
+    /// Asks for a read or an atomic operation. Returns false if there is no room for the frame now.
     fn fetch(&mut self, out: &Outgoing) -> bool {
         let (kind, len) = if out.op.is_atomic() { (Kind::Atomic, 16) } else { (Kind::Read, 0) };
         let mut head = Head::new(kind);

@@ -34,17 +34,17 @@ const TRIES: u64 = 8;
 
 /// A host part, taken apart.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum HostPart {
     /// This host.
     Here,
     /// A host, by name or number, with a port if the address has one.
     There { host: String, port: Option<u16> },
 }
 
-impl Place {
-    pub(crate) fn of(address: &NetAddress) -> Result<Place, Error> {
+impl HostPart {
+    pub(crate) fn of(address: &NetAddress) -> Result<HostPart, Error> {
         if address.host().is_empty() {
-            return Ok(Place::Here);
+            return Ok(HostPart::Here);
         }
         let bad =
             Error::InvalidParameter("a host is a name or a number, with a port behind a colon: node3:4711");
@@ -57,15 +57,15 @@ impl Place {
                 None if after.is_empty() => None,
                 None => return Err(bad),
             };
-            return Ok(Place::There { host: host.into(), port });
+            return Ok(HostPart::There { host: host.into(), port });
         }
         match text.split_once(':') {
-            Some((_, rest)) if rest.contains(':') => Ok(Place::There { host: text.into(), port: None }),
+            Some((_, rest)) if rest.contains(':') => Ok(HostPart::There { host: text.into(), port: None }),
             Some(("", _)) => Err(bad),
             Some((host, port)) => {
-                Ok(Place::There { host: host.into(), port: Some(port.parse().map_err(|_| bad)?) })
+                Ok(HostPart::There { host: host.into(), port: Some(port.parse().map_err(|_| bad)?) })
             }
-            None => Ok(Place::There { host: text.into(), port: None }),
+            None => Ok(HostPart::There { host: text.into(), port: None }),
         }
     }
 }
@@ -168,12 +168,12 @@ impl Names {
 
     /// Where to knock, in turn. May ask a name server, so not to be called under a lock.
     pub(crate) fn places(&self, address: &NetAddress) -> Result<Vec<SocketAddr>, Error> {
-        let (host, port) = match Place::of(address)? {
-            Place::Here => {
+        let (host, port) = match HostPart::of(address)? {
+            HostPart::Here => {
                 let place = self.find(address).ok_or_else(|| Error::NoMatch(address.to_string()))?;
                 return Ok(vec![place]);
             }
-            Place::There { host, port } => (host, port),
+            HostPart::There { host, port } => (host, port),
         };
         let ips: Vec<IpAddr> = match host.parse() {
             Ok(ip) => vec![ip],
@@ -199,7 +199,7 @@ impl Names {
 /// An address of our own to listen at: its host as a number, and its port, where it has them. May ask a name server, so
 /// not to be called under a lock.
 pub(crate) fn own(address: &NetAddress) -> Result<(Option<IpAddr>, Option<u16>), Error> {
-    let Place::There { host, port } = Place::of(address)? else { return Ok((None, None)) };
+    let HostPart::There { host, port } = HostPart::of(address)? else { return Ok((None, None)) };
     let ip = match host.parse() {
         Ok(ip) => ip,
         Err(_) => {
@@ -213,9 +213,9 @@ pub(crate) fn own(address: &NetAddress) -> Result<(Option<IpAddr>, Option<u16>),
 
 /// Whether an address can be used without asking a name server.
 pub(crate) fn is_plain(address: &NetAddress) -> bool {
-    match Place::of(address) {
-        Ok(Place::There { host, .. }) => host.parse::<IpAddr>().is_ok(),
-        Ok(Place::Here) | Err(_) => true,
+    match HostPart::of(address) {
+        Ok(HostPart::There { host, .. }) => host.parse::<IpAddr>().is_ok(),
+        Ok(HostPart::Here) | Err(_) => true,
     }
 }
 
@@ -268,17 +268,17 @@ mod tests {
 
     use super::*;
 
-    fn place(text: &str) -> Result<Place, Error> {
-        Place::of(&text.parse().unwrap())
+    fn place(text: &str) -> Result<HostPart, Error> {
+        HostPart::of(&text.parse().unwrap())
     }
 
-    fn there(host: &str, port: Option<u16>) -> Place {
-        Place::There { host: host.into(), port }
+    fn there(host: &str, port: Option<u16>) -> HostPart {
+        HostPart::There { host: host.into(), port }
     }
 
     #[test]
     fn hosts_are_taken_apart() {
-        assert_eq!(place("echo").unwrap(), Place::Here);
+        assert_eq!(place("echo").unwrap(), HostPart::Here);
         assert_eq!(place("node3/echo").unwrap(), there("node3", None));
         assert_eq!(place("node3:4711/echo").unwrap(), there("node3", Some(4711)));
         assert_eq!(place("10.0.0.7:80/echo").unwrap(), there("10.0.0.7", Some(80)));

@@ -3,7 +3,7 @@
 
 use viaduct_via::{Error, Fault, Op, Queues, Reliability, Status};
 
-use super::lane::{Held, Lane};
+use super::lane::{Lane, WaitingFrame};
 use super::mem::Regions;
 use super::rdma::{Flight, Waits, scatter};
 use super::wire::{FIRST, HEAD, Head, Kind, LAST};
@@ -24,7 +24,7 @@ impl Lane {
     ) -> Result<(), Error> {
         match kind {
             Kind::Data | Kind::Written if !self.rejecting => {
-                self.inbox.push_back(Held { buffer, kind, head });
+                self.inbox.push_back(WaitingFrame { buffer, kind, head });
                 self.news = true;
                 return Ok(());
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use viaduct_os::{clock, fork};
 use viaduct_via::provider::{Endpoint, Small, Submit};
-use viaduct_via::raw::Watch;
+use viaduct_via::raw::WatchWord;
 use viaduct_via::{Error, Fault, Queues, Reach, RemoteAddress, Work};
 
 use super::connect::Stage;
@@ -89,8 +89,8 @@ unsafe impl Endpoint for OfiVi {
         None
     }
 
-    fn watch(&self) -> Watch {
-        Watch::NONE
+    fn watch(&self) -> WatchWord {
+        WatchWord::NONE
     }
 
     fn tell_receives_from(&self) -> u32 {

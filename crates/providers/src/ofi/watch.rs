@@ -5,7 +5,7 @@
 //! and latency is that of plain `poll` (ADR 0014). But the list that a thread sleeps on becomes stale when a connection
 //! comes, goes, or has something to write, and it is of no use when what came was read from a socket into the queue. So it
 //! is noted when a thread sleeps on a list, and every other user of the engine looks whether it is still the same, and
-//! the queue empty, before it gives up the lock ([`Held`]).
+//! the queue empty, before it gives up the lock ([`EngineGuard`]).
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,13 +20,13 @@ use super::nic::{Core, MESSAGES, lock};
 
 /// The control thread's view of the descriptors.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct ControlWatch {
     list: Vec<Watched>,
     on_list: bool,
     events: Vec<viaduct_os::epoll::Event>,
 }
 
-impl Watch {
+impl ControlWatch {
     /// Takes the list, under the engine's lock; from here on changes of it wake us. False if there is something to do first.
     pub(super) fn begin(&mut self, engine: &mut Engine, core: &Core) -> bool {
         self.on_list = engine.fabric.has_list();
@@ -61,19 +61,19 @@ impl Watch {
 }
 
 /// The engine, in the hands of a thread other than the control thread.
-pub(super) struct Held<'a> {
+pub(super) struct EngineGuard<'a> {
     core: &'a Core,
     engine: MutexGuard<'a, Engine>,
 }
 
 impl Core {
     /// The engine, for the owner of the NIC.
-    pub(super) fn hold(&self) -> Held<'_> {
-        Held { core: self, engine: lock(&self.engine) }
+    pub(super) fn hold(&self) -> EngineGuard<'_> {
+        EngineGuard { core: self, engine: lock(&self.engine) }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for EngineGuard<'_> {
     fn drop(&mut self) {
         // Said under the lock, so we see it if the list was taken before.
         if self.core.pace.listed.load(Ordering::Relaxed) && self.engine.is_list_stale() {
@@ -82,7 +82,7 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for EngineGuard<'_> {
     type Target = Engine;
 
     fn deref(&self) -> &Engine {
@@ -90,7 +90,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl DerefMut for Held<'_> {
+impl DerefMut for EngineGuard<'_> {
     fn deref_mut(&mut self) -> &mut Engine {
         &mut self.engine
     }

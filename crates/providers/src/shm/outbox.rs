@@ -4,7 +4,7 @@
 //! word: a note ahead of that would be taken for it, and end the connection. So a new outbox keeps what is posted until it is
 //! opened.
 //!
-//! A peer that never reads must not make us keep notes for ever, and none may be lost: beyond a bound the pair is
+//! A peer that never reads must not make us keep notes without end, and none may be lost: beyond a bound the pair is
 //! broken, as if the peer were gone. What our own RDMA operations put here is not counted. They are as many as there
 //! are connections and as long as their descriptors: the owner's doing, not the peer's.
 

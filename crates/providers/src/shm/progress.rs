@@ -7,7 +7,7 @@ use viaduct_os::copy::{copy, store_word};
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::Small;
-use viaduct_via::raw::Watch;
+use viaduct_via::raw::WatchWord;
 use viaduct_via::{Fault, Op, Queues, Reliability, Status, Work};
 
 use super::map::Why;
@@ -19,7 +19,7 @@ use super::shared::RECVS;
 use super::sync::Ordering;
 use super::vi::{Offered, ShmVi};
 
-/// Entries taken from the ring by one poll, so that a busy peer does not keep the caller for ever.
+/// Entries taken from the ring by one poll, so that a busy peer does not keep the caller without end.
 const BATCH: u64 = 16;
 
 /// Added to a status in the word that says "closed".
@@ -90,10 +90,10 @@ impl ShmVi {
     }
 
     /// What shows that the next message is there, while nothing else is waited for.
-    pub(crate) fn next_word(&self) -> Watch {
+    pub(crate) fn next_word(&self) -> WatchWord {
         let (word, lap) = self.rx.next_word();
         // SAFETY: the ring is kept mapped by this endpoint, and its position changes only when it is polled.
-        unsafe { Watch::new(word, lap) }
+        unsafe { WatchWord::new(word, lap) }
     }
 
     /// The shortest way for what the owner may be waiting for: a word, into one buffer. False if it is not that; then

@@ -56,13 +56,13 @@ impl ShmVi {
         }
         let mut words = [0u64; INLINE_WORDS];
         let used = gather_words(work, &mut words);
-        if !self.send_inline(&words[..used], work.total, work.immediate) {
+        if !self.put_inline(&words[..used], work.total, work.immediate) {
             return Submit::Busy;
         }
         self.handed_over(work, index)
     }
 
-    pub(crate) fn send_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {
+    pub(crate) fn put_inline(&mut self, words: &[u64], len: u32, immediate: Option<u32>) -> bool {
         if !self.room(entries_for(words.len())) {
             return false;
         }
@@ -351,7 +351,7 @@ impl ShmVi {
             return Submit::Done;
         }
         let used = bytes.len().div_ceil(8);
-        if self.send_inline(&words[..used], bytes.len() as u32, immediate) {
+        if self.put_inline(&words[..used], bytes.len() as u32, immediate) {
             Submit::Done
         } else {
             Submit::Busy

@@ -94,7 +94,7 @@ impl Core {
         pairs.iter().for_each(|pair| pair.ask_for_fences());
     }
 
-    /// A peer asks for one of our segments.
+    /// A peer asks for one of our segments. Returns false if no segment is called so, which ends the pair.
     fn hand_out(&self, pair: &Pair, wanted: &Note) -> bool {
         let segment = match wanted.a {
             // Only direct mode shows memory of the user's.
@@ -114,7 +114,7 @@ impl Core {
         true
     }
 
-    /// A segment we asked for.
+    /// A segment we asked for. Returns false if it is none that we could have asked for or is malformed, which ends the pair.
     fn take_in(&self, pair: &Pair, n: &Note, fd: Option<OwnedFd>) -> bool {
         match n.a {
             WANT_SLAB => {
@@ -169,14 +169,16 @@ impl Core {
         taken
     }
 
-    /// Carries out an RDMA operation on our memory for a peer.
+    /// Carries out an RDMA operation on our memory for a peer. Returns false if there is no such operation, which ends the pair; a
+    /// refused one is answered.
     fn carry_out(&self, pair: &Pair, n: &Note, payload: &[u8]) -> bool {
         let (op, theirs) = ((n.b >> 32) as u8, n.b >> 40 & 1 != 0);
         let lane = LaneId { ours: !theirs, slab: n.a, offset: n.b as u32 };
         let handle = MemHandle::from_number((n.e >> 32) as u32);
         let len = u64::from(n.e as u32);
         if op == 2 {
-            return read_later(pair, Read { number: n.c, lane, handle, address: n.d, len, done: 0 });
+            read_later(pair, Read { number: n.c, lane, handle, address: n.d, len, done: 0 });
+            return true;
         }
         let rights = lock(&self.lanes).get(&(pair.id, lane)).map(|l| (l.tag, l.rdma_write, l.rdma_read));
         let mut answer = Note::new(note::RDMA_DONE);
@@ -271,7 +273,8 @@ impl Core {
         read.done == read.len
     }
 
-    /// A peer has carried out an operation of ours, or a piece of it.
+    /// A peer has carried out an operation of ours, or a piece of it. Returns false if it answers with bytes that were not asked
+    /// for, which ends the pair.
     fn carried_out(&self, pair: &Pair, n: &Note, payload: &[u8]) -> bool {
         let mut replies = lock(&pair.replies);
         // The connection that asked may be closed by now.
@@ -289,13 +292,12 @@ impl Core {
     }
 }
 
-/// Puts a read in line. A peer has one under way on each of its connections.
-fn read_later(pair: &Pair, read: Read) -> bool {
+/// Puts a read in line. A peer has one under way on each of its connections; one that asks for too many is cut off.
+fn read_later(pair: &Pair, read: Read) {
     let mut reads = lock(&pair.reads);
     reads.0.push_back(read);
     if reads.0.len() > MOST_OWED / size_of::<Read>() {
         reads.0.clear();
         pair.break_off(&Broken::Unread);
     }
-    true
 }

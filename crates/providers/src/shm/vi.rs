@@ -8,7 +8,7 @@ use viaduct_os::copy::load_word;
 use viaduct_os::point::point;
 use viaduct_os::segment::Segment;
 use viaduct_via::provider::{Endpoint, Small, Submit};
-use viaduct_via::raw::Watch;
+use viaduct_via::raw::WatchWord;
 use viaduct_via::{
     Counter, Error, Op, Queues, Reach, Reliability, RemoteAddress, RemoteAttributes, Vi, Work,
 };
@@ -354,8 +354,8 @@ unsafe impl Endpoint for ShmVi {
         }
     }
 
-    fn watch(&self) -> Watch {
-        if self.waiting { Watch::NONE } else { self.next_word() }
+    fn watch(&self) -> WatchWord {
+        if self.waiting { WatchWord::NONE } else { self.next_word() }
     }
 
     #[inline]

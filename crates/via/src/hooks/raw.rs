@@ -21,7 +21,7 @@ use crate::provider::{
     Endpoint, Event, ListenId, Provider, RequestId, SharedMemory, Signal, Sleeper, Small, Submit,
 };
 use crate::queues::{Fault, Queues};
-use crate::raw::Watch;
+use crate::raw::WatchWord;
 
 /// A provider with a hook around it. Hooks nest by wrapping again.
 pub struct Hooked {
@@ -293,8 +293,8 @@ unsafe impl Endpoint for HookedEndpoint {
         Some(taken)
     }
 
-    fn watch(&self) -> Watch {
-        if self.breaks { Watch::NONE } else { self.inner.watch() }
+    fn watch(&self) -> WatchWord {
+        if self.breaks { WatchWord::NONE } else { self.inner.watch() }
     }
 
     fn recv_posted(&mut self, work: &Work, number: u32) {

@@ -17,7 +17,7 @@ use crate::memory::{MemHandle, RegionInfo};
 use crate::queues::Queues;
 #[cfg(doc)]
 use crate::raw::RawMemory;
-use crate::raw::Watch;
+use crate::raw::WatchWord;
 
 /// What a VI's connection asks of the transport.
 ///
@@ -28,7 +28,7 @@ use crate::raw::Watch;
 ///   it is handed over (or, for a receive, is the next one, or was told of) until it is completed or [`close`](Self::close)
 ///   returns; segments of sends and writes it only reads;
 /// - judges a message by [`Work::judge_message`] before a byte of it goes into a receive;
-/// - reports through [`Queues`] only what happened, and hands out [`Watch`]es of words that live as long as it says there.
+/// - reports through [`Queues`] only what happened, and hands out [`WatchWord`]s of words that live as long as it says there.
 pub unsafe trait Endpoint: Send {
     /// Hands over the send-queue descriptor with this ledger index.
     fn submit(&mut self, work: &mut Work, index: u32) -> Submit;
@@ -68,8 +68,8 @@ pub unsafe trait Endpoint: Send {
     fn take_small(&mut self, work: &Work) -> Option<Small>;
 
     /// After [`take_small`](Self::take_small): what shows the message after that one, if nothing else is under way;
-    /// [`Watch::NONE`] if no word shows it.
-    fn watch(&self) -> Watch;
+    /// [`WatchWord::NONE`] if no word shows it.
+    fn watch(&self) -> WatchWord;
 
     /// Moves things on: delivers what arrived and completes what was pending. One that takes no message has looked at
     /// everything, the peer's end included; one that takes some may leave the rest for the next poll.

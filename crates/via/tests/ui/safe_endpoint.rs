@@ -1,7 +1,7 @@
 //! A transport is trusted with addresses of the program: to be one is a promise.
 
 use viaduct_via::provider::{Endpoint, Small, Submit};
-use viaduct_via::raw::Watch;
+use viaduct_via::raw::WatchWord;
 use viaduct_via::{Error, Queues, Reach, RemoteAddress, Work};
 
 struct Mine;
@@ -47,8 +47,8 @@ impl Endpoint for Mine { //~ E0200
         None
     }
 
-    fn watch(&self) -> Watch {
-        Watch::NONE
+    fn watch(&self) -> WatchWord {
+        WatchWord::NONE
     }
 
     fn poll(&mut self, _: &mut Queues<'_>) {}

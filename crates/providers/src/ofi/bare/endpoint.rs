@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use viaduct_via::Error;
 
-use super::ledger::Held;
+use super::ledger::PostedMessage;
 use super::{Cq, Inner, Message};
 use crate::ofi::abi::*;
 use crate::ofi::endpoint::{Active, Passive};
@@ -187,7 +187,8 @@ impl Endpoint {
         if pieces > limit {
             return Err(Error::Limit { what: "pieces of one message", limit: limit as u64 });
         }
-        let context = self.inner.ledger.borrow_mut().put(Held { message, endpoint: active.key(), receive });
+        let context =
+            self.inner.ledger.borrow_mut().put(PostedMessage { message, endpoint: active.key(), receive });
         // SAFETY: the ledger keeps the message, and with it the memory, until the completion has come or the endpoint is
         // closed; it cannot be touched there.
         let code = unsafe {

@@ -8,18 +8,18 @@ use super::Message;
 /// Messages that libfabric works on.
 #[derive(Default)]
 pub(super) struct Ledger {
-    places: Vec<Place>,
+    places: Vec<Slot>,
     free: Vec<u32>,
 }
 
 #[derive(Default)]
-struct Place {
+struct Slot {
     turn: u32,
-    held: Option<Held>,
+    held: Option<PostedMessage>,
 }
 
 /// A posted message.
-pub(super) struct Held {
+pub(super) struct PostedMessage {
     pub(super) message: Message,
     /// The endpoint it was posted to.
     pub(super) endpoint: usize,
@@ -29,11 +29,11 @@ pub(super) struct Held {
 impl Ledger {
     /// Takes a message in; gives the context to post it with.
     #[inline]
-    pub(super) fn put(&mut self, held: Held) -> u64 {
+    pub(super) fn put(&mut self, held: PostedMessage) -> u64 {
         let at = match self.free.pop() {
             Some(at) => at,
             None => {
-                self.places.push(Place::default());
+                self.places.push(Slot::default());
                 self.places.len() as u32 - 1
             }
         };
@@ -45,7 +45,7 @@ impl Ledger {
 
     /// The message posted with a context, if it is still here.
     #[inline]
-    pub(super) fn take(&mut self, context: u64) -> Option<Held> {
+    pub(super) fn take(&mut self, context: u64) -> Option<PostedMessage> {
         let (turn, at) = ((context >> 32) as u32, context as u32);
         let place = self.places.get_mut(at as usize).filter(|place| place.turn == turn)?;
         let held = place.held.take()?;
