@@ -95,7 +95,7 @@ pub(crate) fn claim(fd: i32) -> Kind {
     let Ok(obstacle) = companion::obstacle(fd) else { return Kind::Tcp };
     let inherited = || epoll::is_in_inherited_set(fd) || copies(fd).any(epoll::is_in_inherited_set);
     let bar = match obstacle {
-        None if rule(fd) == Some(rules::Verdict::Never) => Some("a rule says so"),
+        None if rule(fd) == Some(rules::RuleVerdict::Never) => Some("a rule says so"),
         None if inherited() => Some("registered with a set of epoll that a parent made"),
         obstacle => obstacle,
     };
@@ -107,7 +107,7 @@ pub(crate) fn claim(fd: i32) -> Kind {
 }
 
 /// What the user's rules say of a connection.
-fn rule(fd: i32) -> Option<rules::Verdict> {
+fn rule(fd: i32) -> Option<rules::RuleVerdict> {
     let rules = &settings::settings()?.rules;
     if rules.is_empty() {
         return None;
@@ -119,7 +119,7 @@ fn rule(fd: i32) -> Option<rules::Verdict> {
 /// What the call that is about to be made means for a connection that was not claimed yet: one of a listener whose connections were
 /// short is left alone for the moment.
 pub(crate) fn turn(fd: i32) -> Turn {
-    if learn::is_watched(fd) && rule(fd) != Some(rules::Verdict::Always) {
+    if learn::is_watched(fd) && rule(fd) != Some(rules::RuleVerdict::Always) {
         learn::turn(fd)
     } else {
         Turn::Now

@@ -17,7 +17,7 @@ use crate::{back, companion};
 
 /// What one look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ReceiveStep {
     Moved(usize),
     End,
     Empty,
@@ -63,21 +63,21 @@ pub fn receive(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<
     let mut wait = None;
     loop {
         let step = match call.step(got, Look::Quick) {
-            Step::Empty if got > 0 && !all => Step::End,
-            Step::Empty => call.wait(got, &mut wait),
+            ReceiveStep::Empty if got > 0 && !all => ReceiveStep::End,
+            ReceiveStep::Empty => call.wait(got, &mut wait),
             step => step,
         };
         match step {
-            Step::Moved(count) => {
+            ReceiveStep::Moved(count) => {
                 got += count;
                 if !all || got >= total || count == 0 {
                     return Ok(got);
                 }
             }
-            Step::Empty => {}
-            Step::End => return Ok(got),
-            Step::Failed(_) if got > 0 => return Ok(got),
-            Step::Failed(error) => return Err(error),
+            ReceiveStep::Empty => {}
+            ReceiveStep::End => return Ok(got),
+            ReceiveStep::Failed(_) if got > 0 => return Ok(got),
+            ReceiveStep::Failed(error) => return Err(error),
         }
     }
 }
@@ -142,7 +142,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn step(&self, skip: usize, look: Look) -> Step {
+    fn step(&self, skip: usize, look: Look) -> ReceiveStep {
         let me = whoami::owner();
         let lock = &self.slot.incoming(self.view.header()).consumer.lock;
         if self.slot.has(BROKEN) || lock.lock(me) == Taken::Refused {
@@ -153,7 +153,7 @@ impl Call<'_> {
         step
     }
 
-    fn locked(&self, skip: usize, look: Look) -> Step {
+    fn locked(&self, skip: usize, look: Look) -> ReceiveStep {
         let incoming = self.slot.incoming(self.view.header());
         // A direction changes its way twice at most; more turns mean that a peer plays with the words.
         for _ in 0..8 {
@@ -175,7 +175,7 @@ impl Call<'_> {
                     let step = self.by_tcp(skip, left as usize);
                     // The peer may have moved to the ring just now, and closed the companion behind it.
                     let moved = start == 0 && incoming.producer.start.load(Ordering::SeqCst) != 0;
-                    if moved && matches!(step, Step::End | Step::Empty) {
+                    if moved && matches!(step, ReceiveStep::End | ReceiveStep::Empty) {
                         continue;
                     }
                     return step;
@@ -191,19 +191,19 @@ impl Call<'_> {
         self.broken()
     }
 
-    fn by_tcp(&self, skip: usize, most: usize) -> Step {
+    fn by_tcp(&self, skip: usize, most: usize) -> ReceiveStep {
         let flags = self.flags & !libc::MSG_WAITALL | libc::MSG_DONTWAIT;
         match self.buffers.receive(self.fd, skip, most, flags) {
-            Ok(0) if self.buffers.total() == 0 => Step::Moved(0),
-            Ok(0) => Step::End,
-            Ok(count) => Step::Moved(count),
-            Err(Errno(libc::EAGAIN)) => Step::Empty,
-            Err(error) => Step::Failed(error),
+            Ok(0) if self.buffers.total() == 0 => ReceiveStep::Moved(0),
+            Ok(0) => ReceiveStep::End,
+            Ok(count) => ReceiveStep::Moved(count),
+            Err(Errno(libc::EAGAIN)) => ReceiveStep::Empty,
+            Err(error) => ReceiveStep::Failed(error),
         }
     }
 
     /// `None` if it has to be looked at again.
-    fn by_ring(&self, skip: usize, look: Look) -> Option<Step> {
+    fn by_ring(&self, skip: usize, look: Look) -> Option<ReceiveStep> {
         let header = self.view.header();
         let incoming = self.slot.incoming(header);
         let (producer, consumer) = (&incoming.producer, &incoming.consumer);
@@ -215,7 +215,7 @@ impl Call<'_> {
                 consumer.phase.store(BY_TCP_AGAIN, Ordering::Release);
                 return None;
             }
-            return if look == Look::Quick { Some(Step::Empty) } else { self.ended(head) };
+            return if look == Look::Quick { Some(ReceiveStep::Empty) } else { self.ended(head) };
         }
         let wanted = self.buffers.total().saturating_sub(skip);
         let count = inside.min(wanted as u64);
@@ -223,7 +223,7 @@ impl Call<'_> {
             self.view.take(1 - self.slot.side(), tail, self.buffers, skip, count as usize);
         }
         if self.flags & libc::MSG_PEEK != 0 {
-            return Some(Step::Moved(count as usize));
+            return Some(ReceiveStep::Moved(count as usize));
         }
         let taken = consumer.tail.compare_exchange(
             tail,
@@ -245,11 +245,11 @@ impl Call<'_> {
         if left > 0 && incoming.wishes.readers.load(Ordering::SeqCst) > 0 {
             self.slot.ring_own(header); // others of this end sleep, and there is something for them
         }
-        Some(Step::Moved(count as usize))
+        Some(ReceiveStep::Moved(count as usize))
     }
 
     /// The ring is empty: what does the companion say?
-    fn ended(&self, head: u64) -> Option<Step> {
+    fn ended(&self, head: u64) -> Option<ReceiveStep> {
         let header = self.view.header();
         let incoming = self.slot.incoming(header);
         let said = peek(self.fd);
@@ -257,7 +257,7 @@ impl Call<'_> {
             || incoming.producer.end.load(Ordering::SeqCst) != 0;
         match said {
             Err(Errno(libc::EAGAIN)) if changed => None,
-            Err(Errno(libc::EAGAIN)) => Some(Step::Empty),
+            Err(Errno(libc::EAGAIN)) => Some(ReceiveStep::Empty),
             _ if changed => None, // what came before the end is received first
             Ok(0) => {
                 self.slot.raise(SUSPECT);
@@ -266,13 +266,13 @@ impl Call<'_> {
             Ok(_) => Some(self.broken()), // bytes by TCP that were not announced
             Err(error) => {
                 self.slot.raise(SUSPECT);
-                Some(Step::Failed(error))
+                Some(ReceiveStep::Failed(error))
             }
         }
     }
 
     /// The peer has ended its stream. If it is gone, and has not read all that was sent, that is a reset.
-    fn end(&self) -> Step {
+    fn end(&self) -> ReceiveStep {
         let header = self.view.header();
         let outgoing = self.slot.outgoing(header);
         let head = outgoing.producer.head.load(Ordering::Acquire);
@@ -281,15 +281,15 @@ impl Call<'_> {
         let gone = self.slot.incoming(header).producer.shut.load(Ordering::Acquire) == 0;
         let quiet = self.slot.has(SHUT_READ | RESET_SAID) || !gone || !unread;
         if quiet {
-            return Step::End;
+            return ReceiveStep::End;
         }
         self.slot.raise(RESET_SAID);
-        Step::Failed(Errno(libc::ECONNRESET))
+        ReceiveStep::Failed(Errno(libc::ECONNRESET))
     }
 
-    fn broken(&self) -> Step {
+    fn broken(&self) -> ReceiveStep {
         self.slot.raise(BROKEN);
-        Step::Failed(Errno(libc::ECONNRESET))
+        ReceiveStep::Failed(Errno(libc::ECONNRESET))
     }
 
     fn does_not_wait(&self) -> bool {
@@ -300,23 +300,23 @@ impl Call<'_> {
     /// Without room for anything: waits for bytes once, as TCP does, and leaves them where they are.
     fn nothing(&self) -> Result<usize, Errno> {
         let step = match self.step(0, Look::Quick) {
-            Step::Empty => self.wait(0, &mut None),
+            ReceiveStep::Empty => self.wait(0, &mut None),
             step => step,
         };
         match step {
-            Step::Failed(Errno(libc::EAGAIN | libc::EINTR)) if !self.does_not_wait() => Ok(0),
-            Step::Failed(error) => Err(error),
+            ReceiveStep::Failed(Errno(libc::EAGAIN | libc::EINTR)) if !self.does_not_wait() => Ok(0),
+            ReceiveStep::Failed(error) => Err(error),
             _ => Ok(0),
         }
     }
 
     /// Nothing was there: waits as the socket says, and looks again.
-    fn wait(&self, got: usize, deadline: &mut Option<(Deadline, bool)>) -> Step {
+    fn wait(&self, got: usize, deadline: &mut Option<(Deadline, bool)>) -> ReceiveStep {
         let header = self.view.header();
         if self.does_not_wait() {
             back::serve(self.fd, self.index);
             return match self.step(got, Look::Full) {
-                Step::Empty => Step::Failed(Errno(libc::EAGAIN)),
+                ReceiveStep::Empty => ReceiveStep::Failed(Errno(libc::EAGAIN)),
                 step => step,
             };
         }
@@ -332,7 +332,7 @@ impl Call<'_> {
             self.slot.trickle.store(trickle::after_linger(row, bytes), Ordering::Relaxed);
         }
         if by_ring && wait::spin(cpu, came) {
-            return Step::Empty;
+            return ReceiveStep::Empty;
         }
         let (deadline, limited) = *deadline.get_or_insert_with(|| {
             let limit = sockets::time_limit(self.fd, libc::SO_RCVTIMEO);
@@ -341,11 +341,13 @@ impl Call<'_> {
         back::serve(self.fd, self.index);
         let asleep = Asleep::announce(self.slot, header, Want::Bytes);
         let step = match self.step(got, Look::Full) {
-            Step::Empty => match asleep.sleep(self.fd, deadline.left()) {
-                Ok(0) => Step::Failed(Errno(libc::EAGAIN)),
-                Err(Errno(libc::EINTR)) if wait::interrupts(limited) => Step::Failed(Errno(libc::EINTR)),
-                Ok(_) | Err(Errno(libc::EINTR)) => Step::Empty,
-                Err(error) => Step::Failed(error),
+            ReceiveStep::Empty => match asleep.sleep(self.fd, deadline.left()) {
+                Ok(0) => ReceiveStep::Failed(Errno(libc::EAGAIN)),
+                Err(Errno(libc::EINTR)) if wait::interrupts(limited) => {
+                    ReceiveStep::Failed(Errno(libc::EINTR))
+                }
+                Ok(_) | Err(Errno(libc::EINTR)) => ReceiveStep::Empty,
+                Err(error) => ReceiveStep::Failed(error),
             },
             step => step,
         };

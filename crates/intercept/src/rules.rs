@@ -19,7 +19,7 @@ pub const MOST: usize = 64;
 
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RuleVerdict {
     /// The connection stays on TCP.
     Never,
     /// It is claimed at its first use, whatever was learned of its listener.
@@ -28,7 +28,7 @@ pub enum Verdict {
 
 #[derive(Clone, Copy, Debug)]
 struct Rule {
-    verdict: Verdict,
+    verdict: RuleVerdict,
     address: [u8; 16],
     bits: u32,
     ports: (u16, u16),
@@ -43,7 +43,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Rules {
-        let none = Rule { verdict: Verdict::Never, address: [0; 16], bits: 0, ports: (0, u16::MAX) };
+        let none = Rule { verdict: RuleVerdict::Never, address: [0; 16], bits: 0, ports: (0, u16::MAX) };
         Rules { list: [none; MOST], len: 0 }
     }
 }
@@ -56,19 +56,19 @@ impl Rules {
         for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let line = line.split(|&byte| byte == b'#').next().unwrap_or_default();
             match parse_line(line, program) {
-                Line::Empty => {}
-                Line::Rule(rule) if rules.len < MOST => {
+                ParsedLine::Empty => {}
+                ParsedLine::Rule(rule) if rules.len < MOST => {
                     rules.list[rules.len] = rule;
                     rules.len += 1;
                 }
-                Line::Rule(_) | Line::Bad => bad = bad.or(Some(number + 1)),
+                ParsedLine::Rule(_) | ParsedLine::Bad => bad = bad.or(Some(number + 1)),
             }
         }
         (rules, bad)
     }
 
     /// What they say of a connection between these ends.
-    pub fn judge(&self, ends: [Name; 2]) -> Option<Verdict> {
+    pub fn judge(&self, ends: [Name; 2]) -> Option<RuleVerdict> {
         let fits = |rule: &&Rule| ends.iter().any(|end| rule.fits(end));
         self.list[..self.len].iter().find(fits).map(|rule| rule.verdict)
     }
@@ -87,25 +87,25 @@ impl Rule {
     }
 }
 
-enum Line {
+enum ParsedLine {
     Empty,
     Rule(Rule),
     Bad,
 }
 
-fn parse_line(line: &[u8], program: &[u8]) -> Line {
-    let Ok(text) = std::str::from_utf8(line) else { return Line::Bad };
+fn parse_line(line: &[u8], program: &[u8]) -> ParsedLine {
+    let Ok(text) = std::str::from_utf8(line) else { return ParsedLine::Bad };
     let mut words = text.split_whitespace();
     let verdict = match words.next() {
-        None => return Line::Empty,
-        Some("never") => Verdict::Never,
-        Some("always") => Verdict::Always,
-        Some(_) => return Line::Bad,
+        None => return ParsedLine::Empty,
+        Some("never") => RuleVerdict::Never,
+        Some("always") => RuleVerdict::Always,
+        Some(_) => return ParsedLine::Bad,
     };
     let mut rule = Rule { verdict, address: [0; 16], bits: 0, ports: (0, u16::MAX) };
     let mut ours = true;
     while let Some(word) = words.next() {
-        let Some(value) = words.next() else { return Line::Bad };
+        let Some(value) = words.next() else { return ParsedLine::Bad };
         let good = match word {
             "program" => {
                 ours &= value.as_bytes() == program;
@@ -118,10 +118,10 @@ fn parse_line(line: &[u8], program: &[u8]) -> Line {
             _ => false,
         };
         if !good {
-            return Line::Bad;
+            return ParsedLine::Bad;
         }
     }
-    if ours { Line::Rule(rule) } else { Line::Empty }
+    if ours { ParsedLine::Rule(rule) } else { ParsedLine::Empty }
 }
 
 fn parse_address(text: &str) -> Option<([u8; 16], u32)> {
@@ -150,7 +150,7 @@ mod tests {
         Name { address: parse_address(address).unwrap().0, port }
     }
 
-    fn judge(text: &str, program: &str, ends: [Name; 2]) -> Option<Verdict> {
+    fn judge(text: &str, program: &str, ends: [Name; 2]) -> Option<RuleVerdict> {
         let (rules, bad) = Rules::parse(text.as_bytes(), program.as_bytes());
         assert_eq!(bad, None, "{text}");
         rules.judge(ends)
@@ -160,8 +160,8 @@ mod tests {
     fn the_first_rule_that_fits_counts() {
         let text = "# mine\n\nalways port 6379\nnever address 127.0.0.0/8 # all others\n";
         let client = end("127.0.0.1", 50_000);
-        assert_eq!(judge(text, "x", [client, end("127.0.0.1", 6379)]), Some(Verdict::Always));
-        assert_eq!(judge(text, "x", [client, end("127.0.0.1", 80)]), Some(Verdict::Never));
+        assert_eq!(judge(text, "x", [client, end("127.0.0.1", 6379)]), Some(RuleVerdict::Always));
+        assert_eq!(judge(text, "x", [client, end("127.0.0.1", 80)]), Some(RuleVerdict::Never));
         assert_eq!(judge(text, "x", [end("::1", 5), end("::1", 80)]), None);
     }
 
@@ -169,14 +169,14 @@ mod tests {
     fn all_that_a_rule_names_must_fit_one_end() {
         let ends = [end("10.0.0.1", 80), end("10.0.0.2", 4000)];
         assert_eq!(judge("never address 10.0.0.1 port 4000", "x", ends), None);
-        assert_eq!(judge("never address 10.0.0.2 port 3000-4000", "x", ends), Some(Verdict::Never));
+        assert_eq!(judge("never address 10.0.0.2 port 3000-4000", "x", ends), Some(RuleVerdict::Never));
         assert_eq!(judge("never program redis port 80", "nginx", ends), None);
-        assert_eq!(judge("never program nginx port 80", "nginx", ends), Some(Verdict::Never));
-        assert_eq!(judge("never", "nginx", ends), Some(Verdict::Never));
-        assert_eq!(judge("never address ::/0", "nginx", ends), Some(Verdict::Never));
+        assert_eq!(judge("never program nginx port 80", "nginx", ends), Some(RuleVerdict::Never));
+        assert_eq!(judge("never", "nginx", ends), Some(RuleVerdict::Never));
+        assert_eq!(judge("never address ::/0", "nginx", ends), Some(RuleVerdict::Never));
         assert_eq!(
             judge("never address 2001:db8::/32", "nginx", [end("2001:db8::7", 1), ends[0]]),
-            Some(Verdict::Never)
+            Some(RuleVerdict::Never)
         );
     }
 

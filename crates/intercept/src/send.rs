@@ -21,7 +21,7 @@ const APART: u64 = 50_000;
 const MUCH: u64 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum SendStep {
     Moved(usize),
     Full,
     Failed(Errno),
@@ -43,19 +43,19 @@ pub fn send(index: u32, fd: i32, buffers: Buffers<'_>, flags: i32) -> Result<usi
     let mut wait = None;
     loop {
         let step = match call.step(sent) {
-            Step::Full => call.wait(sent, &mut wait),
+            SendStep::Full => call.wait(sent, &mut wait),
             step => step,
         };
         match step {
-            Step::Moved(count) => {
+            SendStep::Moved(count) => {
                 sent += count;
                 if sent >= total {
                     return Ok(sent);
                 }
             }
-            Step::Full => {}
-            Step::Failed(_) if sent > 0 => return Ok(sent),
-            Step::Failed(error) => return Err(error),
+            SendStep::Full => {}
+            SendStep::Failed(_) if sent > 0 => return Ok(sent),
+            SendStep::Failed(error) => return Err(error),
         }
     }
 }
@@ -117,7 +117,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn step(&self, skip: usize) -> Step {
+    fn step(&self, skip: usize) -> SendStep {
         let me = whoami::owner();
         let lock = &self.slot.outgoing(self.view.header()).producer.lock;
         if self.slot.has(BROKEN) {
@@ -133,7 +133,7 @@ impl Call<'_> {
         step
     }
 
-    fn locked(&self, skip: usize) -> Step {
+    fn locked(&self, skip: usize) -> SendStep {
         let header = self.view.header();
         let producer = &self.slot.outgoing(header).producer;
         if producer.start.load(Ordering::Acquire) == 0 && !self.switch(header) {
@@ -145,7 +145,7 @@ impl Call<'_> {
         }
         let asked = back::is_asked(self.slot.outgoing(header));
         if asked && back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
-            return Step::Full;
+            return SendStep::Full;
         }
         self.by_tcp(skip)
     }
@@ -176,15 +176,15 @@ impl Call<'_> {
         true
     }
 
-    fn by_tcp(&self, skip: usize) -> Step {
+    fn by_tcp(&self, skip: usize) -> SendStep {
         match self.buffers.send(self.fd, skip, usize::MAX, self.flags | libc::MSG_DONTWAIT) {
-            Ok(count) => Step::Moved(count),
-            Err(Errno(libc::EAGAIN)) => Step::Full,
-            Err(error) => Step::Failed(error),
+            Ok(count) => SendStep::Moved(count),
+            Err(Errno(libc::EAGAIN)) => SendStep::Full,
+            Err(error) => SendStep::Failed(error),
         }
     }
 
-    fn by_ring(&self, skip: usize) -> Step {
+    fn by_ring(&self, skip: usize) -> SendStep {
         let header = self.view.header();
         let outgoing = self.slot.outgoing(header);
         let producer = &outgoing.producer;
@@ -210,7 +210,7 @@ impl Call<'_> {
         }
         let count = room.min(wanted as u64);
         if count == 0 && wanted > 0 {
-            return Step::Full;
+            return SendStep::Full;
         }
         let far = count >= MUCH && outgoing.consumer.cpu.load(Ordering::Relaxed) != calls::current_cpu();
         self.view.put((self.slot.side(), head), self.buffers, skip, count as usize, far);
@@ -242,7 +242,7 @@ impl Call<'_> {
         } else if outgoing.wishes.readers.load(Ordering::SeqCst) > 0 {
             self.slot.ring_peer(header);
         }
-        Step::Moved(count as usize)
+        SendStep::Moved(count as usize)
     }
 
     /// This thread is inside of a send already: this is a handler of a signal, or one has left that send by longjmp. What
@@ -296,36 +296,36 @@ impl Call<'_> {
         due
     }
 
-    fn broken(&self) -> Step {
+    fn broken(&self) -> SendStep {
         self.slot.raise(BROKEN);
-        Step::Failed(Errno(libc::ECONNRESET))
+        SendStep::Failed(Errno(libc::ECONNRESET))
     }
 
-    fn wait(&self, sent: usize, deadline: &mut Option<(Deadline, bool)>) -> Step {
+    fn wait(&self, sent: usize, deadline: &mut Option<(Deadline, bool)>) -> SendStep {
         let header = self.view.header();
         let nonblocking = self.flags & libc::MSG_DONTWAIT != 0
             || self.slot.own_end(header).nonblocking.load(Ordering::Relaxed) != 0;
         if nonblocking {
             back::serve(self.fd, self.index);
             epoll::wants_room(self.index);
-            return Step::Failed(Errno(libc::EAGAIN));
+            return SendStep::Failed(Errno(libc::EAGAIN));
         }
         let outgoing = self.slot.outgoing(header);
         let by_ring = goes_by_ring(self.slot);
         let tail = outgoing.consumer.tail.load(Ordering::Relaxed);
         let came = || outgoing.consumer.tail.load(Ordering::Acquire) != tail;
         if by_ring && wait::spin(outgoing.consumer.cpu.load(Ordering::Relaxed), came) {
-            return Step::Full;
+            return SendStep::Full;
         }
         let (deadline, limited) = *deadline.get_or_insert_with(|| {
             let limit = sockets::time_limit(self.fd, libc::SO_SNDTIMEO);
             (Deadline::after(limit), limit.is_some())
         });
         let outcome = |slept: Result<usize, Errno>| match slept {
-            Ok(0) => Step::Failed(Errno(libc::EAGAIN)),
-            Err(Errno(libc::EINTR)) if wait::interrupts(limited) => Step::Failed(Errno(libc::EINTR)),
-            Ok(_) | Err(Errno(libc::EINTR)) => Step::Full,
-            Err(error) => Step::Failed(error),
+            Ok(0) => SendStep::Failed(Errno(libc::EAGAIN)),
+            Err(Errno(libc::EINTR)) if wait::interrupts(limited) => SendStep::Failed(Errno(libc::EINTR)),
+            Ok(_) | Err(Errno(libc::EINTR)) => SendStep::Full,
+            Err(error) => SendStep::Failed(error),
         };
         if !by_ring {
             let companion = libc::pollfd { fd: self.fd, events: libc::POLLOUT, revents: 0 };
@@ -335,7 +335,7 @@ impl Call<'_> {
         back::serve(self.fd, self.index);
         let asleep = Asleep::announce(self.slot, header, Want::Room);
         let step = match self.step(sent) {
-            Step::Full => outcome(asleep.sleep(self.fd, deadline.left())),
+            SendStep::Full => outcome(asleep.sleep(self.fd, deadline.left())),
             step => step,
         };
         asleep.wake();

@@ -63,7 +63,7 @@ pub fn adopt_orphans() -> Result<(), OsError> {
 ///
 /// # Errors
 /// The kernel's; and if this process has more than one thread: a lock that another one holds would stay locked in the
-/// new process for ever.
+/// new process without end.
 pub fn fork_worker() -> Result<Forked, OsError> {
     let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {

@@ -81,7 +81,7 @@ impl Epoll {
         epoll::delete(&self.fd, fd).map_err(|e| OsError::sys("epoll_ctl(DEL)", e))
     }
 
-    /// Waits at most `timeout` (`None`: for ever) and appends what is ready to `events`; says how many that were.
+    /// Waits at most `timeout` (`None`: without limit) and appends what is ready to `events`; says how many that were.
     ///
     /// 0 also when a signal interrupted the wait.
     ///

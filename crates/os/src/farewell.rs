@@ -41,18 +41,18 @@ static READY: [AtomicBool; FATAL.len()] = [const { AtomicBool::new(false) }; FAT
 
 /// A connection that is cut at a fatal signal, until this is dropped. It must be dropped before the descriptor is closed.
 #[derive(Debug)]
-pub struct Line(usize);
+pub struct CutLine(usize);
 
-impl Line {
+impl CutLine {
     /// Takes a socket in. None if there are too many.
-    pub fn of(fd: RawFd) -> Option<Line> {
+    pub fn of(fd: RawFd) -> Option<CutLine> {
         let free =
             |line: &AtomicI32| line.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        LINES.iter().position(free).map(Line)
+        LINES.iter().position(free).map(CutLine)
     }
 }
 
-impl Drop for Line {
+impl Drop for CutLine {
     fn drop(&mut self) {
         LINES[self.0].store(-1, Ordering::Release);
     }
@@ -183,7 +183,7 @@ mod tests {
     fn a_line_is_in_the_list_while_it_lives() {
         let (a, _b) = UnixStream::pair().unwrap();
         let listed = || LINES.iter().any(|l| l.load(Ordering::Relaxed) == a.as_raw_fd());
-        let line = Line::of(a.as_raw_fd()).unwrap();
+        let line = CutLine::of(a.as_raw_fd()).unwrap();
         assert!(listed());
         drop(line);
         assert!(!listed());

@@ -22,7 +22,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::OsError;
-use crate::farewell::Line;
+use crate::farewell::CutLine;
 use crate::fork::{self, Registration};
 pub use apart::close_apart;
 pub use listener::Listener;
@@ -39,7 +39,7 @@ pub const MAX_FDS: usize = 253;
 pub struct Channel {
     /// Before the descriptor, which must not be closed while it is registered.
     _in_child: Option<Registration>,
-    _at_the_end: Option<Line>,
+    _at_the_end: Option<CutLine>,
     fd: OwnedFd,
 }
 
@@ -104,7 +104,7 @@ impl Channel {
 
     fn dead_in_children(fd: OwnedFd) -> Channel {
         let raw = fd.as_raw_fd();
-        Channel { _in_child: Some(fork::close_in_child(raw)), _at_the_end: Line::of(raw), fd }
+        Channel { _in_child: Some(fork::close_in_child(raw)), _at_the_end: CutLine::of(raw), fd }
     }
 
     /// Sends one message and its descriptors, whole or not at all; false if there is no room now.

@@ -78,7 +78,7 @@ pub(crate) fn install() {
 /// 0: the handlers are not installed yet.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry { next: 0, entries: Vec::new(), placeholder: None });
-static HELD: Held = Held(UnsafeCell::new(None));
+static HELD: HeldRegistry = HeldRegistry(UnsafeCell::new(None));
 
 struct Registry {
     next: u64,
@@ -93,11 +93,11 @@ enum Entry {
 }
 
 /// The lock on the registry while a fork is under way.
-struct Held(UnsafeCell<Option<MutexGuard<'static, Registry>>>);
+struct HeldRegistry(UnsafeCell<Option<MutexGuard<'static, Registry>>>);
 
 // SAFETY: the cell is touched only by the thread that forks, between `prepare` and `parent` or `child`; forks of other
 // threads wait in `prepare` for the lock that the cell holds.
-unsafe impl Sync for Held {}
+unsafe impl Sync for HeldRegistry {}
 
 #[cold]
 fn first_generation() -> u32 {

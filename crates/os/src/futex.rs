@@ -24,9 +24,9 @@ pub enum WaitResult {
     Interrupted,
 }
 
-/// Sleeps while `word` holds `expected`, at most for `timeout` (monotonic; `None`: for ever).
+/// Sleeps while `word` holds `expected`, at most for `timeout` (monotonic; `None`: without limit).
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> WaitResult {
-    // A time that does not fit is centuries away, which is for ever.
+    // A time that does not fit is centuries away, which is no limit.
     let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
     match futex_wait(word, Flags::empty(), expected, timeout.as_ref()) {
         Ok(()) => WaitResult::Woken,

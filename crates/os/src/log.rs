@@ -109,7 +109,7 @@ impl Subscriber for Log {
 
     fn event(&self, event: &Event<'_>) {
         let about = event.metadata();
-        let mut line = Line(String::with_capacity(200));
+        let mut line = MessageText(String::with_capacity(200));
         let _ = write!(line.0, "{}: {}: ", self.name, about.level().as_str().to_ascii_lowercase());
         event.record(&mut line);
         line.0.push('\n');
@@ -128,9 +128,9 @@ impl Subscriber for Log {
 }
 
 /// The text of a message: its words, then other fields as name=value.
-struct Line(String);
+struct MessageText(String);
 
-impl Visit for Line {
+impl Visit for MessageText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // A peer's words may be among them: one message is one line.
         let mut text = String::new();

@@ -31,7 +31,7 @@ impl Watched {
     }
 }
 
-/// Waits until one of them is ready, at most `timeout` (`None`: for ever). How many are; 0 also after a signal.
+/// Waits until one of them is ready, at most `timeout` (`None`: without limit). How many are; 0 also after a signal.
 ///
 /// # Errors
 /// The kernel's: `EINVAL` if there are more than the process may have open.

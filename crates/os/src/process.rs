@@ -97,7 +97,7 @@ pub fn pid_alive(pidfd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// When process `pid` started, in clock ticks since boot: with the pid it names a process for ever.
+/// When process `pid` started, in clock ticks since boot: with the pid it names one process only.
 ///
 /// # Errors
 /// `NotFound` if there is no such process.

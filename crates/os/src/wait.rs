@@ -90,7 +90,7 @@ impl FromStr for Spin {
 /// Waits, and what was learnt from them. One per waiting object.
 #[derive(Debug)]
 pub struct WaitPolicy {
-    /// Looks in vain while spinning.
+    /// Looks that found nothing while spinning.
     pub spins: u64,
     /// Times the CPU was offered to others.
     pub yields: u64,
@@ -99,7 +99,7 @@ pub struct WaitPolicy {
     config: WaitConfig,
     spin: SpinLearner,
     yielding: YieldLearner,
-    /// Nanoseconds after which yields were in vain.
+    /// Nanoseconds after which yields are given up.
     longest_yield: u64,
     /// Waits since the crowd was last looked at.
     turn: u32,
@@ -142,7 +142,7 @@ impl WaitPolicy {
     }
 
     /// Waits until `poll` finds something; `None` once `deadline` (on [`clock::now_ns`]) has passed and a last look
-    /// found nothing. No deadline: for ever.
+    /// found nothing. No deadline: without limit.
     #[inline]
     pub fn wait<T>(
         &mut self,
@@ -182,7 +182,7 @@ impl WaitPolicy {
                 }
                 Phase::Late => return poll(),
                 Phase::Nothing(took) => spun = took,
-                // The few looks before the crowd was noticed were in vain as well: in a crowd even they should stop.
+                // The few looks before the crowd was noticed found nothing as well: in a crowd even they should stop.
                 Phase::Crowded => {}
             }
             if auto {
@@ -198,7 +198,7 @@ impl WaitPolicy {
         self.sleep(deadline, poll, sleep, spun)
     }
 
-    /// Offers the CPU to others a few times, and looks after each. One that takes longer than a sleep and its wake-up is in vain,
+    /// Offers the CPU to others a few times, and looks after each. One that takes longer than a sleep and its wake-up does not pay,
     /// whatever it finds: so many other threads are in front that each of them, having nothing to do but to look, keeps the
     /// CPU from those that have. Then sleeping is better for all: the kernel knows which thread can go on.
     fn yield_a_few_times<T>(&mut self, poll: &mut impl FnMut() -> Option<T>) -> Option<T> {

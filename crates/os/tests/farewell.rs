@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use viaduct_os::farewell::{Line, cut_at_fatal_signals};
+use viaduct_os::farewell::{CutLine, cut_at_fatal_signals};
 
 static PLAIN: AtomicI32 = AtomicI32::new(0);
 static INFORMED: AtomicI32 = AtomicI32::new(0);
@@ -60,10 +60,10 @@ fn raise(signal: i32) {
 }
 
 /// A connection that is in the list, and its other end.
-fn connection() -> (Line, UnixStream, UnixStream) {
+fn connection() -> (CutLine, UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
-    (Line::of(ours.as_raw_fd()).unwrap(), ours, theirs)
+    (CutLine::of(ours.as_raw_fd()).unwrap(), ours, theirs)
 }
 
 fn is_whole(theirs: &mut UnixStream) -> bool {
@@ -95,7 +95,7 @@ fn a_handler_of_the_program_keeps_its_connections_unless_it_steps_aside() {
     assert!(is_whole(&mut theirs), "ignored is ignored");
     // A connection that cannot be cut any more is an error of the call that cuts it.
     let (_reader, writer) = std::io::pipe().unwrap();
-    let _failing = Line::of(writer.as_raw_fd()).unwrap();
+    let _failing = CutLine::of(writer.as_raw_fd()).unwrap();
     // SAFETY: the address of this thread's own.
     unsafe { *libc::__errno_location() = libc::EXDEV };
     raise(libc::SIGQUIT);

@@ -46,11 +46,11 @@ pub(crate) trait Reclaim: Send + Sync {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     returned: Condvar,
 }
 
-struct State {
+struct PoolState {
     free: Vec<Slot>,
     /// What may have buffers that are free again.
     holders: Vec<Weak<dyn Reclaim>>,
@@ -111,7 +111,7 @@ impl MemPool {
 
     fn of(free: Vec<Slot>, size: usize, port: Option<Port>) -> MemPool {
         let count = free.len();
-        let state = Mutex::new(State { free, holders: Vec::new() });
+        let state = Mutex::new(PoolState { free, holders: Vec::new() });
         let shared = Shared { state, returned: Condvar::new() };
         MemPool { home: Home(Arc::new(shared)), port, size, count }
     }
@@ -194,7 +194,7 @@ impl MemPool {
 }
 
 impl Home {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@ use crate::flow::{Sink, Source};
 /// A queue of buffers with Put and Get.
 #[derive(Debug)]
 pub struct RiverSink {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     filled: Condvar,
     emptied: Condvar,
     capacity: usize,
@@ -25,7 +25,7 @@ pub struct RiverSink {
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     buffers: VecDeque<Buffer>,
     producers: usize,
     failed: Option<Error>,
@@ -34,7 +34,7 @@ struct State {
 impl RiverSink {
     /// A queue of at most `capacity` buffers that `producers` fill.
     pub fn new(name: &str, capacity: usize, producers: usize) -> RiverSink {
-        let state = State { buffers: VecDeque::new(), producers, failed: None };
+        let state = QueueState { buffers: VecDeque::new(), producers, failed: None };
         RiverSink {
             state: Mutex::new(state),
             filled: Condvar::new(),
@@ -53,7 +53,8 @@ impl RiverSink {
     /// Waits for a buffer; `None` once every producer has finished.
     pub fn get(&self) -> Result<Option<Buffer>, Error> {
         let mut state = self.state();
-        let dry = |state: &State| state.buffers.is_empty() && state.producers > 0 && state.failed.is_none();
+        let dry =
+            |state: &QueueState| state.buffers.is_empty() && state.producers > 0 && state.failed.is_none();
         if dry(&state) {
             let wait =
                 || self.filled.wait_while(state, |state| dry(state)).unwrap_or_else(PoisonError::into_inner);
@@ -68,11 +69,11 @@ impl RiverSink {
         Ok(buffer)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State>, mut buffer: Buffer) -> Result<(), Error> {
+    fn push(&self, mut state: MutexGuard<'_, QueueState>, mut buffer: Buffer) -> Result<(), Error> {
         if let Some(error) = &state.failed {
             return Err(error.clone());
         }
@@ -90,7 +91,7 @@ impl RiverSink {
 impl Sink for RiverSink {
     fn put(&self, buffer: Buffer) -> Result<(), Error> {
         let mut state = self.state();
-        let full = |state: &State| state.buffers.len() >= self.capacity && state.failed.is_none();
+        let full = |state: &QueueState| state.buffers.len() >= self.capacity && state.failed.is_none();
         if full(&state) {
             let wait = || {
                 self.emptied.wait_while(state, |state| full(state)).unwrap_or_else(PoisonError::into_inner)

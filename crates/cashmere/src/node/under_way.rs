@@ -36,7 +36,7 @@ pub(super) struct Queued {
 
 /// What is under way to one node.
 #[derive(Debug)]
-struct Line {
+struct ToNode {
     slots: [Option<Slot>; SLOTS],
     queue: VecDeque<Queued>,
     /// Workers that waited and polled when the node last said so.
@@ -50,7 +50,7 @@ struct Line {
 /// All that a process has under way.
 #[derive(Debug)]
 pub(super) struct UnderWay {
-    lines: Vec<Line>,
+    lines: Vec<ToNode>,
     /// Requests at workers of which the server has no copy.
     abroad: usize,
     /// Room for what goes with requests that wait for a slot.
@@ -63,7 +63,7 @@ const QUEUE: usize = 64;
 impl UnderWay {
     /// `payload` is what goes with a request at most.
     pub(super) fn new(nodes: usize, workers: usize, payload: usize) -> UnderWay {
-        let line = || Line {
+        let line = || ToNode {
             slots: Default::default(),
             queue: VecDeque::with_capacity(QUEUE),
             hint: WorkerSet::EMPTY,
@@ -75,7 +75,7 @@ impl UnderWay {
         UnderWay { lines: (0..nodes).map(|_| line()).collect(), abroad: 0, spare }
     }
 
-    fn line(&mut self, node: NodeId) -> &mut Line {
+    fn line(&mut self, node: NodeId) -> &mut ToNode {
         &mut self.lines[usize::from(node.0)]
     }
 

@@ -7,7 +7,7 @@ use viaduct_os::bare::{Errno, calls, sockets};
 use crate::companion;
 use crate::wait::{self, Asleep, Deadline, Want};
 
-use super::{Call, Look, Step, comes_by_ring};
+use super::{Call, Look, ReceiveStep, comes_by_ring};
 
 /// Between two looks at bytes that come by TCP, in nanoseconds: the kernel calls a socket readable that has any.
 const NAP: u64 = 1_000_000;
@@ -22,12 +22,14 @@ impl Call<'_> {
             let asleep = Asleep::announce(self.slot, self.view.header(), Want::Bytes);
             let step = self.step(0, Look::Full);
             let (have, error) = match step {
-                Step::Moved(count) => (count, Errno(libc::EAGAIN)),
-                Step::Empty => (0, Errno(libc::EAGAIN)),
-                Step::Failed(error) => (0, error),
-                Step::End => (0, Errno(0)),
+                ReceiveStep::Moved(count) => (count, Errno(libc::EAGAIN)),
+                ReceiveStep::Empty => (0, Errno(libc::EAGAIN)),
+                ReceiveStep::Failed(error) => (0, error),
+                ReceiveStep::End => (0, Errno(0)),
             };
-            let waits = matches!(step, Step::Moved(_) | Step::Empty) && have < total && !self.is_all(have);
+            let waits = matches!(step, ReceiveStep::Moved(_) | ReceiveStep::Empty)
+                && have < total
+                && !self.is_all(have);
             let slept = match waits {
                 true if comes_by_ring(self.slot) || have == 0 => asleep.sleep(self.fd, deadline.left()),
                 true if deadline.left() != Some(0) => calls::poll(&mut [], Some(NAP), None).map(|_| 1),
@@ -35,7 +37,7 @@ impl Call<'_> {
             };
             asleep.wake();
             match slept {
-                Ok(0) if have > 0 || step == Step::End => return Ok(have),
+                Ok(0) if have > 0 || step == ReceiveStep::End => return Ok(have),
                 Ok(0) => return Err(error),
                 Err(Errno(libc::EINTR)) if !wait::interrupts(limit.is_some()) => {}
                 Err(_) if have > 0 => return Ok(have),

@@ -37,7 +37,7 @@ impl Key {
 
 /// Where an entry is, and which of the entries that were there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct EntryAt {
     index: u32,
     generation: u32,
 }
@@ -118,7 +118,7 @@ impl<T, const N: usize> Lists<T, N> {
 
     /// Puts an entry at the end of its queues.
     #[inline]
-    pub(super) fn push(&mut self, keys: [Key; N], value: T) -> Place {
+    pub(super) fn push(&mut self, keys: [Key; N], value: T) -> EntryAt {
         self.orders += 1;
         let links = [Link { before: NONE, after: NONE }; N];
         let (order, value) = (self.orders, Some(value));
@@ -127,11 +127,11 @@ impl<T, const N: usize> Lists<T, N> {
                 let node = &mut self.nodes[index as usize];
                 let generation = node.generation;
                 *node = Node { order, generation, keys, links, value };
-                Place { index, generation }
+                EntryAt { index, generation }
             }
             None => {
                 self.nodes.push(Node { order, generation: 0, keys, links, value });
-                Place { index: self.nodes.len() as u32 - 1, generation: 0 }
+                EntryAt { index: self.nodes.len() as u32 - 1, generation: 0 }
             }
         };
         if self.nodes.len() > self.chains[0].len() {
@@ -174,14 +174,14 @@ impl<T, const N: usize> Lists<T, N> {
 
     /// The entry that came first of those in a queue, which is the `list`th of each of its entries.
     #[inline]
-    pub(super) fn front(&self, key: Key, list: usize) -> Option<Place> {
+    pub(super) fn front(&self, key: Key, list: usize) -> Option<EntryAt> {
         self.looking(1);
         let chains = &self.chains[list];
         let mut index = chains[chain(chains, &key)].first;
         while let Some(node) = self.nodes.get(index as usize) {
             self.looking(1);
             if node.keys[list] == key {
-                return Some(Place { index, generation: node.generation });
+                return Some(EntryAt { index, generation: node.generation });
             }
             index = node.links[list].after;
         }
@@ -189,16 +189,16 @@ impl<T, const N: usize> Lists<T, N> {
     }
 
     /// Smaller for entries that came earlier.
-    pub(super) fn order(&self, place: Place) -> u64 {
+    pub(super) fn order(&self, place: EntryAt) -> u64 {
         self.nodes[place.index as usize].order
     }
 
-    pub(super) fn get(&self, place: Place) -> Option<&T> {
+    pub(super) fn get(&self, place: EntryAt) -> Option<&T> {
         let node = self.nodes.get(place.index as usize).filter(|node| node.generation == place.generation)?;
         node.value.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, place: EntryAt) -> Option<&mut T> {
         let node =
             self.nodes.get_mut(place.index as usize).filter(|node| node.generation == place.generation)?;
         node.value.as_mut()
@@ -206,7 +206,7 @@ impl<T, const N: usize> Lists<T, N> {
 
     /// Takes an entry out of all its queues. None: it is not there any more.
     #[inline]
-    pub(super) fn remove(&mut self, place: Place) -> Option<([Key; N], T)> {
+    pub(super) fn remove(&mut self, place: EntryAt) -> Option<([Key; N], T)> {
         let node =
             self.nodes.get_mut(place.index as usize).filter(|node| node.generation == place.generation)?;
         let value = node.value.take()?;

@@ -57,7 +57,7 @@ impl Envelope {
 
 /// Names an entry of a queue as long as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Entry(lists::Place);
+pub struct Entry(lists::EntryAt);
 
 /// Receives that wait for their message.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl<T> Posted<T> {
         self.remove(entry.0)
     }
 
-    fn remove(&mut self, place: lists::Place) -> Option<T> {
+    fn remove(&mut self, place: lists::EntryAt) -> Option<T> {
         let ([key], value) = self.lists.remove(place)?;
         self.open -= usize::from(key.is_open());
         Some(value)

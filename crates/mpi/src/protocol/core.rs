@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU8;
 
 use super::flow::{ENVELOPE, Returned};
 use super::packet::{Kind, Packet};
-use super::peer::{Item, Peer, State};
+use super::peer::{Item, Peer, PeerState};
 use super::pieces::Kept;
 use super::requests::{Done, Receiving, Request, Requests, Senders, Status, Work};
 use super::soon::Soon;
@@ -313,8 +313,8 @@ impl Core {
 
     /// The connection with a peer stands.
     pub fn opened(&mut self, port: &mut impl Port, peer: usize) {
-        if self.peers[peer].state != State::Lost {
-            self.peers[peer].state = State::Open;
+        if self.peers[peer].state != PeerState::Lost {
+            self.peers[peer].state = PeerState::Open;
             self.pump(port, peer);
         }
     }
@@ -346,7 +346,7 @@ impl Core {
 
     /// Whether a peer is gone.
     pub fn is_lost(&self, peer: usize) -> bool {
-        self.peers[peer].state == State::Lost
+        self.peers[peer].state == PeerState::Lost
     }
 
     /// Whether a peer has said that it finishes.
@@ -372,7 +372,7 @@ impl Core {
     /// Tells every connected peer that nothing follows.
     pub fn say_bye(&mut self, port: &mut impl Port) {
         for peer in 0..self.peers.len() {
-            if self.peers[peer].state == State::Open {
+            if self.peers[peer].state == PeerState::Open {
                 self.control(port, peer, Packet::new(Kind::Bye));
             }
         }
@@ -420,7 +420,7 @@ impl Core {
     pub(super) fn control(&mut self, port: &mut impl Port, to: usize, packet: Packet) {
         if self.peers[to].is_clear() {
             self.transmit(port, to, packet, Payload::None);
-        } else if self.peers[to].state != State::Lost {
+        } else if self.peers[to].state != PeerState::Lost {
             self.peers[to].queue.push_back(Item::Control(packet));
         }
     }

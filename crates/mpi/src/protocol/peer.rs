@@ -9,7 +9,7 @@ use super::pieces::Incoming;
 
 /// Where the connection with a peer stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PeerState {
     /// None was needed yet.
     Closed,
     /// Asked for.
@@ -65,7 +65,7 @@ pub struct Counts {
 
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) state: State,
+    pub(super) state: PeerState,
     pub(super) finished: bool,
     /// Why the connection is over.
     pub(super) cause: Cow<'static, str>,
@@ -82,7 +82,7 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(credits: u16, room: u32) -> Peer {
         Peer {
-            state: State::Closed,
+            state: PeerState::Closed,
             finished: false,
             cause: Cow::Borrowed(""),
             flow: Flow::new(credits, room),
@@ -97,7 +97,10 @@ impl Peer {
     /// Whether a packet can be sent past everything that waits.
     #[inline]
     pub(super) fn is_clear(&self) -> bool {
-        self.state == State::Open && self.queue.is_empty() && self.pieces.is_none() && self.flow.may_send()
+        self.state == PeerState::Open
+            && self.queue.is_empty()
+            && self.pieces.is_none()
+            && self.flow.may_send()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -106,7 +109,7 @@ impl Peer {
 
     pub(super) fn lose(&mut self, cause: Cow<'static, str>) {
         self.cause = cause;
-        self.state = State::Lost;
+        self.state = PeerState::Lost;
         self.queue.clear();
         (self.pieces, self.incoming) = (None, None);
         self.streams.clear();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::core::{Core, Early, Port, Pull, Pulling, Violation};
 use super::flow::cost;
 use super::packet::{self, Kind, Packet};
-use super::peer::State;
+use super::peer::PeerState;
 use super::requests::{Done, Matched, Status};
 use super::soon::Soon;
 use crate::error::{Class, Error};
@@ -130,7 +130,7 @@ impl Core {
             }
             Early::Announced { peer, len, request, place } => {
                 let Some(receiving) = self.requests.receiving(index) else { return };
-                if self.peers[peer].state == State::Lost {
+                if self.peers[peer].state == PeerState::Lost {
                     let error = Some(self.gone(peer));
                     return self.requests.finish(index, Done { status: Status::EMPTY, error });
                 }

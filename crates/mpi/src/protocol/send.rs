@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::core::{Core, Early, Manner, Payload, Port, Violation};
 use super::flow::cost;
 use super::packet::{self, Kind, Packet};
-use super::peer::{Item, State, Stream};
+use super::peer::{Item, PeerState, Stream};
 use super::requests::{Done, Request, Sending, Stage, Status, Work};
 use crate::matching::Envelope;
 use crate::raw::{self, Span};
@@ -57,8 +57,8 @@ impl Core {
         let request = self.requests.insert(Work::Send(sending), keep);
         let peer = &mut self.peers[to];
         peer.queue.push_back(Item::First(request.index));
-        if peer.state == State::Closed {
-            peer.state = State::Opening;
+        if peer.state == PeerState::Closed {
+            peer.state = PeerState::Opening;
             port.connect(to);
         }
         self.pump(port, to);
@@ -80,7 +80,7 @@ impl Core {
 
     #[inline(never)]
     fn pump_slowly(&mut self, port: &mut impl Port, to: usize) {
-        while self.peers[to].state == State::Open && self.peers[to].flow.may_send() {
+        while self.peers[to].state == PeerState::Open && self.peers[to].flow.may_send() {
             let peer = &mut self.peers[to];
             if let Some(stream) = peer.pieces.take() {
                 self.send_more(port, to, stream);
@@ -96,7 +96,7 @@ impl Core {
             }
         }
         let peer = &mut self.peers[to];
-        if peer.state == State::Open && peer.flow.should_tell() {
+        if peer.state == PeerState::Open && peer.flow.should_tell() {
             peer.counts.credits += 1;
             self.transmit(port, to, Packet::new(Kind::Credit), Payload::None);
         }

@@ -25,7 +25,7 @@ const LAST_BACKOFF: u32 = 1024;
 pub struct Looks {
     spin: Spin,
     learner: SpinLearner,
-    state: State,
+    state: LookState,
     /// An answer is waited for.
     expecting: bool,
     misses: u32,
@@ -45,7 +45,7 @@ pub struct Waits {
 }
 
 #[derive(Debug)]
-enum State {
+enum LookState {
     /// Not waiting.
     Idle,
     /// Looking since then, for so long at most; the last look was then.
@@ -65,7 +65,7 @@ impl Looks {
         Looks {
             spin,
             learner: SpinLearner::new(),
-            state: State::Idle,
+            state: LookState::Idle,
             expecting: false,
             misses: 0,
             skip: 0,
@@ -76,7 +76,7 @@ impl Looks {
 
     /// Nothing was there. Whether it pays to look again soon; if not, the caller goes to sleep.
     pub fn again(&mut self) -> bool {
-        let asleep = matches!(self.state, State::Asleep(..));
+        let asleep = matches!(self.state, LookState::Asleep(..));
         let again = self.decide();
         self.waits.spins += u64::from(again);
         self.waits.sleeps += u64::from(!again && !asleep);
@@ -91,32 +91,32 @@ impl Looks {
 
     fn decide(&mut self) -> bool {
         match self.state {
-            State::Idle => {
+            LookState::Idle => {
                 let now = clock::now_ns();
                 let budget = self.budget();
                 self.state = match budget {
-                    0 => State::Asleep(now, 0),
-                    _ => State::Looking(now, budget, now),
+                    0 => LookState::Asleep(now, 0),
+                    _ => LookState::Looking(now, budget, now),
                 };
                 budget > 0
             }
-            State::Looking(since, budget, last) => {
+            LookState::Looking(since, budget, last) => {
                 let now = clock::now_ns();
                 if now - last > MAX_NS {
                     // The task did not look meanwhile, so nothing can be learnt from it.
-                    self.state = State::Idle;
+                    self.state = LookState::Idle;
                     return self.decide();
                 }
                 if now - since < budget {
-                    self.state = State::Looking(since, budget, now);
+                    self.state = LookState::Looking(since, budget, now);
                     return true;
                 }
                 self.miss();
-                self.state = State::Asleep(now, now - since);
+                self.state = LookState::Asleep(now, now - since);
                 false
             }
             // Woken for nothing.
-            State::Asleep(..) => false,
+            LookState::Asleep(..) => false,
         }
     }
 
@@ -124,10 +124,10 @@ impl Looks {
     /// thread that sleeps until it has something to send itself need not have slept: that counts as if something had come.
     #[inline]
     pub fn restart(&mut self) {
-        if !self.expecting && !matches!(self.state, State::Idle) {
+        if !self.expecting && !matches!(self.state, LookState::Idle) {
             self.found();
         }
-        (self.state, self.expecting) = (State::Idle, true);
+        (self.state, self.expecting) = (LookState::Idle, true);
     }
 
     /// Something was sent after the thread went to sleep. True if the thread should be woken, to look for the answer.
@@ -139,14 +139,14 @@ impl Looks {
     /// Something was there.
     #[inline]
     pub fn found(&mut self) {
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => {}
-            State::Looking(since, ..) if !self.expecting => {
+        match std::mem::replace(&mut self.state, LookState::Idle) {
+            LookState::Idle => {}
+            LookState::Looking(since, ..) if !self.expecting => {
                 self.learner.hit(clock::now_ns() - since);
             }
-            State::Looking(..) => (self.misses, self.backoff) = (0, PATIENCE),
-            State::Asleep(..) if self.expecting => {}
-            State::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
+            LookState::Looking(..) => (self.misses, self.backoff) = (0, PATIENCE),
+            LookState::Asleep(..) if self.expecting => {}
+            LookState::Asleep(since, spun) => self.learner.slept(clock::now_ns() - since, spun),
         }
         self.expecting = false;
     }
@@ -208,10 +208,10 @@ mod tests {
         let mut looks = Looks::new();
         // However long this takes: it ends.
         while looks.again() {}
-        assert!(matches!(looks.state, State::Asleep(..)));
+        assert!(matches!(looks.state, LookState::Asleep(..)));
         assert!(!looks.again(), "a useless wake-up starts no new search");
         looks.found();
-        assert!(matches!(looks.state, State::Idle));
+        assert!(matches!(looks.state, LookState::Idle));
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
         let mut looks = Looks::new();
         for _ in 0..8 {
             while looks.again() {}
-            if let State::Asleep(since, _) = &mut looks.state {
+            if let LookState::Asleep(since, _) = &mut looks.state {
                 *since -= 1_000_000_000;
             }
             looks.found();
@@ -243,7 +243,7 @@ mod tests {
         let before = looks.learner.budget;
         for _ in 0..8 {
             // Asleep without having looked, as in a crowd.
-            (looks.state, looks.expecting) = (State::Asleep(clock::now_ns(), 0), false);
+            (looks.state, looks.expecting) = (LookState::Asleep(clock::now_ns(), 0), false);
             looks.restart();
         }
         assert!(looks.learner.budget > before, "{} after {before}", looks.learner.budget);
@@ -254,13 +254,13 @@ mod tests {
         let mut looks = Looks::new();
         for _ in 0..100 {
             looks.again();
-            if let State::Looking(since, _, last) = &mut looks.state {
+            if let LookState::Looking(since, _, last) = &mut looks.state {
                 (*since, *last) = (*since - 1_000_000, *last - 1_000_000);
             }
-            assert!(!matches!(looks.state, State::Asleep(_, spun) if spun > 4 * ANSWER_NS));
+            assert!(!matches!(looks.state, LookState::Asleep(_, spun) if spun > 4 * ANSWER_NS));
             looks.again();
             looks.restart();
-            assert!(matches!(looks.state, State::Idle));
+            assert!(matches!(looks.state, LookState::Idle));
         }
     }
 
@@ -271,13 +271,13 @@ mod tests {
         for _ in 0..2000 {
             let mut longest = 0;
             while looks.again() {
-                if let State::Looking(_, budget, _) = looks.state {
+                if let LookState::Looking(_, budget, _) = looks.state {
                     longest = budget;
                 }
             }
             searched += u32::from(longest > TURN_NS);
             // Long after falling asleep.
-            if let State::Asleep(since, _) = &mut looks.state {
+            if let LookState::Asleep(since, _) = &mut looks.state {
                 *since -= 1_000_000_000;
             }
             looks.found();

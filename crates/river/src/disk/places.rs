@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The places of one sink.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    state: Mutex<State>,
+    state: Mutex<PlacesState>,
     appending: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PlacesState {
     /// Stretches that have come, from start to end; none touches another.
     stretches: BTreeMap<u64, u64>,
     kind: Option<Kind>,
@@ -70,12 +70,12 @@ impl Places {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PlacesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PlacesState {
     fn end(&self) -> u64 {
         self.stretches.last_key_value().map_or(0, |(_, end)| *end)
     }
