@@ -1,7 +1,7 @@
 //! Waiting for several sockets, ours and the kernel's together.
 //!
 //! Ours are asked what they are ready for; the kernel's are polled. If none is ready, one poll of the kernel waits for
-//! its own descriptors and for the one that stands for all of ours ([`viaduct_sovia::Watch`]). Before it sleeps it looks
+//! its own descriptors and for the one that stands for all of ours ([`viaduct_sovia::StreamWatch`]). Before it sleeps it looks
 //! for a while, as all calls do.
 
 use std::cell::RefCell;

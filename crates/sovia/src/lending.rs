@@ -61,7 +61,7 @@ impl Engine {
         reach == Some(Reach::Messages)
     }
 
-    /// Takes a request as lent. One at a time: those of other threads are copied meanwhile.
+    /// Takes a request as lent. Returns false if the socket is gone or has one already: those of other threads are copied meanwhile.
     fn take_loan(&mut self, id: SocketId, buffer: Buffer, bytes: &[u8]) -> bool {
         let Some(socket) = self.sockets.get_mut(id) else { return false };
         let free = socket.out.loan.is_none();

@@ -68,4 +68,4 @@ pub use error::Error;
 pub use library::{Activity, Sovia};
 pub use listener::Listener;
 pub use stream::Stream;
-pub use watch::{Readiness, Watch};
+pub use watch::{Readiness, StreamWatch};

@@ -57,7 +57,7 @@ impl Listener {
         address::display(&self.address)
     }
 
-    /// Connections one after the other, for ever.
+    /// Connections one after the other, without end.
     pub fn incoming(&self) -> impl Iterator<Item = io::Result<Stream>> + '_ {
         std::iter::repeat_with(|| self.accept())
     }

@@ -20,7 +20,7 @@ use crate::table::SocketId;
 use crate::wire::{Greeting, Kind, Packet, RING_LEN, RingAt};
 
 /// A packet that was not read yet.
-struct Incoming {
+struct Unread {
     descriptor: Descriptor,
     /// Where in the ring its bytes are, if they are there, and the room that they take.
     ring: Option<(usize, usize)>,
@@ -65,7 +65,7 @@ pub(crate) struct Socket {
     pub(crate) conn: Option<Connection>,
     /// What came before that.
     pub(crate) early: Vec<Completion>,
-    recvq: VecDeque<Incoming>,
+    recvq: VecDeque<Unread>,
     /// A receive that was read and is posted when its reader has said what it has to say, or reads again.
     pub(crate) unposted: Option<Descriptor>,
     /// Nothing but messages can be expected, and a short request goes at once: `calm.rs`. Looking the socket up in any other
@@ -176,7 +176,7 @@ impl Socket {
         match packet.kind {
             Kind::Data if !self.closed && !self.read_shut => {
                 let descriptor = completion.descriptor;
-                self.recvq.push_back(Incoming { descriptor, ring: taken.at, len, at: 0 });
+                self.recvq.push_back(Unread { descriptor, ring: taken.at, len, at: 0 });
             }
             Kind::Data | Kind::Wakeup => self.repost(nic, completion.descriptor, Some(room)),
             kind => {
@@ -293,7 +293,7 @@ impl Socket {
         Written { outcome, starts_timer }
     }
 
-    /// A small request beside others that are held.
+    /// A small request beside others that are held. Returns false if it cannot join them, and has to go the usual way.
     #[inline]
     pub(crate) fn hold_more(&mut self, bytes: &[u8]) -> bool {
         let simple = !self.ended && self.out.has_space(bytes.len());
@@ -447,7 +447,7 @@ impl Socket {
 
 /// Copies bytes of a packet from where its reader stands.
 #[inline]
-fn copy_out(packet: &Incoming, ring: Option<&Buffer>, into: &mut [u8]) {
+fn copy_out(packet: &Unread, ring: Option<&Buffer>, into: &mut [u8]) {
     match (packet.ring, ring) {
         (Some((offset, _)), Some(ring)) => ring.read(offset + packet.at, into),
         _ => packet.descriptor.buffers()[0].read(packet.at, into),

@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// How long a read waits; `None` is for ever.
+    /// How long a read waits; `None` is without limit.
     ///
     /// # Errors
     /// `InvalidInput` for a time of zero.
@@ -131,7 +131,7 @@ impl Stream {
         set(&self.0.read_timeout, limit)
     }
 
-    /// How long a write waits; `None` is for ever.
+    /// How long a write waits; `None` is without limit.
     ///
     /// # Errors
     /// `InvalidInput` for a time of zero.

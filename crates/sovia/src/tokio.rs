@@ -6,7 +6,7 @@
 //!        │
 //!   Sockets ── driver     one task for all of them sleeps on the pollable descriptor, takes packets in, wakes
 //!        │
-//!   Sovia, Watch          the library
+//!   Sovia, StreamWatch    the library
 //! ```
 //!
 //! A look is cheap and a sleep is not, so a task whose answer is near is polled again instead of put to sleep (`os`'

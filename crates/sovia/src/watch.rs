@@ -28,7 +28,7 @@ pub struct Readiness {
 }
 
 /// Makes the pollable descriptor readable at the next piece of news, while it lives.
-pub struct Watch {
+pub struct StreamWatch {
     inner: driver::Watch<Engine>,
     owner: Arc<Owner>,
 }
@@ -38,10 +38,10 @@ impl Sovia {
     ///
     /// # Errors
     /// If there can be no more descriptors, or the library was closed.
-    pub fn watch(&self) -> io::Result<Watch> {
+    pub fn watch(&self) -> io::Result<StreamWatch> {
         let owner = self.owner().clone();
         let inner = owner.shared.driver.watch().map_err(other)?;
-        let watch = Watch { inner, owner };
+        let watch = StreamWatch { inner, owner };
         watch.take_in();
         Ok(watch)
     }
@@ -52,7 +52,7 @@ impl Sovia {
     }
 }
 
-impl Watch {
+impl StreamWatch {
     /// Begins to watch anew, after the descriptor was readable.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for StreamWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }

@@ -19,10 +19,10 @@ use viaduct_os::wait::Looks;
 use crate::library::{Shared, Sovia};
 use crate::socket::Direction;
 use crate::table::SocketId;
-use crate::watch::Watch;
+use crate::watch::StreamWatch;
 
 /// Where a task waits: one direction of a stream.
-pub(super) struct Place {
+pub(super) struct WaitPlace {
     at: (SocketId, Direction),
     waiting: Mutex<Waiting>,
 }
@@ -33,16 +33,16 @@ struct Waiting {
     looks: Looks,
 }
 
-impl Place {
-    pub(super) fn new(id: SocketId, direction: Direction, looks: Looks) -> Place {
-        Place { at: (id, direction), waiting: Mutex::new(Waiting { left: false, looks }) }
+impl WaitPlace {
+    pub(super) fn new(id: SocketId, direction: Direction, looks: Looks) -> WaitPlace {
+        WaitPlace { at: (id, direction), waiting: Mutex::new(Waiting { left: false, looks }) }
     }
 }
 
 pub(super) struct Driver {
     sovia: Sovia,
     /// There while the descriptor is armed. Taken before the turn on the engine.
-    watch: Mutex<Option<Watch>>,
+    watch: Mutex<Option<StreamWatch>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -69,7 +69,7 @@ impl Driver {
     #[inline]
     pub(super) fn poll<T>(
         &self,
-        place: &Place,
+        place: &WaitPlace,
         cx: &mut Context<'_>,
         mut attempt: impl FnMut() -> Option<T>,
     ) -> Poll<io::Result<T>> {
@@ -100,7 +100,7 @@ impl Driver {
 
     /// Something was sent whose answer may be near. Many leave their waker before they send and do not look again by
     /// themselves: such a one is woken to do so.
-    pub(super) fn expect(&self, place: &Place) {
+    pub(super) fn expect(&self, place: &WaitPlace) {
         let mut waiting = lock(&place.waiting);
         if !waiting.left {
             return waiting.looks.restart();
@@ -122,7 +122,7 @@ impl Driver {
     }
 
     /// Takes the wakers away from a socket. How many wait at all sockets comes with them.
-    fn take_wakers(&self, place: &Place) -> (Vec<Waker>, usize) {
+    fn take_wakers(&self, place: &WaitPlace) -> (Vec<Waker>, usize) {
         let (id, direction) = place.at;
         self.shared().with(|engine| (engine.take_waiting(id, direction), engine.waiting))
     }

@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::driver::{Driver, Place};
+use super::driver::{Driver, WaitPlace};
 use crate::socket::Direction;
 
 /// A connected stream. Dropped, it closes; FIN and FINACK are exchanged behind it.
 pub struct Stream {
     inner: crate::Stream,
-    reading: Place,
-    writing: Place,
+    reading: WaitPlace,
+    writing: WaitPlace,
     driver: Arc<Driver>,
 }
 
 impl Stream {
     pub(super) fn new(inner: crate::Stream, driver: Arc<Driver>) -> io::Result<Stream> {
         inner.set_nonblocking(true)?;
-        let place = |direction| Place::new(inner.id(), direction, driver.looks());
+        let place = |direction| WaitPlace::new(inner.id(), direction, driver.looks());
         let (reading, writing) = (place(Direction::Read), place(Direction::Write));
         Ok(Stream { inner, reading, writing, driver })
     }
