@@ -363,6 +363,12 @@ mod tests {
         std::fs::write(&kept, "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(&kept, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         bring_up("h", &[key], &payload, &shell(&folder, "")).unwrap();
+        // What is brought up is in use: the cache is tidied by the age of the folder.
+        let old = std::time::SystemTime::now() - Duration::from_secs(1 << 24);
+        let place = std::fs::File::open(kept.parent().unwrap()).unwrap();
+        place.set_modified(old).unwrap();
+        bring_up("h", &[key], &payload, &shell(&folder, "")).unwrap();
+        assert!(place.metadata().unwrap().modified().unwrap() > old);
     }
 
     #[test]

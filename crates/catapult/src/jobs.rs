@@ -135,11 +135,20 @@ impl AsFd for Door {
     }
 }
 
+/// What a visit found at one door of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visited {
+    /// What the job says of itself.
+    pub report: Report,
+    /// It was wanted, and told to send its ranks a signal.
+    pub signalled: bool,
+}
+
 /// Asks every job of this user on this host; only those that `wanted` wants get a signal.
 ///
 /// # Errors
 /// If the folder of doors cannot be read.
-pub fn visit(folder: &Path, wanted: &dyn Fn(&str) -> Option<i32>) -> Result<Vec<(Report, bool)>, Error> {
+pub fn visit(folder: &Path, wanted: &dyn Fn(&str) -> Option<i32>) -> Result<Vec<Visited>, Error> {
     let folder = folder.join("jobs");
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -156,7 +165,7 @@ pub fn visit(folder: &Path, wanted: &dyn Fn(&str) -> Option<i32>) -> Result<Vec<
         let wish = signal.map_or(Wish::Report, Wish::Signal);
         // A door without a listener is left from a job that was killed.
         if let Some(report) = knock(&path, wish) {
-            reports.push((report, signal.is_some()));
+            reports.push(Visited { report, signalled: signal.is_some() });
         }
     }
     let _ = runtime_dir::sweep(&folder);
@@ -198,7 +207,7 @@ mod tests {
             signals.extend(door.serve(&report));
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(visitor.join().unwrap(), [(report, true)]);
+        assert_eq!(visitor.join().unwrap(), [Visited { report, signalled: true }]);
         assert_eq!(signals, [15]);
     }
 

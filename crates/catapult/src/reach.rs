@@ -9,7 +9,7 @@ use viaduct_agent::known::{self, Known};
 use viaduct_agent::serve::first_message;
 use viaduct_agent::{Identity, Link};
 
-use crate::jobs::Report;
+use crate::jobs::Visited;
 use crate::role::{JOBS, JobsAsk};
 
 /// An agent that is known answers at once, or is gone.
@@ -69,11 +69,7 @@ impl Reach {
 ///
 /// # Errors
 /// If it is not there.
-pub fn ask_jobs(
-    folder: &Path,
-    known: &Known,
-    ask: &JobsAsk,
-) -> Result<Vec<(Report, bool)>, viaduct_agent::Error> {
+pub fn ask_jobs(folder: &Path, known: &Known, ask: &JobsAsk) -> Result<Vec<Visited>, viaduct_agent::Error> {
     let limit = Duration::from_secs(5);
     let identity = Identity::of_user(folder)?;
     let mut link = Link::call(&known.address, &identity, known.key, limit)?;

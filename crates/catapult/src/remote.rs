@@ -293,8 +293,37 @@ impl Far for Remote {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use viaduct_agent::Identity;
+    use viaduct_job::Token;
+
     use super::*;
     use crate::output::Stream;
+    use crate::tree::Place;
+
+    #[test]
+    fn an_event_of_another_host_s_rank_goes_no_further() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let link = Link::answer(stream, &Identity::from_token(&Token::random())).unwrap();
+        let start = Place::for_test(3, None).start;
+        let mut remote = Remote::start(link, &start, &[], Files::default());
+        let output = |rank| Event::Output(rank, Stream::Out, b"x".to_vec());
+        let exit = |rank| Event::Exited(rank, End::Code(0), 1);
+        let mut events = Vec::new();
+        // Rank 0 and node 0 are another host's.
+        for forged in [output(0), Event::Started(0, 1), exit(0), Event::Abort(0, 1, String::new())] {
+            remote.heard(3, forged, &mut events);
+        }
+        remote.heard(0, output(3), &mut events);
+        assert_eq!(events, []);
+        remote.heard(3, Event::Arrive(vec![0, 3], Vec::new()), &mut events);
+        remote.heard(3, exit(3), &mut events);
+        // It has ended once.
+        remote.heard(3, exit(3), &mut events);
+        assert_eq!(events, [(3, Event::Arrive(vec![3], Vec::new())), (3, exit(3))]);
+    }
 
     #[test]
     fn a_node_speaks_for_its_own_ranks_and_of_each_end_once() {

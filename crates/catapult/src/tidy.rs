@@ -22,7 +22,7 @@ pub fn run_folder(folder: &Path) {
     sweep(&folder.join("tokens"), DAY, &|_| true);
 }
 
-/// Tidies the cache. What is in use has been touched lately, see [`used`].
+/// Tidies the cache. What is in use has been touched lately, see [`used`] and [`program_used`].
 pub fn cache(folder: &Path) {
     for kept in fs::read_dir(folder.join("bin")).into_iter().flatten().flatten() {
         sweep(&kept.path(), DAY, &|name| name.starts_with("viaduct."));
@@ -36,6 +36,14 @@ pub fn cache(folder: &Path) {
 pub fn used(path: &Path) {
     // One that cannot be touched is brought anew some day.
     let _ = fs::File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
+}
+
+/// Notes that a program is in use, if the cache has it: an agent that lives for weeks is reached without bringing it up again.
+pub fn program_used(cache: &Path, program: &Path) {
+    if let Some(folder) = program.parent().filter(|folder| folder.parent() == Some(&cache.join("bin"))) {
+        // What is looked at when the cache is tidied is the age of the folder.
+        used(folder);
+    }
 }
 
 /// Removes entries of a folder that are older and have such a name.
@@ -90,5 +98,22 @@ mod tests {
         used(&folder.join("files/dd"));
         cache(folder.path());
         assert!(folder.join("files/dd").exists());
+    }
+
+    #[test]
+    fn a_program_in_use_stays_and_another_goes() {
+        let folder = TempDir::new("tidy");
+        for name in ["bin/used", "bin/unused"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+            fs::write(folder.join(name).join("viaduct"), "x").unwrap();
+            let file = fs::File::open(folder.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - 2 * MONTH).unwrap();
+        }
+        program_used(folder.path(), &folder.join("bin/used/viaduct"));
+        // The cache of another user is none of ours.
+        program_used(&folder.join("elsewhere"), &folder.join("bin/unused/viaduct"));
+        cache(folder.path());
+        let left = ["bin/used/viaduct", "bin/unused"].map(|name| folder.join(name).exists());
+        assert_eq!(left, [true, false]);
     }
 }

@@ -276,6 +276,9 @@ impl<'a> Worker<'a> {
         if self.node.is_some() || self.lost || !self.missing.is_empty() || !self.relay.is_settled() {
             return;
         }
+        if let Ok(program) = std::env::current_exe() {
+            tidy::program_used(&self.role.cache, &program);
+        }
         let mut plan = self.start.plan.clone();
         let programs = self.start.put.iter().filter(|head| head.path.is_none());
         for (program, head) in plan.programs.iter_mut().zip(programs) {

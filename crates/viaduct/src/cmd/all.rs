@@ -8,7 +8,7 @@ use anyhow::Result;
 use viaduct_bench::{Case, cases, suite};
 
 use crate::cli::{BenchArgs, BenchFormat};
-use crate::cmd::bench;
+use crate::cmd::bench::{self, Measured};
 use crate::output::sink::Sink;
 
 /// Within these the suite ends on two cores: three minutes and forty are promised, the rest is kept back.
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
             .map_err(anyhow::Error::from)
             .and_then(|settings| Ok((bench::measure(case, &settings, &mut sink)?, settings)));
         match measured {
-            Ok(((lines, valid), settings)) => {
+            Ok((Measured { lines, valid }, settings)) => {
                 bench::show(args.format, first, case, &settings, &lines)?;
                 first = false;
                 if args.format == BenchFormat::Table {

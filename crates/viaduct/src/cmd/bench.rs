@@ -48,9 +48,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let mut sink = Sink::open(args)?;
     let mut valid = true;
     for (i, case) in cases.into_iter().enumerate() {
-        let (lines, intact) = measure(case, &settings, &mut sink)?;
-        show(args.format, i == 0, case, &settings, &lines)?;
-        valid &= intact;
+        let measured = measure(case, &settings, &mut sink)?;
+        show(args.format, i == 0, case, &settings, &measured.lines)?;
+        valid &= measured.valid;
     }
     if !valid {
         writeln!(io::stderr(), "a layer did not deliver its data intact; no number is given for it")?;
@@ -89,8 +89,15 @@ pub(crate) fn show(
     }
 }
 
+/// What a case came to.
+pub(crate) struct Measured {
+    pub(crate) lines: Vec<Line>,
+    /// Every layer delivered its data intact.
+    pub(crate) valid: bool,
+}
+
 /// Runs a case with a progress bar; `sink` gets every line at once.
-pub(crate) fn measure(case: &Case, settings: &Settings, sink: &mut Sink) -> Result<(Vec<Line>, bool)> {
+pub(crate) fn measure(case: &Case, settings: &Settings, sink: &mut Sink) -> Result<Measured> {
     let mut progress = Progress::new(case.name);
     let (mut lines, mut written) = (Vec::new(), Ok(()));
     let valid = viaduct_bench::run(case, settings, &peer_command()?, &mut |event| match event {
@@ -105,7 +112,7 @@ pub(crate) fn measure(case: &Case, settings: &Settings, sink: &mut Sink) -> Resu
     });
     progress.clear();
     written?;
-    Ok((lines, valid?))
+    Ok(Measured { lines, valid: valid? })
 }
 
 /// This program again, as the second process.

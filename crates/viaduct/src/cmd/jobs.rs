@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use viaduct_agent::known;
-use viaduct_catapult::jobs::{self, Report};
+use viaduct_catapult::jobs::{self, Report, Visited};
 use viaduct_catapult::reach::ask_jobs;
 use viaduct_catapult::role::JobsAsk;
 use viaduct_os::{runtime_dir, signals};
@@ -96,9 +96,9 @@ impl Job {
 }
 
 /// Jobs in the order of their names, each once.
-fn grouped(reports: Vec<(String, Report, bool)>) -> Vec<Job> {
+fn grouped(found: Vec<Found>) -> Vec<Job> {
     let mut jobs: BTreeMap<String, Job> = BTreeMap::new();
-    for (host, report, _) in reports {
+    for Found { host, visited: Visited { report, .. } } in found {
         let job = jobs.entry(report.job.clone()).or_insert(Job { reports: Vec::new() });
         let at = if report.launcher { 0 } else { job.reports.len() };
         job.reports.insert(at, (host, report));
@@ -106,17 +106,23 @@ fn grouped(reports: Vec<(String, Report, bool)>) -> Vec<Job> {
     jobs.into_values().collect()
 }
 
+/// A launcher or node of a job, and the host that it is on.
+struct Found {
+    host: String,
+    visited: Visited,
+}
+
 /// Here and, unless that is not wanted, at all agents that are known.
-fn visit(ask: &JobsAsk, local: bool) -> Result<Vec<(String, Report, bool)>> {
+fn visit(ask: &JobsAsk, local: bool) -> Result<Vec<Found>> {
     let folder = folder()?;
     let wanted = |job: &str| ask.signal.filter(|_| job.starts_with(&ask.start));
     let here = jobs::visit(&folder, &wanted)?;
     let mut all: Vec<_> =
-        here.into_iter().map(|(report, told)| ("localhost".to_owned(), report, told)).collect();
+        here.into_iter().map(|visited| Found { host: "localhost".to_owned(), visited }).collect();
     for known in known::all(&folder).iter().filter(|_| !local) {
         match ask_jobs(&folder, known, ask) {
             Ok(found) => {
-                all.extend(found.into_iter().map(|(report, told)| (known.host.clone(), report, told)))
+                all.extend(found.into_iter().map(|visited| Found { host: known.host.clone(), visited }))
             }
             Err(why) => {
                 writeln!(io::stderr(), "{}: {why}", known.host)?;
@@ -141,9 +147,9 @@ pub(crate) fn kill(args: &KillArgs) -> Result<ExitCode> {
     }
     let start = if args.all { start } else { the_job(&start, args.local)? };
     let told = visit(&JobsAsk { start: start.clone(), signal: Some(signal) }, args.local)?;
-    let told: Vec<_> = told.iter().filter(|(.., told)| *told).collect();
-    for (host, report, _) in &told {
-        writeln!(io::stdout(), "{} {} on {host}", signals::name(signal), report.job)?;
+    let told: Vec<_> = told.iter().filter(|found| found.visited.signalled).collect();
+    for Found { host, visited } in &told {
+        writeln!(io::stdout(), "{} {} on {host}", signals::name(signal), visited.report.job)?;
     }
     if told.is_empty() && !args.all {
         bail!("the job `{start}` has just ended");
@@ -156,7 +162,7 @@ fn the_job(start: &str, local: bool) -> Result<String> {
     let all = visit(&JobsAsk { start: String::new(), signal: None }, local)?;
     let mut fitting: Vec<(String, String)> = all
         .into_iter()
-        .map(|(_, report, _)| (report.job, report.command))
+        .map(|found| (found.visited.report.job, found.visited.report.command))
         .filter(|(job, _)| job.starts_with(start))
         .collect();
     fitting.sort();

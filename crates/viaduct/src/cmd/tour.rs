@@ -14,7 +14,8 @@ use viaduct_results::schema::{Line, Pair};
 use viaduct_results::size;
 
 use crate::cli::{Format, TourArgs, TourPeerArgs};
-use crate::cmd::{bench, info, tour_floors};
+use crate::cmd::bench::{self, Measured};
+use crate::cmd::{info, tour_floors};
 use crate::knobs;
 use crate::output::sink::Sink;
 use crate::output::{results, table};
@@ -31,18 +32,19 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
 
     let latency = Chapter { case: "latency", layers: &LATENCY, sizes: &[8, 4 << 10] };
     section(3, "Latency", "viaduct bench latency --provider auto --sizes 8,4K --compare raw,unix,tcp")?;
-    let (quick, first) = latency.play(time, launches)?;
+    let quick = latency.play(time, launches)?;
     let bandwidth = Chapter { case: "bandwidth", layers: &BANDWIDTH, sizes: &[64 << 10, 1 << 20] };
     section(
         4,
         "Bandwidth",
         "viaduct bench bandwidth --provider auto --sizes 64K,1M --compare copy,unix,tcp",
     )?;
-    let (wide, second) = bandwidth.play(time, launches)?;
+    let wide = bandwidth.play(time, launches)?;
 
     let seconds = start.elapsed().as_secs();
-    let placement = usual_placement(quick.iter().chain(&wide));
-    let rows = ratios(&quick, &placement, true).into_iter().chain(ratios(&wide, &placement, false)).collect();
+    let placement = usual_placement(quick.lines.iter().chain(&wide.lines));
+    let rows = ratios(&quick.lines, &placement, true).into_iter();
+    let rows = rows.chain(ratios(&wide.lines, &placement, false)).collect();
     let mut out = io::stdout().lock();
     writeln!(out, "\nIn short: Viaduct (auto took {carrier}) against the rest, in {seconds} s")?;
     writeln!(out, "All rows are of the core placement that was seen most: {placement}.\n")?;
@@ -53,7 +55,7 @@ pub(crate) fn run(args: &TourArgs) -> Result<ExitCode> {
         rows,
     )?;
     let floors = args.short || tour_floors::walk(5)?;
-    Ok(if first && second && floors { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if quick.valid && wide.valid && floors { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The second process of part 2.
@@ -75,7 +77,7 @@ struct Chapter {
 
 impl Chapter {
     /// Measures, prints the table, gives back the result lines and whether all data were right.
-    fn play(&self, time: f64, launches: usize) -> Result<(Vec<Line>, bool)> {
+    fn play(&self, time: f64, launches: usize) -> Result<Measured> {
         let case = Case::find(self.case)?;
         let cpus = bench::default_cpus();
         let mut settings = Settings::new(self.layers.to_vec(), cpus);
@@ -88,9 +90,9 @@ impl Chapter {
             settings.layers.retain(|layer| !matches!(layer, Layer::Raw | Layer::Copy));
             settings.wait = viaduct_bench::Wait::Block;
         }
-        let (lines, valid) = bench::measure(case, &settings, &mut Sink::default())?;
-        results::table(case, &settings, &lines)?;
-        Ok((lines, valid))
+        let measured = bench::measure(case, &settings, &mut Sink::default())?;
+        results::table(case, &settings, &measured.lines)?;
+        Ok(measured)
     }
 }
 
