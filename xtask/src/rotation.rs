@@ -176,8 +176,7 @@ impl Rotation {
         let file = target.join("xtask/turns.json");
         let text = fs::read_to_string(&file).unwrap_or_default();
         let records: BTreeMap<String, Record> = serde_json::from_str(&text).unwrap_or_default();
-        let number =
-            git(root, &["rev-list", "--count", "HEAD"]).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let number = beginning(root);
         let head = git(root, &["rev-parse", "--short", "HEAD"]).unwrap_or_default();
         let turns = if all {
             vec![Turn::All; UNITS.len()]
@@ -269,6 +268,19 @@ impl Record {
     }
 }
 
+/// Where the turns begin without records: the number of commits, which goes on by one with each. A shallow clone has one commit
+/// at all times; there the commit's own name decides, so that they do not begin at one place each time.
+fn beginning(root: &Path) -> usize {
+    let is_shallow =
+        git(root, &["rev-parse", "--is-shallow-repository"]).is_some_and(|answer| answer == "true");
+    let number = if is_shallow {
+        git(root, &["rev-parse", "HEAD"]).and_then(|name| usize::from_str_radix(name.get(..8)?, 16).ok())
+    } else {
+        git(root, &["rev-list", "--count", "HEAD"]).and_then(|text| text.parse().ok())
+    };
+    number.unwrap_or(0)
+}
+
 /// For each unit a number that is lower the longer it has not run; without records the number of commits decides.
 fn ages(records: &BTreeMap<String, Record>, commits: usize) -> Vec<(u64, usize)> {
     let count = UNITS.len();
@@ -327,6 +339,29 @@ mod tests {
 
     fn none() -> Vec<bool> {
         vec![false; UNITS.len()]
+    }
+
+    #[test]
+    fn a_shallow_clone_begins_at_its_commit() {
+        let folder = TempDir::new("shallow");
+        let (whole, shallow) = (folder.join("whole"), folder.join("shallow"));
+        fs::create_dir(&whole).unwrap();
+        git(&whole, &["init", "-q"]).unwrap();
+        let commit = |words: &str| {
+            let me =
+                ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-q", "--allow-empty", "-m", words];
+            git(&whole, &me).unwrap();
+        };
+        let mut seen = BTreeSet::new();
+        for (number, words) in ["first", "second", "third"].into_iter().enumerate() {
+            commit(words);
+            assert_eq!(beginning(&whole), number + 1);
+            let _ = fs::remove_dir_all(&shallow);
+            let from = format!("file://{}", whole.display());
+            git(folder.path(), &["clone", "-q", "--depth", "1", &from, "shallow"]).unwrap();
+            seen.insert(beginning(&shallow));
+        }
+        assert_eq!(seen.len(), 3, "each commit has a place of its own");
     }
 
     fn position(name: &str) -> usize {

@@ -11,6 +11,7 @@
 //!  skips       tests that skip themselves say so by name
 //!  pages       documents name files that exist; decision records have a date
 //!  prose       comments that name who acts
+//!  names       no package has two types of one common name
 //!  commits     first lines of new commits
 //!  manifests   what is inherited from the workspace, and where packages come from
 //! ```
@@ -20,6 +21,7 @@ mod commits;
 mod files;
 mod layers;
 mod manifests;
+mod names;
 mod pages;
 mod prose;
 mod reach;
@@ -103,6 +105,7 @@ pub(crate) fn check_and_report(workspace: &Workspace) -> Result<bool> {
     findings.extend(skips::check(&files));
     findings.extend(pages::check(&files));
     findings.extend(prose::check(&files));
+    findings.extend(names::check(&files));
     findings.extend(commits::check(&workspace.root));
     findings.extend(manifests::check(workspace, &files));
     for finding in &findings {
