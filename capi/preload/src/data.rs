@@ -2,6 +2,7 @@
 
 use libc::{c_int, c_void, iovec, size_t, ssize_t};
 use viaduct_intercept::raw::Buffers;
+use viaduct_intercept::table::{self, Kind};
 use viaduct_intercept::{receive, route, send, splice};
 use viaduct_os::bare::{Errno, syscall};
 
@@ -275,13 +276,25 @@ pub unsafe extern "C-unwind" fn sendfile(
     offset: *mut i64,
     count: size_t,
 ) -> ssize_t {
+    if table::kind(out) != Kind::Plain {
+        // SAFETY: the caller's promise.
+        return unsafe { send_file_slowly(out, file, offset, count) };
+    }
+    // SAFETY: the caller's promise. libc's function is no cancellation point.
+    give(unsafe { syscall(libc::SYS_sendfile, [out as usize, file as usize, offset as usize, count, 0, 0]) })
+}
+
+/// # Safety
+/// As libc's sendfile.
+#[inline(never)]
+unsafe fn send_file_slowly(out: c_int, file: c_int, offset: *mut i64, count: size_t) -> ssize_t {
     match route(out) {
         // SAFETY: the caller's promise.
         Some(_) => give(unsafe { send_file(out, file, offset, count) }),
         None => {
             let args = [out as usize, file as usize, offset as usize, count, 0, 0];
             // SAFETY: the caller's promise.
-            give(unsafe { blocking(libc::SYS_sendfile, args) })
+            give(unsafe { syscall(libc::SYS_sendfile, args) })
         }
     }
 }

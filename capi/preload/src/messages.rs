@@ -205,15 +205,23 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    let Some(index) = route(fd) else {
-        for place in 0..count.min(1024) as usize {
-            // SAFETY: the caller's promise.
-            unsafe { part_with(&raw const (*messages.add(place)).msg_hdr) };
-        }
-        let args = [fd as usize, messages as usize, count as usize, flags as usize, 0, 0];
+    if let Some(index) = route(fd) {
         // SAFETY: the caller's promise.
-        return give_int(unsafe { blocking(libc::SYS_sendmmsg, args) });
-    };
+        return unsafe { send_messages(index, fd, messages, count, flags) };
+    }
+    for place in 0..count.min(1024) as usize {
+        // SAFETY: the caller's promise.
+        unsafe { part_with(&raw const (*messages.add(place)).msg_hdr) };
+    }
+    let args = [fd as usize, messages as usize, count as usize, flags as usize, 0, 0];
+    // SAFETY: the caller's promise.
+    give_int(unsafe { blocking(libc::SYS_sendmmsg, args) })
+}
+
+/// # Safety
+/// As libc's sendmmsg.
+#[inline(never)]
+unsafe fn send_messages(index: u32, fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     let mut done = 0;
     for place in 0..count.min(1024) as usize {
         // SAFETY: the caller's promise.
@@ -238,11 +246,26 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     limit: *mut timespec,
 ) -> c_int {
-    let Some(index) = route(fd) else {
-        let args = [fd as usize, messages as usize, count as usize, flags as usize, limit as usize, 0];
+    if let Some(index) = route(fd) {
         // SAFETY: the caller's promise.
-        return give_int(unsafe { blocking(libc::SYS_recvmmsg, args) });
-    };
+        return unsafe { receive_messages(index, fd, messages, count, flags, limit) };
+    }
+    let args = [fd as usize, messages as usize, count as usize, flags as usize, limit as usize, 0];
+    // SAFETY: the caller's promise.
+    give_int(unsafe { blocking(libc::SYS_recvmmsg, args) })
+}
+
+/// # Safety
+/// As libc's recvmmsg.
+#[inline(never)]
+unsafe fn receive_messages(
+    index: u32,
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    limit: *mut timespec,
+) -> c_int {
     let start = calls::now();
     let mut done = 0;
     for place in 0..count.min(1024) as usize {

@@ -120,26 +120,49 @@ pub unsafe extern "C-unwind" fn ppoll(
     mask: *const libc::sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let (all, time) = unsafe { (entries(fds, count), of_timespec(limit)) };
+    let all = unsafe { entries(fds, count) };
+    if !are_plain(all) {
+        // SAFETY: the caller's promise.
+        return unsafe { ppoll_slowly(all, limit, mask) };
+    }
+    let mut copy = NO_TIME;
+    // SAFETY: the caller's promise.
+    let limit = unsafe { copied(limit, &mut copy) };
+    // SAFETY: the caller's promise.
+    give_int(unsafe { blocking(libc::SYS_ppoll, [fds as usize, count as usize, limit, mask as usize, 8, 0]) })
+}
+
+/// # Safety
+/// As libc's ppoll.
+#[inline(never)]
+unsafe fn ppoll_slowly(all: &mut [pollfd], limit: *const timespec, mask: *const libc::sigset_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let (time, mask) = unsafe { (of_timespec(limit), of_mask(mask)) };
     let time = match time {
         Ok(time) => time,
         Err(error) => return give_int(Err(error)),
     };
-    // SAFETY: the caller's promise.
-    let mask = unsafe { of_mask(mask) };
-    if !are_plain(all) {
-        return give_int(ppoll_slowly(all, time, mask));
-    }
-    give_int(cancel::point(|| calls::poll(all, time, mask)))
-}
-
-#[inline(never)]
-fn ppoll_slowly(all: &mut [pollfd], time: Option<u64>, mask: Option<u64>) -> Result<usize, Errno> {
     note_sets(all);
     if all.is_empty() || !engine::concerns(all) {
-        return cancel::point(|| calls::poll(all, time, mask));
+        return give_int(cancel::point(|| calls::poll(all, time, mask)));
     }
-    engine::poll(all, time, mask)
+    give_int(engine::poll(all, time, mask))
+}
+
+const NO_TIME: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
+
+/// A copy for the kernel, which changes it where libc's function does not. Its address, or null.
+///
+/// # Safety
+/// Null or valid for reads.
+#[inline(always)]
+unsafe fn copied(limit: *const timespec, copy: &mut timespec) -> usize {
+    if limit.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    *copy = unsafe { *limit };
+    std::ptr::from_mut(copy) as usize
 }
 
 #[unsafe(no_mangle)]
@@ -177,10 +200,12 @@ const MOST: usize = 1024;
 impl Sets {
     /// # Safety
     /// Each is null or valid for reads and writes of `count` bits, in whole words.
+    #[inline(always)]
     unsafe fn new(count: c_int, sets: [*mut libc::fd_set; 3]) -> Sets {
         Sets { at: sets.map(|set| set.cast()), words: (count.max(0) as usize).div_ceil(64) }
     }
 
+    #[inline(always)]
     fn word(&self, set: usize, word: usize) -> u64 {
         // SAFETY: the promise of `new`.
         if self.at[set].is_null() { 0 } else { unsafe { self.at[set].add(word).read_unaligned() } }
@@ -189,16 +214,19 @@ impl Sets {
     /// Whether all of their descriptors are the kernel's alone, or more than are looked after.
     #[inline(always)]
     fn are_plain(&self) -> bool {
-        self.words * 64 > MOST
-            || (0..self.words).all(|word| {
-                let mut bits = self.word(0, word) | self.word(1, word) | self.word(2, word);
-                while bits != 0
-                    && table::kind((word * 64) as c_int + bits.trailing_zeros() as c_int) == Kind::Plain
-                {
-                    bits &= bits - 1;
+        if self.words > MOST / 64 {
+            return true;
+        }
+        for word in 0..self.words {
+            let mut bits = self.word(0, word) | self.word(1, word) | self.word(2, word);
+            while bits != 0 {
+                if table::kind((word * 64) as c_int | bits.trailing_zeros() as c_int) != Kind::Plain {
+                    return false;
                 }
-                bits == 0
-            })
+                bits &= bits - 1;
+            }
+        }
+        true
     }
 
     /// The events that are asked for.
@@ -348,26 +376,36 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const libc::sigset_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let (sets, time) = unsafe { (Sets::new(count, [read, write, except]), of_timespec(limit)) };
-    let time = match time {
-        Ok(time) => time,
-        Err(error) => return give_int(Err(error)),
-    };
+    let sets = unsafe { Sets::new(count, [read, write, except]) };
+    if !sets.are_plain()
+        // SAFETY: the caller's promise.
+        && let Some(done) = unsafe { pselect_slowly(count, &sets, limit, mask) }
+    {
+        return give_int(done);
+    }
+    let mut copy = NO_TIME;
     // SAFETY: the caller's promise.
-    let with_rings = || select_rings(count, &sets, time, unsafe { of_mask(mask) });
-    match if sets.are_plain() { None } else { with_rings() } {
-        Some(done) => give_int(done),
-        None => {
-            // The kernel changes the time; libc's function does not.
-            // SAFETY: the caller's promise.
-            let mut copy = unsafe { limit.as_ref() }.copied();
-            let at = copy.as_mut().map_or(0, |copy| std::ptr::from_mut(copy) as usize);
-            let sixth = [mask as usize, 8];
-            let args =
-                [count as usize, read as usize, write as usize, except as usize, at, sixth.as_ptr() as usize];
-            // SAFETY: the caller's promise.
-            give_int(unsafe { blocking(libc::SYS_pselect6, args) })
-        }
+    let at = unsafe { copied(limit, &mut copy) };
+    let sixth = [mask as usize, 8];
+    let args = [count as usize, read as usize, write as usize, except as usize, at, sixth.as_ptr() as usize];
+    // SAFETY: the caller's promise.
+    give_int(unsafe { blocking(libc::SYS_pselect6, args) })
+}
+
+/// # Safety
+/// As libc's pselect.
+#[inline(never)]
+unsafe fn pselect_slowly(
+    count: c_int,
+    sets: &Sets,
+    limit: *const timespec,
+    mask: *const libc::sigset_t,
+) -> Option<Result<usize, Errno>> {
+    // SAFETY: the caller's promise.
+    match unsafe { of_timespec(limit) } {
+        // SAFETY: the caller's promise.
+        Ok(time) => select_rings(count, sets, time, unsafe { of_mask(mask) }),
+        Err(error) => Some(Err(error)),
     }
 }
 
@@ -456,7 +494,10 @@ pub unsafe extern "C-unwind" fn epoll_wait(
         return match epoll::leave(index) {
             None => give_int(slept),
             // SAFETY: the caller's promise.
-            Some(others) => unsafe { changed(index, others, slept, set, events, most, limit) },
+            Some(others) => unsafe {
+                changed(index, others, slept, events, most)
+                    .unwrap_or_else(|| wait_limited(set, events, most, limit))
+            },
         };
     }
     // SAFETY: the caller's promise.
@@ -482,14 +523,17 @@ unsafe fn wait_with_threads(set: c_int, events: *mut epoll_event, most: c_int, l
         return match epoll::leave(index) {
             None => give_int(slept),
             // SAFETY: the caller's promise.
-            Some(others) => unsafe { changed(index, others, slept, set, events, most, limit) },
+            Some(others) => unsafe {
+                changed(index, others, slept, events, most)
+                    .unwrap_or_else(|| wait_limited(set, events, most, limit))
+            },
         };
     }
     // SAFETY: the caller's promise.
     unsafe { wait_limited(set, events, most, limit) }
 }
 
-/// A connection of the set was upgraded while the kernel waited for the set.
+/// A connection of the set was upgraded while the kernel waited for the set. `None` if the caller is to wait again.
 ///
 /// # Safety
 /// Events are valid for writes of so many.
@@ -499,19 +543,13 @@ unsafe fn changed(
     index: u32,
     others: u32,
     slept: Result<usize, Errno>,
-    set: c_int,
     events: *mut epoll_event,
     most: c_int,
-    limit: c_int,
-) -> c_int {
-    let Ok(count @ 1..) = slept else { return give_int(slept) };
+) -> Option<c_int> {
+    let Ok(count @ 1..) = slept else { return Some(give_int(slept)) };
     // SAFETY: the caller's promise; events are plain numbers, valid whatever they are.
     let all = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
-    match epoll::changed(index, all, count, others) {
-        Some(done) => give_int(done),
-        // SAFETY: the caller's promise.
-        None => unsafe { wait_limited(set, events, most, limit) },
-    }
+    epoll::changed(index, all, count, others).map(give_int)
 }
 
 /// # Safety
@@ -524,6 +562,35 @@ unsafe fn wait_limited(set: c_int, events: *mut epoll_event, most: c_int, limit:
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: c_int,
+    mask: *const libc::sigset_t,
+) -> c_int {
+    if let Kind::Epoll(index) = table::kind(set)
+        && epoll::enter(index)
+    {
+        let args = [set as usize, events as usize, most as usize, limit as usize, mask as usize, 8];
+        // SAFETY: the caller's promise.
+        let slept = unsafe { blocking(libc::SYS_epoll_pwait, args) };
+        return match epoll::leave(index) {
+            None => give_int(slept),
+            // SAFETY: the caller's promise.
+            Some(others) => unsafe {
+                changed(index, others, slept, events, most)
+                    .unwrap_or_else(|| epoll_pwait_limited(set, events, most, limit, mask))
+            },
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { epoll_pwait_limited(set, events, most, limit, mask) }
+}
+
+/// # Safety
+/// As libc's epoll_pwait.
+#[inline(never)]
+unsafe fn epoll_pwait_limited(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
