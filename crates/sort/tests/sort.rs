@@ -167,7 +167,11 @@ fn text(random: &mut Random, lines: usize, mark: u8) -> Vec<u8> {
             3 => bytes.extend(format!("http://www.example.org/path/{}", random.below(300)).into_bytes()),
             4 => bytes.extend((0..random.below(2000)).map(|n| b'a' + (n % 3) as u8)),
             6 => bytes.extend(format!("dos {}\r", random.below(40)).into_bytes()),
-            5 => bytes.extend((0..random.below(30)).map(|_| random.below(256) as u8).filter(|&b| b != mark)),
+            // Not 128: GNU sort up to 9.1 at least takes that byte for a mark between the digits of a number, also where the locale
+            // has none.
+            5 => bytes.extend(
+                (0..random.below(30)).map(|_| random.below(256) as u8).filter(|&b| b != mark && b != 128),
+            ),
             _ => {
                 let word = |random: &mut Random| {
                     (0..random.below(6)).map(|_| b"ab01:. \t-"[random.below(9) as usize]).collect::<Vec<_>>()
