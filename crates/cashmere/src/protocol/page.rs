@@ -204,7 +204,11 @@ impl Page {
     /// then tells the directory and calls [`left`](Page::left).
     ///
     /// A node with changes of its own stays: another node must not become exclusive before they are at the home.
+    /// Nor does the home leave: it would ask itself, and wait for its own answer.
     pub fn leave(&mut self, scene: &Scene) -> Option<NodeId> {
+        if self.is_home(scene.me) {
+            return None;
+        }
         let in_use =
             self.busy != Busy::Idle || self.twin || !self.mapped.is_empty() || self.is_valid(scene.me);
         if in_use || self.published == Permission::Absent {
@@ -236,4 +240,51 @@ pub enum Invalidate {
         /// The home to tell.
         leave: Option<NodeId>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault::{Fault, Fetched, Merge};
+    use super::super::flush::Flush;
+    use super::super::home::Served;
+    use super::*;
+
+    const ME: NodeId = NodeId(1);
+    const OTHER: NodeId = NodeId(2);
+    const RELEASES: WorkerId = WorkerId(0);
+    const FAULTS: WorkerId = WorkerId(1);
+
+    fn fetched(sharers: NodeSet, migrated: bool) -> Fetched {
+        Fetched { exclusive: false, migrated, sharers: sharers.with(OTHER), home_writes: false }
+    }
+
+    #[test]
+    fn a_home_without_a_mapping_does_not_leave() {
+        let mut clock = 0;
+        let mut scene = || {
+            clock += 1;
+            Scene { me: ME, variant: Variant::NoneMg, now: Stamp(clock), replica: None }
+        };
+        let (mut page, started) = (Page::with_home(NodeId(0)), scene().now);
+        let store = |page: &mut Page, scene, worker| page.fault(&scene, worker, Access::Write, &mut true);
+        assert!(matches!(store(&mut page, scene(), RELEASES), Fault::Fetch { .. }));
+        page.fetched(&scene(), fetched(NodeSet::of(ME), false));
+        assert_eq!(store(&mut page, scene(), RELEASES), Fault::Map { twin: true, list: true });
+        page.notice(&scene());
+        assert_eq!(page.invalidate(&scene(), RELEASES), Invalidate::Unmap { leave: None });
+        // A sibling fetches the page, and with it becomes the home; a notice of the page comes in between.
+        assert!(matches!(store(&mut page, scene(), FAULTS), Fault::Fetch { .. }));
+        page.notice(&scene());
+        let merge = page.fetched(&scene(), fetched(NodeSet::of(ME), true));
+        assert_eq!(merge, Merge::Incoming { drop_twin: true });
+        // Before the sibling maps it another node gets the page alone.
+        let served = page.serve_fetch(&scene(), OTHER, Access::Write);
+        assert!(
+            matches!(served, Served::Page { fetched: Fetched { exclusive: true, .. }, .. }),
+            "{served:?}"
+        );
+        assert_eq!(page.flush(&scene(), RELEASES, started), Flush::Notify);
+        assert_eq!(page.leave(&scene()), None, "it would wait for itself");
+        assert_eq!(page.busy(), Busy::Idle);
+    }
 }
