@@ -15,6 +15,7 @@ impl Worker {
         let scene = at(world.tick());
         let mut left = Vec::new();
         for page in world.take_noticed(self.id()) {
+            world.between().await;
             let mut entry = world.lock(page);
             let unmap = entry.invalidate(&scene, self.id());
             if let Invalidate::Unmap { leave } = unmap {
@@ -53,6 +54,7 @@ impl Worker {
         page: PageId,
         mut home: NodeId,
     ) -> Result<(), NodeDown> {
+        world.between().await;
         if world.variant().metadata() == Way::Direct {
             world.publish(page, Permission::Absent).await?;
         } else {

@@ -9,3 +9,4 @@ pub mod flush;
 pub mod home;
 pub mod lock;
 pub mod page;
+pub(crate) mod rules;

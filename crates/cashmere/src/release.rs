@@ -17,6 +17,7 @@ impl Worker {
         let mut sent = Vec::new();
         let mut notify = Vec::new();
         for page in world.take_list(self.id()) {
+            world.between().await;
             loop {
                 let mut entry = world.lock(page);
                 let scene = scene(world, page, &entry);
@@ -65,7 +66,12 @@ impl Worker {
             }
         }
         self.finish(world, &mut sent, 0, &mut notify).await?;
+        if notify.is_empty() {
+            return Ok(());
+        }
+        world.between().await;
         self.notify(world, &notify).await?;
+        world.between().await;
         self.leave(world, notify.iter().map(|&(page, _)| page)).await
     }
 
@@ -102,9 +108,6 @@ impl Worker {
         world: &mut W,
         pages: &[(PageId, Option<NodeId>)],
     ) -> Result<(), NodeDown> {
-        if pages.is_empty() {
-            return Ok(());
-        }
         let me = world.me();
         let mut bins: Vec<Vec<PageId>> = vec![Vec::new(); usize::from(world.nodes())];
         for &(page, home) in pages {

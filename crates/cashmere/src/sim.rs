@@ -9,6 +9,7 @@ mod cluster;
 mod exhaustive;
 mod fingerprint;
 mod handle;
+mod leaving;
 mod litmus;
 mod mutation;
 mod programs;

@@ -54,6 +54,7 @@ impl Worker {
                         world.coalesce();
                     }
                     world.changed(page, version).await?;
+                    continue;
                 }
                 Fault::Claim => self.claim(world, page).await?,
                 Fault::Publish(permission) => {
@@ -68,6 +69,7 @@ impl Worker {
                 }
                 Fault::Break { holder } => self.take_back(world, page, holder).await?,
             }
+            world.between().await;
         }
     }
 

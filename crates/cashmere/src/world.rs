@@ -121,6 +121,11 @@ pub trait World {
     /// Takes the pages that an acquire of `worker` has to look at.
     fn take_noticed(&mut self, worker: WorkerId) -> Vec<PageId>;
 
+    /// No entry is locked, and other processes of the node may go on before the next step. A simulator lets them.
+    fn between(&mut self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// The next fetch asks for the place of the home too, which is counted.
     fn attempt_migration(&mut self) {}
     /// A fault waits for the page that a sibling fetches, which is counted.

@@ -64,7 +64,7 @@ pub enum Merge {
 impl Page {
     /// Decides what `worker` does next. `asked` is false at the beginning of a fault and belongs to it.
     pub fn fault(&mut self, scene: &Scene, worker: WorkerId, access: Access, asked: &mut bool) -> Fault {
-        if self.busy != Busy::Idle {
+        if self.is_busy() {
             return Fault::Wait;
         }
         let Some(home) = self.home else {

@@ -28,7 +28,7 @@ pub enum Flush {
 impl Page {
     /// Decides what the release that began at `started` does with the page.
     pub fn flush(&mut self, scene: &Scene, worker: WorkerId, started: Stamp) -> Flush {
-        if self.busy != Busy::Idle {
+        if self.is_busy() {
             return Flush::Wait;
         }
         if self.exclusive {

@@ -2,6 +2,7 @@
 
 use super::fault::Fetched;
 use super::page::{Access, Busy, Page, Permission, Scene, View};
+use super::rules::{Rule, holds};
 use crate::ids::{NodeId, WorkerSet};
 use crate::variant::Way;
 
@@ -67,7 +68,8 @@ impl Page {
         let view = self.view(scene);
         let others = view.sharers.without(from).without(scene.me);
         let writes = access == Access::Write;
-        let exclusive = writes && others.is_empty() && self.mapped.is_empty();
+        let used_here = !self.mapped.is_empty() && holds(Rule::AloneWithoutHome);
+        let exclusive = writes && others.is_empty() && !used_here;
         let migrated = writes && !exclusive && scene.variant.migrates() && self.writers.is_empty();
         let stays = !self.mapped.is_empty() || scene.publishes();
         let sharers = if stays { view.sharers.with(from) } else { view.sharers.with(from).without(scene.me) };
@@ -127,6 +129,7 @@ impl Page {
         match self.busy {
             Busy::Idle if at_home => None,
             Busy::Claiming | Busy::Fetching => Some(None),
+            Busy::Leaving | Busy::Flushing if !holds(Rule::LeavesAnswering) => Some(None),
             _ if at_home => Some(None),
             _ => Some(self.home),
         }

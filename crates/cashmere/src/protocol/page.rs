@@ -3,6 +3,7 @@
 //! At most one operation that talks to other nodes runs for a page of a node at a time ([`Busy`]): a reply to a fetch
 //! that left before a diff of the same page would look like a remote change back to the old bytes.
 
+use super::rules::{Rule, holds};
 use crate::ids::{NodeId, NodeSet, WorkerId, WorkerSet};
 use crate::variant::{Variant, Way};
 
@@ -176,6 +177,11 @@ impl Page {
         scene.replica.unwrap_or(self.hint)
     }
 
+    /// Whether a fault, a release or a node that leaves has to wait.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy != Busy::Idle && holds(Rule::OneAtATime)
+    }
+
     /// Ends the operation under way. The caller wakes those that wait for the page.
     pub(super) fn idle(&mut self) {
         self.busy = Busy::Idle;
@@ -209,8 +215,8 @@ impl Page {
         if self.is_home(scene.me) {
             return None;
         }
-        let in_use =
-            self.busy != Busy::Idle || self.twin || !self.mapped.is_empty() || self.is_valid(scene.me);
+        let twin = self.twin && holds(Rule::TwinStays);
+        let in_use = self.is_busy() || twin || !self.mapped.is_empty() || self.is_valid(scene.me);
         if in_use || self.published == Permission::Absent {
             return None;
         }

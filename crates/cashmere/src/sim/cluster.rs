@@ -112,13 +112,17 @@ pub(super) struct Cluster {
     pub(super) doubles: bool,
     /// What a worker of a node does right after the next copy of a frame, while the page's entry is still locked.
     pub(super) after_copy: Option<AfterCopy>,
+    /// Whether processes go on between two steps of a worker that waits for nothing.
+    pub(super) fine: bool,
+    /// How far a program is that keeps an order without synchronisation.
+    pub(super) stage: u8,
     /// Whether every order is tried, instead of one from a seed: nothing else may be random then.
     pub(super) explored: bool,
 }
 
 impl Cluster {
     /// With every other seed homes are given from the start, as by `--homes-in`: then a home has no mapping at first, and
-    /// other nodes get the page alone.
+    /// other nodes get the page alone. Every other two have fine steps.
     pub(super) fn new(variant: Variant, nodes: usize, workers: usize, pages: usize, seed: u64) -> Cluster {
         let home = |page: usize| match seed % 2 {
             0 => Page::default(),
@@ -151,6 +155,8 @@ impl Cluster {
             counts: Counts::default(),
             doubles: seed.is_multiple_of(3),
             after_copy: None,
+            fine: (seed / 2).is_multiple_of(2),
+            stage: 0,
             explored: false,
         }
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use super::cluster::Cluster;
 use super::mutation::Mutation;
 use super::run::{Simulation, Thread};
-use crate::variant::Variant;
+use crate::variant::{Variant, Way};
 
 /// What a search has seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +79,9 @@ enum Model {
     Drained,
     /// As `Alone`, with a release in the middle.
     Flushed,
+    /// A worker that stored to a page has its mapping taken away before it releases, while its sibling fetches the page to store
+    /// to it too, and the other node stores to it all the time.
+    Crossing,
 }
 
 impl Model {
@@ -87,8 +90,24 @@ impl Model {
     /// Those with so many orders that only a full run tries all of them.
     const LARGE: [Model; 2] = [Model::Drained, Model::Flushed];
 
+    /// Whether homes are claimed, or given.
+    fn homes(self) -> &'static [bool] {
+        if matches!(self, Model::Crossing) { &[true] } else { &[false, true] }
+    }
+
+    /// Whether other processes go on also between two steps of a worker that waits for nothing. In the usual run where that makes
+    /// not too many orders, in a full one but for the largest.
+    fn is_fine(self, variant: Variant) -> bool {
+        match self {
+            Model::Alone | Model::Crossing => true,
+            Model::Flag | Model::Lock => viaduct_kit::effort::full() || variant.metadata() == Way::Message,
+            Model::Neighbours | Model::Siblings => viaduct_kit::effort::full(),
+            Model::Drained | Model::Flushed => false,
+        }
+    }
+
     fn workers(self) -> usize {
-        if matches!(self, Model::Siblings | Model::Drained) { 2 } else { 1 }
+        if matches!(self, Model::Siblings | Model::Drained | Model::Crossing) { 2 } else { 1 }
     }
 
     async fn run(self, mut thread: Thread) {
@@ -123,6 +142,35 @@ impl Model {
                 thread.store(0, value + 1).await;
                 thread.unlock(0).await;
             }
+            (Model::Crossing, 0) if thread.number == 0 => {
+                thread.store(0, 1).await;
+                thread.reach(1);
+                thread.after(2).await;
+                thread.release().await;
+                thread.reach(3);
+                thread.after(4).await;
+                thread.store(0, 2).await;
+                thread.release().await;
+                thread.reach(5);
+                thread.acquire().await;
+                thread.store(0, 3).await;
+            }
+            (Model::Crossing, 1) if thread.number == 2 => {
+                thread.after(1).await;
+                thread.store(1, 1).await;
+                thread.reach(2);
+                thread.after(3).await;
+                thread.acquire().await;
+                thread.reach(4);
+                thread.after(5).await;
+                thread.acquire().await;
+                thread.release().await;
+            }
+            (Model::Crossing, 1) => {
+                thread.after(4).await;
+                thread.store(2, 1).await;
+            }
+            (Model::Crossing, _) => {}
             (Model::Alone | Model::Flushed, 0) => {
                 thread.wait_flag(0).await;
                 thread.load(0).await;
@@ -154,6 +202,7 @@ impl Model {
             cluster.explored = true;
             cluster.doubles = false;
             cluster.mutation = mutation;
+            cluster.fine = mutation == Mutation::None && self.is_fine(variant);
             Simulation::new(cluster, move |thread| self.run(thread))
         };
         explore(start, LONGEST)
@@ -166,7 +215,7 @@ const LONGEST: usize = 120;
 /// Explores models on a variant, with homes that are claimed and that are given.
 fn every_order(variant: Variant, models: &[Model]) {
     for model in models {
-        for given in [false, true] {
+        for &given in model.homes() {
             let found = model.explore(variant, given, Mutation::None);
             // A way without end would be one on which locks or pages move and no worker ever has them.
             assert!(found.ends > 0 && found.cut == 0, "{variant}, {model:?}, homes given {given}: {found:?}");
@@ -193,6 +242,7 @@ fn every_order_of_events_of_large_models() {
     for variant in [Variant::None, Variant::NoneMg] {
         every_order(variant, &Model::LARGE);
     }
+    every_order(Variant::NoneMg, &[Model::Crossing]);
     for variant in [Variant::Dms, Variant::MsMg] {
         every_order(variant, &[Model::Flushed]);
     }

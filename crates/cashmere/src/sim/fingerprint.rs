@@ -34,5 +34,5 @@ pub(super) fn of_cluster(cluster: &Cluster) -> u64 {
     let messages =
         cluster.channels.iter().flat_map(|(ends, queue)| queue.iter().map(move |body| (ends, body)));
     let answers = (heap(&cluster.replies), heap(&cluster.claimed));
-    number((nodes, heap(messages), heap(&cluster.effects), answers, &cluster.shadow))
+    number((nodes, heap(messages), heap(&cluster.effects), answers, &cluster.shadow, cluster.stage))
 }

@@ -4,6 +4,7 @@
 use super::cluster::Cluster;
 use super::programs::{Shape, random_program};
 use super::run::{Thread, run};
+use crate::protocol::rules::Rule;
 use crate::variant::Variant;
 
 /// A rule that is broken on purpose.
@@ -52,6 +53,17 @@ pub(super) enum Mutation {
     EarlyFlag,
     /// Both copies of a request that was sent twice are answered.
     AnswerTwice,
+    /// A rule of the page's state machine.
+    Of(Rule),
+}
+
+impl Mutation {
+    pub(super) fn rule(self) -> Option<Rule> {
+        match self {
+            Mutation::Of(rule) => Some(rule),
+            _ => None,
+        }
+    }
 }
 
 /// One worker stores under a lock and one of another node loads under it, while a sibling of that fetches the page for a byte
@@ -92,7 +104,7 @@ async fn program(shape: Shape, seed: u64, mut thread: Thread) {
 fn caught(mutation: Mutation, variant: Variant) -> bool {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let found = (0..400).any(|seed| {
+    let found = (0..800).any(|seed| {
         std::panic::catch_unwind(|| {
             let shape = Shape { nodes: 3, workers: 2, pages: 2, phases: 4 };
             let mut cluster = Cluster::new(variant, shape.nodes, shape.workers, shape.pages, seed);
@@ -134,6 +146,9 @@ fn each_broken_rule_is_caught() {
         (Mutation::OpenBarrier, Variant::None),
         (Mutation::EarlyFlag, Variant::None),
         (Mutation::AnswerTwice, Variant::NoneMg),
+        (Mutation::Of(Rule::OneAtATime), Variant::None),
+        (Mutation::Of(Rule::TwinStays), Variant::Dms),
+        (Mutation::Of(Rule::AloneWithoutHome), Variant::None),
     ];
     for (mutation, variant) in rules {
         assert!(caught(mutation, variant), "{mutation:?} was not caught on {variant}");

@@ -12,6 +12,7 @@ use super::handle::Handle;
 use super::{fingerprint, server};
 use crate::ids::{NodeId, PageId, WorkerId};
 use crate::protocol::page::Access;
+use crate::protocol::rules::break_rule;
 use crate::worker::Worker;
 
 /// Events after which a run is taken to be stuck.
@@ -61,6 +62,20 @@ impl Thread {
         self.worker.acquire(&mut self.world).await.expect("no node dies here");
     }
 
+    /// Waits until the program has come so far.
+    pub(super) async fn after(&mut self, stage: u8) {
+        self.world.found(|cluster| (cluster.stage >= stage).then_some(())).await;
+    }
+
+    /// The program has come so far.
+    pub(super) fn reach(&mut self, stage: u8) {
+        self.world.cluster.borrow_mut().stage = stage;
+    }
+
+    pub(super) async fn release(&mut self) {
+        self.worker.release(&mut self.world).await.expect("no node dies here");
+    }
+
     pub(super) async fn barrier(&mut self, name: u32) {
         self.worker.barrier(&mut self.world, name).await.expect("no node dies here");
     }
@@ -105,6 +120,7 @@ impl Simulation {
         program: impl Fn(Thread) -> F,
     ) -> Simulation {
         let (nodes, workers) = (cluster.nodes.len(), cluster.workers);
+        break_rule(cluster.mutation.rule());
         let cluster = Rc::new(RefCell::new(cluster));
         let (mut tasks, mut progress): (Vec<Option<Task>>, _) = (Vec::new(), Vec::new());
         for number in 0..nodes * workers {

@@ -125,6 +125,13 @@ impl World for Handle {
         changed
     }
 
+    async fn between(&mut self) {
+        let fine = self.cluster.borrow().fine;
+        if fine {
+            self.pause().await;
+        }
+    }
+
     fn coalesce(&mut self) {
         self.cluster.borrow_mut().counts.coalesced += 1;
     }
