@@ -102,15 +102,17 @@ impl Worker {
         self.acquire(world).await
     }
 
-    /// A node arrives by remote write; the master's last worker opens the barrier for all.
+    /// A node arrives by remote write; the master's last worker opens the barrier for all. Nodes but the master look at no arrivals,
+    /// so that its own is not written.
     async fn arrive<W: World>(&self, world: &mut W, name: Name, episode: u64) -> Result<(), NodeDown> {
-        world.write_word(Place::Arrived(name, world.me()), episode).await?;
         if world.me() == MASTER {
             let nodes = world.nodes();
+            let others = || (0..nodes).map(NodeId).filter(|node| *node != MASTER);
             let arrived = |node: &W::Node, other| node.word(Place::Arrived(name, other)) >= episode;
-            world.until(|node| (0..nodes).map(NodeId).all(|other| arrived(node, other))).await?;
+            world.until(|node| others().all(|other| arrived(node, other))).await?;
             return world.write_word(Place::Sense(name), episode).await;
         }
+        world.write_word(Place::Arrived(name, world.me()), episode).await?;
         world.until(|node| node.word(Place::Sense(name)) >= episode).await
     }
 

@@ -249,7 +249,10 @@ impl Process {
     pub(super) fn broadcast_word(&mut self, place: Place, value: u64) -> Result<(), NodeDown> {
         let at = self.memory.region.map.place(place);
         for node in self.others() {
-            self.write(node, Into::Region, at, &value.to_ne_bytes(), Kind::Synchronisation)?;
+            // The master alone looks at arrivals.
+            if node == MASTER || !matches!(place, Place::Arrived(..)) {
+                self.write(node, Into::Region, at, &value.to_ne_bytes(), Kind::Synchronisation)?;
+            }
         }
         self.landed()?;
         self.memory.region.word(at).store(value, Ordering::SeqCst);

@@ -237,9 +237,10 @@ impl World for Process {
         let mut local = slot.lock(&|| meta.alive());
         let before = local;
         let result = act(&mut local);
-        let changed = local != before;
+        let opened = local.opened_since(&before);
         slot.unlock(local);
-        if changed {
+        // A sibling that arrived before is not woken by every other that arrives.
+        if opened {
             self.bump();
         }
         result

@@ -39,6 +39,11 @@ impl Local {
         self.episode += 1;
     }
 
+    /// Whether it has opened since it was as `before`: only then can a worker that waits go on.
+    pub fn opened_since(&self, before: &Local) -> bool {
+        self.episode != before.episode
+    }
+
     /// Whether `episode` is over.
     pub fn is_over(&self, episode: u64) -> bool {
         self.episode > episode
