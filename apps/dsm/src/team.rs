@@ -15,6 +15,8 @@ pub trait Team: Sized {
     fn rank(&self) -> usize;
     /// How many workers there are.
     fn size(&self) -> usize;
+    /// Whether all workers share one memory, in which a first touch brings no page from elsewhere.
+    fn is_together(&self) -> bool;
     /// Numbers to be read.
     fn read(&self, numbers: Self::Numbers, range: Range<usize>) -> impl Deref<Target = [f64]>;
     /// Numbers to be changed, which no other worker touches before the next barrier.
@@ -37,6 +39,10 @@ impl Team for Epoch<'_> {
 
     fn size(&self) -> usize {
         Epoch::size(self)
+    }
+
+    fn is_together(&self) -> bool {
+        self.nodes() == 1
     }
 
     fn read(&self, numbers: Array<f64>, range: Range<usize>) -> impl Deref<Target = [f64]> {

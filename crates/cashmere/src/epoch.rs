@@ -91,6 +91,11 @@ impl<'a> Epoch<'a> {
         self.dsm.size()
     }
 
+    /// How many nodes they are on.
+    pub fn nodes(&self) -> usize {
+        self.dsm.nodes()
+    }
+
     /// Says how far the program has come, from 0 to 1; the launcher shows what the first worker says.
     pub fn progress(&self, share: f64) {
         self.dsm.progress.share(share);

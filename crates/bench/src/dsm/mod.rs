@@ -31,7 +31,7 @@ use crate::rivals::Launcher;
 pub use crowd::crowd;
 pub use operations::operations;
 pub use rival::barriers;
-pub use threads::threads;
+pub use threads::{by_threads, threads};
 
 /// Takes a line of the result.
 pub type Emit<'a> = &'a mut dyn FnMut(Line) -> io::Result<()>;

@@ -1,4 +1,5 @@
-//! One node of two workers against two threads of one process, by the same program on the same two cores.
+//! One node of two workers against two threads of one process, by the same program on the same two cores. Both sides are started
+//! anew in each round, so that neither keeps the pages of memory that it once got.
 
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
@@ -37,6 +38,10 @@ impl Team for Threads<'_> {
         WORKERS
     }
 
+    fn is_together(&self) -> bool {
+        true
+    }
+
     fn read(&self, numbers: usize, range: Range<usize>) -> impl Deref<Target = [f64]> {
         self.numbers[numbers].read(range)
     }
@@ -51,14 +56,18 @@ impl Team for Threads<'_> {
     }
 }
 
-/// Runs a program by threads; gives the longest time of one, and the sum of the results.
-fn run(cpus: [usize; 2], app: App, problem: Problem) -> Result<Ran, Error> {
+/// Runs a program by two threads of this process, on its first two CPUs; gives the longest time of one, and the sum of the results.
+///
+/// # Errors
+/// A size that is refused, or a program that needs more than barriers.
+pub fn by_threads(app: App, problem: Problem) -> Result<(Duration, f64), Error> {
+    let cpus = cpu::allowed();
     let numbers: Vec<Numbers> = app.arrays(problem.size)?.into_iter().map(Numbers::zeroes).collect();
     let barrier = Barrier::new(WORKERS);
     let handles: Vec<usize> = (0..numbers.len()).collect();
     let work = |rank: usize| {
         // Where pinning is refused the kernel places them.
-        let _ = cpu::pin(cpus[rank % cpus.len()]);
+        let _ = cpus.get(rank % cpus.len().max(1)).map(|&cpu| cpu::pin(cpu));
         let team = Threads { rank, numbers: &numbers, barrier: &barrier };
         app.run_on(team, &handles, problem).map(|(_, time)| time)
     };
@@ -70,11 +79,21 @@ fn run(cpus: [usize; 2], app: App, problem: Problem) -> Result<Ran, Error> {
     });
     let longest = times?.into_iter().max().unwrap_or_default();
     let sum = numbers.iter().flat_map(|numbers| numbers.read(0..numbers.len()).iter()).sum();
-    Ok(Ran { seconds: longest.as_secs_f64(), sum })
+    Ok((longest, sum))
 }
 
+/// Runs a program by one node of two workers, or with `how` by two threads.
+fn run(bench: &Bench<'_>, app: App, problem: Problem, how: &[&str]) -> io::Result<Ran> {
+    let (size, rounds) = (problem.size.to_string(), problem.rounds.to_string());
+    let words = [app.name(), "--nodes", "1", "--procs", "2", "--size", &size, "--rounds", &rounds];
+    bench.app(&[&words, how].concat())
+}
+
+/// The hidden word of `viaduct dsm` that asks for threads.
+const BY_THREADS: [&str; 1] = ["--as-threads"];
+
 /// A problem that takes threads long enough: SOR has more rounds then, LU more rows.
-fn grown(bench: &Bench<'_>, app: App) -> Result<Problem, Error> {
+fn grown(bench: &Bench<'_>, app: App) -> io::Result<Problem> {
     if bench.quick {
         return Ok(Problem { size: 128, rounds: 4, check: false });
     }
@@ -82,7 +101,7 @@ fn grown(bench: &Bench<'_>, app: App) -> Result<Problem, Error> {
         App::Sor => Problem { size: 2048, rounds: 11, check: false },
         _ => Problem { size: 1024, rounds: 1, check: false },
     };
-    let factor = 1.15 * WORK / run(bench.cpus, app, small)?.seconds.max(1e-3);
+    let factor = 1.15 * WORK / run(bench, app, small, &BY_THREADS)?.seconds.max(1e-3);
     Ok(match app {
         App::Sor => Problem { rounds: (10.0 * factor).ceil() as usize + 1, ..small },
         // The work grows with the third power of the rows.
@@ -100,12 +119,10 @@ fn grown(bench: &Bench<'_>, app: App) -> Result<Problem, Error> {
 pub fn threads(bench: &Bench<'_>, progress: Progress<'_>, emit: Emit<'_>) -> io::Result<()> {
     let table = bench.table("dsm-bars");
     for (number, app) in [App::Sor, App::Lu].into_iter().enumerate() {
-        let problem = grown(bench, app).map_err(io::Error::other)?;
-        let (size, rounds) = (problem.size.to_string(), problem.rounds.to_string());
-        let words = [app.name(), "--nodes", "1", "--procs", "2", "--size", &size, "--rounds", &rounds];
+        let problem = grown(bench, app)?;
         let row = format!("{app}, one node of two workers / two threads");
-        let node = || bench.app(&words);
-        let plain = || run(bench.cpus, app, problem).map_err(io::Error::other);
+        let node = || run(bench, app, problem, &[]);
+        let plain = || run(bench, app, problem, &BY_THREADS);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..bench.rounds {
             progress(app.name(), (number * bench.rounds + round) as f64 / (2 * bench.rounds) as f64);
@@ -141,9 +158,9 @@ mod tests {
     fn threads_compute_what_they_computed_before() {
         let problem = Problem { size: 64, rounds: 3, check: false };
         for app in [App::Sor, App::Lu] {
-            let [once, again] = [(); 2].map(|()| run([0, 0], app, problem).expect("it runs").sum);
+            let [once, again] = [(); 2].map(|()| by_threads(app, problem).expect("it runs").1);
             assert_eq!(once.to_bits(), again.to_bits(), "{app}");
         }
-        assert!(run([0, 0], App::Gauss, problem).is_err());
+        assert!(by_threads(App::Gauss, problem).is_err());
     }
 }

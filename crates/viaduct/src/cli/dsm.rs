@@ -142,6 +142,9 @@ pub(crate) struct DsmArgs {
     /// This process is a rank of the run; set by `dsm` itself
     #[arg(long, hide = true)]
     pub(crate) as_rank: bool,
+    /// Two threads of this process compute, without shared memory; set by `bench dsm-threads`
+    #[arg(long, hide = true)]
+    pub(crate) as_threads: bool,
     /// This process shows the progress that a worker writes to a file; set by `dsm` itself
     #[arg(long, hide = true, value_name = "FILE")]
     pub(crate) follow: Option<PathBuf>,

@@ -32,6 +32,11 @@ pub(crate) fn run(args: &DsmArgs) -> Result<ExitCode> {
     }
     match &args.program {
         Program::Ours(app) if args.as_rank => rank(args, *app),
+        Program::Ours(app) if args.as_threads => {
+            let (work, sum) = viaduct_bench::dsm::by_threads(*app, problem(args, *app))?;
+            println!("{}", serde_json::json!({ "work_seconds": work.as_secs_f64(), "sum": sum }));
+            Ok(ExitCode::SUCCESS)
+        }
         _ => launch(args),
     }
 }
