@@ -1,5 +1,5 @@
 //! Faults outside of a window go to the handlers that were there before, of both kinds, and end the process where there were
-//! none; those inside are the window's. The only test in its process, whose handlers it changes for good.
+//! none, as signals do that a process sends; those inside are the window's. The only test in its process, whose handlers it changes for good.
 
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -73,22 +73,41 @@ fn touch(at: *mut u8) {
     unsafe { at.write_volatile(1) };
 }
 
-#[test]
-fn faults_elsewhere_go_to_the_handlers_that_were_there_before() {
+/// What ends a child that does this with the faults of a window served: a signal, or none.
+fn ended_by(act: impl FnOnce(*mut u8)) -> Option<libc::c_int> {
     // SAFETY: the child calls nothing but system calls and the code under test, and leaves by a signal or _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        with_window(|base| {
-            touch(base);
-            touch(closed_page());
-        });
-        // SAFETY: ends the child where the fault did not.
+        with_window(act);
+        // SAFETY: ends the child where the act did not.
         unsafe { libc::_exit(3) };
     }
     let mut status = 0;
     // SAFETY: the child that was just made.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV, "status {status:#x}");
+    libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
+}
+
+fn send(signal: libc::c_int) {
+    // SAFETY: a signal to this process.
+    assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
+}
+
+#[test]
+fn faults_elsewhere_go_to_the_handlers_that_were_there_before() {
+    let elsewhere = |base| {
+        touch(base);
+        touch(closed_page());
+    };
+    assert_eq!(ended_by(elsewhere), Some(libc::SIGSEGV));
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // The handler of Rust's own runtime loses what is sent.
+        install(signal, libc::SIG_DFL, 0);
+        assert_eq!(ended_by(|_| send(signal)), Some(signal), "sent to a process without a handler");
+        install(signal, libc::SIG_IGN, 0);
+        assert_eq!(ended_by(|_| send(signal)), None, "sent to a process that ignores it");
+        install(signal, libc::SIG_DFL, 0);
+    }
 
     install(libc::SIGSEGV, informed as *const () as usize, libc::SA_SIGINFO);
     install(libc::SIGBUS, plain as *const () as usize, 0);

@@ -158,7 +158,11 @@ fn action(signal: libc::c_int, new: Option<&libc::sigaction>) -> Result<libc::si
 }
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO, for these signals with an address.
+    // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO.
+    if unsafe { (*info).si_code } <= 0 {
+        return chain(signal, info, context, Cause::Sent);
+    }
+    // SAFETY: as above, and a fault has an address.
     let address = unsafe { (*info).si_addr() } as usize;
     if signal == libc::SIGBUS && is_lacking(address) {
         return;
@@ -175,7 +179,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
             return;
         }
     }
-    chain(signal, info, context);
+    chain(signal, info, context, Cause::Fault);
 }
 
 /// Whether the fault was a store, as the processor said it.
@@ -192,16 +196,32 @@ fn access(_: *mut libc::c_void) -> Access {
     Access::Unknown
 }
 
-/// The fault is not ours: does what would have happened without us.
-fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+/// Where a signal comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// An instruction, which is tried again after the handler.
+    Fault,
+    /// A process, by `kill`.
+    Sent,
+}
+
+/// The signal is not ours: does what would have happened without us.
+fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, cause: Cause) {
     let before = BEFORE.get().map(|both| both[usize::from(signal == libc::SIGBUS)]);
     let handler = before.map_or(libc::SIG_DFL, |old| old.sa_sigaction);
+    if handler == libc::SIG_IGN && cause == Cause::Sent {
+        return;
+    }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // The instruction faults again, and the kernel ends the process as it would have.
-        // SAFETY: an all-zero sigaction with the default handler is valid; sigaction may be called in handlers.
+        // The instruction faults again, and the kernel ends the process as it would have. What was sent comes only once.
+        // SAFETY: an all-zero sigaction with the default handler is valid; sigaction and raise may be called in handlers, and
+        // the signal is not blocked in this one.
         unsafe {
             let default: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, &raw const default, ptr::null_mut());
+            if cause == Cause::Sent {
+                libc::raise(signal);
+            }
         }
         return;
     }
