@@ -194,12 +194,14 @@ pub fn a_thread_that_takes_in_for_another_wakes_it(w: World) {
 }
 
 /// Waits at a VI, asleep, with its waker left there.
-fn await_at(desk: &Driver<Desk>, vi: Vi) -> Completion {
+fn try_at(desk: &Driver<Desk>, vi: Vi, limit: Option<Duration>) -> Result<Completion, Error> {
     let mut policy = WaitPolicy::new(WaitConfig { spin: Spin::Never });
-    let deadline = LONG.map(|time| clock::now_ns() + time.as_nanos() as u64);
-    let waited =
-        desk.wait_at(&mut policy, deadline, |desk| desk.next(vi), |desk, waker| desk.leave(vi, waker));
-    waited.unwrap()
+    let deadline = limit.map(|time| clock::now_ns() + time.as_nanos() as u64);
+    desk.wait_at(&mut policy, deadline, |desk| desk.next(vi), |desk, waker| desk.leave(vi, waker))
+}
+
+fn await_at(desk: &Driver<Desk>, vi: Vi) -> Completion {
+    try_at(desk, vi, LONG).unwrap()
 }
 
 /// Of many threads that wait at VIs each gets what is for it, whichever of them is at the bell.
@@ -227,20 +229,47 @@ pub fn threads_that_wait_at_vis_get_what_is_theirs(w: World) {
 
 /// A thread that was at the bell and does not come back leaves no other one asleep.
 pub fn a_lookout_that_does_not_come_back_is_replaced(w: World) {
+    one_after_the_other(&mut scene(w, 3, |_| {}));
+}
+
+/// Also where no service thread can stand in: it was stopped, or could not be made.
+pub fn without_a_service_thread_the_next_waiter_is_the_lookout(w: World) {
     let mut s = scene(w, 3, |_| {});
-    let waits = |at: usize| {
-        let (desk, vi) = (s.desk.clone(), s.pairs[at].1);
-        thread::spawn(move || await_at(&desk, vi).data())
-    };
+    s.desk.stop();
+    one_after_the_other(&mut s);
+}
+
+/// Three threads wait, and each is gone once it has its message, that of the lookout first.
+fn one_after_the_other(s: &mut Scene) {
     let threads = [0, 1, 2].map(|at| {
-        let thread = waits(at);
+        let (desk, vi) = (s.desk.clone(), s.pairs[at].1);
+        let thread = thread::spawn(move || try_at(&desk, vi, None).unwrap().data());
         // Asleep, so that the first of them is the one at the bell.
         thread::sleep(Duration::from_millis(5));
         thread
     });
     for (at, thread) in threads.into_iter().enumerate() {
         s.say(s.pairs[at].0, &[at as u8]);
+        until("a thread's message", || thread.is_finished().then_some(()));
         assert_eq!(thread.join().unwrap(), [at as u8]);
+    }
+}
+
+/// Closing the layer ends the waits at its objects, that of the thread at the bell and those of the others.
+pub fn closing_ends_every_wait_at_a_vi(w: World) {
+    let s = scene(w, 3, |_| {});
+    let threads = [0, 1, 2].map(|at| {
+        let (desk, vi) = (s.desk.clone(), s.pairs[at].1);
+        thread::spawn(move || try_at(&desk, vi, None).map(drop))
+    });
+    until("three wakers left", || s.desk.with(|desk| desk.tasks.len() == 3).filter(|&all| all));
+    // Asleep, each with its waker where it is dropped.
+    thread::sleep(Duration::from_millis(5));
+    s.desk.close().unwrap();
+    for thread in threads {
+        until("the end of a wait", || thread.is_finished().then_some(()));
+        let waited = thread.join().unwrap();
+        assert!(matches!(waited, Err(Error::Closed)), "{waited:?}");
     }
 }
 

@@ -114,6 +114,7 @@ macro_rules! suite {
             $crate::topic! { $world, driving, 180,
                 a_message_wakes_the_task_of_its_vi_alone a_thread_that_takes_in_for_another_wakes_it a_wait_has_a_deadline
                 threads_that_wait_at_vis_get_what_is_theirs a_lookout_that_does_not_come_back_is_replaced
+                without_a_service_thread_the_next_waiter_is_the_lookout closing_ends_every_wait_at_a_vi
                 timers_need_no_calls the_service_thread_accepts sends_leave_without_their_owner a_watch_tells_of_each_message
                 the_end_of_a_peer_ends_waits closing_ends_waits
             }

@@ -7,11 +7,12 @@
 //! A lookout that has its message takes in what came for the others, and goes. As a rule it comes back within microseconds, so it wakes no
 //! other thread to stand in. The service thread watches: while the place changes hands it looks every [`PAUSE`], and if nothing has changed in
 //! between and the place is vacant it stands in, until a thread that waits takes over. A lookout that only ever wakes for others, as a thread
-//! that waits for connections does, leaves the place to them.
+//! that waits for connections does, leaves the place to them. Where there can be no service thread all that wait are woken when the place
+//! is left, and one of them takes it.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -27,90 +28,6 @@ pub(super) const PAUSE: Duration = Duration::from_micros(200);
 
 /// Times that a lookout wakes for others alone before it leaves them the place.
 const IN_VAIN: u32 = 4;
-
-const VACANT: u32 = 0;
-const THREAD: u32 = 1;
-const SERVICE: u32 = 2;
-
-/// The place of the lookout, and what the service thread knows of it.
-#[derive(Default)]
-pub(super) struct Lookout {
-    /// Which kind of thread has the place.
-    place: AtomicU32,
-    /// Times that it was left.
-    left: AtomicU32,
-    /// Threads that are parked, or about to be.
-    followers: AtomicUsize,
-    /// The service thread watches, so that it need not be told that the place is vacant.
-    watched: AtomicBool,
-}
-
-/// What the service thread does about the lookout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
-    /// Nothing until it is told.
-    Off,
-    /// Looks again after [`PAUSE`].
-    Watch,
-    /// It is the lookout.
-    Stand,
-}
-
-impl Lookout {
-    /// Takes the place for a thread that waits; also from the service thread, which finds out when it looks next.
-    fn take(&self) -> bool {
-        let free = |place| (place != THREAD).then_some(THREAD);
-        self.place.fetch_update(Ordering::SeqCst, Ordering::SeqCst, free).is_ok()
-    }
-
-    /// A thread leaves the place. Returns true if the service thread has to be told.
-    fn leave(&self) -> bool {
-        self.left.fetch_add(1, Ordering::Relaxed);
-        self.place.store(VACANT, Ordering::SeqCst);
-        // A follower counts itself before it finds the place taken.
-        self.followers.load(Ordering::SeqCst) > 0 && !self.watched.swap(true, Ordering::SeqCst)
-    }
-
-    /// A thread does not want the place. Returns true if the service thread has to be told.
-    fn decline(&self) -> bool {
-        self.place.load(Ordering::SeqCst) == VACANT && !self.watched.swap(true, Ordering::SeqCst)
-    }
-
-    /// One look of the service thread, which remembers in `seen` how often the place had been left at the last one.
-    pub(super) fn duty(&self, seen: &mut u32) -> Duty {
-        if !self.watched.load(Ordering::SeqCst) {
-            return Duty::Off;
-        }
-        let left = self.left.load(Ordering::Relaxed);
-        let changed = std::mem::replace(seen, left) != left;
-        let wanted =
-            || self.followers.load(Ordering::SeqCst) > 0 && self.place.load(Ordering::SeqCst) != THREAD;
-        match (wanted(), changed) {
-            (_, true) => Duty::Watch,
-            (true, false) => {
-                match self.place.compare_exchange(VACANT, SERVICE, Ordering::SeqCst, Ordering::SeqCst) {
-                    Ok(_) | Err(SERVICE) => Duty::Stand,
-                    Err(_) => Duty::Watch,
-                }
-            }
-            (false, false) => {
-                self.step_down();
-                self.watched.store(false, Ordering::SeqCst);
-                // A thread that left the place in between relied on the watch.
-                if wanted() {
-                    self.watched.store(true, Ordering::SeqCst);
-                    return Duty::Watch;
-                }
-                Duty::Off
-            }
-        }
-    }
-
-    /// The service thread is the lookout no more, if it was.
-    fn step_down(&self) {
-        let _ = self.place.compare_exchange(SERVICE, VACANT, Ordering::SeqCst, Ordering::SeqCst);
-    }
-}
 
 impl<L: Layer> Driver<L> {
     /// Waits for an object of the layer until `poll` finds something or the clock shows `deadline`, in the way of a policy, which learns
@@ -199,11 +116,19 @@ impl<L: Layer> Post<'_, L> {
 
     fn waker(&self) -> &(Arc<Sleeper>, Waker) {
         self.waker.get_or_init(|| {
-            let sleep = self.inner().sleep.clone();
-            let sleeper =
-                Arc::new(Sleeper { thread: thread::current(), at_bell: AtomicBool::new(false), sleep });
+            let (sleep, thread) = (self.inner().sleep.clone(), thread::current());
+            sleep.enter(thread.clone());
+            let sleeper = Arc::new(Sleeper { thread, at_bell: AtomicBool::new(false), sleep });
             (sleeper.clone(), Waker::from(sleeper))
         })
+    }
+}
+
+impl<L: Layer> Drop for Post<'_, L> {
+    fn drop(&mut self) {
+        if let Some((sleeper, _)) = self.waker.get() {
+            sleeper.sleep.leave(sleeper.thread.id());
+        }
     }
 }
 
@@ -211,17 +136,21 @@ impl<L: Layer> Sleep for Post<'_, L> {
     fn announce(&self) -> u32 {
         let (lookout, sleep) = (&self.inner().lookout, &self.inner().sleep);
         // Counted first: a thread that leaves the place sees this one, or this one sees the place vacant.
-        let others = lookout.followers.fetch_add(1, Ordering::SeqCst) > 0;
+        let others = lookout.follow();
         self.woken.set(false);
-        let declines = others && self.vain.get() >= IN_VAIN;
-        if declines || !lookout.take() {
-            self.role.set(Role::Follower);
-            if declines && lookout.decline() {
-                self.driver.poke_parked();
+        // Known by name before it looks, so that one that closes the layer, or leaves it without a lookout, finds it.
+        self.waker();
+        self.role.set(Role::Follower);
+        if others && self.vain.get() >= IN_VAIN {
+            if !lookout.decline() || self.driver.poke_parked() {
+                return 0;
             }
+            lookout.unwatch();
+        }
+        if !lookout.take() {
             return 0;
         }
-        lookout.followers.fetch_sub(1, Ordering::SeqCst);
+        lookout.unfollow();
         self.role.set(Role::Lookout);
         self.waker().0.at_bell.store(true, Ordering::SeqCst);
         sleep.announce_lookout()
@@ -231,16 +160,15 @@ impl<L: Layer> Sleep for Post<'_, L> {
         let (lookout, sleep) = (&self.inner().lookout, &self.inner().sleep);
         match self.role.replace(Role::Awake) {
             Role::Awake => {}
-            Role::Follower => {
-                lookout.followers.fetch_sub(1, Ordering::SeqCst);
-            }
+            Role::Follower => lookout.unfollow(),
             Role::Lookout => {
                 self.woken.set(true);
                 self.vain.set(self.vain.get() + 1);
                 self.waker().0.at_bell.store(false, Ordering::SeqCst);
                 sleep.cancel_lookout();
-                if lookout.leave() {
-                    self.driver.poke_parked();
+                if lookout.leave() && !self.driver.poke_parked() {
+                    lookout.unwatch();
+                    sleep.wake_all();
                 }
             }
         }
@@ -273,41 +201,5 @@ impl Wake for Sleeper {
         } else {
             self.thread.unpark();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_service_thread_stands_in_once_the_place_stays_vacant() {
-        let (lookout, mut seen) = (Lookout::default(), 0);
-        assert!(lookout.take());
-        assert!(!lookout.leave(), "no other thread waits");
-        assert_eq!(lookout.duty(&mut seen), Duty::Off);
-        assert!(lookout.take());
-        lookout.followers.fetch_add(1, Ordering::SeqCst);
-        assert!(!lookout.take(), "one thread at a time");
-        assert!(lookout.leave(), "the service thread is told once");
-        assert!(lookout.take() && !lookout.leave());
-        assert_eq!(lookout.duty(&mut seen), Duty::Watch, "the place changes hands");
-        assert_eq!(lookout.duty(&mut seen), Duty::Stand);
-        assert_eq!(lookout.duty(&mut seen), Duty::Stand, "for as long as no thread wants the place");
-        assert!(lookout.take(), "a thread that waits takes over");
-        assert_eq!(lookout.duty(&mut seen), Duty::Off, "a thread has the place, and has had it for a while");
-        assert!(lookout.leave(), "it is told again");
-    }
-
-    #[test]
-    fn the_service_thread_goes_when_no_thread_waits() {
-        let (lookout, mut seen) = (Lookout::default(), 0);
-        lookout.followers.fetch_add(1, Ordering::SeqCst);
-        assert!(lookout.decline(), "a thread that does not want the place has it watched");
-        assert!(!lookout.decline());
-        assert_eq!(lookout.duty(&mut seen), Duty::Stand);
-        lookout.followers.fetch_sub(1, Ordering::SeqCst);
-        assert_eq!(lookout.duty(&mut seen), Duty::Off);
-        assert_eq!(lookout.place.load(Ordering::SeqCst), VACANT);
     }
 }

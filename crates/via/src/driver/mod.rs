@@ -15,9 +15,15 @@
 
 mod lookout;
 mod news;
+mod place;
 mod service;
 mod sleepers;
 mod watch;
+
+/// Atomics of the lookout's place, by a name of their own: the loom model of that file has loom's beside it.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+}
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -37,8 +43,8 @@ use crate::error::Error;
 use crate::handle::Vi;
 use crate::nic::Nic;
 
-use lookout::Lookout;
 pub use news::{News, Rest};
+use place::Lookout;
 use sleepers::Sleepers;
 pub use watch::Watch;
 
@@ -288,8 +294,9 @@ impl<L: Layer> Driver<L> {
     pub fn close(&self) -> Result<(), Error> {
         let layer = self.0.layer.with(Option::take).ok_or(Error::Closed)?;
         self.0.closing.store(true, Ordering::SeqCst);
+        // The wakers that were left with it go unwoken.
         drop(layer);
-        self.0.sleep.ring();
+        self.0.sleep.wake_all();
         self.stop();
         Ok(())
     }

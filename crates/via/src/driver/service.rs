@@ -15,7 +15,8 @@ use viaduct_os::error::OsError;
 use viaduct_os::signals;
 use viaduct_os::wait::Sleep;
 
-use super::lookout::{Duty, PAUSE};
+use super::lookout::PAUSE;
+use super::place::Duty;
 use super::sleepers::Sleepers;
 use super::{Driver, Inner, Layer, Rest};
 use crate::error::Error;
@@ -64,18 +65,21 @@ impl<L: Layer> Driver<L> {
     }
 
     /// As [`poke`](Self::poke), for a thread that knows that the service thread does not sleep on the bell, or need not wake if it does.
-    pub(super) fn poke_parked(&self) {
-        if (self.0.server.get().is_some() || self.start().is_ok())
-            && let Some(thread) = self.0.server.get()
-        {
-            thread.unpark();
+    /// Returns false if there is no such thread: it was stopped, or there can be none.
+    pub(super) fn poke_parked(&self) -> bool {
+        if self.0.closing.load(Ordering::SeqCst) || self.0.server.get().is_none() && self.start().is_err() {
+            return false;
         }
+        self.0.server.get().inspect(|thread| thread.unpark()).is_some()
     }
 
     /// Ends the service thread and waits for it. The layer stays, and has no ticks any more.
     pub fn stop(&self) {
         self.0.closing.store(true, Ordering::SeqCst);
         self.0.end_service();
+        // Threads that wait may have relied on it to stand in at the bell.
+        self.0.lookout.unwatch();
+        self.0.sleep.wake_all();
     }
 
     /// Leaves sends that are under way to the service thread, which moves them while no call does.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::thread::Thread;
+use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
 use viaduct_os::wait::Sleep;
@@ -28,8 +28,9 @@ pub(super) struct Sleepers {
 
 #[derive(Default)]
 struct Counted {
-    /// Held while the bell is told, so that the count and the bell agree.
-    asleep: Mutex<()>,
+    /// Held while the bell is told, so that the count and the bell agree. The threads that wait at objects and have fallen asleep once,
+    /// parked or not.
+    asleep: Mutex<Vec<Thread>>,
     /// Threads that sleep in the lower half, with a bit for the lookout; watchers in the upper half.
     count: AtomicU64,
 }
@@ -82,6 +83,27 @@ impl Sleepers {
         self.inner.ring();
     }
 
+    /// A thread waits at an object from here on, until it [leaves](Self::leave), and may be parked.
+    pub(super) fn enter(&self, thread: Thread) {
+        self.hold().push(thread);
+    }
+
+    /// It waits no more.
+    pub(super) fn leave(&self, thread: ThreadId) {
+        let mut asleep = self.hold();
+        if let Some(at) = asleep.iter().position(|other| other.id() == thread) {
+            asleep.swap_remove(at);
+        }
+    }
+
+    /// Rings the bell, and has the threads look again that wait at objects, too.
+    #[cold]
+    pub(super) fn wake_all(&self) {
+        let asleep = self.hold();
+        self.inner.ring();
+        asleep.iter().for_each(Thread::unpark);
+    }
+
     /// A thread that is unparked at every piece of news which is no message: a request, an answer, a peer that is gone.
     /// A parked thread costs the senders nothing, unlike one that sleeps on the bell.
     pub(super) fn unpark_at_news(&self, thread: Option<Thread>) {
@@ -94,7 +116,7 @@ impl Sleepers {
         !matches!(self.counted.asleep.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    fn hold(&self) -> MutexGuard<'_, ()> {
+    fn hold(&self) -> MutexGuard<'_, Vec<Thread>> {
         self.counted.asleep.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
