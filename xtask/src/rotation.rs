@@ -65,6 +65,7 @@ const UNITS: &[Unit] = &[
             "crates/os/src/bell.rs",
             "crates/os/src/turn.rs",
             "crates/os/src/bare/lock.rs",
+            "crates/via/src/driver/place.rs",
         ],
     },
     Unit { name: "release", seconds: 200, what: What::Suite, paths: &["Cargo.toml", "Cargo.lock"] },

@@ -1,7 +1,7 @@
-//! Models of several threads that sleep on one NIC: `SharedSleep`, `wait_for` and `wake_others` of
-//! `crates/via/src/shared.rs` (their steps; keep them in step) over the real bell.
+//! Models of several threads that sleep on one NIC: the steps of `Sleepers` (`crates/via/src/driver/sleepers.rs`), and of a turn and
+//! `end_turn` of `Driver::wait_waking` (`mod.rs` beside it), over the real bell. Keep them in step.
 //!
-//! A bell's word says only that *somebody* sleeps. A sleeper that was rung for before it parked has to notice, although
+//! A bell's word says only that some thread sleeps. A sleeper that was rung for before it parked has to notice, although
 //! another one may have announced itself since: therefore the ticket, which a sleeper draws when it announces itself.
 //! [`NoTicket`] is a bell without; the test that should panic shows what comes of it.
 #![cfg(loom)]
@@ -28,7 +28,7 @@ trait Bell: Send + Sync + 'static {
     fn ring(&self);
 }
 
-/// The bell as it is: who parks compares the number of rings with the one of his ticket.
+/// The bell as it is: a thread that parks compares the number of rings with that of its ticket.
 impl Bell for BellWord {
     fn fresh() -> BellWord {
         let bell = BellWord::new();
@@ -53,7 +53,7 @@ impl Bell for BellWord {
     }
 }
 
-/// A bell good for one sleeper: who parks compares the state.
+/// A bell good for one sleeper: a thread that parks compares the state.
 struct NoTicket {
     state: AtomicU32,
 }
@@ -89,9 +89,11 @@ impl Bell for NoTicket {
 
 struct Shared<B> {
     bell: B,
-    sleepers: Mutex<u32>,
-    /// Stands for the lock on the NIC.
-    nic: Mutex<()>,
+    /// `Counted` of the sleepers.
+    asleep: Mutex<()>,
+    count: loom::sync::atomic::AtomicU64,
+    /// Stands for the turn on the layer.
+    turn: Mutex<()>,
     /// What the two threads wait for.
     data: [AtomicU64; 2],
     wakes_others: bool,
@@ -102,56 +104,67 @@ impl<B: Bell> Shared<B> {
         let data = [AtomicU64::new(0), AtomicU64::new(0)];
         Arc::new(Shared {
             bell: B::fresh(),
-            sleepers: Mutex::new(0),
-            nic: Mutex::new(()),
+            asleep: Mutex::new(()),
+            count: loom::sync::atomic::AtomicU64::new(0),
+            turn: Mutex::new(()),
             data,
             wakes_others,
         })
     }
 
     fn announce(&self) -> u32 {
-        let mut count = self.sleepers.lock().unwrap();
-        *count += 1;
+        let _held = self.asleep.lock().unwrap();
+        self.count.fetch_add(1, Ordering::SeqCst);
         self.bell.announce()
     }
 
     fn cancel(&self) {
-        let mut count = self.sleepers.lock().unwrap();
-        *count -= 1;
-        if *count == 0 {
+        let _held = self.asleep.lock().unwrap();
+        if self.count.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.bell.disarm();
         }
     }
 
-    fn poll(&self, mine: usize) -> bool {
-        let nic = self.nic.lock().unwrap();
+    fn any(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 0
+    }
+
+    fn ring(&self) {
+        let _held = self.asleep.lock().unwrap();
+        self.bell.ring();
+    }
+
+    /// A turn that looks. Others look again after one that found something.
+    fn look(&self, mine: usize) -> bool {
+        let turn = self.turn.lock().unwrap();
         let found = self.data[mine].load(Ordering::Acquire) != 0;
-        drop(nic);
-        if found && self.wakes_others && *self.sleepers.lock().unwrap() > 0 {
-            self.bell.ring();
+        let rings = found && self.wakes_others && self.any();
+        drop(turn);
+        if rings {
+            self.ring();
         }
         found
     }
 
-    /// `wait_for` without a deadline.
+    /// A wait without a deadline.
     fn wait(&self, mine: usize) {
         loop {
             let ticket = self.announce();
-            let found = self.poll(mine);
+            let found = self.look(mine);
             if !found {
                 self.bell.park(ticket);
             }
             self.cancel();
-            if found || self.poll(mine) {
+            if found || self.look(mine) {
                 return;
             }
         }
     }
 
-    /// `wait_for` with a deadline that has passed by the time of the second look.
+    /// A wait with a deadline that has passed by the time of the second look.
     fn wait_shortly(&self, mine: usize) {
         self.announce();
-        let _ = self.poll(mine);
+        let _ = self.look(mine);
         self.cancel();
     }
 
