@@ -71,8 +71,8 @@ pub fn a_wait_on_a_shared_nic_moves_other_vis(mut w: World) {
     thread::scope(|scope| {
         for (nic, out, into) in [(a, first.0, second.0), (b, second.1, first.1)] {
             scope.spawn(move || {
-                assert_eq!(nic.wait(out, Queue::Send, LONG).unwrap().status, Status::Success);
-                assert_eq!(nic.wait(into, Queue::Receive, LONG).unwrap().data().len(), LEN);
+                assert_eq!(nic.wait(out, Queue::Send, LONG).unwrap().status(), Status::Success);
+                assert_eq!(nic.wait(into, Queue::Receive, LONG).unwrap().ok().unwrap().data().len(), LEN);
             });
         }
     });
