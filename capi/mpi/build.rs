@@ -1,4 +1,5 @@
-//! Makes the exported functions out of the table of entry points: `MPI_X`, `PMPI_X`, and for Fortran `mpi_x_`, `pmpi_x_`.
+//! Makes the exported functions out of the table of entry points: `MPI_X`, `PMPI_X`, and for Fortran `mpi_x_`, `pmpi_x_`, each with
+//! another underscore, too.
 //!
 //! A C function hands its arguments to the function `mpi_x` of `entry`, or refuses by name. A Fortran function converts
 //! them first: numbers come by address, marks of the standard are addresses of common blocks, text has no end mark and
@@ -14,6 +15,25 @@ mod parse;
 
 use parse::{Argument, Entry, Fortran, Kind};
 
+/// Functions of Fortran that the table does not have.
+const BESIDE: [&str; 15] = [
+    "mpi_f_sync_reg_",
+    "pmpi_f_sync_reg_",
+    "mpi_dup_fn_",
+    "mpi_null_copy_fn_",
+    "mpi_null_delete_fn_",
+    "mpi_comm_dup_fn_",
+    "mpi_comm_null_copy_fn_",
+    "mpi_comm_null_delete_fn_",
+    "mpi_type_dup_fn_",
+    "mpi_type_null_copy_fn_",
+    "mpi_type_null_delete_fn_",
+    "mpi_win_dup_fn_",
+    "mpi_win_null_copy_fn_",
+    "mpi_win_null_delete_fn_",
+    "mpi_conversion_fn_null_",
+];
+
 const TABLE: &str = "../../crates/mpi/src/table/functions.txt";
 
 fn main() {
@@ -27,12 +47,16 @@ fn main() {
         for prefix in ["MPI_", "PMPI_"] {
             c_function(&mut code, entry, prefix);
         }
-        if entry.fortran == Fortran::Made {
-            for prefix in ["mpi_", "pmpi_"] {
+        for prefix in ["mpi_", "pmpi_"] {
+            if entry.fortran == Fortran::Made {
                 fortran_function(&mut code, entry, prefix);
+            }
+            if entry.fortran != Fortran::None {
+                with_two(&mut code, &format!("{prefix}{}_", plain(entry).to_ascii_lowercase()));
             }
         }
     }
+    BESIDE.iter().for_each(|name| with_two(&mut code, name));
     let folder = env::var_os("OUT_DIR").expect("set by Cargo");
     fs::write(Path::new(&folder).join("exports.rs"), code).expect("the folder is Cargo's for this");
 }
@@ -107,6 +131,19 @@ fn communicator(entry: &Entry<'_>) -> String {
         Some(at) => format!("Some(a{at})"),
         None => "None".to_owned(),
     }
+}
+
+/// The function of a name with one underscore at its end under that with two: g77 and `-fsecond-underscore` call names so that
+/// have one inside. It jumps there, whatever the arguments are.
+fn with_two(code: &mut String, name: &str) {
+    let jump = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => format!("jmp {name}@PLT"),
+        _ => format!("b {name}"),
+    };
+    let _ = writeln!(
+        code,
+        "#[unsafe(naked)] #[unsafe(no_mangle)] unsafe extern \"C\" fn {name}_() {{ std::arch::naked_asm!(\"{jump}\") }}"
+    );
 }
 
 fn fortran_function(code: &mut String, entry: &Entry<'_>, prefix: &str) {

@@ -27,11 +27,19 @@ fn every_entry_point_of_the_table_is_exported_under_all_its_names() {
         let plain = &entry.name["MPI_".len()..];
         assert!(names.contains(entry.name) && names.contains(&format!("PMPI_{plain}")), "{}", entry.name);
         let lower = plain.to_ascii_lowercase();
-        for name in [format!("mpi_{lower}_"), format!("pmpi_{lower}_")] {
+        let ends = ["_", "__"].into_iter().flat_map(|end| ["mpi", "pmpi"].map(|begin| (begin, end)));
+        for name in ends.map(|(begin, end)| format!("{begin}_{lower}{end}")) {
             assert_eq!(names.contains(&name), entry.fortran != Fortran::None, "{name}");
         }
     }
-    for data in ["MPI_UNWEIGHTED", "MPI_WEIGHTS_EMPTY", "MPI_F_STATUS_IGNORE", "mpipriv1_", "MPIR_Dup_fn"] {
+    for data in [
+        "MPI_UNWEIGHTED",
+        "MPI_WEIGHTS_EMPTY",
+        "MPI_F_STATUS_IGNORE",
+        "mpipriv1_",
+        "mpi_dup_fn__",
+        "MPIR_Dup_fn",
+    ] {
         assert!(names.contains(data), "{data}");
     }
 }

@@ -100,6 +100,8 @@ fn our_headers_compile_the_same_programs() {
 pub(crate) enum Headers {
     /// Ours, by our own compiler script.
     Ours,
+    /// Ours, with names that end with two underscores.
+    TwoUnderscores,
     /// That of Debian's MPICH, by gfortran itself.
     Mpich,
 }
@@ -112,9 +114,12 @@ pub(crate) fn fortran(mpi: &Mpi, name: &str, headers: Headers) -> Option<(TempDi
     folder.open_to_all();
     let program = folder.join("program");
     let mut command = match headers {
-        Headers::Ours => {
+        Headers::Ours | Headers::TwoUnderscores => {
             let mut command = Command::new(mpi.folder().join("bin/mpif77"));
             command.args(["-Wall", "-Wno-unused-dummy-argument"]).arg(source);
+            if headers == Headers::TwoUnderscores {
+                command.arg("-fsecond-underscore");
+            }
             command
         }
         Headers::Mpich => {
@@ -161,6 +166,16 @@ fn messages_and_collectives_of_fortran_programs_arrive() {
 #[test]
 fn objects_of_fortran_programs_are_as_the_standard_says() {
     run_fortran("objects.f", "objects: good");
+}
+
+#[test]
+fn fortran_programs_whose_names_end_with_two_underscores_run() {
+    let mpi = Mpi::new();
+    for (name, sign) in [("set.f", "fortran: good"), ("objects.f", "objects: good")] {
+        let Some((_folder, program)) = fortran(&mpi, name, Headers::TwoUnderscores) else { return };
+        let Some(command) = mpi.launch(Launcher::Ours, 2, &program) else { return };
+        assert!(good(command).contains(sign));
+    }
 }
 
 #[test]
