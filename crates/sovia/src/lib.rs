@@ -40,7 +40,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
 pub mod address;
 mod calm;

@@ -3,6 +3,7 @@
 //!
 //! One descriptor stands for everything on the NIC ([`viaduct_via::driver::Watch`]).
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -31,6 +32,12 @@ pub struct Readiness {
 pub struct StreamWatch {
     inner: driver::Watch<Engine>,
     owner: Arc<Owner>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("inner", &self.inner).finish_non_exhaustive()
+    }
 }
 
 impl Sovia {

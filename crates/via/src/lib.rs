@@ -41,7 +41,7 @@
 //! ```
 
 #![deny(unsafe_code)]
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
 mod accepting;
 pub mod address;

@@ -7,6 +7,7 @@
 #[allow(unsafe_code)]
 mod raw;
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -115,6 +116,25 @@ pub enum Event {
         /// Why.
         error: Error,
     },
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Incoming { listener, request, from, .. } => f
+                .debug_struct("Incoming")
+                .field("listener", listener)
+                .field("request", request)
+                .field("from", from)
+                .finish_non_exhaustive(),
+            Event::Established { vi, remote, .. } => {
+                f.debug_struct("Established").field("vi", vi).field("remote", remote).finish_non_exhaustive()
+            }
+            Event::Refused { vi, error } => {
+                f.debug_struct("Refused").field("vi", vi).field("error", error).finish()
+            }
+        }
+    }
 }
 
 /// A thread is about to park.

@@ -1,5 +1,7 @@
 //! The two queues of a VI as its endpoint sees them while it is polled.
 
+use std::fmt;
+
 use crate::descriptor::{Op, Status, Work};
 use crate::handle::ProtectionTag;
 use crate::queue::{Outcome, WorkQueue};
@@ -53,6 +55,16 @@ pub struct Queues<'a> {
     pub(crate) received_bytes: u64,
     pub(crate) watch: WatchWord,
     pub(crate) stalled: bool,
+}
+
+impl fmt::Debug for Queues<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queues")
+            .field("ptag", &self.ptag)
+            .field("received", &self.received)
+            .field("stalled", &self.stalled)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Queues<'_> {

@@ -383,6 +383,12 @@ pub struct Guard<'a, L: Layer> {
     wake: bool,
 }
 
+impl<L: Layer> fmt::Debug for Guard<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("wake", &self.wake).finish_non_exhaustive()
+    }
+}
+
 impl<L: Layer> Guard<'_, L> {
     /// Has other threads that wait look again after this turn, whatever the news say.
     pub(crate) fn wake_after(&mut self) {

@@ -4,6 +4,7 @@
 //! descriptor; several threads may do so. It stays readable until the last of them has left, because what one of them
 //! clears another could miss.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -16,6 +17,12 @@ use crate::error::Error;
 pub struct Watch<L: Layer> {
     driver: Driver<L>,
     fd: Arc<OwnedFd>,
+}
+
+impl<L: Layer> fmt::Debug for Watch<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("fd", &self.fd).finish_non_exhaustive()
+    }
 }
 
 impl<L: Layer> Driver<L> {

@@ -1,6 +1,7 @@
 //! The wrapping itself: a provider and endpoints that ask a hook before they pass things on. All calls are passed on, those of
 //! the fast path too, so that what runs under hooks is what runs without them.
 
+use std::fmt;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -27,6 +28,12 @@ use crate::raw::WatchWord;
 pub struct Hooked {
     inner: Box<dyn Provider>,
     hook: Arc<dyn Hook>,
+}
+
+impl fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooked").field("inner", &self.inner.name()).finish_non_exhaustive()
+    }
 }
 
 impl Hooked {

@@ -1,5 +1,7 @@
 //! Tells a listener of everything that passes.
 
+use std::fmt;
+
 use viaduct_os::clock;
 
 use crate::descriptor::{Op, Work};
@@ -36,6 +38,12 @@ pub enum TraceEvent {
 
 /// A hook that reports events with the time they happened, in clock nanoseconds.
 pub struct Trace<F>(F);
+
+impl<F> fmt::Debug for Trace<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").finish_non_exhaustive()
+    }
+}
 
 impl<F: Fn(u64, TraceEvent) + Send + Sync> Trace<F> {
     /// Reports to `listener`.
