@@ -4,7 +4,7 @@
 //! the kernel's: the system call is made by its instruction, with the same arguments. Names are exported without
 //! a version; our own code calls none of them. No frame here has a destructor while a thread can be cancelled.
 //!
-//! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, select, epoll.
+//! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, epoll. [`select`].
 //! - [`spawn`]: exec, spawning, the end. [`numbers`]: system calls by number.
 //! - [`signals`]: handlers. [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
 
@@ -16,6 +16,7 @@ pub mod messages;
 pub mod names;
 pub mod numbers;
 pub mod ready;
+pub mod select;
 pub mod signals;
 pub mod spawn;
 mod start;

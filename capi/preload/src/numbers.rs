@@ -5,7 +5,7 @@ use libc::{c_int, c_long, c_uint, c_ulong};
 use viaduct_intercept::{carry, settings};
 use viaduct_os::bare::syscall as enter;
 
-use crate::{data, give, give_int, messages, names, ready, spawn};
+use crate::{data, give, give_int, messages, names, ready, select, spawn};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn syscall(
@@ -58,8 +58,8 @@ pub unsafe extern "C-unwind" fn syscall(
             libc::SYS_poll => c_long::from(ready::poll(a as _, b as _, c as c_int)),
             libc::SYS_ppoll => c_long::from(ready::ppoll(a as _, b as _, c as _, d as _)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_select => c_long::from(ready::select(fd, b as _, c as _, d as _, e as _)),
-            libc::SYS_pselect6 => c_long::from(ready::pselect(fd, b as _, c as _, d as _, e as _, mask(f))),
+            libc::SYS_select => c_long::from(select::select(fd, b as _, c as _, d as _, e as _)),
+            libc::SYS_pselect6 => c_long::from(select::pselect(fd, b as _, c as _, d as _, e as _, mask(f))),
             libc::SYS_epoll_create1 => c_long::from(ready::epoll_create1(fd)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_epoll_create => c_long::from(ready::epoll_create(fd)),
