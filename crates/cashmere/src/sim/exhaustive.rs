@@ -101,7 +101,8 @@ impl Model {
         match self {
             Model::Alone | Model::Crossing => true,
             Model::Flag | Model::Lock => viaduct_kit::effort::full() || variant.metadata() == Way::Message,
-            Model::Neighbours | Model::Siblings => viaduct_kit::effort::full(),
+            Model::Siblings => viaduct_kit::effort::full(),
+            Model::Neighbours => viaduct_kit::effort::full() && variant.metadata() == Way::Message,
             Model::Drained | Model::Flushed => false,
         }
     }
