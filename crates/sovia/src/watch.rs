@@ -34,9 +34,9 @@ pub struct StreamWatch {
     owner: Arc<Owner>,
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for StreamWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("StreamWatch").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 

@@ -45,6 +45,8 @@ fn run_program(
     // A port that was free a moment ago; the first rank listens there.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let first = place(0, &mut Command::new("true"));
+    // Tests beside this one have the same addresses, and ports go by the token of a job.
+    let token = format!("{:064x}", std::process::id());
     let start = |rank: usize| {
         let mut command = Command::new(program);
         mpi.dress(&mut command);
@@ -53,7 +55,7 @@ fn run_program(
         command.env("VIADUCT_NODE_NAME", address).env("VIADUCT_HOST", format!("host{host}"));
         // The set looks whether MPI_Comm_split_type finds as many.
         command.env("RANKS_OF_A_HOST", each.min(ranks - host * each).to_string());
-        command.env("VIADUCT_MEET", format!("{first}:{port}")).env("VIADUCT_TOKEN", "5a".repeat(32));
+        command.env("VIADUCT_MEET", format!("{first}:{port}")).env("VIADUCT_TOKEN", &token);
         command.env("VIADUCT_RANK", rank.to_string()).env("VIADUCT_SIZE", ranks.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the program can be started")

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use viaduct_job::{HostId, Job};
 use viaduct_os::{cpu, random, runtime_dir};
@@ -13,7 +14,7 @@ use super::engine::Engine;
 use super::links::Links;
 use super::settings::Settings;
 use super::shared::Shared;
-use super::wire::{KEY, Wire};
+use super::wire::{KEY, PATIENCE, Wire};
 use super::{World, failed};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -178,15 +179,27 @@ fn listed(list: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Connects with all ranks, and waits until all connections stand.
+/// Connects with all ranks, and waits until all connections stand. A rank that ended before it could ask is not heard of: without a
+/// launcher to end this one, it is waited for as long as a connection may take.
 fn connect_all(shared: &Shared, me: usize) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
     shared.with(|engine| (0..me).for_each(|peer| engine.links.wire.want(peer)))?;
     shared.wait(|engine| {
         engine.look();
         if let Some(error) = engine.first_loss() {
             return Some(Err(error));
         }
-        (engine.links.wire.missing() == 0).then_some(Ok(()))
+        match engine.links.wire.missing() {
+            0 => Some(Ok(())),
+            missing if Instant::now() >= end => {
+                let cause = format!(
+                    "{missing} ranks have not connected in {} s: have they ended?",
+                    PATIENCE.as_secs()
+                );
+                Some(Err(Error::new(Class::Other, cause)))
+            }
+            _ => None,
+        }
     })?
 }
 

@@ -10,7 +10,7 @@ use viaduct_via::{ConnRequest, Error, Listener, NetAddress, Vi};
 use super::links::Links;
 
 /// How long a connection may take: only a rank that died keeps others waiting.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long after a refusal as a crossing request the other rank's may take, before this rank asks again.
 const CROSSING: Duration = Duration::from_secs(1);
 /// What is told with a refusal because the rank that refuses has itself asked.
