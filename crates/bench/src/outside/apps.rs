@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, RunWay, Subject, free_port, plain, table, turns};
+use super::{Ground, Programs, RunWay, Subject, Upgraded, free_port, plain, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::{Running, failed};
 
@@ -22,6 +22,8 @@ pub(super) struct Load {
     pub(super) words: Vec<String>,
     /// What it said, as a number.
     pub(super) parse: fn(&str) -> Option<f64>,
+    /// Connections are too short to be upgraded, or the peer is plain.
+    pub(super) stays: bool,
 }
 
 /// One kind of server.
@@ -67,8 +69,13 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
         for (way, loads) in started {
             for load in loads {
                 let (column, unit) = (load.column.clone(), load.unit);
+                let upgraded = Upgraded::default();
+                let count = upgraded.clone();
                 let run = move || {
-                    let said = ground.client(way, &load.tool, &load.words)?;
+                    let said = match load.stays {
+                        true => ground.client(way, &load.tool, &load.words)?,
+                        false => ground.counted(way, &load.tool, &load.words, &count)?,
+                    };
                     (load.parse)(&said)
                         .ok_or_else(|| failed(&load.tool.display().to_string(), "printed no number"))
                 };
@@ -78,6 +85,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
                     unit,
                     better: Better::More,
                     against: way.against(),
+                    upgraded,
                     run: Box::new(run),
                 });
             }
@@ -133,6 +141,7 @@ fn redis_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
         tool: tool.clone(),
         words: words(&["-p", &port.to_string(), "-c", clients, "-n", count, "-t", test, "--csv"]),
         parse: redis_rate,
+        stays: false,
     };
     let [few, many] = if ground.quick { ["10000", "20000"] } else { ["40000", "80000"] };
     Ok(vec![load("get", "1", few), load("set", "1", few), load("get", "50", many), load("set", "50", many)])
@@ -168,6 +177,7 @@ fn memcached_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
         tool,
         words: words(&list),
         parse: |said| after(said, "TPS:"),
+        stays: false,
     };
     Ok(vec![load])
 }
@@ -202,6 +212,7 @@ fn nginx_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
         tool,
         words: words(&list),
         parse: |said| after(said, "Requests/sec:"),
+        stays: false,
     };
     Ok(vec![load])
 }
@@ -271,6 +282,7 @@ fn postgresql_loads(ground: &Ground, port: u16) -> Result<Vec<Load>> {
         tool: postgresql("pgbench")?,
         words: words(&list),
         parse: |said| after(said, "tps ="),
+        stays: false,
     };
     Ok(vec![load])
 }

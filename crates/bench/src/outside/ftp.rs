@@ -8,7 +8,7 @@ use std::time::Instant;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, RunWay, Subject, free_port, table, turns};
+use super::{Ground, Programs, RunWay, Subject, Upgraded, free_port, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::failed;
 
@@ -53,13 +53,16 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
             .map(Into::into)
             .into();
             let (way, curl) = (*way, &curl);
-            let run = move || rate(size, &ground.client(way, curl, &words)?);
+            let upgraded = Upgraded::default();
+            let count = upgraded.clone();
+            let run = move || rate(size, &ground.counted(way, curl, &words, &count)?);
             subjects.push(Subject {
                 row: row(way, *sendfile).to_owned(),
                 column: column.to_owned(),
                 unit: "MB/s",
                 better: Better::More,
                 against: against(way, *sendfile),
+                upgraded,
                 run: Box::new(run),
             });
         }
@@ -69,6 +72,7 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
             unit: "MB/s",
             better: Better::More,
             against: &[],
+            upgraded: Upgraded::default(),
             run: Box::new(move || copy(&ground.folder, size)),
         });
     }

@@ -15,9 +15,11 @@ mod ftp;
 mod plain;
 mod rpc;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use viaduct_results::schema::Line;
@@ -97,6 +99,10 @@ pub struct Ground {
     pub rounds: usize,
     /// A first impression is enough: less work in each round.
     pub quick: bool,
+    /// The name of the agent that upgrades connections: this run's own.
+    pub agent: String,
+    /// How many connections the agent of a name has upgraded.
+    pub upgraded: fn(&str) -> u64,
 }
 
 impl Ground {
@@ -110,8 +116,8 @@ impl Ground {
     }
 
     /// A program in this way, with an agent that is this run's own.
-    fn words(&self, way: RunWay, tool: &std::path::Path, args: &[String]) -> (PathBuf, Vec<String>) {
-        let mut words = vec![format!("VIADUCT_CLAIM=viaduct-bench-{}", std::process::id())];
+    fn words(&self, way: RunWay, tool: &Path, args: &[String]) -> (PathBuf, Vec<String>) {
+        let mut words = vec![format!("VIADUCT_CLAIM={}", self.agent)];
         if way != RunWay::Tcp {
             words.extend([self.launcher.program.display().to_string(), "run".into()]);
             words.extend((way == RunWay::Spinning).then(|| "--no-upgrade".into()));
@@ -123,13 +129,7 @@ impl Ground {
     }
 
     /// Starts a server and waits until its port answers.
-    pub(crate) fn server(
-        &self,
-        way: RunWay,
-        tool: &std::path::Path,
-        args: &[String],
-        port: u16,
-    ) -> Result<Running> {
+    pub(crate) fn server(&self, way: RunWay, tool: &Path, args: &[String], port: u16) -> Result<Running> {
         let (env, words) = self.words(way, tool, args);
         let mut server = self.launcher.start(None, &env, &words)?;
         let end = Instant::now() + PATIENCE;
@@ -143,11 +143,36 @@ impl Ground {
     }
 
     /// Runs a client to its end; what it said.
-    pub(crate) fn client(&self, way: RunWay, tool: &std::path::Path, args: &[String]) -> Result<String> {
+    pub(crate) fn client(&self, way: RunWay, tool: &Path, args: &[String]) -> Result<String> {
         let (env, words) = self.words(way, tool, args);
         self.launcher.whole(None, &env, &words, PATIENCE)
     }
+
+    /// As [`client`](Self::client), for a figure of what upgraded connections give: without one it would be a figure of TCP, and is
+    /// an error. Says how many there were.
+    pub(crate) fn counted(
+        &self,
+        way: RunWay,
+        tool: &Path,
+        args: &[String],
+        upgraded: &Upgraded,
+    ) -> Result<String> {
+        let before = (self.upgraded)(&self.agent);
+        let said = self.client(way, tool, args)?;
+        if way == RunWay::Viaduct {
+            let count = (self.upgraded)(&self.agent).saturating_sub(before);
+            if count == 0 {
+                return Err(failed(&tool.display().to_string(), "had no connection upgraded"));
+            }
+            upgraded.0.set(Some(count));
+        }
+        Ok(said)
+    }
 }
+
+/// How many connections of the last run were upgraded, where that is counted.
+#[derive(Clone, Default)]
+pub(crate) struct Upgraded(Rc<Cell<Option<u64>>>);
 
 /// How long a program may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -160,6 +185,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) better: Better,
     /// The rows that ratios are taken against.
     pub(crate) against: &'static [&'static str],
+    pub(crate) upgraded: Upgraded,
     pub(crate) run: Box<dyn FnMut() -> Result<f64> + 'a>,
 }
 
@@ -189,25 +215,33 @@ pub(crate) fn turns(
     progress: &mut dyn FnMut(&str, f64),
 ) -> Vec<Line> {
     let mut taken: Vec<Result<Vec<f64>>> = subjects.iter().map(|_| Ok(Vec::new())).collect();
+    let mut counts = vec![Vec::new(); subjects.len()];
     let steps = ((rounds + 1) * subjects.len()) as f64;
     for round in 0..=rounds {
         for (index, (subject, taken)) in subjects.iter_mut().zip(&mut taken).enumerate() {
             progress(&subject.column, (round * index) as f64 / steps);
             let Ok(values) = taken else { continue };
             match (subject.run)() {
-                Ok(value) if round > 0 => values.push(value),
+                Ok(value) if round > 0 => {
+                    values.push(value);
+                    counts[index].extend(subject.upgraded.0.take().map(|count| count as f64));
+                }
                 Ok(_) => {}
                 Err(error) => *taken = Err(error),
             }
         }
     }
     let mut lines = Vec::new();
-    for (subject, values) in subjects.iter().zip(&taken) {
+    for ((subject, values), counts) in subjects.iter().zip(&taken).zip(&counts) {
         let place = table.cell(&subject.row, &subject.column, subject.unit, subject.better);
         lines.push(match values {
             Ok(values) => place.of(values),
             Err(error) => place.missing(error.to_string()),
         });
+        if values.is_ok() && !counts.is_empty() {
+            let column = format!("{}, upgraded", subject.column);
+            lines.push(table.cell(&subject.row, column, "connections", Better::More).of(counts));
+        }
         for row in subject.against {
             let like = |other: &Subject<'_>| other.row == *row && other.column == subject.column;
             let base = subjects.iter().position(like).and_then(|place| taken[place].as_ref().ok());
@@ -245,7 +279,8 @@ mod tests {
     fn subject<'a>(row: &str, value: impl FnMut() -> Result<f64> + 'a) -> Subject<'a> {
         let against: &[_] = if row == "TCP" { &[] } else { &["TCP"] };
         let (row, column) = (row.to_owned(), "time".to_owned());
-        Subject { row, column, unit: "us", better: Better::Less, against, run: Box::new(value) }
+        let upgraded = Upgraded::default();
+        Subject { row, column, unit: "us", better: Better::Less, against, upgraded, run: Box::new(value) }
     }
 
     #[test]

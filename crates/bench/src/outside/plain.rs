@@ -39,12 +39,14 @@ fn build(ground: &Ground) -> Result<PathBuf> {
 
 fn load(ground: &Ground, port: u16, column: &str, unit: &'static str, words: [&str; 3]) -> Result<Load> {
     let [kind, size, count] = words;
+    let stays = kind == "connections";
     Ok(Load {
         column: column.to_owned(),
         unit,
         tool: build(ground)?,
         words: [&port.to_string(), kind, size, count].map(Into::into).into(),
         parse: result,
+        stays,
     })
 }
 

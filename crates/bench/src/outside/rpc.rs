@@ -5,7 +5,7 @@ use std::fs;
 use viaduct_results::schema::Line;
 use viaduct_results::table::Better;
 
-use super::{Ground, Programs, RunWay, Subject, free_port, table, turns};
+use super::{Ground, Programs, RunWay, Subject, Upgraded, free_port, table, turns};
 use crate::error::{Error, Result};
 use crate::rivals::child::failed;
 
@@ -34,13 +34,16 @@ pub(super) fn run(ground: &Ground, progress: &mut dyn FnMut(&str, f64)) -> Resul
         for (way, port, _) in &servers {
             let words = [port.to_string(), count.to_owned(), size.to_owned()];
             let (way, client) = (*way, &client);
-            let run = move || parse(&ground.client(way, client, &words)?);
+            let upgraded = Upgraded::default();
+            let count = upgraded.clone();
+            let run = move || parse(&ground.counted(way, client, &words, &count)?);
             subjects.push(Subject {
                 row: way.row().to_owned(),
                 column: if size == "void" { size.to_owned() } else { format!("{size} bytes") },
                 unit: "us",
                 better: Better::Less,
                 against: way.against(),
+                upgraded,
                 run: Box::new(run),
             });
         }

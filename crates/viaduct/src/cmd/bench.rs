@@ -41,7 +41,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
         _ => {}
     }
     if let Some(which) = Programs::find(name) {
-        return bench_programs::run(which, args);
+        return bench_programs::measure(which, args);
     }
     let cases = Case::find_all(name)?;
     let settings = settings(args)?;

@@ -10,18 +10,26 @@ use viaduct_results::schema::Line;
 use crate::cli::BenchArgs;
 use crate::cmd::bench::peer_command;
 use crate::cmd::rivals::{Folder, launcher};
+use crate::cmd::run;
 use crate::output::progress::Progress;
 use crate::output::sheet::Sheet;
 
 /// A file system in memory, on most machines.
 const MEMORY: &str = "/dev/shm";
 
-pub(crate) fn run(which: Programs, args: &BenchArgs) -> Result<ExitCode> {
+pub(crate) fn measure(which: Programs, args: &BenchArgs) -> Result<ExitCode> {
     let mut sheet = Sheet::open(args)?;
     let folder = Folder::below(&place())?;
     let launcher = launcher(&peer_command()?);
-    let rounds = if args.quick { 3 } else { 11 };
-    let ground = Ground { launcher, folder: folder.path().to_owned(), rounds, quick: args.quick };
+    let most = if args.quick { 3 } else { usize::MAX };
+    let ground = Ground {
+        launcher,
+        folder: folder.path().to_owned(),
+        rounds: args.launches.clamp(1, most),
+        quick: args.quick,
+        agent: format!("viaduct-bench-{}", std::process::id()),
+        upgraded: run::upgraded,
+    };
     let mut progress = Progress::new(which.name());
     let lines = outside::run(which, &ground, &mut |what, done| progress.show(what, done));
     progress.clear();

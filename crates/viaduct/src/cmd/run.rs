@@ -69,10 +69,20 @@ pub(crate) fn claims(args: &ClaimsArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the agent has counted, a row each: how many connections, and what became of them. None if there is no agent.
+/// What this user's agent has counted, a row each: how many connections, and what became of them. None if there is no agent.
 pub(crate) fn counts() -> Vec<(u64, String)> {
+    counts_of(&name())
+}
+
+/// How many connections the agent of this name has upgraded.
+pub(crate) fn upgraded(agent: &str) -> u64 {
+    counts_of(agent.as_bytes()).first().map_or(0, |(count, _)| *count)
+}
+
+/// What the agent of this name has counted.
+fn counts_of(name: &[u8]) -> Vec<(u64, String)> {
     let ask = || {
-        let channel = Channel::connect_abstract(&name()).ok()?;
+        let channel = Channel::connect_abstract(name).ok()?;
         let ours = channel.peer().is_ok_and(|peer| peer.uid == process::effective_uid());
         if !ours || !channel.send(&wire::question(), &[]).ok()? {
             return None;
