@@ -36,14 +36,19 @@ impl Watchdog {
     pub fn arm(limit: Duration, what: &str) -> Self {
         let (disarm, disarmed) = mpsc::channel();
         let (limit, what) = (scaled(limit), what.to_owned());
+        let (running, runs) = mpsc::channel();
         let watch = move || {
+            drop(running);
             if disarmed.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("WATCHDOG {what}: not done after {limit:?}\n{}", report());
                 process::abort();
             }
         };
         let thread = thread::Builder::new().name(format!("{KIT_THREAD}watchdog")).spawn(watch);
-        Self { disarm: Some(disarm), thread: Some(thread.expect("a thread can be started")) }
+        let thread = thread.expect("a thread can be started");
+        // The thread gives itself its name before it comes to `watch`; without that a leak check counts it as a test's own.
+        let _: Result<(), _> = runs.recv();
+        Self { disarm: Some(disarm), thread: Some(thread) }
     }
 }
 
