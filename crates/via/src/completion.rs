@@ -83,7 +83,8 @@ impl Completion {
     }
 }
 
-/// A completion whose status is still to be looked at: what waits give that do not make an error of a failure themselves.
+/// A completion whose status is still to be looked at: what waits give that do not make an error of a failure themselves, and
+/// polls of a view ([`Nic::vi`](crate::Nic::vi), [`Nic::cq`](crate::Nic::cq)).
 ///
 /// It has no bytes and no length: [`ok`](Self::ok) gives those of a descriptor that was carried out and makes an [`Error`] of
 /// another one, and the field is the completion as it is. The compiler warns of one that is dropped unread, also behind a `?`,
@@ -98,6 +99,7 @@ impl Completion {
 /// # let _ = next;
 /// ```
 #[derive(Debug)]
+#[repr(transparent)]
 #[must_use = "the status says whether it was carried out: `ok()` makes an error of a failure"]
 pub struct Ended(pub Completion);
 

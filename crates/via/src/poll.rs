@@ -17,7 +17,9 @@ impl Nic {
     /// The next completion of the send queue, if it is there.
     ///
     /// # Errors
-    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
+    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status), which the caller
+    /// looks at: [`Completion::ok`], or the poll of a view, which gives an [`Ended`](crate::Ended).
+    #[must_use = "what came back has its status, which says whether it was carried out: `Completion::ok` makes an error of a failure"]
     #[inline(always)]
     pub fn poll_send(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
@@ -37,7 +39,9 @@ impl Nic {
     /// The next completion of the receive queue, if it is there.
     ///
     /// # Errors
-    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
+    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status), which the caller
+    /// looks at: [`Completion::ok`], or the poll of a view, which gives an [`Ended`](crate::Ended).
+    #[must_use = "what came back has its status, which says whether it was carried out: `Completion::ok` makes an error of a failure"]
     #[inline(always)]
     pub fn poll_recv(&mut self, vi: Vi) -> Result<Option<Completion>, Error> {
         if !self.is_forked()
@@ -109,9 +113,11 @@ impl Nic {
     /// The next completion of any queue bound to a completion queue, if there is one.
     ///
     /// # Errors
-    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status).
+    /// [`Error::InvalidHandle`]; [`Error::Forked`]. How a descriptor ended is its [`status`](Completion::status), which the caller
+    /// looks at: [`Completion::ok`], or the poll of a view, which gives an [`Ended`](crate::Ended).
     // Always inside its caller: what a call hands back through memory, written in parts and copied as a whole, is waited
     // for until the parts have left the store buffer, and that is as long as half of the rest.
+    #[must_use = "what came back has its status, which says whether it was carried out: `Completion::ok` makes an error of a failure"]
     #[inline(always)]
     pub fn poll_cq(&mut self, cq: Cq) -> Result<Option<Completion>, Error> {
         if self.is_forked() {
