@@ -73,14 +73,55 @@
 #[cfg(feature = "dsm")]
 pub mod dsm;
 
-#[cfg(feature = "job")]
-pub use viaduct_job as job;
 /// What the model says of memory, waiting and the log of the process, and the causes that its errors carry.
 pub use viaduct_os::{budget::Budget, error::OsError, knob::BadKnob, log, segment};
-pub use viaduct_providers as providers;
+#[doc(inline)]
+pub use viaduct_via::{
+    AcceptError, Arrival, BatchError, Buffer, Completion, ConnRequest, Connect, Connected, Counter,
+    CounterSlot, Cq, CqMut, Descriptor, Driver, Ended, EntryHandler, Error, ErrorCode, ErrorEvent,
+    ErrorHandler, Layer, Listener, MemAttributes, MemHandle, NetAddress, News, Next, NextRequest, Nic,
+    NicAttributes, NicGuard, NotifyHandler, Op, PostError, ProtectionTag, Queue, Reach, ReceivePool,
+    Reliability, RemoteAddress, RemoteAttributes, Rest, SharedErrorHandler, SharedNic, Spin, Srq, Status, Vi,
+    ViAttributes, ViInfo, ViMut, ViState, WaitConfig, hooks, lend, window,
+};
+
+/// Counters of this process, and those that a layer of the program's keeps.
+pub mod counters {
+    pub use viaduct_via::counters::{Counter, CounterSlot, LayerSlot};
+}
+
+/// What layers of the program's own stand on.
+pub mod driver {
+    pub use viaduct_via::driver::{Driver, Guard, Layer, News, Rest, Watch};
+}
+
+/// The traits by which providers are written, and the types that only they and [`hooks`] see. They may change in any version.
+pub mod provider {
+    pub use viaduct_via::provider::*;
+    pub use viaduct_via::{Fault, Queues, RegionInfo, Work, raw};
+}
+
+/// What carries the bytes: shared memory, libfabric, one of both for each peer, or one process; and their settings.
+pub mod providers {
+    pub use viaduct_providers::{Config, KNOWN, Known, Span, config, find, loopback, open};
+}
+
+/// Ranks of a job: number, size, addresses of the others.
+#[cfg(feature = "job")]
+pub mod job {
+    pub use viaduct_job::{Error, HostId, Job, Token};
+}
+
+/// Stream sockets over VIA, for threads and for tokio.
 #[cfg(feature = "streams")]
-pub use viaduct_sovia as streams;
-pub use viaduct_via::*;
+pub mod streams {
+    #[cfg(feature = "tokio")]
+    pub use viaduct_sovia::tokio;
+    pub use viaduct_sovia::{
+        Activity, Config, Error, Handling, Listener, Path, Readiness, Sovia, Step, Stream, StreamWatch,
+        Waiting, address,
+    };
+}
 
 use providers::Config;
 

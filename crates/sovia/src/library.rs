@@ -105,11 +105,13 @@ impl Sovia {
     }
 
     /// Looks of a caller that waits in a loop of its own, with the spin budget of this library.
+    #[doc(hidden)]
     pub fn looks(&self) -> Looks {
         Looks::with(self.0.shared.wait.spin)
     }
 
     /// Counts what such a caller waited, for `viaduct stat`.
+    #[doc(hidden)]
     pub fn count_waits(&self, waits: Waits) {
         self.0.shared.driver.count_waits(waits);
     }

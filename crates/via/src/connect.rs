@@ -51,6 +51,7 @@ impl Nic {
     ///
     /// # Errors
     /// As of [`Connect::start`](crate::Connect::start).
+    #[doc(hidden)]
     pub fn connect_start(
         &mut self,
         vi: Vi,
@@ -68,7 +69,7 @@ impl Nic {
     /// Asks for a connection with a peer that asks for one with us (addresses crossed); does not wait.
     ///
     /// # Errors
-    /// As of [`connect_start`](Self::connect_start), and [`Error::InvalidParameter`] if both addresses are one.
+    /// As of [`Connect::start`](crate::Connect::start), and [`Error::InvalidParameter`] if both addresses are one.
     pub fn connect_peer_request(
         &mut self,
         vi: Vi,

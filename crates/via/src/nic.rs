@@ -206,6 +206,7 @@ impl Nic {
 
     /// Whether a receive has to end inside its region when it is posted. By default a receive may end beyond, and only a
     /// message that needs those bytes fails, with a protection error. Holds for receives posted from now on.
+    #[doc(hidden)]
     pub fn set_strict_receives(&mut self, strict: bool) {
         self.receive_ends = if strict { Ends::All } else { Ends::Used };
         self.mem.forget_checks();
@@ -222,6 +223,7 @@ impl Nic {
     }
 
     /// Reports an asynchronous error that a layer above has found.
+    #[doc(hidden)]
     pub fn raise_error(&mut self, event: ErrorEvent) {
         self.errors.raise(event);
     }

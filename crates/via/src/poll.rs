@@ -236,6 +236,7 @@ impl Nic {
     ///
     /// # Errors
     /// As of [`poll_cq`](Self::poll_cq).
+    #[doc(hidden)]
     #[inline]
     pub fn poll_cq_entry(&mut self, cq: Cq) -> Result<Option<(Vi, Queue)>, Error> {
         let entry = self.next_entry(cq)?;

@@ -82,6 +82,7 @@ impl Nic {
     ///
     /// # Errors
     /// As of [`register`](Self::register).
+    #[doc(hidden)]
     pub fn register_raw(&mut self, memory: RawMemory, attributes: MemAttributes) -> Result<Buffer, Error> {
         self.check_region(memory.len(), attributes)?;
         self.register_memory(memory, attributes, None, false)
