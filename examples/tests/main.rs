@@ -1,4 +1,5 @@
 //! The programs, each end a process of its own.
 
 mod book;
+mod crowds;
 mod programs;

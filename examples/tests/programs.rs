@@ -2,12 +2,15 @@
 
 use std::iter;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use viaduct_kit::child::Child;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
+use viaduct_net::Nic;
+use viaduct_net::providers::Config;
 
 /// Turns a hang into a failure.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -36,6 +39,15 @@ impl Place {
         command
     }
 
+    /// A NIC of the test itself, which meets the programs of this place.
+    pub(crate) fn nic(&self) -> Nic {
+        nic_at(self.folder.path(), self.provider)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
     pub(crate) fn start(&self, path: &str, arguments: &[&str]) -> Child {
         Child::start(path, self.program(path, arguments))
     }
@@ -62,6 +74,13 @@ impl Place {
     }
 }
 
+/// A NIC that meets those of other processes with this run-time folder.
+pub(crate) fn nic_at(folder: &Path, provider: &str) -> Nic {
+    let mut config = Config::default();
+    config.shm.runtime_dir = Some(folder.to_owned());
+    viaduct_net::open_with(provider, &config).expect("a NIC")
+}
+
 const KV: &str = env!("CARGO_BIN_EXE_kv");
 
 #[test]
@@ -76,6 +95,10 @@ fn the_store_keeps_values_of_every_length_and_outlives_its_clients() {
         place.says(KV, &["put", "store", "long", &value]);
         assert_eq!(place.says(KV, &["get", "store", "long"]), format!("{value}\n"));
     }
+    for (key, answer) in [("long", "deleted\n"), ("long", "(nothing)\n"), ("never", "(nothing)\n")] {
+        assert_eq!(place.says(KV, &["delete", "store", key]), answer);
+    }
+    assert_eq!(place.says(KV, &["get", "store", "long"]), "(nothing)\n");
     // Clients that are killed all at once: some while they start or connect, the others at a moment between two of many requests.
     let asking: Vec<&str> = ["get", "store"].into_iter().chain(iter::repeat_n("colour", 50_000)).collect();
     let (mut moment, mut connected) = (0x2545_f491_u64, 0);

@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use viaduct_net::{Arrival, Nic, Vi, ViAttributes};
+use viaduct_net::{Arrival, ConnRequest, Cq, Nic, Vi, ViAttributes};
 
 const KINDS: [&str; 3] = ["via", "streams", "unix"];
 const ROUNDS: usize = 7;
@@ -181,26 +181,32 @@ fn serve_via(place: &str) -> Outcome<()> {
     println!("ready");
     loop {
         match nic.wait_any(cq, listener, None)? {
-            Arrival::Request(request) => {
-                let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(4))?;
-                nic.vi(vi)?.post_receives(2, REQUEST)?;
-                if nic.accept(request, vi).is_err() {
-                    nic.retire(vi)?; // the client has gone already
-                }
-            }
+            // One that is not let in has gone already, or there is no room for it: the others are served on.
+            Arrival::Request(request) => drop(let_in(&mut nic, cq, request)),
             Arrival::Completion(done) => {
                 let vi = done.vi();
-                match done.ok() {
-                    Ok(request) => {
-                        let answer = answer_to(request.bytes().unwrap_or_default());
-                        nic.post_recv(vi, request.descriptor)?;
-                        let _ = nic.send_inline(vi, &answer, None); // a client that is gone shows below
-                    }
-                    Err(_gone) => nic.retire(vi)?,
+                let served = done.ok().and_then(|request| {
+                    let answer = answer_to(request.bytes().unwrap_or_default());
+                    nic.post_recv(vi, request.descriptor)?;
+                    nic.send_inline(vi, &answer, None)
+                });
+                if served.is_err() {
+                    nic.retire(vi)?;
                 }
             }
         }
     }
+}
+
+/// Gives a client a VI. Without one its request is dropped, and so rejected.
+fn let_in(nic: &mut Nic, cq: Cq, request: ConnRequest) -> Result<(), viaduct_net::Error> {
+    let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(4))?;
+    let posted = nic.vi(vi)?.post_receives(2, REQUEST);
+    let accepted = posted.and_then(|()| Ok(nic.accept(request, vi)?));
+    if accepted.is_err() {
+        nic.retire(vi)?;
+    }
+    accepted
 }
 
 fn answer(mut stream: impl Read + Write) -> io::Result<()> {

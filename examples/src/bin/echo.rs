@@ -2,40 +2,58 @@
 
 use std::time::Duration;
 
-use viaduct_net::{Arrival, Buffer, Descriptor, Error, Queue, ViAttributes};
+use viaduct_net::{Arrival, Buffer, ConnRequest, Cq, Descriptor, Ended, Error, Nic, Queue, ViAttributes};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST: usize = 64 << 10;
+/// Clients that are served at once.
+const CLIENTS: usize = 100;
+const FULL: &[u8] = b"no room for one more client";
+/// Descriptors that each of the two queues of a client holds: half of them receives that are always posted.
+const DEPTH: usize = 8;
 
 /// Answers every message, until so many clients have gone.
 fn server(name: &str, mut clients: usize) -> Result<(), Error> {
     let mut nic = viaduct_net::open()?;
-    let (cq, listener) = (nic.create_cq(1024)?, nic.listen(&name.parse()?, 8)?);
+    // An entry for each descriptor of each client, so that none takes those of another.
+    let (cq, listener) = (nic.create_cq(CLIENTS * 2 * DEPTH)?, nic.listen(&name.parse()?, 8)?);
+    let mut inside = 0;
     while clients > 0 {
         match nic.wait_any(cq, listener, None)? {
-            Arrival::Request(request) => {
-                let vi = nic.create_vi(ViAttributes::default().cq(cq))?;
-                nic.vi(vi)?.post_receives(4, LONGEST)?;
-                if nic.accept(request, vi).is_err() {
-                    nic.retire(vi)?; // the client has gone already; it was none of those that are counted
-                }
-            }
+            // What the client does not hear any more is no error of the server's.
+            Arrival::Request(request) if inside == CLIENTS => drop(nic.reject_with(request, FULL)),
+            // One that is not let in has gone already, or the machine has no memory for it: the others are served on.
+            Arrival::Request(request) => inside += usize::from(let_in(&mut nic, cq, request).is_ok()),
             Arrival::Completion(done) => {
                 let vi = done.vi();
-                match done.ok() {
-                    Ok(message) if message.queue == Queue::Receive => {
-                        let answer = Descriptor::send(Buffer::from(message.data()));
-                        nic.post_recv(vi, message.descriptor)?; // before the client sends again
-                        nic.post_send(vi, answer)?;
-                    }
-                    Ok(_sent) => {}
-                    Err(_gone) => {
-                        nic.retire(vi)?;
-                        clients -= 1;
-                    }
+                if answer(&mut nic, done).is_err() {
+                    nic.retire(vi)?; // it has gone, or asks and takes no answers
+                    (inside, clients) = (inside - 1, clients - 1);
                 }
             }
         }
+    }
+    Ok(())
+}
+
+/// Gives a client a VI. Without one its request is dropped, and so rejected.
+fn let_in(nic: &mut Nic, cq: Cq, request: ConnRequest) -> Result<(), Error> {
+    let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(DEPTH))?;
+    let posted = nic.vi(vi)?.post_receives(DEPTH / 2, LONGEST);
+    let accepted = posted.and_then(|()| Ok(nic.accept(request, vi)?));
+    if accepted.is_err() {
+        nic.retire(vi)?;
+    }
+    accepted
+}
+
+/// Answers a message; a send that is out needs nothing. What fails concerns this client alone.
+fn answer(nic: &mut Nic, done: Ended) -> Result<(), Error> {
+    let message = done.ok()?;
+    if message.queue == Queue::Receive {
+        let answer = Descriptor::send(Buffer::from(message.data()));
+        nic.post_recv(message.vi, message.descriptor)?; // before the client sends again
+        nic.post_send(message.vi, answer)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //!   kv serve NAME &
 //!   kv put NAME colour blue
 //!   kv get NAME colour
+//!   kv delete NAME colour
 //!   kv measure
 //! ```
 //!
@@ -17,29 +18,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use viaduct_net::{Arrival, Error, NetAddress, Nic, Vi, ViAttributes};
+use viaduct_net::{Arrival, ConnRequest, Cq, Error, NetAddress, Nic, Vi, ViAttributes};
 
 /// The length of a key is one byte of a request.
 const LONGEST_KEY: usize = 255;
 const LONGEST_VALUE: usize = 1 << 20;
 const LONGEST: usize = LONGEST_VALUE + 1024;
+/// Clients that are served at once, each with a receive of the longest request.
+const CLIENTS: usize = 100;
+/// Answers to one client that may be on their way.
+const DEPTH: usize = 4;
+const FULL: &[u8] = b"no room for one more client";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 type Store = HashMap<Vec<u8>, Arc<[u8]>>;
 
 /// Serves clients until the NIC fails.
 fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
-    let (cq, listener) = (nic.create_cq(4096)?, nic.listen(address, 64)?);
-    let mut store = Store::new();
+    // An entry for the receive and each send of each client, so that none takes those of another.
+    let (cq, listener) = (nic.create_cq(CLIENTS * (1 + DEPTH))?, nic.listen(address, 64)?);
+    let (mut store, mut inside) = (Store::new(), 0);
     loop {
         match nic.wait_any(cq, listener, None)? {
-            Arrival::Request(request) => {
-                let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(4))?;
-                nic.vi(vi)?.post_receives(1, LONGEST)?;
-                if nic.accept(request, vi).is_err() {
-                    nic.retire(vi)?;
-                }
-            }
+            // Or it has gone by itself.
+            Arrival::Request(request) if inside == CLIENTS => drop(nic.reject_with(request, FULL)),
+            Arrival::Request(request) => inside += usize::from(let_in(&mut nic, cq, request).is_ok()),
             Arrival::Completion(done) => {
                 let vi = done.vi();
                 let served = done.ok().and_then(|message| {
@@ -48,17 +51,30 @@ fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
                     nic.send(vi, &[&[status], &value], None)
                 });
                 if served.is_err() {
-                    nic.retire(vi)?; // the client has gone
+                    nic.retire(vi)?; // the client has gone, or asks and takes no answers
+                    inside -= 1;
                 }
             }
         }
     }
 }
 
+/// Gives a client a VI. Without one its request is dropped, and so rejected: it has gone, or there is no memory for it.
+fn let_in(nic: &mut Nic, cq: Cq, request: ConnRequest) -> Result<(), Error> {
+    let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(DEPTH))?;
+    let posted = nic.vi(vi)?.post_receives(1, LONGEST);
+    let accepted = posted.and_then(|()| Ok(nic.accept(request, vi)?));
+    if accepted.is_err() {
+        nic.retire(vi)?;
+    }
+    accepted
+}
+
 fn answer(store: &mut Store, request: &[u8]) -> (u8, Arc<[u8]>) {
     let nothing = || Arc::from([]);
     match request {
         [b'G', _, key @ ..] => store.get(key).map_or((1, nothing()), |value| (0, value.clone())),
+        [b'D', _, key @ ..] => (u8::from(store.remove(key).is_none()), nothing()),
         [b'P', length, rest @ ..] if rest.len() >= usize::from(*length) => {
             let (key, value) = rest.split_at(usize::from(*length));
             store.insert(key.to_vec(), value.into());
@@ -120,6 +136,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 );
             }
         }
+        ["delete", _, key] => {
+            check(key, "")?;
+            let (status, _) = Client::connect(nic, &address)?.call(b'D', key.as_bytes(), b"")?;
+            println!("{}", if status == 0 { "deleted" } else { "(nothing)" });
+        }
         ["serve", _] => serve(nic, &address)?,
         ["serve-raw", _] => raw::serve(nic, &address)?,
         _ => usage(),
@@ -139,6 +160,8 @@ fn check(key: &str, value: &str) -> Result<(), String> {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY... | kv measure [SECONDS]");
+    eprintln!(
+        "usage: kv serve NAME | kv put NAME KEY VALUE | kv get NAME KEY... | kv delete NAME KEY | kv measure [SECONDS]"
+    );
     std::process::exit(2)
 }

@@ -4,46 +4,49 @@ use std::collections::HashMap;
 
 use viaduct_net::{Arrival, Descriptor, Ended, Error, NetAddress, Nic, Queue, Vi, ViAttributes};
 
-use super::{LONGEST, PATIENCE, Store, answer};
+use super::{CLIENTS, DEPTH, FULL, LONGEST, PATIENCE, Store, answer, let_in};
 
 /// Serves clients until the NIC fails: requests are read where they arrived, answers copied into a buffer for each client.
 pub(super) fn serve(mut nic: Nic, address: &NetAddress) -> Result<(), Error> {
-    let (cq, listener) = (nic.create_cq(4096)?, nic.listen(address, 64)?);
+    let (cq, listener) = (nic.create_cq(CLIENTS * (1 + DEPTH))?, nic.listen(address, 64)?);
     let (mut store, mut replies) = (Store::new(), HashMap::new());
+    let mut inside = 0;
     loop {
         match nic.wait_any(cq, listener, None)? {
-            Arrival::Request(request) => {
-                let vi = nic.create_vi(ViAttributes::default().cq(cq).depth(4))?;
-                nic.vi(vi)?.post_receives(1, LONGEST)?;
-                replies.insert(vi, Descriptor::send(nic.buffer(LONGEST)?));
-                if nic.accept(request, vi).is_err() {
-                    nic.retire(vi)?;
-                }
-            }
+            Arrival::Request(request) if inside == CLIENTS => drop(nic.reject_with(request, FULL)),
+            Arrival::Request(request) => inside += usize::from(let_in(&mut nic, cq, request).is_ok()),
             Arrival::Completion(Ended(done)) if !done.status.is_success() => {
                 replies.remove(&done.vi);
                 nic.retire(done.vi)?;
+                inside -= 1;
             }
             Arrival::Completion(Ended(done)) if done.queue == Queue::Send => {
                 replies.insert(done.vi, done.descriptor);
             }
             Arrival::Completion(Ended(done)) => {
                 let vi = done.vi;
-                let mut reply = match replies.remove(&vi) {
-                    Some(reply) => reply,
-                    None => Descriptor::send(nic.buffer(LONGEST)?),
-                };
-                // SAFETY: the receive is not posted, and peers have no rights to what post_receives allocates.
-                let request = unsafe { done.descriptor.buffers()[0].as_slice() };
-                let (status, value) = answer(&mut store, &request[..done.length as usize]);
-                fill(&mut reply, &[&[status], &value]);
-                let posted = nic.post_recv(vi, done.descriptor);
-                if posted.and_then(|()| nic.post_send(vi, reply)).is_err() {
+                let reply = replies.remove(&vi).map_or_else(|| reply(&mut nic), Ok);
+                let posted = reply.and_then(|mut reply| {
+                    // SAFETY: the receive is not posted, and peers have no rights to what post_receives allocates.
+                    let request = unsafe { done.descriptor.buffers()[0].as_slice() };
+                    let (status, value) = answer(&mut store, &request[..done.length as usize]);
+                    fill(&mut reply, &[&[status], &value]);
+                    nic.post_recv(vi, done.descriptor)?;
+                    Ok(nic.post_send(vi, reply)?)
+                });
+                if posted.is_err() {
+                    replies.remove(&vi);
                     nic.retire(vi)?;
+                    inside -= 1;
                 }
             }
         }
     }
+}
+
+/// A buffer for an answer.
+fn reply(nic: &mut Nic) -> Result<Descriptor, Error> {
+    Ok(Descriptor::send(nic.buffer(LONGEST)?))
 }
 
 /// Writes the parts one behind the other into the buffer of a send that is not posted.
@@ -69,7 +72,7 @@ impl Client {
     pub(super) fn connect(mut nic: Nic, address: &NetAddress) -> Result<Client, Error> {
         let vi = nic.create_vi(ViAttributes::default().depth(4))?;
         nic.vi(vi)?.post_receives(1, LONGEST)?;
-        let request = Some(Descriptor::send(nic.buffer(LONGEST)?));
+        let request = Some(reply(&mut nic)?);
         nic.connect(vi, address).timeout(PATIENCE).wait()?;
         Ok(Client { nic, vi, request })
     }
