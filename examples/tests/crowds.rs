@@ -1,11 +1,12 @@
-//! Servers and clients that they cannot serve: more than there is room for, and one that asks and takes no answers.
+//! Servers and clients that they cannot serve: more than there is room for, and one that asks and takes no answers; and a server that
+//! ends right after its answer.
 
 use std::time::{Duration, Instant};
 
 use viaduct_kit::watchdog::Watchdog;
-use viaduct_net::{Error, NetAddress, Nic, Vi, ViAttributes};
+use viaduct_net::{Buffer, Descriptor, Error, NetAddress, Nic, Vi, ViAttributes};
 
-use crate::programs::{LIMIT, Place};
+use crate::programs::{LIMIT, Place, nic_at};
 
 /// What each of the servers has room for.
 const ROOM: usize = 100;
@@ -102,4 +103,40 @@ fn the_echo_outlives_a_client_that_asks_and_takes_no_answers() {
     assert_eq!(place.says(ECHO, &["client", "hello"]), "hello\n");
     assert!(server.is_running());
     server.kill();
+}
+
+viaduct_kit::child!(HASTY, |arguments| {
+    let [folder, provider, length] = arguments else { panic!("three arguments, not {arguments:?}") };
+    let mut nic = nic_at(folder.as_ref(), provider);
+    let vi = nic.create_vi(ViAttributes::default()).expect("a VI");
+    nic.vi(vi).unwrap().post_receives(1, 64).expect("a receive");
+    let listener = nic.listen(&"hasty".parse().unwrap(), 1).expect("a listener");
+    let request = nic.wait_listener(listener, Some(LIMIT)).expect("a client");
+    nic.accept(request, vi).expect("a client");
+    nic.wait_recv(vi, Some(LIMIT)).expect("a question");
+    let answer = vec![b'z'; length.parse().expect("a length")];
+    nic.post_send(vi, Descriptor::send(Buffer::from(answer))).expect("a place in the queue");
+    // Neither a wait nor a poll: the program ends.
+});
+
+#[test]
+fn an_answer_arrives_though_its_server_ends_at_once() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(240), "servers that end after their answer");
+    let place = Place::new();
+    for length in [5, 47, 104, 105, 1000, 4097, 20_000, 100_000] {
+        let folder = place.path().to_str().expect("a plain path");
+        let mut server = HASTY.spawn(&[folder, "shm", &length.to_string()]);
+        let mut nic = place.nic();
+        let vi = nic.create_vi(ViAttributes::default()).unwrap();
+        nic.vi(vi).unwrap().post_receives(1, 1 << 20).unwrap();
+        let address: NetAddress = "hasty".parse().unwrap();
+        while let Err(error) = nic.connect(vi, &address).timeout(LIMIT).wait() {
+            assert!(matches!(error, Error::NoMatch(_)), "{error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        nic.send_inline(vi, b"?", None).unwrap();
+        let answer = nic.wait_recv(vi, Some(LIMIT)).expect("an answer");
+        assert_eq!(answer.data(), vec![b'z'; length], "{length} bytes");
+        assert!(server.wait(LIMIT).success(), "{length} bytes");
+    }
 }
