@@ -5,16 +5,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use viaduct_kit::watchdog::Watchdog;
+use viaduct_net::streams::{Config, Sovia};
 
 use crate::programs::{LIMIT, Place};
 
 const SHOUT: &str = env!("CARGO_BIN_EXE_shout");
 const ECHO: &str = env!("CARGO_BIN_EXE_echo");
 const UPPER: &str = env!("CARGO_BIN_EXE_upper");
+const TASKS: &str = env!("CARGO_BIN_EXE_tasks");
 const MEET: &str = env!("CARGO_BIN_EXE_meet");
 
 /// A program, the chapter that shows it, and their texts.
-const SHOWN: [[&str; 4]; 5] = [
+const SHOWN: [[&str; 4]; 6] = [
     [
         "shout",
         "getting-started",
@@ -29,6 +31,7 @@ const SHOWN: [[&str; 4]; 5] = [
         include_str!("../../docs/book/src/several-hosts.md"),
     ],
     ["upper", "sockets", include_str!("../src/bin/upper.rs"), include_str!("../../docs/book/src/sockets.md")],
+    ["tasks", "sockets", include_str!("../src/bin/tasks.rs"), include_str!("../../docs/book/src/sockets.md")],
     [
         "ranks",
         "launching",
@@ -111,18 +114,22 @@ fn two_that_meet_on_one_host_do_so_through_shared_memory() {
 }
 
 #[test]
-fn streams_between_two_processes_carry_every_length() {
+fn streams_carry_every_length_while_another_client_says_nothing() {
     let _watchdog = Watchdog::arm(Duration::from_secs(240), "the book's streams");
-    let place = Place::new();
-    for len in [0, 1, 100, 5000, 100_000] {
-        let mut server = place.start(UPPER, &["server"]);
-        let text = "y".repeat(len);
-        assert_eq!(
-            place.says(UPPER, &["client", &text]),
-            format!("{}\n", text.to_uppercase()),
-            "{len} bytes"
-        );
-        assert!(server.wait(LIMIT).success(), "{len} bytes");
+    for (program, address) in [(UPPER, "via://localhost:7000"), (TASKS, "via://localhost:7001")] {
+        let place = Place::new();
+        let mut server = place.start(program, &["server"]);
+        assert_eq!(place.says(program, &["client", "first"]), "FIRST\n");
+        let silent = Sovia::open(place.nic(), Config::default()).expect("streams");
+        let silent = silent.connect(address).expect("a connection");
+        for len in [0, 1, 100, 5000, 100_000] {
+            let text = "y".repeat(len);
+            let answer = place.says(program, &["client", &text]);
+            assert_eq!(answer, format!("{}\n", text.to_uppercase()), "{len} bytes");
+        }
+        drop(silent);
+        assert!(server.is_running());
+        server.kill();
     }
 }
 

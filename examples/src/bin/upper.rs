@@ -1,16 +1,30 @@
-//! Streams between two processes: a question, and its answer in capitals.
+//! Streams between two processes: questions, and their answers in capitals by a server with a thread for each client.
 
 use std::error::Error;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::thread;
+use std::time::Duration;
+
+use viaduct_net::streams::Stream;
 
 fn server(address: &str) -> Result<(), Box<dyn Error>> {
-    let listener = viaduct_net::open_streams()?.listen(address, 16)?;
-    let mut stream = listener.accept()?;
+    for stream in viaduct_net::open_streams()?.listen(address, 16)?.incoming() {
+        match stream {
+            Ok(stream) => drop(thread::spawn(move || answer(stream))),
+            // Out of descriptors, perhaps: some are free again later.
+            Err(_) => thread::sleep(Duration::from_millis(100)),
+        }
+    }
+    Ok(())
+}
+
+/// Gives a client its question in capitals. What fails concerns this client alone.
+fn answer(mut stream: Stream) -> io::Result<()> {
     let mut question = String::new();
     stream.read_to_string(&mut question)?;
     stream.write_all(question.to_uppercase().as_bytes())?;
-    Ok(stream.close()?)
+    stream.close()
 }
 
 fn client(address: &str, question: &str) -> Result<String, Box<dyn Error>> {
