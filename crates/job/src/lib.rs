@@ -28,7 +28,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
 pub mod auth;
 pub mod card;

@@ -20,7 +20,7 @@
 //! # Ok::<(), viaduct_via::Error>(())
 //! ```
 
-#![warn(clippy::missing_errors_doc)]
+#![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
 pub mod auto;
 mod bell;

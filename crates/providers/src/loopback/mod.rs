@@ -10,6 +10,7 @@ mod progress;
 mod vi;
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use viaduct_via::provider::{Event, ListenId, Provider, RequestId, Signal, Sleeper};
@@ -21,6 +22,12 @@ use vi::Link;
 /// What the NICs of one process share.
 #[derive(Clone, Default)]
 pub struct Hub(Arc<Mutex<HubState>>);
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("sharers", &Arc::strong_count(&self.0)).finish_non_exhaustive()
+    }
+}
 
 /// A provider on a hub of its own.
 pub fn provider() -> Box<dyn Provider> {

@@ -18,7 +18,9 @@
 //! while its program computes. ADR 0009 has the reasons, `docs/protocols/ofi.md` the protocol.
 
 mod abi;
+// For measurements alone, and behind a feature of its own.
 #[cfg(feature = "bare")]
+#[allow(missing_debug_implementations)]
 pub mod bare;
 mod connect;
 mod control;
