@@ -70,7 +70,9 @@ pub(crate) fn run(name: &str, args: &BenchArgs) -> Result<ExitCode> {
     match args.format {
         BenchFormat::Json => {}
         BenchFormat::Csv => results::csv(&lines, true)?,
-        BenchFormat::Table | BenchFormat::Osu => print(&cases, &lines, &settings.cpus)?,
+        BenchFormat::Table | BenchFormat::Osu => {
+            print(&mut io::stdout().lock(), &cases, &lines, &settings.cpus)?
+        }
     }
     let mut err = io::stderr().lock();
     talk.iter().try_for_each(|line| writeln!(err, "{line}"))?;
@@ -78,10 +80,9 @@ pub(crate) fn run(name: &str, args: &BenchArgs) -> Result<ExitCode> {
     Ok(if valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// A table for each case, with a column for each layer, and the ratios at the end.
-fn print(cases: &[&Case], lines: &[Line], cpus: &[usize; 2]) -> io::Result<()> {
+/// A table for each case, with a column for each layer, the ratios at the end, and what their words mean.
+fn print(out: &mut impl Write, cases: &[&Case], lines: &[Line], cpus: &[usize; 2]) -> io::Result<()> {
     let (measurements, _) = results::split(lines);
-    let mut out = io::stdout().lock();
     writeln!(out, "# Medians over rounds in which all took turns, on cores {} and {}.", cpus[0], cpus[1])?;
     writeln!(out, "# mpi: Viaduct's library; shm, tcp: the same transport without MPI; MB = 10^6 bytes.")?;
     for case in cases {
@@ -96,6 +97,7 @@ fn print(cases: &[&Case], lines: &[Line], cpus: &[usize; 2]) -> io::Result<()> {
         .collect();
     if !cells.is_empty() {
         writeln!(out, "\n{}", sheet::draw("mpi-bars", &cells))?;
+        sheet::explain(out, &cells)?;
     }
     Ok(())
 }
@@ -126,4 +128,25 @@ fn draw(case: &Case, lines: &[&Measurement]) -> String {
     let rows: Vec<Vec<String>> = places.iter().map(row).collect();
     let numbers: Vec<usize> = (0..heads.len()).filter(|at| *at != 2).collect();
     table::draw(&heads, &rows, &numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use viaduct_results::table::{Better, Table};
+
+    use super::*;
+
+    #[test]
+    fn words_stand_under_the_ratios() {
+        let bars = Table::new("mpi-bars", BTreeMap::new());
+        let ratios = bars.cell("4 KiB", "mpich", "times", Better::More);
+        let lines = [ratios.of(&[1.0, 2.0, 3.0])];
+        let mut out = Vec::new();
+        print(&mut out, &[], &lines, &[0, 1]).expect("a vector takes everything");
+        let text = String::from_utf8(out).expect("text");
+        let (_, below) = text.split_once("mpi-bars").expect("a table");
+        assert!(below.contains("# value [low, high]: ") && below.contains("# times: "), "{text}");
+    }
 }

@@ -52,19 +52,24 @@ impl Sheet {
                     let cells: Vec<&Cell> = self.cells.iter().filter(|cell| cell.table == *name).collect();
                     writeln!(out, "{}{}", if index == 0 { "" } else { "\n" }, draw(name, &cells))?;
                 }
-                let legend = legend(&self.cells);
-                if !legend.is_empty() {
-                    writeln!(out)?;
-                }
-                legend.iter().flat_map(|line| wrap(line, 96)).try_for_each(|line| writeln!(out, "# {line}"))
+                explain(&mut out, &self.cells.iter().collect::<Vec<_>>())
             }
         }
     }
 }
 
+/// Writes below tables what their numbers and words mean.
+pub(crate) fn explain(out: &mut impl Write, cells: &[&Cell]) -> io::Result<()> {
+    let legend = legend(cells);
+    if !legend.is_empty() {
+        writeln!(out)?;
+    }
+    legend.iter().flat_map(|line| wrap(line, 96)).try_for_each(|line| writeln!(out, "# {line}"))
+}
+
 /// What the numbers and words of tables mean, as far as they are in them.
-fn legend(cells: &[Cell]) -> Vec<&'static str> {
-    let any = |test: fn(&Cell) -> bool| cells.iter().any(test);
+fn legend(cells: &[&Cell]) -> Vec<&'static str> {
+    let any = |test: fn(&Cell) -> bool| cells.iter().copied().any(test);
     let shown = |cell: &Cell| cell.valid && cell.value.is_some();
     let words = [
         (
@@ -80,7 +85,7 @@ fn legend(cells: &[Cell]) -> Vec<&'static str> {
             any(|cell| cell.column.contains("times ") || cell.unit == "times"),
             "times: how many times as good as what is named there; above 1 is better",
         ),
-        (!cells.iter().all(shown), "words instead of a number: why there is none"),
+        (!cells.iter().copied().all(shown), "words instead of a number: why there is none"),
         (
             any(|cell| cell.source.is_some()),
             "(in parentheses): the paper that says so; it was not measured here",
@@ -144,7 +149,8 @@ mod tests {
         let table = Table::new("t", BTreeMap::new());
         let of = |lines: Vec<Line>| {
             let cell = |line| if let Line::Cell(cell) = line { Some(*cell) } else { None };
-            legend(&lines.into_iter().filter_map(cell).collect::<Vec<_>>())
+            let cells: Vec<Cell> = lines.into_iter().filter_map(cell).collect();
+            legend(&cells.iter().collect::<Vec<_>>())
         };
         let place = |column: &str| table.cell("row", column, "us", Better::Less);
         assert_eq!(of(vec![place("time").one(1.0)]), [""; 0]);
