@@ -18,7 +18,8 @@ use crate::{Outcome, Problem};
 
 /// Bytes of shared memory: more than the programs use.
 pub(crate) const MEMORY: usize = 16 << 20;
-/// Bytes that the random programs use: a few pages of any size.
+/// Bytes that the random programs use: three of the smallest pages, so that variables of several workers share each page; one page
+/// of any size from 16 KiB on.
 const BYTES: usize = 3 * 4096;
 /// Bytes of the pages that one worker has for itself.
 const OWN: usize = 4 << 15;

@@ -12,6 +12,8 @@ use viaduct_os::fault::{self, EngineKind, Serving, Stack, Window};
 use crate::array::{Array, Guarded, Placement, Plain};
 use crate::clock::Spent;
 use crate::epoch::Epoch;
+#[cfg(doc)]
+use crate::given::Wishes;
 use crate::given::{Given, Report};
 use crate::ids::PageId;
 use crate::node::layout::NAMES;
@@ -192,7 +194,8 @@ impl Dsm {
         self.inner.with(|inner| usize::from(inner.process.me.0))
     }
 
-    /// Bytes of a page, the unit in which memory is kept consistent.
+    /// Bytes of a page, the unit in which memory is kept consistent: one size for all that a run allocates, which the program
+    /// [wishes for](Wishes::page) or the launcher sets.
     pub fn page(&self) -> usize {
         self.inner.with(|inner| inner.process.shape.page)
     }
@@ -220,7 +223,8 @@ impl Dsm {
         }
     }
 
-    /// Shared values whose pages have their homes where `placement` says. All workers meet here.
+    /// Shared values whose pages have their homes where `placement` says, page by page; how large these are is settled when the
+    /// run starts ([`page`](Self::page)). All workers meet here.
     ///
     /// # Errors
     /// If the shared memory has no room for them, there is no such node, or a node is gone.
@@ -292,15 +296,18 @@ impl Dsm {
         let inner = inner.take();
         let statistics = start::end(job, &inner.process, homes.as_deref())?;
         let shape = inner.process.shape;
-        let layout =
-            format!("{} nodes of {} workers, {}, {engine}", shape.nodes, shape.workers, shape.variant);
+        let page = shape.page;
+        let layout = format!(
+            "{} nodes of {} workers, {}, {engine}, pages of {page} bytes",
+            shape.nodes, shape.workers, shape.variant
+        );
         match report {
             Report::None => {}
             Report::Table => eprint!("{layout}: {:.3} s\n{}", took.as_secs_f64(), statistics.table()),
             Report::Json => {
                 let (seconds, times) = (took.as_secs_f64(), statistics.times_json());
                 let counts = statistics.json();
-                eprintln!("{{\"seconds\":{seconds},\"times\":{times},\"counts\":{counts}}}");
+                eprintln!("{{\"page\":{page},\"seconds\":{seconds},\"times\":{times},\"counts\":{counts}}}");
             }
         }
         Ok(statistics)

@@ -92,7 +92,8 @@ pub struct Given {
 pub struct Wishes {
     /// Bytes of shared memory. Pages that are not used cost next to nothing.
     pub memory: usize,
-    /// Bytes of a page, the unit of consistency: a power of two.
+    /// Bytes of a page, the unit of consistency: a power of two, at least the machine's and 32,768 at most. It holds for all that
+    /// the run allocates.
     pub page: usize,
 }
 

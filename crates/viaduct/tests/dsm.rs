@@ -9,19 +9,22 @@ use viaduct_kit::watchdog::Watchdog;
 
 use crate::launching::{Folder, Run, verb, verb_command, wait_for};
 
+/// Bytes of a page.
+const PAGES: [&str; 3] = ["4096", "16384", "8192"];
+
 fn dsm(folder: &Folder, words: &[&str]) -> Run {
     verb(folder, &[&["dsm"], words, &["--allow-root"]].concat())
 }
 
 /// Runs a program on a layout and compares it with the sequential one.
-fn equals_the_sequential_program(app: &str, variant: &str, engine: &str, layout: [&str; 3]) {
+fn equals_the_sequential_program(app: &str, variant: &str, engine: &str, layout: [&str; 3], page: &str) {
     let folder = Folder::new();
     let [nodes, procs, levels] = layout;
     let words =
         ["--nodes", nodes, "--procs", procs, "--levels", levels, "--variant", variant, "--engine", engine];
-    let problem = [app, "--size", "64", "--rounds", "4", "--check"];
+    let problem = [app, "--size", "64", "--rounds", "4", "--check", "--page", page];
     let run = dsm(&folder, &[&problem[..], &words[..]].concat());
-    let what = format!("{app} {words:?}: {}{}", run.out, run.err);
+    let what = format!("{app} {words:?}, pages of {page} bytes: {}{}", run.out, run.err);
     assert_eq!(run.status, 0, "{what}");
     assert!(run.out.contains("equal to the sequential program, bit by bit"), "{what}");
 }
@@ -38,7 +41,8 @@ fn programs_equal_the_sequential_ones_on_every_engine_variant_and_layout() {
                     // All of them in a full run, else each program and variant on one engine and layout.
                     let chosen = number == turn % layouts.len() && kind == (turn + turn / 4) % 2;
                     if effort::full() || chosen {
-                        equals_the_sequential_program(app, variant, engine, layout);
+                        let page = PAGES[(turn / 4 + turn + number) % PAGES.len()];
+                        equals_the_sequential_program(app, variant, engine, layout, page);
                     }
                 }
             }
@@ -143,6 +147,7 @@ fn a_run_that_cannot_be_laid_out_is_refused_with_its_reason() {
         (vec!["sor", "--nodes", "0"], "1 to 64"),
         (vec!["sor", "--nodes", "65"], "1 to 64"),
         (vec!["sor", "--page", "5000"], "a power of two"),
+        (vec!["sor", "--page", "65536"], "to 32768 is wanted"),
         (vec!["sor", "--nodes", "64", "--procs", "64"], "there can be 512"),
         (vec!["sor", "--variant", "ms"], "not there yet"),
         (vec!["sor", "--engine", "uffd"], "mprotect and uffd-sync, and auto"),

@@ -23,12 +23,13 @@ fn programs() -> [&'static str; 2] {
     })
 }
 
-/// One worker touches everything first, then each writes its own part: with the homes as they fall, or in bands.
+/// One worker touches everything first, then each writes its own part: with the homes as they fall, or in bands. It wishes for
+/// large pages.
 const PLACES: &str = "
-use viaduct_net::dsm::{self, Array, Dsm, Error, Placement};
+use viaduct_net::dsm::{self, Array, Dsm, Error, Placement, Wishes};
 
 fn main() -> std::process::ExitCode {
-    dsm::run(program)
+    dsm::run_with(Wishes { page: 8192, ..Wishes::default() }, program)
 }
 
 fn program(dsm: &mut Dsm) -> Result<(), Error> {
@@ -138,6 +139,19 @@ fn the_books_program_is_built_outside_and_runs_by_its_path() {
         line["counts"]["diffs"].as_u64().expect("a count")
     };
     assert!(diffs("bands") == 0 && diffs("one") > 0);
+    // Pages are as large as the program wishes, unless the launcher says another size; homes are replayed on the same size alone.
+    let homes = folder.path().join("homes").display().to_string();
+    let run = |words: &[&str]| dsm(&folder, &places, &[words, &["--json", "--", "bands"]].concat());
+    let turns: [(&[&str], u64); 3] =
+        [(&["--homes-out", &homes], 8192), (&["--homes-in", &homes], 8192), (&["--page", "16384"], 16_384)];
+    for (words, page) in turns {
+        let run = run(words);
+        assert_eq!(run.status, 0, "{words:?}: {}{}", run.out, run.err);
+        let line: serde_json::Value = serde_json::from_str(run.err.trim()).expect("a line of JSON");
+        assert_eq!(line["page"], page, "{words:?}: {line}");
+    }
+    let refused = run(&["--homes-in", &homes, "--page", "4096"]);
+    assert!(refused.status != 0 && refused.err.contains("8192 bytes a page"), "{}", refused.err);
     // A program that no launcher started, and one that is not there.
     let alone = Command::new(&heat).env_remove("VIADUCT_DSM").output().expect("it runs");
     let said = String::from_utf8_lossy(&alone.stderr).into_owned();

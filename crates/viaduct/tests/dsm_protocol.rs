@@ -11,6 +11,8 @@ use crate::launching::{Folder, Run, finish, verb};
 
 const VARIANTS: [&str; 4] = ["dms", "ms-mg", "none", "none-mg"];
 const ENGINES: [&str; 2] = ["mprotect", "uffd-sync"];
+/// Bytes of a page, from what most machines have to the most that a run takes.
+const PAGES: [u64; 4] = [4096, 8192, 16_384, 32_768];
 
 fn watch() -> Watchdog {
     Watchdog::arm(scaled(Duration::from_secs(1200)), "nodes that share memory")
@@ -22,14 +24,16 @@ fn dsm(words: &[&str]) -> Run {
     run
 }
 
+fn json(run: &Run) -> serde_json::Value {
+    serde_json::from_str(run.out.trim()).expect("a line of JSON")
+}
+
 /// What a run counted, by name.
 struct Counts(serde_json::Value);
 
 impl Counts {
     fn of(words: &[&str]) -> Counts {
-        let run = dsm(&[words, &["--json"]].concat());
-        let line: serde_json::Value = serde_json::from_str(run.out.trim()).unwrap();
-        Counts(line["counts"].clone())
+        Counts(json(&dsm(&[words, &["--json"]].concat()))["counts"].clone())
     }
 
     fn get(&self, name: &str) -> u64 {
@@ -43,14 +47,20 @@ fn loads_find_what_was_stored_on_every_variant_engine_and_level() {
     let (rounds, seeds) = (effort::rounds(4, 60).to_string(), effort::rounds(1, 5));
     let mut incoming = [0; VARIANTS.len()];
     for (number, variant) in VARIANTS.into_iter().enumerate() {
-        for engine in ENGINES {
-            for level in ["1", "2"] {
+        for (kind, engine) in ENGINES.into_iter().enumerate() {
+            for level in [1, 2] {
                 for seed in 0..seeds {
-                    let seed = (seed + number as u64).to_string();
-                    let layout = ["--nodes", "2", "--procs", "2", "--levels", level, "--size", &seed];
+                    // Every variant runs with pages of each size, and so does every engine.
+                    let page = PAGES[(number + kind + 2 * level + seed as usize) % PAGES.len()];
+                    // Three nodes where time is: one that takes part in what two others do.
+                    let nodes = if seed % 2 == 1 { "3" } else { "2" };
+                    let (size, level) = ((seed + number as u64).to_string(), level.to_string());
+                    let layout = ["--nodes", nodes, "--procs", "2", "--levels", &level, "--size", &size];
                     let words = ["litmus", "--variant", variant, "--engine", engine, "--rounds", &rounds];
-                    let counts = Counts::of(&[&words[..], &layout[..]].concat());
-                    incoming[number] += counts.get("incoming_diffs");
+                    let bytes = page.to_string();
+                    let line = json(&dsm(&[&words[..], &layout[..], &["--page", &bytes, "--json"]].concat()));
+                    assert_eq!((&line["page"], &line["engine"]), (&page.into(), &engine.into()), "{line}");
+                    incoming[number] += Counts(line["counts"].clone()).get("incoming_diffs");
                 }
             }
         }

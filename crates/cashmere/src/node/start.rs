@@ -39,7 +39,7 @@ pub struct Settings {
     pub engine: Option<EngineKind>,
     /// Bytes of shared memory that the program can use.
     pub memory: usize,
-    /// Bytes of a page: a power of two, at least the machine's.
+    /// Bytes of a page, for the whole run: a power of two, at least the machine's and 32,768 at most.
     pub page: usize,
     /// A file of homes to begin with, which rank 0 reads.
     pub homes_in: Option<PathBuf>,

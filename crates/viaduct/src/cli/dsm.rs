@@ -100,7 +100,7 @@ pub(crate) struct DsmArgs {
     /// How accesses are seen: mprotect, uffd-sync, or auto: on each host the better one that works there
     #[arg(long, default_value = "auto", value_name = "NAME")]
     pub(crate) engine: Engine,
-    /// Bytes of a page [default: 4096, or what the program wishes]
+    /// Bytes of a page, one size for the run: a power of two up to 32768 [default: 4096, or what the program wishes]
     #[arg(long, value_name = "BYTES")]
     pub(crate) page: Option<usize>,
     /// Bytes of shared memory: 64M, 2G [default: what the program wishes]

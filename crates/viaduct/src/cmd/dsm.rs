@@ -101,7 +101,9 @@ fn launch(args: &DsmArgs) -> Result<ExitCode> {
     let mut given = given(args, nodes)?;
     let settings = given.settings(wishes(args));
     settings.check()?;
-    if let (Some(path), None) = (&settings.homes_in, &args.hosts) {
+    // A program of the user's may wish for another size of pages, which this process does not hear of: its ranks look.
+    let knows_page = args.page.is_some() || matches!(args.program, Program::Ours(_));
+    if let (Some(path), None, true) = (&settings.homes_in, &args.hosts, knows_page) {
         viaduct_cashmere::node::place::read(path, settings.page, settings.nodes)?;
     }
     // A program that prints as it goes would print into the bar.
@@ -177,7 +179,7 @@ fn work(args: &DsmArgs, app: App, mut dsm: Dsm) -> Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(error) => return failed(&error),
     };
-    let (took, rank, engine) = (begun.elapsed(), dsm.rank(), dsm.engine());
+    let (took, rank, engine, page) = (begun.elapsed(), dsm.rank(), dsm.engine(), dsm.page());
     let nodes = if args.levels == 1 { dsm.nodes() / args.procs.max(1) } else { dsm.nodes() };
     let statistics = match dsm.finish() {
         Ok(statistics) => statistics,
@@ -186,7 +188,8 @@ fn work(args: &DsmArgs, app: App, mut dsm: Dsm) -> Result<ExitCode> {
     if rank != 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    let run = Run { args, app, nodes, outcome, took, engine: engine.name(), statistics: &statistics };
+    let engine = engine.name();
+    let run = Run { args, app, nodes, outcome, took, engine, page, statistics: &statistics };
     if args.is_json() {
         run.json()?
     } else {
@@ -206,13 +209,15 @@ struct Run<'a> {
     outcome: Outcome,
     took: Duration,
     engine: &'static str,
+    page: usize,
     statistics: &'a Statistics,
 }
 
 impl Run<'_> {
     fn table(&self) {
-        let Run { args, app, nodes, outcome, took, engine, statistics } = self;
-        let layout = format!("{nodes} nodes of {} workers, level {}", args.procs, args.levels);
+        let Run { args, app, nodes, outcome, took, engine, page, statistics } = self;
+        let layout =
+            format!("{nodes} nodes of {} workers, level {}, pages of {page} bytes", args.procs, args.levels);
         println!("{app}: {layout}, {}, {engine}: {:.3} s", args.variant, took.as_secs_f64());
         print!("{}", statistics.table());
         match outcome.equal {
@@ -223,7 +228,7 @@ impl Run<'_> {
     }
 
     fn json(&self) -> Result<()> {
-        let Run { args, app, nodes, outcome, took, engine, statistics } = self;
+        let Run { args, app, nodes, outcome, took, engine, page, statistics } = self;
         let counts: serde_json::Map<String, serde_json::Value> = Counter::ALL
             .into_iter()
             .map(|counter| (counter.name().replace(' ', "_"), statistics.get(counter).into()))
@@ -234,7 +239,7 @@ impl Run<'_> {
             .collect();
         let line = serde_json::json!({
             "app": app.name(), "nodes": nodes, "procs": args.procs, "levels": args.levels,
-            "variant": args.variant.name(), "engine": engine, "seconds": took.as_secs_f64(),
+            "variant": args.variant.name(), "engine": engine, "page": page, "seconds": took.as_secs_f64(),
             "work_seconds": outcome.work.as_secs_f64(), "sum": outcome.sum, "equal": outcome.equal,
             "times": times, "counts": counts,
         });
