@@ -22,7 +22,7 @@ use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::point::{self, Action};
 
 /// A process hears of a death within this time from its next synchronisation or fault, on a machine that lets it run. Other
-/// processes may keep it from the CPU for longer once or twice, but not most times.
+/// processes may keep it from the CPU for longer now and then: one survivor of ten.
 const BOUND: Duration = Duration::from_secs(2);
 /// What takes longer hangs: ten times the bound of the contract.
 const HANG: Duration = Duration::from_secs(20);
@@ -178,9 +178,9 @@ fn record(folder: &TempDir, variant: Variant) -> Vec<Vec<(String, u64)>> {
     run(folder, variant, TURNS, None).into_iter().map(points).collect()
 }
 
-/// Kills a process and sees the others end. Gives how long the slowest of them took from its last call on, and whether the
+/// Kills a process and sees the others end. Gives how long each worker among them took from its last call on, and whether the
 /// process came to the point it was to die at.
-fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> (Duration, bool) {
+fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> (Vec<Duration>, bool) {
     let what = format!("{variant}, rank {} dies at {} {}", victim.0, victim.1, victim.2);
     let mut children = run(folder, variant, LONG, Some(victim));
     let mut dead = children.remove(victim.0).child;
@@ -197,8 +197,9 @@ fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> (D
     assert_eq!(status.signal(), Some(9), "{what}: {status:?}");
     let killed = Instant::now();
     let bound = effort::scaled(HANG);
-    let mut slowest = Duration::ZERO;
-    for (place, mut survivor) in children.into_iter().enumerate() {
+    let mut times = Vec::new();
+    let ranks = (0..NODES * GROUP).filter(|rank| *rank != victim.0);
+    for (place, mut survivor) in ranks.zip(children) {
         let line = survivor.child.next_line(HANG);
         let status = survivor.child.wait(HANG);
         let took = match line {
@@ -219,9 +220,12 @@ fn outlive(folder: &TempDir, variant: Variant, victim: (usize, &str, u64)) -> (D
             }
         };
         assert!(took <= bound, "{what}, survivor {place} heard of it after {took:?}, more than {bound:?}");
-        slowest = slowest.max(took);
+        // A server is in no call whose time there is.
+        if place % GROUP != 0 {
+            times.push(took);
+        }
     }
-    (slowest, came)
+    (times, came)
 }
 
 viaduct_kit::isolated! { limit 3_600;
@@ -230,7 +234,7 @@ viaduct_kit::isolated! { limit 3_600;
         let folder = TempDir::new("dsm");
         drop(Place { folder: folder.path(), mode: Mode::Direct }.open());
         let leaks = LeakCheck::start_with_folders([folder.path()]).adopt_orphans();
-        let (mut times, mut came, mut turn) = (Vec::new(), 0, 0_u64);
+        let (mut times, mut kills, mut came, mut turn) = (Vec::new(), 0, 0, 0_u64);
         for variant in Variant::ALL {
             let points = record(&folder, variant);
             // Node 0 is the barriers' master: its server and a worker, then those of node 1.
@@ -243,20 +247,26 @@ viaduct_kit::isolated! { limit 3_600;
                     }
                     let nth = 1 + turn * 7_919 % count;
                     let (took, at_point) = outlive(&folder, variant, (victim, point, nth));
-                    times.push(took);
+                    times.extend(took);
+                    kills += 1;
                     came += usize::from(at_point);
                 }
             }
         }
         drop(Place { folder: folder.path(), mode: Mode::Direct }.open());
         leaks.finish();
-        let kills = times.len();
         assert!(kills >= 8 && 2 * came >= kills, "{kills} kills, {came} of them at their point");
         times.sort_unstable();
-        let (usual, slowest) = (times[kills / 2], times[kills - 1]);
-        eprintln!("{kills} kills, {came} at their point; the slowest survivor took {slowest:?}, as a rule {usual:?}");
+        let (usual, slowest) = (times[times.len() / 2], times[times.len() - 1]);
+        let bound = effort::scaled(BOUND);
+        let late = times.iter().filter(|took| **took > bound).count();
+        let said = format!(
+            "{kills} kills, {came} at their point; {late} of {} surviving workers heard of it after more than {bound:?}, the \
+             slowest after {slowest:?}, the usual one after {usual:?}",
+            times.len()
+        );
+        eprintln!("{said}");
         // A full run has the machine for itself; in any other run no time but that of a hang fails a test.
-        let bound = effort::scaled(if effort::full() { BOUND } else { HANG });
-        assert!(usual <= bound, "survivors hear of a death after {usual:?}, as a rule");
+        assert!(!effort::full() || 10 * late <= times.len(), "{said}");
     }
 }
