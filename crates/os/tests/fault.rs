@@ -35,13 +35,12 @@ fn counts() -> (usize, usize) {
 fn with_window(kind: EngineKind, pages: usize, test: impl FnOnce(&Segment, &Window, *mut u8)) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let segment = Segment::create_sparse("fault", pages * page_size()).unwrap();
-    let window = match Window::new(&segment, ADDRESS, Some(kind)) {
-        Ok(window) => window,
-        Err(error) if kind == EngineKind::Uffd => {
-            viaduct_kit::skip!("userfaultfd is refused here: {error}");
-        }
-        Err(error) => panic!("{error}"),
-    };
+    if kind == EngineKind::Uffd
+        && let Some(why) = viaduct_kit::userfaultfd::lacks()
+    {
+        viaduct_kit::skip!("{why}");
+    }
+    let window = Window::new(&segment, ADDRESS, Some(kind)).unwrap_or_else(|error| panic!("{error}"));
     WINDOW.store(&raw const window as usize, Ordering::Release);
     READS.store(0, Ordering::Relaxed);
     WRITES.store(0, Ordering::Relaxed);
@@ -95,6 +94,16 @@ fn first_touches_fault_with_mprotect() {
 #[test]
 fn first_touches_fault_with_userfaultfd() {
     first_touches_fault_and_no_others(EngineKind::Uffd);
+}
+
+#[test]
+fn the_engine_is_userfaultfd_where_the_machine_has_it() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let segment = Segment::create_sparse("fault", 4 * page_size()).unwrap();
+    let window = Window::new(&segment, ADDRESS, None).unwrap();
+    let lacks = viaduct_kit::userfaultfd::lacks();
+    let wanted = if lacks.is_none() { EngineKind::Uffd } else { EngineKind::Mprotect };
+    assert_eq!(window.engine(), wanted, "{lacks:?}");
 }
 
 #[test]

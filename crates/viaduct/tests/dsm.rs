@@ -74,6 +74,8 @@ fn auto_chooses_an_engine_and_says_which() {
     let line: serde_json::Value = serde_json::from_str(run.out.trim()).expect("one line of JSON");
     assert_eq!(line["equal"], true, "{line}");
     let engine = line["engine"].as_str().expect("its name");
+    let lacks = viaduct_kit::userfaultfd::lacks();
+    assert_eq!(engine, if lacks.is_none() { "uffd-sync" } else { "mprotect" }, "{lacks:?}");
     // What it chose can be asked for by that name.
     let again = dsm(&folder, &["sor", "--size", "32", "--rounds", "2", "--engine", engine, "--json"]);
     assert_eq!(again.status, 0, "{engine}: {}", again.err);

@@ -24,8 +24,7 @@ use viaduct_kit::alloc::CountingAlloc;
 use viaduct_kit::child::{Child, Program, say};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
-use viaduct_os::fault::{EngineKind, Window};
-use viaduct_os::segment::Segment;
+use viaduct_os::fault::EngineKind;
 use viaduct_via::hooks::{Hook, Hooked, Verdict};
 use viaduct_via::{Nic, WaitConfig, Work};
 
@@ -307,9 +306,8 @@ fn a_process_without_mappings_says_so_and_ends() {
 #[test]
 fn a_worker_by_userfaultfd_has_more_alternating_pages_than_there_may_be_mappings() {
     let _watchdog = Watchdog::arm(Duration::from_secs(400), "alternating pages");
-    let segment = Segment::create_sparse("probe", 1 << 16).expect("memory");
-    if let Err(error) = Window::new(&segment, 0x2C00_0000_0000, Some(EngineKind::Uffd)) {
-        viaduct_kit::skip!("userfaultfd is refused here: {error}");
+    if let Some(why) = viaduct_kit::userfaultfd::lacks() {
+        viaduct_kit::skip!("{why}");
     }
     let folder = TempDir::new("alternating");
     let mut children = run(&ALTERNATES_BY_UFFD, &folder, 1, Variant::NoneMg);

@@ -19,6 +19,7 @@
 //!  waits for another's state      process::{is_stopped, has_ended}           what the kernel says of it
 //!  reads hostile input            fuzz::spoil                               right messages with something wrong
 //!  needs a Python package         wheels::need_wheel                        skipped by name, as programs are
+//!  needs userfaultfd              userfaultfd::lacks                        asked of the kernel, not of Viaduct
 //!  takes long                     effort::{full, scaled}                    more rounds with --full
 //! ```
 //!
@@ -61,5 +62,6 @@ pub mod process;
 pub mod resources;
 pub mod tempdir;
 pub mod unprivileged;
+pub mod userfaultfd;
 pub mod watchdog;
 pub mod wheels;
