@@ -3,6 +3,7 @@
 //! Red and black points lie in arrays of their own, so that a half step reads one and writes the other. Workers have bands
 //! of rows; a row of another worker is read at each edge of a band.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use viaduct_cashmere::node::start::Error;
@@ -84,9 +85,7 @@ pub(crate) fn compute<T: Team>(
     for round in 0..rounds {
         team.progress(round as f64 / rounds as f64);
         for colour in 0..2 {
-            for row in rows.clone().filter(|&row| row > 0 && row + 1 < size) {
-                step(&team, grid, half, row, colour);
-            }
+            step(&team, grid, half, rows.start.max(1)..rows.end.min(size - 1), colour);
             team = team.barrier()?;
         }
         if round == 0 {
@@ -96,12 +95,23 @@ pub(crate) fn compute<T: Team>(
     Ok((team, begun.elapsed()))
 }
 
-fn step<T: Team>(team: &T, grid: [T::Numbers; 2], half: usize, row: usize, colour: usize) {
-    let line = |row: usize| row * half..(row + 1) * half;
-    let other = grid[1 - colour];
-    let (up, own, down) =
-        (team.read(other, line(row - 1)), team.read(other, line(row)), team.read(other, line(row + 1)));
-    relax(&mut team.write(grid[colour], line(row)), &up, &own, &down, is_shifted(row, colour));
+/// A half step of a worker's rows. What it needs is borrowed once: no worker changes the other colour in this epoch, and no
+/// other one these rows.
+fn step<T: Team>(team: &T, grid: [T::Numbers; 2], half: usize, rows: Range<usize>, colour: usize) {
+    if rows.is_empty() {
+        return;
+    }
+    let around = team.read(grid[1 - colour], (rows.start - 1) * half..(rows.end + 1) * half);
+    let mut own = team.write(grid[colour], rows.start * half..rows.end * half);
+    relax_rows(&mut own, &around, half, rows.start, colour);
+}
+
+/// New values of one colour in some rows, from the other colour in these, in the one above and in the one below.
+fn relax_rows(own: &mut [f64], around: &[f64], half: usize, first: usize, colour: usize) {
+    for (index, row) in own.chunks_exact_mut(half).enumerate() {
+        let line = |above: usize| &around[(index + above) * half..(index + above + 1) * half];
+        relax(row, line(0), line(1), line(2), is_shifted(first + index, colour));
+    }
 }
 
 fn sequential(size: usize, rounds: usize) -> [Vec<f64>; 2] {
@@ -113,11 +123,7 @@ fn sequential(size: usize, rounds: usize) -> [Vec<f64>; 2] {
         for colour in 0..2 {
             let (red, black) = grid.split_at_mut(1);
             let (ours, other) = if colour == 0 { (&mut red[0], &black[0]) } else { (&mut black[0], &red[0]) };
-            for row in 1..size - 1 {
-                let line = |row: usize| &other[row * half..(row + 1) * half];
-                let points = &mut ours[row * half..(row + 1) * half];
-                relax(points, line(row - 1), line(row), line(row + 1), is_shifted(row, colour));
-            }
+            relax_rows(&mut ours[half..(size - 1) * half], other, half, 1, colour);
         }
     }
     grid
