@@ -96,7 +96,7 @@ impl Model {
     }
 
     /// Whether other processes go on also between two steps of a worker that waits for nothing. In the usual run where that makes
-    /// not too many orders, in a full one but for the largest.
+    /// not too many orders, in a full one but for the two largest, and for `Neighbours` where it has remote writes.
     fn is_fine(self, variant: Variant) -> bool {
         match self {
             Model::Alone | Model::Crossing => true,
