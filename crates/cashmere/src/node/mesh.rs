@@ -12,24 +12,37 @@ use super::net::{BETWEEN_WORKERS, Net, WITH_SERVER};
 use super::process::{Memory, Shape};
 use super::remote::Targets;
 use super::start::{Error, failed};
+use super::wire::Peer;
+use crate::ids::{NodeId, WorkerId};
 use crate::variant::Way;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What connections carry: all ranks are connected.
 #[derive(Clone, Copy)]
-struct Plan {
-    group: usize,
+pub(super) struct Plan {
+    /// Processes of a node.
+    pub(super) group: usize,
 }
 
 impl Plan {
+    pub(super) fn of(shape: Shape) -> Plan {
+        Plan { group: shape.workers as usize + 1 }
+    }
+
+    /// The process with a rank.
+    pub(super) fn peer(self, rank: usize) -> Peer {
+        let worker = (rank % self.group).checked_sub(1).map(|worker| WorkerId(worker as u8));
+        Peer { node: NodeId((rank / self.group) as u8), worker }
+    }
+
     fn serves(self, rank: usize) -> bool {
         rank.is_multiple_of(self.group)
     }
 
     /// Receives of the VI between two ranks. Requests go to servers and to workers of other nodes; workers of one node only
     /// wake each other.
-    fn receives(self, a: usize, b: usize) -> usize {
+    pub(super) fn receives(self, a: usize, b: usize) -> usize {
         match self.serves(a) || self.serves(b) {
             true => WITH_SERVER,
             false if a / self.group != b / self.group => BETWEEN_WORKERS,
@@ -79,8 +92,7 @@ impl Card {
 
 /// Connects this process with those it talks to, and gives the places of the other nodes' memory.
 pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memory) -> Result<Targets, Error> {
-    let (me, group) = (job.rank(), shape.workers as usize + 1);
-    let plan = Plan { group };
+    let (me, plan) = (job.rank(), Plan::of(shape));
     let mut open = |way, segment| match way {
         Way::Direct => net.open(segment).map_err(failed("opening memory to the other nodes")),
         Way::Message => Ok(NOWHERE),
@@ -116,7 +128,7 @@ pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memor
     }
     let missing = cards.len() - me - 1;
     stand(net, listener, pending, missing, |rank| plan.receives(me, rank))?;
-    let servers = || cards.iter().step_by(group);
+    let servers = || cards.iter().step_by(plan.group);
     Ok(Targets {
         regions: servers().map(|card| card.region).collect(),
         frames: servers().map(|card| card.frames).collect(),

@@ -12,7 +12,7 @@
 //!   region    memory that other nodes write to; remote: those writes
 //!   desk      what every process of a node can answer
 //!   server    answers what no waiting worker takes
-//!   mesh      the ranks find each other
+//!   mesh      the ranks find each other; greet: their first messages
 //!   place     homes from a file and into one
 //!   start     from a job and a NIC to a server or a worker
 //! ```
@@ -20,6 +20,7 @@
 mod board;
 mod desk;
 mod diff;
+mod greet;
 pub(crate) mod layout;
 mod mesh;
 pub(crate) mod net;

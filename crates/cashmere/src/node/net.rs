@@ -93,6 +93,8 @@ pub(crate) struct Net {
     links: Vec<Option<Vi>>,
     peers: HashMap<Vi, NodeId>,
     free: Vec<Descriptor>,
+    /// Send buffers, free and under way.
+    buffers: usize,
     /// What came while a send buffer was looked for: it is taken in before anything else.
     early: VecDeque<Completion>,
     /// Receives of all connections: as many can come early.
@@ -125,6 +127,7 @@ impl Net {
             links,
             peers: HashMap::new(),
             free: Vec::with_capacity(256),
+            buffers: 0,
             early: VecDeque::new(),
             receives: 0,
             writes: Vec::with_capacity(WRITES),
@@ -224,7 +227,13 @@ impl Net {
         let region = self.nic.alloc(self.longest * count, MemAttributes::local(self.tag))?;
         self.free.reserve(count);
         self.free.extend(region.chunks(self.longest).into_iter().map(Descriptor::send));
+        self.buffers = self.free.len();
         Ok(())
+    }
+
+    /// Whether all messages have left.
+    pub(crate) fn has_sent(&self) -> bool {
+        self.free.len() == self.buffers
     }
 
     /// Makes descriptors of remote operations, so that a page fault finds some. `claim` is what a swap puts in.

@@ -250,7 +250,7 @@ impl Process {
                 self.clock.switch(before);
                 served
             }
-            Says::Handed(_) | Says::Bye => Ok(()),
+            Says::Handed(_) | Says::Hello | Says::Bye => Ok(()),
         }
     }
 

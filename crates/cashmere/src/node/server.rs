@@ -87,6 +87,8 @@ impl Server {
         match head.says {
             Says::Reply(reply) => self.reply_came(came, reply),
             Says::Dropped => self.process.dropped(&head),
+            // All were taken in before the program began.
+            Says::Hello => Ok(()),
             Says::Bye => {
                 self.leaving += 1;
                 let peer = Peer { node: head.from, worker: head.worker };

@@ -12,6 +12,7 @@ use viaduct_os::segment::Segment;
 use viaduct_via::Nic;
 
 use super::board::Board;
+use super::greet::greet;
 use super::layout::Meta;
 use super::mesh;
 use super::net::Net;
@@ -146,7 +147,7 @@ pub enum Role {
 /// folder.
 ///
 /// # Errors
-/// Settings that do not fit, a rank that does not come, memory that is short; at a server also a node that is gone.
+/// Settings that do not fit, a rank that does not come, memory that is short, a node that is gone.
 pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Result<Role, Error> {
     let shape = settings.shape()?;
     if job.size() != settings.ranks() {
@@ -174,6 +175,7 @@ pub fn start(mut job: Job, nic: Nic, folder: &Path, settings: &Settings) -> Resu
     if shape.variant.metadata() == Way::Direct {
         net.prepare_writes(Region::claim_of(me)).map_err(failed("making descriptors of remote writes"))?;
     }
+    greet(&mut net, job.rank(), shape, &targets)?;
     let worker = place.checked_sub(1).map(|worker| WorkerId(worker as u8));
     let mut process = Process::new(shape, me, worker, memory, net, targets, board);
     for mapping in process.memory.mappings().map(addresses) {

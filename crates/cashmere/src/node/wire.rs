@@ -19,6 +19,8 @@ pub(crate) struct Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Request(Request),
+    /// The first message on a connection, before the program runs: with it the sender makes what it makes once.
+    Hello,
     /// A worker needs nothing more.
     Bye,
     /// From a worker to its server: a request that it took and cannot answer at once.
@@ -96,6 +98,7 @@ impl Fields {
                 Request::Settled(page) => plain(12, page.0),
             },
             Says::Bye => plain(13, 0),
+            Says::Hello => plain(14, 0),
             Says::Dropped => plain(38, 0),
             Says::Handed(Handed { request, ticket, asker, holder }) => {
                 let fields = Fields::of(Says::Request(request));
@@ -145,6 +148,7 @@ impl Fields {
             11 => Request::Flag(name),
             12 => Request::Settled(page),
             13 => return Some(Says::Bye),
+            14 => return Some(Says::Hello),
             32 => return Some(Says::Reply(Reply::Home(node))),
             33 => {
                 let (exclusive, migrated, home_writes) = (flag(0), flag(1), flag(2));
@@ -289,7 +293,7 @@ mod tests {
         });
         let all = requests.into_iter().map(Says::Request).chain(handed);
         let all = all.chain(replies.into_iter().chain((0..8).map(fetched)).map(Says::Reply));
-        for says in all.chain([Says::Bye, Says::Dropped]) {
+        for says in all.chain([Says::Hello, Says::Bye, Says::Dropped]) {
             let head = head(says);
             assert_eq!(Head::parse(&head.to_bytes(), BOUNDS), Some(head));
         }
