@@ -386,6 +386,8 @@ impl Nic {
 
     /// Makes a shared receive queue.
     ///
+    /// Messages of VIs that draw from it do not take the fast path of small messages: receives of a VI's own are faster.
+    ///
     /// # Errors
     /// [`Error::InvalidParameter`] for a depth that is 0 or above the limit.
     pub fn create_srq(&mut self, depth: usize) -> Result<Srq, Error> {

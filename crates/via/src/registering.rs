@@ -91,6 +91,9 @@ impl Nic {
     /// Withdraws a region and gives heap memory back. Dropping the last buffer of a region withdraws it too, a
     /// little later.
     ///
+    /// This is dear: peers that use the memory at the moment are waited for. Keep regions for many messages, and do not register for
+    /// each.
+    ///
     /// # Errors
     /// [`Error::InvalidHandle`] for memory of another NIC, [`Error::Forked`].
     pub fn deregister(&mut self, buffer: Buffer) -> Result<Option<Vec<u8>>, Error> {
