@@ -1,8 +1,8 @@
 //! Names of providers occur where providers are made and where the top picks one. A layer in between asks how a peer is
 //! reached (`Reach`), so that it behaves alike over a provider that it has never heard of.
 //!
-//! The names are those in the list of the providers. Not looked at: tests, comments, and the word `auto`, which many
-//! settings have as a value.
+//! The names are those in the list of the providers. Not looked at: tests, comments, the word `auto`, which many
+//! settings have as a value, and those places of `bench` and `results` where such a name is that of a measured layer.
 
 use std::path::Path;
 
