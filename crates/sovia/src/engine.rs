@@ -525,13 +525,13 @@ impl Layer for Engine {
         &mut self.news
     }
 
-    /// The service thread is the paper's connection thread (it accepts connections that the application has not asked for),
-    /// its close thread (it takes packets in while no socket is open and some are closing) and the timer of combining:
-    /// sections 3.1.2, 3.2.3 and 3.3. Only as close thread does it sleep on the bell.
     fn take_in(&mut self) {
         while self.handle() {}
     }
 
+    /// The service thread is the paper's connection thread (it accepts connections that the application has not asked for),
+    /// its close thread (it takes packets in while no socket is open and some are closing) and the timer of combining:
+    /// sections 3.1.2, 3.2.3 and 3.3. Only as close thread does it sleep on the bell.
     fn tick(&mut self, now: u64) -> Rest {
         self.accept_requests();
         let more = self.closing > 0 && (0..ROUNDS).all(|_| self.handle());
