@@ -8,8 +8,12 @@ use super::source::{calls_into, lines_with_word};
 use super::{Finding, TextFile};
 
 const FOLDER: &str = "crates/os/src/bare/";
-/// A `thread_local!` of a constant is a word in the image of the thread, and neither allocates nor calls.
-const WORDS: [&str; 2] = ["std", "alloc"];
+/// The libraries, and what their prelude gives without a path. A `thread_local!` of a constant is a word in the image of the
+/// thread, and neither allocates nor calls.
+const WORDS: [&str; 13] = [
+    "std", "alloc", "Box", "String", "ToOwned", "ToString", "Vec", "dbg", "eprintln", "format", "print",
+    "println", "vec",
+];
 const MEND: &str = "use core, or put it elsewhere in crates/os";
 /// Functions of libc that answer from memory which the kernel shares (vDSO). A system call would take many times as long.
 const BY_NAME: [&str; 2] = ["clock_gettime", "sched_getcpu"];
@@ -50,6 +54,16 @@ mod tests {
         let found = |path: &str| check(&[file(path, TEXT)]).iter().map(|f| f.line).collect::<Vec<_>>();
         assert_eq!(found("crates/os/src/bare/lock.rs"), [3]);
         assert_eq!(found("crates/os/src/cpu.rs"), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn names_of_the_prelude_are_found_without_a_path() {
+        let text = "//! A Vec, a Box.\nfn f() -> Vec<u8> {\n    vec![0]\n}\nfn g(b: Box<u8>) {}\nfn h() { format!(\"{b}\"); }\n    \
+                    println!();\nfn i(formatted: &Vector) {}\n";
+        let found = check(&[file("crates/os/src/bare/calls.rs", text)]);
+        let mut lines: Vec<_> = found.iter().map(|f| f.line).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, [2, 3, 5, 6, 7], "{found:?}");
     }
 
     #[test]
