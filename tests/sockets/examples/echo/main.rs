@@ -2,13 +2,16 @@
 //! the other, in turns so that both have the same machine.
 //!
 //! ```sh
-//! cargo run --release -p viaduct-sockets --example echo [-- SECONDS [one|many|main]]
+//! cargo run --release -p viaduct-sockets --example echo [-- SECONDS [one|many|main [COPIES]]]
 //! ```
 //!
 //! `one` is tokio's runtime of one thread, `many` the one that `#[tokio::main]` makes, a thread for each core; both ends have one of
 //! a kind, and the calls are made by a task. `main` is `many` with a client that calls in the future of `main` itself, on a thread
-//! that is none of the runtime's. Every answer is compared with what was sent before its time counts. The last lines are the medians of the rounds' ratios,
+//! that is none of the runtime's. `COPIES` has so many of them at once, each with a connection and two processes of its own
+//! (`copies.rs`). Every answer is compared with what was sent before its time counts. The last lines are the medians of the rounds' ratios,
 //! with an interval in which the median lies in 19 of 20 runs.
+
+mod copies;
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -33,14 +36,21 @@ fn main() -> Anything<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["serve", program, network, threads] => serve(program, network, threads),
-        [] => compare(Duration::from_secs(20), &RUNTIMES),
-        [seconds] => compare(Duration::from_secs_f64(seconds.parse()?), &RUNTIMES),
-        [seconds, threads] => compare(Duration::from_secs_f64(seconds.parse()?), &[threads]),
-        _ => {
-            Err("two arguments: the seconds that all of it may take, and the runtime: one, many or main"
-                .into())
-        }
+        ["copy", seconds, threads] => compare(time(seconds)?, &[threads], copies::await_turn),
+        [] => compare(Duration::from_secs(20), &RUNTIMES, || Ok(())),
+        [seconds] => compare(time(seconds)?, &RUNTIMES, || Ok(())),
+        [seconds, threads] => compare(time(seconds)?, &[threads], || Ok(())),
+        [seconds, threads, count] => copies::run(count.parse()?, seconds, threads),
+        _ => Err(
+            "three arguments: the seconds that all of it may take, the runtime (one, many or main), and how \
+                  many are run at once"
+                .into(),
+        ),
     }
+}
+
+fn time(seconds: &str) -> Anything<Duration> {
+    Ok(Duration::try_from_secs_f64(seconds.parse()?)?)
 }
 
 fn runtime(threads: &str) -> io::Result<Runtime> {
@@ -174,7 +184,8 @@ fn median(mut numbers: Vec<f64>) -> String {
     format!("{:.2} [{:.2}, {:.2}]", numbers[last / 2], numbers[low], numbers[last - low])
 }
 
-fn compare(time: Duration, runtimes: &[&str]) -> Anything<()> {
+/// Measures programs and networks in turns, each of which begins once `turn` has returned.
+fn compare(time: Duration, runtimes: &[&str], turn: impl Fn() -> Anything<()>) -> Anything<()> {
     let slice = time / (ROUNDS * (PROGRAMS.len() * NETWORKS.len() * runtimes.len()) as u32);
     println!("threads  program  network   requests/s    p50 us    p99 us");
     let mut ratios = Vec::new();
@@ -183,6 +194,7 @@ fn compare(time: Duration, runtimes: &[&str]) -> Anything<()> {
         let mut sides = opened.into_iter().collect::<Result<Vec<_>, _>>()?;
         for round in 0..ROUNDS {
             for side in &mut sides {
+                turn()?;
                 side.run(slice)?;
                 if round == 0 {
                     // The first was to warm up.
