@@ -62,6 +62,12 @@ impl Volume {
         Volume { parts, stripe, len: 0 }
     }
 
+    /// A file whose whole blocks go to `direct`, which need not be the file: a disk that fails.
+    #[cfg(test)]
+    pub(super) fn of_two(path: PathBuf, file: File, direct: File) -> Volume {
+        Volume { parts: vec![Part { path, file, direct: Some(direct) }], stripe: u64::MAX, len: 0 }
+    }
+
     /// Uses direct I/O for whole blocks from now on, where the file system has it.
     pub fn use_direct(&mut self) {
         self.parts.iter_mut().for_each(|part| part.direct = reopen_direct(&part.file));

@@ -3,6 +3,7 @@
 //! The thread is there because a producer may wait for a buffer that is being written: only a thread that does nothing else
 //! returns it whatever the producers do, so that a pool of one buffer suffices.
 
+use std::io;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -136,8 +137,10 @@ impl Writer {
         let done = done.map_err(|error| Error::file("writing", self.volume.path_at(0), error))?;
         let Some(done) = done else { return Ok(()) };
         let (position, blocks) = blocks_of(&done.buffer);
-        let written = done.result.unwrap_or(0);
-        // What was refused or cut short is written the ordinary way, which also tells the cause.
+        let place = position + blocks.start as u64;
+        let written = written(done.result);
+        let written = written.map_err(|error| Error::file("writing", self.volume.path_at(place), error))?;
+        // What was refused or cut short is written the ordinary way, which also tells why it was cut short.
         let rest = blocks.start + written.min(blocks.len())..blocks.end;
         self.volume.write_at(&done.buffer.data()[rest.clone()], position + rest.start as u64)
     }
@@ -151,6 +154,17 @@ impl Writer {
     }
 }
 
+/// Bytes that are on their way to the disk after a write past the page cache. The page cache takes any write and fails, if at all,
+/// when it writes back, of which only a caller that syncs hears: it gets what this way of writing was refused, never what the disk
+/// has failed with.
+fn written(result: io::Result<usize>) -> io::Result<usize> {
+    use io::ErrorKind::{Interrupted, InvalidInput, Unsupported, WouldBlock};
+    match result {
+        Err(error) if matches!(error.kind(), InvalidInput | Unsupported | Interrupted | WouldBlock) => Ok(0),
+        result => result,
+    }
+}
+
 /// Where the payload belongs, as the sink has said, and the part of it that can be written past the page cache: whole blocks of the
 /// file that lie aligned in memory.
 fn blocks_of(buffer: &Buffer) -> (u64, Range<usize>) {
@@ -161,4 +175,83 @@ fn blocks_of(buffer: &Buffer) -> (u64, Range<usize>) {
         return (position, 0..0);
     }
     (position, head..head + (data.len() - head) / BLOCK * BLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use viaduct_kit::effort::scaled;
+    use viaduct_kit::tempdir::TempDir;
+    use viaduct_kit::watchdog::Watchdog;
+
+    use super::super::DiskSink;
+    use super::*;
+    use crate::flow::Sink;
+    use crate::pool::MemPool;
+
+    fn created(path: &Path) -> File {
+        File::options().read(true).write(true).create_new(true).open(path).unwrap()
+    }
+
+    /// A sink that writes whole blocks to `direct` and the rest to a good file.
+    fn sink_on(good: File, direct: File, path: PathBuf) -> DiskSink {
+        DiskSink::new("output", Volume::of_two(path, good, direct))
+    }
+
+    fn put_blocks(sink: &DiskSink) -> Result<(), Error> {
+        let mut buffer = MemPool::new(1, 8192).unwrap().take();
+        buffer.push_record(&[0xFF; 8192]);
+        sink.put(buffer).and_then(|()| sink.finish())
+    }
+
+    #[test]
+    fn a_write_that_was_refused_or_cut_short_goes_on_and_one_that_failed_is_told() {
+        for code in [libc::EINVAL, libc::EOPNOTSUPP, libc::EINTR, libc::EAGAIN] {
+            assert_eq!(written(Err(io::Error::from_raw_os_error(code))).unwrap(), 0, "{code}");
+        }
+        for code in [libc::EIO, libc::ENOSPC, libc::EDQUOT, libc::EFBIG] {
+            let told = written(Err(io::Error::from_raw_os_error(code))).unwrap_err();
+            assert_eq!(told.raw_os_error(), Some(code));
+        }
+        assert_eq!([0, 100, 4096].map(|len| written(Ok(len)).unwrap()), [0, 100, 4096]);
+    }
+
+    /// The page cache would take what such a disk refuses.
+    #[test]
+    fn a_disk_that_fails_with_a_direct_write_is_told_by_name() {
+        let _watchdog = Watchdog::arm(scaled(Duration::from_secs(60)), "a write that fails");
+        let folder = TempDir::new("river-bad-disk");
+        // At the start of this process's memory nothing is mapped: the kernel says EIO. The other device is always full.
+        let bad = [("/proc/self/mem", "Input/output error"), ("/dev/full", "No space left")];
+        for (n, (device, cause)) in bad.into_iter().enumerate() {
+            let path = folder.join(format!("out{n}"));
+            let direct = File::options().read(true).write(true).open(device).unwrap();
+            let sink = sink_on(created(&path), direct, path.clone());
+            if !sink.is_ahead() {
+                viaduct_kit::skip!("io_uring is refused here");
+            }
+            let told = put_blocks(&sink).unwrap_err().to_string();
+            assert!(told.contains("writing") && told.contains(&format!("out{n}")), "{told}");
+            assert!(told.contains(cause), "{told}");
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing went through the page cache");
+        }
+    }
+
+    #[test]
+    fn a_file_that_refuses_direct_writes_later_is_written_through_the_page_cache() {
+        let _watchdog = Watchdog::arm(scaled(Duration::from_secs(60)), "a write that is refused");
+        let folder = TempDir::new("river-refusing");
+        let path = folder.join("out");
+        // What an event counter is to add cannot be all ones: EINVAL.
+        let refusing = File::from(viaduct_os::eventfd::EventFd::new().unwrap().dup().unwrap());
+        let sink = sink_on(created(&path), refusing, path.clone());
+        if !sink.is_ahead() {
+            viaduct_kit::skip!("io_uring is refused here");
+        }
+        put_blocks(&sink).unwrap();
+        assert!(std::fs::read(&path).unwrap() == [0xFF; 8192]);
+    }
 }
