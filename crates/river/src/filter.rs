@@ -31,7 +31,8 @@ impl<S: Source, K: Fn(&[u8]) -> bool + Send + Sync> Filter<S, K> {
 
 impl<S: Source, K: Fn(&[u8]) -> bool + Send + Sync> Source for Filter<S, K> {
     fn pull(&self) -> Result<Option<Buffer>, Error> {
-        let Some(mut buffer) = self.source.pull()? else { return Ok(None) };
+        let pulled = self.edge.stalled_for_data(|| self.source.pull())?;
+        let Some(mut buffer) = pulled else { return Ok(None) };
         let (mut read, mut written, mut kept) = (0, 0, 0);
         let data = buffer.data_mut();
         while read < data.len() {

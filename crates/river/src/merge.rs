@@ -76,7 +76,7 @@ impl<C: Fn(&[u8], &[u8]) -> Ordering + Send + Sync> MergeSource<C> {
 
     fn begin(&self, state: &mut Merging) -> Result<(), Error> {
         for number in 0..state.inputs.len() {
-            if state.inputs[number].step(&*self.format)? {
+            if state.inputs[number].step(&*self.format, &self.edge)? {
                 state.heap.push(number);
             }
         }
@@ -93,8 +93,8 @@ impl Front {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer.data()[self.start..self.end])
     }
 
-    /// Goes to the next record. Returns whether there is one.
-    fn step(&mut self, format: &dyn RecordFormat) -> Result<bool, Error> {
+    /// Goes to the next record; `edge` counts the wait for it. Returns whether there is one.
+    fn step(&mut self, format: &dyn RecordFormat, edge: &Edge) -> Result<bool, Error> {
         loop {
             if let Some(buffer) = &self.buffer {
                 self.start = self.end;
@@ -107,7 +107,7 @@ impl Front {
             // The buffer goes back before the next is asked for: one buffer suffices.
             self.buffer = None;
             (self.start, self.end) = (0, 0);
-            self.buffer = self.source.pull()?;
+            self.buffer = edge.stalled_for_data(|| self.source.pull())?;
             if self.buffer.is_none() {
                 return Ok(false);
             }
@@ -138,7 +138,7 @@ impl<C: Fn(&[u8], &[u8]) -> Ordering + Send + Sync> Source for MergeSource<C> {
             if let Some(buffer) = &mut out {
                 buffer.push_record(record);
             }
-            if !state.inputs[first].step(&*self.format)? {
+            if !state.inputs[first].step(&*self.format, &self.edge)? {
                 state.heap.swap_remove(0);
             }
             self.sift(state, 0);

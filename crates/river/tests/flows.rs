@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use common::{Numbers, numbers_of, tcp_pair, via_pair, watch};
 use viaduct_kit::tempdir::TempDir;
-use viaduct_river::disk::{Direct, DiskSink, DiskSource, MirrorSource, Partial, StreamSource, Volume};
+use viaduct_river::disk::{
+    Chunks, Direct, DiskSink, DiskSource, MirrorSource, Partial, StreamSource, Volume,
+};
 use viaduct_river::net::{TcpSink, TcpSource};
 use viaduct_river::{
-    BalanceSink, Buffer, Delimited, Error, Filter, Fixed, KeyRange, Keyed, MemPool, MergeSource,
+    BalanceSink, Buffer, Delimited, Edge, Error, Filter, Fixed, KeyRange, Keyed, MemPool, MergeSource,
     PartitionSink, Prefixed, RecordFormat, RiverSink, Sink, Source, pump, records,
 };
 
@@ -45,6 +47,56 @@ fn sorted_sources_merge_and_filters_drop() {
     let all = numbers_of(&even).unwrap();
     assert_eq!(all, (0..10_000).step_by(2).collect::<Vec<u64>>());
     assert_eq!((even.edge().counts().records, even.source().edge().counts().records), (5000, 10_000));
+}
+
+/// Numbers that come late.
+struct Late(Numbers);
+
+/// How late, at least.
+const LATE: Duration = Duration::from_millis(3);
+
+impl Source for Late {
+    fn pull(&self) -> Result<Option<Buffer>, Error> {
+        std::thread::sleep(LATE);
+        self.0.pull()
+    }
+
+    fn edge(&self) -> &Edge {
+        self.0.edge()
+    }
+}
+
+#[test]
+fn ends_in_the_middle_of_a_flow_count_how_long_they_wait() {
+    let _watchdog = watch();
+    let format = Arc::new(Fixed(8));
+    let filter = Filter::new("filter", Late(Numbers::new(0, 100, 1)), format.clone(), |_: &[u8]| true);
+    assert_eq!(numbers_of(&filter).unwrap().len(), 100);
+    let inputs = [0, 1].map(|n| Arc::new(Late(Numbers::new(n, 100, 2))) as Arc<dyn Source>);
+    let (pool, compare) = (MemPool::new(1, 4096).unwrap(), |a: &[u8], b: &[u8]| a.cmp(b));
+    let merge = MergeSource::new("merge", inputs.to_vec(), format, compare, pool);
+    assert_eq!(numbers_of(&merge).unwrap().len(), 100);
+    let folder = TempDir::new("river-waits");
+    let path = folder.join("both");
+    std::fs::write(&path, [7; 8000]).unwrap();
+    let pool = MemPool::new(1, 4096).unwrap();
+    let copies = [0, 1].map(|_| {
+        let volumes = vec![Volume::open(&path).unwrap()];
+        let format = Arc::new(Slow(LATE));
+        DiskSource::new("copy", volumes, format, pool.clone(), Direct::Off, Partial::Refuse).unwrap()
+    });
+    let mirror = MirrorSource::new("mirror", copies).unwrap();
+    let kept = pool.take();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(numbers_of(&mirror).unwrap().len(), 1000));
+        // Both copies have the one buffer, and wait for it.
+        while mirror.edge().counts().credit_ns == 0 {
+            std::thread::sleep(LATE);
+        }
+        drop(kept);
+    });
+    let counts = [filter.edge(), merge.edge(), mirror.edge()].map(Edge::counts);
+    assert!(counts.iter().all(|edge| u128::from(edge.data_ns) >= LATE.as_nanos()), "{counts:?}");
 }
 
 /// A stream of bytes as a source.

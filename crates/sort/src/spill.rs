@@ -136,8 +136,11 @@ impl Sink for SpillSink {
         // Whole blocks, so that they can be written past the page cache. What lies behind the records is never read.
         let whole = len.next_multiple_of(BLOCK).min(buffer.capacity());
         let offset = self.store.end.fetch_add(len.next_multiple_of(BLOCK) as u64, Ordering::Relaxed);
-        self.store.volume.write_at(&buffer.room()[..whole], offset)?;
-        self.store.edge.carried(len, buffer.records());
+        let store = &self.store;
+        let write = || store.volume.write_at(&buffer.room()[..whole], offset);
+        self.edge.worked(|| store.edge.worked(write))?;
+        store.edge.carried(len, buffer.records());
+        self.edge.carried(len, buffer.records());
         let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
         part.blocks.push(Block { offset, len, records: buffer.records(), writer: buffer.sequence() });
         part.bytes += len as u64;
@@ -188,7 +191,8 @@ impl SpillSource {
     fn read(&self, block: Block) -> Result<Buffer, Error> {
         let whole = block.len.next_multiple_of(BLOCK);
         let mut buffer = if whole > self.pool.buffer_size() { Buffer::heap(whole) } else { self.pool.take() };
-        let got = self.store.volume.read_block(&mut buffer.room_mut()[..whole], block.offset)?;
+        let (store, room) = (&self.store, &mut buffer.room_mut()[..whole]);
+        let got = store.edge.stalled_for_data(|| store.volume.read_block(room, block.offset))?;
         if got < block.len {
             return Err(Error::Format(
                 "a temporary file became shorter; hint: look at the folder of --tmp".into(),
@@ -207,7 +211,7 @@ impl Source for SpillSource {
         let Some(&block) = self.part.blocks.get(number) else { return Ok(None) };
         *next = (number + 1, sequence + block.len.div_ceil(self.pool.buffer_size()).max(1) as u64);
         drop(next);
-        let mut buffer = self.read(block)?;
+        let mut buffer = self.edge.stalled_for_data(|| self.read(block))?;
         buffer.set_sequence(sequence);
         self.edge.carried(buffer.len(), buffer.records());
         Ok(Some(buffer))

@@ -60,6 +60,11 @@ fn records_of_the_benchmark_are_sorted_in_one_pass_and_in_two() {
                 );
                 let edges = &report.nodes[0].edges;
                 assert!(edges.iter().all(|edge| edge.records == 220_000), "{edges:?}");
+                let spill = edges.iter().find(|edge| edge.name == "spill");
+                assert_eq!(spill.is_some(), passes == 2);
+                if let Some(spill) = spill {
+                    assert!(spill.work > 0.0 && spill.data_stall > 0.0, "{spill:?}");
+                }
             }
         }
     }

@@ -109,7 +109,7 @@ impl MirrorSource {
     fn read(&self, (copy, reads): (usize, u32)) -> Result<Option<Buffer>, Error> {
         let start = Instant::now();
         let buffer = loop {
-            match self.copies[copy].take_for(LOOK) {
+            match self.edge.stalled_for_credit(|| self.copies[copy].take_for(LOOK)) {
                 Some(buffer) => break Some(buffer),
                 None if self.is_over() => break None,
                 None => {}
@@ -120,7 +120,7 @@ impl MirrorSource {
             self.paces()[copy].under_way -= 1;
             return Ok(None);
         };
-        let read = self.copies[copy].pull_chunk(buffer, number);
+        let read = self.edge.stalled_for_data(|| self.copies[copy].pull_chunk(buffer, number));
         let time = start.elapsed();
         let mut paces = self.paces();
         paces[copy].under_way -= 1;
@@ -138,7 +138,7 @@ impl MirrorSource {
             // Threads with later chunks may have all buffers of the other copy and wait for this one.
             Err(_) => {
                 let other = &self.copies[1 - copy];
-                (1 - copy, other.pull_chunk(other.take_any(), number)?)
+                (1 - copy, self.edge.stalled_for_data(|| other.pull_chunk(other.take_any(), number))?)
             }
         };
         self.served[served].fetch_add(1, Ordering::Relaxed);
