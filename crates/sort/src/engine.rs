@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use viaduct_river::disk::{Direct, DiskSink, DiskSource, Output, Partial, StreamSink, StreamSource, Volume};
-use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Sink, Source, records};
+use viaduct_river::disk::{DiskSource, Partial, StreamSource, Volume};
+use viaduct_river::{Buffer, Edge, Framing, MemPool, RecordFormat, Source, records};
 
 use crate::Error;
 use crate::bounded::Bounded;
+use crate::destination::Destination;
 use crate::external::External;
 use crate::kernel::{Kernel, Outcome};
 use crate::lookout::{looked_at, refuse_text};
@@ -22,9 +23,6 @@ use crate::sort::{Input, Progress, Records, Settings, Target};
 
 /// Bytes of a buffer, about.
 pub(crate) const ROOM: usize = 1 << 20;
-
-/// Outputs shorter than this go through the page cache, unless it is asked otherwise.
-pub(crate) const DIRECT_FROM: u64 = 2 << 30;
 
 /// Sorts `inputs` into `target`.
 pub fn sort(
@@ -65,12 +63,6 @@ struct Flow<'a> {
     rest: &'a dyn Fn() -> Result<Vec<u8>, Error>,
 }
 
-/// Where the output goes, and what remains to be done when it is complete.
-struct Destination {
-    sink: Box<dyn Sink>,
-    output: Option<Output>,
-}
-
 impl<O: Order> Engine<'_, O> {
     fn run(self, inputs: Vec<Input>, target: Target) -> Result<Report, Error> {
         if self.settings.merge {
@@ -99,7 +91,7 @@ impl<O: Order> Engine<'_, O> {
         let open = opened(inputs)?;
         let destination = self.open(target, len)?;
         self.progress.enter(4, len);
-        let merged = merge(open, &*destination.sink, &self.order, self.settings, self.progress);
+        let merged = merge(open, destination.sink(), &self.order, self.settings, self.progress);
         let (outcome, edges) = merged?;
         self.conclude(outcome, destination, (1, 1), edges, Vec::new())
     }
@@ -234,26 +226,7 @@ impl<O: Order> Engine<'_, O> {
     }
 
     fn open(&self, target: Target, len: u64) -> Result<Destination, Error> {
-        match target {
-            Target::Stream(name, stream) => {
-                let sink = Box::new(StreamSink::new("output", &name, stream));
-                Ok(Destination { sink, output: None })
-            }
-            Target::Path(path) => {
-                let mut output = Output::create(&path)?;
-                if self.settings.durable {
-                    output.make_durable();
-                }
-                output.reserve(len)?;
-                let mut volume = Volume::of_files(vec![(path, output.file()?)], u64::MAX);
-                let direct = self.settings.direct;
-                if direct == Direct::On || direct == Direct::Auto && len >= DIRECT_FROM {
-                    volume.use_direct();
-                }
-                let sink = Box::new(DiskSink::new("output", volume));
-                Ok(Destination { sink, output: Some(output) })
-            }
-        }
+        Destination::open(target, len, self.settings)
     }
 
     fn in_memory(
@@ -276,7 +249,7 @@ impl<O: Order> Engine<'_, O> {
             alone: true,
             one_bucket: self.settings.one_bucket,
         };
-        kernel.run(&[flow.source], &*destination.sink, &mut |_| Ok(0), ROOM)
+        kernel.run(&[flow.source], destination.sink(), &mut |_| Ok(0), ROOM)
     }
 
     fn conclude_in_memory(
@@ -298,7 +271,7 @@ impl<O: Order> Engine<'_, O> {
         format: &Arc<dyn RecordFormat>,
         room: usize,
     ) -> Result<Report, Error> {
-        let folders = match (&self.settings.tmp[..], &destination.output) {
+        let folders = match (&self.settings.tmp[..], destination.output()) {
             ([], Some(output)) => vec![output.folder().to_owned()],
             ([], None) => vec![std::env::temp_dir()],
             (folders, _) => folders.to_vec(),
@@ -314,7 +287,7 @@ impl<O: Order> Engine<'_, O> {
         };
         let len = (flow.len, flow.certain);
         let (outcome, partitions, mut edges) =
-            external.run(&[flow.source], len, density, sampler, &*destination.sink, &mut |_| Ok(0))?;
+            external.run(&[flow.source], len, density, sampler, destination.sink(), &mut |_| Ok(0))?;
         let rest = (flow.rest)()?;
         edges.insert(0, flow.source.edge().counts());
         self.conclude(outcome, destination, (2, partitions), edges, rest)
@@ -334,16 +307,11 @@ impl<O: Order> Engine<'_, O> {
             piece.push_record(&rest);
             piece.set_records(0);
             piece.set_position(outcome.bytes_out);
-            destination.sink.put(piece)?;
+            destination.sink().put(piece)?;
             outcome.bytes_in += rest.len() as u64;
             outcome.bytes_out += rest.len() as u64;
         }
-        destination.sink.finish()?;
-        edges.push(destination.sink.edge().counts());
-        drop(destination.sink);
-        if let Some(output) = destination.output {
-            output.commit(outcome.bytes_out)?;
-        }
+        edges.push(destination.conclude(outcome.bytes_out)?);
         Ok(Report::new(&outcome, self.settings, passes, partitions, edges, self.start.elapsed()))
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use viaduct_river::disk::{DiskSink, Output, StreamSink, Volume};
 use viaduct_river::{Buffer, Edge, MemPool, Sink, Source, pump_with};
 
-use crate::engine::DIRECT_FROM;
+use crate::destination::DIRECT_FROM;
 use crate::{Error, KEY, RECORD};
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;

@@ -30,6 +30,7 @@
 mod bounded;
 pub mod check;
 pub mod cluster;
+mod destination;
 mod engine;
 mod entries;
 mod error;

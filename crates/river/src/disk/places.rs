@@ -4,6 +4,7 @@
 //! one go behind each other. Both kinds in one sink are an error, too: what is appended has no place among the others.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The places of one sink.
@@ -70,6 +71,17 @@ impl Places {
         }
     }
 
+    /// The bytes that have come if they are one stretch; or the first that is missing between two, and the first behind it.
+    pub(super) fn stretch(&self) -> Result<Range<u64>, (u64, u64)> {
+        let state = self.state();
+        let mut stretches = state.stretches.iter();
+        match (stretches.next(), stretches.next()) {
+            (None, _) => Ok(0..0),
+            (Some((&start, &end)), None) => Ok(start..end),
+            (Some((_, &end)), Some((&next, _))) => Err((end, next)),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, PlacesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,11 +125,11 @@ mod tests {
     #[test]
     fn places_join_whatever_their_order_and_none_is_given_twice() {
         let places = Places::default();
-        assert_eq!(places.whole(), Ok(0));
+        assert_eq!((places.whole(), places.stretch()), (Ok(0), Ok(0..0)));
         for n in [5u64, 1, 3, 2, 7] {
             assert_eq!(places.of(Some(n * 10), 10), Ok(n * 10));
         }
-        assert_eq!(places.whole(), Err((0, 10)));
+        assert_eq!((places.whole(), places.stretch()), (Err((0, 10)), Err((40, 50))));
         assert_eq!(places.of(Some(0), 10), Ok(0));
         assert_eq!(places.whole(), Err((40, 50)));
         for (position, len) in [(0, 1), (5, 10), (39, 2), (45, 6), (45, 100), (59, 1), (79, 5)] {
@@ -136,5 +148,12 @@ mod tests {
         assert_eq!(places.of(Some(8), 1), Err(MIXED.into()));
         assert_eq!([(0, 5), (0, 5), (90, 5)].map(|(at, len)| all.of(Some(at), len)), [Ok(0), Ok(5), Ok(10)]);
         assert_eq!((places.whole(), all.whole()), (Ok(8), Ok(15)));
+        let part = Places::default();
+        assert_eq!([70, 60].map(|at| part.of(Some(at), 10)), [Ok(70), Ok(60)]);
+        assert_eq!(
+            (part.whole(), part.stretch()),
+            (Err((0, 60)), Ok(60..80)),
+            "a part of a file that others write, too"
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! nothing goes behind those before it. Past the page cache they are written through io_uring, several at a time, while their
 //! producers go on; else the thread that puts a buffer writes it.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use super::Volume;
@@ -62,10 +63,20 @@ impl DiskSink {
     /// # Errors
     /// If a part of it has not come: a flow that names places has to fill them.
     pub fn whole(&self) -> Result<u64, Error> {
-        self.places.whole().map_err(|(from, to)| Error::Place {
-            path: self.volume.path_at(from).to_owned(),
-            cause: format!("nothing came for the bytes from {from} to {to}"),
-        })
+        self.places.whole().map_err(|hole| self.hole(hole))
+    }
+
+    /// Where in the file all that was put lies: for a part of a file that other sinks write, too.
+    ///
+    /// # Errors
+    /// If it is not one stretch.
+    pub fn stretch(&self) -> Result<Range<u64>, Error> {
+        self.places.stretch().map_err(|hole| self.hole(hole))
+    }
+
+    fn hole(&self, (from, to): (u64, u64)) -> Error {
+        let path = self.volume.path_at(from).to_owned();
+        Error::Place { path, cause: format!("nothing came for the bytes from {from} to {to}") }
     }
 
     /// Writes bytes that are in no buffer.

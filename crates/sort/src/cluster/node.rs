@@ -10,7 +10,7 @@ use viaduct_river::disk::{DiskSource, Volume};
 use viaduct_river::net::Mesh;
 use viaduct_river::{EdgeCounts, MemPool, RiverSink, Sink, Source};
 
-use super::target::Target;
+use super::target::{Target, prove_places};
 use super::work::{BLOCK, HERE, Moved, Running};
 use super::{Node, names};
 use crate::Error;
@@ -34,6 +34,8 @@ pub(super) struct Read {
 struct Told {
     read: Read,
     written: Read,
+    /// Where in the output.
+    place: (u64, u64),
     passes: u32,
     partitions: u64,
     report: NodeReport,
@@ -133,6 +135,7 @@ pub(super) fn run<O: Order>(
     };
     running.prove_range(&outcome, &ranges)?;
     target.sink.finish()?;
+    let place = target.stretch()?;
     if running.settings.durable {
         // Each node its part: the first gives the file its name when all have theirs on the disk.
         target.sink.volume().sync()?;
@@ -145,9 +148,12 @@ pub(super) fn run<O: Order>(
     let report = running.report(&outcome, overhead, ready.as_secs_f64(), edges);
     let written = Read { records: outcome.records_out, bytes: outcome.bytes_out, sum: outcome.sum_out };
     let passes = if one_pass { 1 } else { 2 };
-    let told = Told { read, written, passes, partitions: partitions as u64, report };
+    let place = (place.start, place.end);
+    let told = Told { read, written, place, passes, partitions: partitions as u64, report };
     let all = tell(job, &told)?;
     running.prove(&all)?;
+    let places = all.iter().map(|told| (told.written.bytes, told.place.0..told.place.1));
+    prove_places(target.shared, places)?;
     target.commit(all.iter().map(|told| told.written.bytes).sum(), told.written.bytes)?;
     // Success is said once every node has it; edges stay until all are done.
     job.barrier()?;
