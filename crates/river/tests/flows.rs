@@ -469,6 +469,38 @@ fn a_via_edge_has_as_many_credits_as_receives_are_posted() {
     }
 }
 
+/// From a disk to another node's disk; the kernel reads into and writes from what the NICs send and receive.
+#[test]
+fn registered_memory_is_read_into_and_written_from_past_the_page_cache() {
+    let _watchdog = watch();
+    let folder = TempDir::new("river-registered-disks");
+    let (from, to) = (folder.join("from"), folder.join("to"));
+    // The last block is a piece of one.
+    let bytes: Vec<u8> = (0..100_001u64).flat_map(u64::to_be_bytes).collect();
+    std::fs::write(&from, &bytes).unwrap();
+    for window in [None, Some(8192)] {
+        let (port, sink, source) = via_pair("river-registered-disks", 6);
+        let pool = MemPool::registered(&port, 6, 4096, window).unwrap();
+        let (volumes, format) = (vec![Volume::open(&from).unwrap()], Arc::new(Fixed(8)));
+        let disk =
+            DiskSource::new("input", volumes, format, pool.clone(), Direct::On, Partial::Refuse).unwrap();
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&to);
+        let mut volume = Volume::of_files(vec![(to.clone(), file.unwrap())], u64::MAX);
+        volume.use_direct();
+        let written = DiskSink::new("output", volume);
+        if !disk.is_ahead() || !written.is_ahead() {
+            viaduct_kit::skip!("no direct I/O through io_uring in the folder for temporary files");
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| pump(&disk, &sink).unwrap());
+            pump(&source, &written).unwrap();
+        });
+        assert_eq!(written.whole().unwrap(), bytes.len() as u64);
+        assert!(std::fs::read(&to).unwrap() == bytes, "window {window:?}");
+        assert_eq!(pool.free(), 6, "every read and every send has completed");
+    }
+}
+
 #[test]
 fn a_failure_travels_with_cause_and_node() {
     let _watchdog = watch();
