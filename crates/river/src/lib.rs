@@ -9,6 +9,11 @@
 //!   StreamSource                  └─▶ NetSink ═══ VIA or TCP ═══▶ NetSource ──▶ RiverSink of another node
 //! ```
 //!
+//! [`Source`], [`Sink`] and [`RecordFormat`] are what a program extends River by. The paper's MemPool is extended, too (section 5); here
+//! [`MemPool`] and [`Buffer`] are types. io_uring and NICs use a buffer while its owner waits, so that its memory must stay where it
+//! is and be reached by no other code: a promise that a safe trait cannot ask for, and that `raw.rs` makes for private memory and
+//! for memory that is registered with a NIC.
+//!
 //! # Example
 //!
 //! Lines of a file, sorted into two by their first letter:

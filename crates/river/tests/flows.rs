@@ -250,6 +250,49 @@ fn two_copies_serve_one_flow_and_stand_in_for_each_other() {
     assert!(read(&mirror) == bytes, "the other copy has what one lost");
 }
 
+/// A copy in memory, which lacks every chunk whose number divided by three leaves `lacks`.
+struct InMemory {
+    pool: MemPool,
+    lacks: u64,
+}
+
+impl Chunks for InMemory {
+    fn shape(&self) -> [u64; 3] {
+        [300 * 80, 80, 300]
+    }
+
+    fn buffer(&self, limit: Duration) -> Option<Buffer> {
+        self.pool.take_for(limit)
+    }
+
+    fn spare_buffer(&self) -> Buffer {
+        Buffer::heap(80)
+    }
+
+    fn read(&self, mut buffer: Buffer, number: u64) -> Result<Buffer, Error> {
+        if number % 3 == self.lacks {
+            return Err(Error::Format(format!("chunk {number} is not here")));
+        }
+        (0..10).for_each(|n| buffer.push_record(&(number * 10 + n).to_be_bytes()));
+        buffer.set_position(number * 80);
+        buffer.set_sequence(number);
+        Ok(buffer)
+    }
+}
+
+#[test]
+fn copies_of_a_programs_own_are_mirrored() {
+    let _watchdog = watch();
+    let copy = |lacks| InMemory { pool: MemPool::new(1, 4096).unwrap(), lacks };
+    let mirror = MirrorSource::new("mirror", [copy(0), copy(1)]).unwrap();
+    assert!(numbers_of(&mirror).unwrap().into_iter().eq(0..3000), "each has what the other lacks");
+    assert_eq!(mirror.served().iter().sum::<u64>(), 300);
+    assert!(mirror.served().iter().all(|&chunks| chunks >= 100), "{:?}", mirror.served());
+    let mirror = MirrorSource::new("mirror", [copy(1), copy(1)]).unwrap();
+    let told = numbers_of(&mirror).unwrap_err().to_string();
+    assert!(told.contains("chunk 1 is not here"), "{told}");
+}
+
 /// Records that take so long to count: a copy on a disk that is as slow.
 #[derive(Debug)]
 struct Slow(Duration);
@@ -423,6 +466,38 @@ fn registered_buffers_leave_from_where_they_lie_and_return_to_their_pool() {
     }
 }
 
+/// From a disk to another node's disk; the kernel reads into and writes from what the NICs send and receive.
+#[test]
+fn registered_memory_is_read_into_and_written_from_past_the_page_cache() {
+    let _watchdog = watch();
+    let folder = TempDir::new("river-registered-disks");
+    let (from, to) = (folder.join("from"), folder.join("to"));
+    // The last block is a piece of one.
+    let bytes: Vec<u8> = (0..100_001u64).flat_map(u64::to_be_bytes).collect();
+    std::fs::write(&from, &bytes).unwrap();
+    for window in [None, Some(8192)] {
+        let (port, sink, source) = via_pair("river-registered-disks", 6);
+        let pool = MemPool::registered(&port, 6, 4096, window).unwrap();
+        let (volumes, format) = (vec![Volume::open(&from).unwrap()], Arc::new(Fixed(8)));
+        let disk =
+            DiskSource::new("input", volumes, format, pool.clone(), Direct::On, Partial::Refuse).unwrap();
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&to);
+        let mut volume = Volume::of_files(vec![(to.clone(), file.unwrap())], u64::MAX);
+        volume.use_direct();
+        let written = DiskSink::new("output", volume);
+        if !disk.is_ahead() || !written.is_ahead() {
+            viaduct_kit::skip!("no direct I/O through io_uring in the folder for temporary files");
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| pump(&disk, &sink).unwrap());
+            pump(&source, &written).unwrap();
+        });
+        assert_eq!(written.whole().unwrap(), bytes.len() as u64);
+        assert!(std::fs::read(&to).unwrap() == bytes, "window {window:?}");
+        assert_eq!(pool.free(), 6, "every read and every send has completed");
+    }
+}
+
 #[test]
 fn a_buffer_longer_than_those_of_the_receiver_travels_in_pieces() {
     let _watchdog = watch();
@@ -466,38 +541,6 @@ fn a_via_edge_has_as_many_credits_as_receives_are_posted() {
     drop(first);
     while sink.try_put(buffer(sent)).unwrap().is_some() {
         std::thread::yield_now();
-    }
-}
-
-/// From a disk to another node's disk; the kernel reads into and writes from what the NICs send and receive.
-#[test]
-fn registered_memory_is_read_into_and_written_from_past_the_page_cache() {
-    let _watchdog = watch();
-    let folder = TempDir::new("river-registered-disks");
-    let (from, to) = (folder.join("from"), folder.join("to"));
-    // The last block is a piece of one.
-    let bytes: Vec<u8> = (0..100_001u64).flat_map(u64::to_be_bytes).collect();
-    std::fs::write(&from, &bytes).unwrap();
-    for window in [None, Some(8192)] {
-        let (port, sink, source) = via_pair("river-registered-disks", 6);
-        let pool = MemPool::registered(&port, 6, 4096, window).unwrap();
-        let (volumes, format) = (vec![Volume::open(&from).unwrap()], Arc::new(Fixed(8)));
-        let disk =
-            DiskSource::new("input", volumes, format, pool.clone(), Direct::On, Partial::Refuse).unwrap();
-        let file = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&to);
-        let mut volume = Volume::of_files(vec![(to.clone(), file.unwrap())], u64::MAX);
-        volume.use_direct();
-        let written = DiskSink::new("output", volume);
-        if !disk.is_ahead() || !written.is_ahead() {
-            viaduct_kit::skip!("no direct I/O through io_uring in the folder for temporary files");
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| pump(&disk, &sink).unwrap());
-            pump(&source, &written).unwrap();
-        });
-        assert_eq!(written.whole().unwrap(), bytes.len() as u64);
-        assert!(std::fs::read(&to).unwrap() == bytes, "window {window:?}");
-        assert_eq!(pool.free(), 6, "every read and every send has completed");
     }
 }
 

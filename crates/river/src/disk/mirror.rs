@@ -1,4 +1,4 @@
-//! Two copies of a file that share the reading (River's graduated declustering).
+//! Two copies of a file, or of whatever else has chunks, that share the reading (River's graduated declustering).
 //!
 //! Each chunk is read from the copy that is expected to have it first, by the reads under way there and the time that its chunks
 //! took. So a slower disk serves less, whether one thread pulls or many, and a copy that cannot be read is replaced by the other.
@@ -15,10 +15,49 @@ use crate::edge::Edge;
 use crate::error::Error;
 use crate::flow::Source;
 
+/// What a copy has to do for a mirror: give chunks by their number, in any order and to several threads. A [`DiskSource`] does; so may a
+/// source of a program's own.
+pub trait Chunks: Send + Sync {
+    /// Bytes of all records, bytes of a chunk, and how many chunks there are: the same in both copies.
+    fn shape(&self) -> [u64; 3];
+
+    /// A buffer to read a chunk into, if there is one within this time.
+    fn buffer(&self, limit: Duration) -> Option<Buffer>;
+
+    /// A buffer to read a chunk into at once, outside the pool if that has none.
+    fn spare_buffer(&self) -> Buffer;
+
+    /// Reads a chunk into `buffer`, with its records, and its place as the buffer's position and sequence.
+    ///
+    /// # Errors
+    /// If it cannot be read: the other copy is asked for it.
+    fn read(&self, buffer: Buffer, number: u64) -> Result<Buffer, Error>;
+}
+
+impl Chunks for DiskSource {
+    fn shape(&self) -> [u64; 3] {
+        [self.len(), self.chunk(), self.chunks()]
+    }
+
+    fn buffer(&self, limit: Duration) -> Option<Buffer> {
+        self.take_for(limit)
+    }
+
+    fn spare_buffer(&self) -> Buffer {
+        self.take_any()
+    }
+
+    fn read(&self, buffer: Buffer, number: u64) -> Result<Buffer, Error> {
+        self.pull_chunk(buffer, number)
+    }
+}
+
 /// Reads two copies as one.
 #[derive(Debug)]
-pub struct MirrorSource {
-    copies: [DiskSource; 2],
+pub struct MirrorSource<C = DiskSource> {
+    copies: [C; 2],
+    /// Chunks of each.
+    chunks: u64,
     paces: Mutex<[Pace; 2]>,
     served: [AtomicU64; 2],
     turn: AtomicU64,
@@ -58,15 +97,16 @@ impl Pace {
     }
 }
 
-impl MirrorSource {
+impl<C: Chunks> MirrorSource<C> {
     /// Reads `copies`, which hold the same bytes and are read in the same chunks.
-    pub fn new(name: &str, copies: [DiskSource; 2]) -> Result<MirrorSource, Error> {
-        let shape = |copy: &DiskSource| (copy.len(), copy.chunk(), copy.chunks());
-        if shape(&copies[0]) != shape(&copies[1]) {
+    pub fn new(name: &str, copies: [C; 2]) -> Result<MirrorSource<C>, Error> {
+        let shape = copies[0].shape();
+        if shape != copies[1].shape() {
             return Err(Error::Format("the copies of a mirror differ in length".into()));
         }
         Ok(MirrorSource {
             copies,
+            chunks: shape[2],
             paces: Default::default(),
             served: Default::default(),
             turn: AtomicU64::new(0),
@@ -102,25 +142,25 @@ impl MirrorSource {
 
     /// Whether every chunk is read or being read.
     fn is_over(&self) -> bool {
-        self.next.load(Ordering::Relaxed) >= self.copies[0].chunks()
+        self.next.load(Ordering::Relaxed) >= self.chunks
     }
 
     /// Reads the next chunk from the copy that was chosen, or from the other if that fails; `None` if there is no other chunk.
     fn read(&self, (copy, reads): (usize, u32)) -> Result<Option<Buffer>, Error> {
         let start = Instant::now();
         let buffer = loop {
-            match self.edge.stalled_for_credit(|| self.copies[copy].take_for(LOOK)) {
+            match self.edge.stalled_for_credit(|| self.copies[copy].buffer(LOOK)) {
                 Some(buffer) => break Some(buffer),
                 None if self.is_over() => break None,
                 None => {}
             }
         };
         let numbered = buffer.map(|buffer| (buffer, self.next.fetch_add(1, Ordering::Relaxed)));
-        let Some((buffer, number)) = numbered.filter(|(_, number)| *number < self.copies[0].chunks()) else {
+        let Some((buffer, number)) = numbered.filter(|(_, number)| *number < self.chunks) else {
             self.paces()[copy].under_way -= 1;
             return Ok(None);
         };
-        let read = self.edge.stalled_for_data(|| self.copies[copy].pull_chunk(buffer, number));
+        let read = self.edge.stalled_for_data(|| self.copies[copy].read(buffer, number));
         let time = start.elapsed();
         let mut paces = self.paces();
         paces[copy].under_way -= 1;
@@ -138,7 +178,7 @@ impl MirrorSource {
             // Threads with later chunks may have all buffers of the other copy and wait for this one.
             Err(_) => {
                 let other = &self.copies[1 - copy];
-                (1 - copy, self.edge.stalled_for_data(|| other.pull_chunk(other.take_any(), number))?)
+                (1 - copy, self.edge.stalled_for_data(|| other.read(other.spare_buffer(), number))?)
             }
         };
         self.served[served].fetch_add(1, Ordering::Relaxed);
@@ -146,7 +186,7 @@ impl MirrorSource {
     }
 }
 
-impl Source for MirrorSource {
+impl<C: Chunks> Source for MirrorSource<C> {
     fn pull(&self) -> Result<Option<Buffer>, Error> {
         if self.is_over() {
             return Ok(None);

@@ -13,7 +13,7 @@ mod stream;
 mod volume;
 mod writes;
 
-pub use mirror::MirrorSource;
+pub use mirror::{Chunks, MirrorSource};
 pub use output::{Output, abandon_outputs};
 pub use sink::DiskSink;
 pub use source::{DiskSource, Partial};
