@@ -85,6 +85,8 @@ fn a_full_disk_is_found_before_and_while_it_is_written() {
         ),
         (3, format!("cat in | {VIADUCT} sort --memory 1G -o small/out"), "reserving space for", "small/out"),
         (3, format!("{VIADUCT} sort in -o out --memory 16M --tmp small"), "temporary space wanted", "--tmp"),
+        // Either fits alone.
+        (30, format!("{VIADUCT} sort in -o small/out --memory 16M"), "temporary space wanted", "--tmp"),
         // More than is certain to come, and less than comes.
         (12, format!("cat in | {VIADUCT} sort --memory 16M --tmp small -o out"), "writing", "small"),
         (3, format!("{VIADUCT} sort --nodes 2 in -o small/out"), "reserving space for", "small/out"),

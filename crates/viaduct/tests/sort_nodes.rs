@@ -65,10 +65,15 @@ impl Scene {
 
 /// Records of the edges of all nodes whose name begins so.
 fn carried(summary: &Value, name: &str) -> u64 {
+    carried_of(summary, name, "records")
+}
+
+/// As [`carried`], of bytes or whatever edges count.
+fn carried_of(summary: &Value, name: &str, what: &str) -> u64 {
     let nodes = summary["nodes"].as_array().unwrap().iter();
     let edges = nodes.flat_map(|node| node["edges"].as_array().unwrap());
     let fits = |edge: &&Value| edge["name"].as_str().unwrap().starts_with(name);
-    edges.filter(fits).map(|edge| edge["records"].as_u64().unwrap()).sum()
+    edges.filter(fits).map(|edge| edge[what].as_u64().unwrap()).sum()
 }
 
 #[test]
@@ -78,10 +83,16 @@ fn nodes_sort_a_file_that_all_see_over_shared_memory_and_over_tcp() {
     scene.good(&["gen", "200K", "-s", "-o", "in"]);
     scene.good(&["in", "-o", "one"]);
     let expected = std::fs::read(scene.path().join("one")).unwrap();
-    for (nodes, transport, memory, passes) in
-        [("3", "shm", "1G", 1), ("2", "shm", "16M", 2), ("2", "tcp", "1G", 1), ("3", "tcp", "16M", 2)]
-    {
-        let args = ["--nodes", nodes, "--transport", transport, "--memory", memory];
+    for (nodes, transport, memory, passes, direct) in [
+        ("3", "shm", "1G", 1, "auto"),
+        ("2", "shm", "16M", 2, "auto"),
+        ("2", "tcp", "1G", 1, "auto"),
+        ("3", "tcp", "16M", 2, "auto"),
+        // Parts of one file meet within a block, which both write through the page cache.
+        ("3", "shm", "1G", 1, "on"),
+        ("2", "shm", "16M", 2, "on"),
+    ] {
+        let args = ["--nodes", nodes, "--transport", transport, "--memory", memory, "--direct", direct];
         scene.good(&[&args[..], &["in", "-o", "out", "--summary", "s"]].concat());
         assert!(std::fs::read(scene.path().join("out")).unwrap() == expected, "{args:?}");
         let summary = scene.summary();
@@ -90,7 +101,10 @@ fn nodes_sort_a_file_that_all_see_over_shared_memory_and_over_tcp() {
         assert_eq!(summary["nodes"].as_array().unwrap().len().to_string(), nodes);
         for edge in ["input", "output"] {
             assert_eq!(carried(&summary, edge), 200_000, "{args:?}: {edge}");
+            assert_eq!(carried_of(&summary, edge, "bytes"), 20_000_000, "{args:?}: {edge}");
         }
+        let spilled = carried_of(&summary, "spill", "bytes");
+        assert_eq!(spilled, if passes == 2 { 20_000_000 } else { 0 }, "{args:?}");
         let (to, from, here) =
             (carried(&summary, "to "), carried(&summary, "from "), carried(&summary, "here"));
         assert_eq!((to, to + here), (from, 200_000), "{args:?}");
@@ -218,9 +232,9 @@ fn lines_on_nodes_come_out_like_from_gnu_sort() {
             Command::new(&gnu).args(words).arg("in").current_dir(scene.path()).env("LC_ALL", "C").output();
         let memory = if n % 2 == 0 { "1G" } else { "16M" };
         let transport = if n == 2 { "tcp" } else { "shm" };
-        let args =
-            ["--lines", "--nodes", "3", "--transport", transport, "--memory", memory, "in", "-o", "out"];
-        scene.good(&[words, &args].concat());
+        let direct = if n < 3 { "auto" } else { "on" };
+        let args = ["--lines", "--nodes", "3", "--transport", transport, "--memory", memory];
+        scene.good(&[words, &args, &["--direct", direct, "in", "-o", "out"]].concat());
         assert!(std::fs::read(scene.path().join("out")).unwrap() == expected.unwrap().stdout, "{words:?}");
     }
 }
