@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use viaduct_kit::effort::scaled;
+use viaduct_kit::effort::{self, scaled};
 use viaduct_kit::packages::{need_program, skip};
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
@@ -245,6 +246,54 @@ fn an_interrupted_sort_leaves_nothing_and_says_so_by_its_status() {
         assert_eq!(names(folder.path()), ["fifo"]);
         drop(pipe);
     }
+}
+
+/// While it starts, reads, spills, sorts, writes and gives the output its name: a little later each time, until one is done.
+#[test]
+fn a_sort_that_is_interrupted_at_any_moment_leaves_nothing_or_all() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-moments");
+    let run = |args: &[&str]| {
+        let mut command = Command::new(VIADUCT);
+        command.arg("sort").args(args).current_dir(folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let count = if effort::full() { "1M" } else { "300K" };
+    assert!(run(&["gen", count, "-o", "in"]).wait().unwrap().success());
+    assert!(run(&["in", "-o", "out"]).wait().unwrap().success());
+    let (input, out) = (folder.join("in"), folder.join("out"));
+    let expected = std::fs::read(&out).unwrap();
+    std::fs::remove_file(&out).unwrap();
+    let (step, part) = (Duration::from_millis(effort::rounds(15, 4)), effort::rounds(6, 24) as u32);
+    for memory in ["16M", "1G"] {
+        let (mut caught, mut delay) = (0, Duration::ZERO);
+        for (round, name) in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter().cycle().enumerate() {
+            let child = run(&["in", "-o", "out", "--memory", memory]);
+            std::thread::sleep(delay);
+            delay += step + delay / part;
+            signal(child.id(), name);
+            let output = child.wait_with_output().unwrap();
+            let case =
+                format!("{memory}, round {round}, signal {name}: {:?}, {}", output.status, said(&output));
+            let is_done = output.status.success();
+            // A process that does not look for signals yet is ended by the kernel.
+            let is_ended = output.status.code() == Some(128 + name) || output.status.signal() == Some(name);
+            assert!(is_done || is_ended, "{case}");
+            if names(folder.path()) == ["in", "out"] {
+                assert!(std::fs::read(&out).unwrap() == expected, "{case}");
+                std::fs::remove_file(&out).unwrap();
+            } else {
+                assert!(!is_done, "{case}");
+                assert_eq!(names(folder.path()), ["in"], "{case}");
+            }
+            if is_done {
+                break;
+            }
+            caught += u32::from(output.status.code().is_some());
+        }
+        assert!(caught > 0, "not one was caught with {memory}");
+    }
+    assert_eq!(std::fs::metadata(&input).unwrap().len(), expected.len() as u64);
 }
 
 #[test]

@@ -1,14 +1,19 @@
 //! What becomes of `viaduct sort --nodes` when a node dies, stops for a while, gets more than it has memory for, or is interrupted.
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use viaduct_kit::effort;
 use viaduct_kit::leaks::descendants;
+use viaduct_kit::packages::skip;
 use viaduct_kit::process::has_ended;
+use viaduct_providers::config::OfiConfig;
+use viaduct_providers::ofi::{self, Found};
 
-use crate::launching::signal;
-use crate::sort_faults::said;
+use crate::launching::cluster::Cluster;
+use crate::launching::{finish, signal, wait_for as wait_for_end};
+use crate::sort_faults::{names, said};
 use crate::sort_nodes::{Scene, watch};
 
 const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
@@ -21,11 +26,16 @@ fn on_three(scene: &Scene, transport: &str) -> Child {
 
 /// The nodes that a sort has started and that are there.
 fn nodes(sort: &Child) -> Vec<u32> {
+    nodes_below(sort.id())
+}
+
+/// The nodes that a launcher or an agent has started and that are there.
+fn nodes_below(starter: u32) -> Vec<u32> {
     let is_node = |pid: &u32| {
         let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         words.windows(9).any(|piece| piece == b"--as-node")
     };
-    descendants(sort.id()).iter().map(|process| process.pid).filter(is_node).collect()
+    descendants(starter).iter().map(|process| process.pid).filter(is_node).collect()
 }
 
 /// Waits until `found` gives something; `None` if the sort ends before.
@@ -39,15 +49,15 @@ fn wait_for<T>(sort: &Child, found: impl Fn() -> Option<T>) -> Option<T> {
 }
 
 /// Whether a node has an output or spilled records, which are files of the folder without a name or with a hidden one.
-fn is_in_the_middle(scene: &Scene, pid: u32) -> bool {
+fn is_in_the_middle(folder: &Path, pid: u32) -> bool {
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut names = files.filter_map(|file| std::fs::read_link(file.path()).ok());
-    names.any(|name| name.parent() == Some(scene.path()) && !name.ends_with("in"))
+    names.any(|name| name.parent() == Some(folder) && !name.ends_with("in"))
 }
 
 /// A node in the middle of its work.
 fn busy_node(scene: &Scene, sort: &Child) -> Option<u32> {
-    wait_for(sort, || nodes(sort).into_iter().rfind(|&pid| is_in_the_middle(scene, pid)))
+    wait_for(sort, || nodes(sort).into_iter().rfind(|&pid| is_in_the_middle(scene.path(), pid)))
 }
 
 #[test]
@@ -138,6 +148,104 @@ fn an_interrupt_ends_all_nodes_and_leaves_nothing() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    }
+    assert!(hits > 0, "not one was interrupted at work");
+}
+
+/// Three nodes on two hosts, which share a folder.
+struct OnHosts {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+impl OnHosts {
+    /// `None`, and the test logged as skipped, where there are no hosts or nothing between them. The agents are there.
+    fn new() -> Option<OnHosts> {
+        let tcp = |found: Found| found.offers.iter().any(|offer| offer.name == "tcp");
+        if !ofi::find(&OfiConfig::default()).is_ok_and(tcp) {
+            skip("libfabric with TCP is not here (Debian: libfabric1)");
+            return None;
+        }
+        let cluster = Cluster::new(2)?;
+        let folder = cluster.file("files");
+        std::fs::create_dir(&folder).unwrap();
+        let made = finish(cluster.verb(&["sort", "gen", "300K", "-o", "files/in"]));
+        assert_eq!(made.status, 0, "{}", made.err);
+        let hosts = OnHosts { cluster, folder };
+        let first = hosts.start().wait_with_output().unwrap();
+        assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+        hosts.forget();
+        Some(hosts)
+    }
+
+    fn start(&self) -> Child {
+        let words = ["sort", "--allow-root", "--hosts", "h0*2,h1", "--transport", "auto", "--memory", "16M"];
+        let mut command = self.cluster.verb(&[&words[..], &["files/in", "-o", "files/out"]].concat());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn nodes(&self) -> Vec<u32> {
+        [0, 1].into_iter().flat_map(|host| nodes_below(self.cluster.agent(host))).collect()
+    }
+
+    /// The node of the second host, in the middle of its work; `None` if the sort ends before.
+    fn busy_far_node(&self, sort: &Child) -> Option<u32> {
+        let agent = self.cluster.agent(1);
+        wait_for(sort, || nodes_below(agent).into_iter().find(|&pid| is_in_the_middle(&self.folder, pid)))
+    }
+
+    /// Removes an output that was completed.
+    fn forget(&self) {
+        std::fs::remove_file(self.folder.join("out")).unwrap();
+    }
+}
+
+#[test]
+fn a_node_that_is_killed_on_another_host_ends_the_sort_and_leaves_nothing() {
+    let _watchdog = watch();
+    let Some(hosts) = OnHosts::new() else { return };
+    let mut hits = 0;
+    for round in 0..effort::rounds(2, 8) {
+        let child = hosts.start();
+        let node = hosts.busy_far_node(&child);
+        std::thread::sleep(Duration::from_millis(25 * round));
+        if let Some(pid) = node {
+            // SAFETY: a plain system call; the process may have ended meanwhile.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        }
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            hosts.forget();
+            continue;
+        }
+        hits += 1;
+        assert!(said(&output).contains("h1"), "round {round}, the host is named: {}", said(&output));
+        assert_eq!(names(&hosts.folder), ["in"], "round {round}: {}", said(&output));
+        wait_for_end("the nodes of both hosts", || hosts.nodes().is_empty());
+    }
+    assert!(hits > 0, "not one was caught");
+}
+
+#[test]
+fn an_interrupt_ends_the_nodes_of_all_hosts_and_leaves_nothing() {
+    let _watchdog = watch();
+    let Some(hosts) = OnHosts::new() else { return };
+    let mut hits = 0;
+    for round in 0..effort::rounds(2, 8) {
+        let child = hosts.start();
+        hosts.busy_far_node(&child);
+        std::thread::sleep(Duration::from_millis(25 * round));
+        let nodes = hosts.nodes();
+        signal(child.id(), libc::SIGINT);
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            hosts.forget();
+            continue;
+        }
+        hits += 1;
+        assert_eq!(output.status.code(), Some(130), "round {round}: {}", said(&output));
+        assert_eq!(names(&hosts.folder), ["in"], "round {round}: {}", said(&output));
+        wait_for_end("the nodes of both hosts", || nodes.iter().all(|&pid| has_ended(pid)));
     }
     assert!(hits > 0, "not one was interrupted at work");
 }
