@@ -46,13 +46,14 @@ pub enum Partial {
 /// Records of files, in order.
 #[derive(Debug)]
 pub struct DiskSource {
+    /// Before the volumes: files stay open until it is idle.
+    ring: Option<Mutex<Flight>>,
     format: Arc<dyn RecordFormat>,
     pool: MemPool,
     volumes: Vec<Piece>,
     chunk: u64,
     chunks: u64,
     next: AtomicU64,
-    ring: Option<Mutex<Flight>>,
     /// The first failure, which every thread that pulls is told: the chunk behind it never comes.
     failed: OnceLock<Error>,
     edge: Edge,

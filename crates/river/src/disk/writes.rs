@@ -42,7 +42,7 @@ impl Writes {
         let ring = Ring::new(DEPTH).ok()?;
         let (queue, orders) = sync_channel(DEPTH);
         let (volume, failed) = (volume.clone(), failed.clone());
-        let serve = move || Writer { volume, ring, failed }.serve(&orders);
+        let serve = move || Writer { ring, volume, failed }.serve(&orders);
         let thread = std::thread::Builder::new().name("river-writes".to_owned()).spawn(serve).ok()?;
         Some(Writes { queue: Some(queue), thread: Some(thread) })
     }
@@ -77,8 +77,9 @@ impl Drop for Writes {
 
 /// What the thread has.
 struct Writer {
-    volume: Arc<Volume>,
+    /// Before the volume: files stay open until it is idle.
     ring: Ring<Buffer>,
+    volume: Arc<Volume>,
     failed: Failed,
 }
 
