@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use viaduct_river::disk::{Direct, DiskSource, Partial, Volume};
-use viaduct_river::{Delimited, MemPool, PartitionSink, RiverSink, Sink, Source, records};
+use viaduct_river::{Buffer, Delimited, MemPool, PartitionSink, RiverSink, Sink, Source, records};
 
 type Counts = BTreeMap<Vec<u8>, u64>;
 
@@ -85,6 +85,13 @@ fn send(counts: &Counts, nodes: &dyn Sink) -> Result<(), viaduct_river::Error> {
     let mut buffer = pool.take();
     for (word, count) in counts {
         let line = [word, format!(" {count}\n").as_bytes()].concat();
+        if line.len() > pool.buffer_size() {
+            // A word that no buffer of the pool holds has memory of its own, and travels in pieces.
+            let mut long = Buffer::heap(line.len());
+            long.push_record(&line);
+            nodes.put(long)?;
+            continue;
+        }
         if buffer.free() < line.len() {
             nodes.put(buffer)?;
             buffer = pool.take();

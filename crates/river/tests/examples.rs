@@ -71,7 +71,9 @@ fn read(folder: &TempDir, node: usize) -> Vec<u8> {
 
 fn words_are_counted(size: usize, links: &str, hosts: Option<&Hosts>) {
     let text = |node: usize| -> Vec<u8> {
-        (0..30_000).flat_map(|n| format!("w{} of{node}\nend ", n * 7919 % 5000).into_bytes()).collect()
+        let words = (0..30_000).flat_map(|n| format!("w{} of{node}\nend ", n * 7919 % 5000).into_bytes());
+        // A word that is longer than a message.
+        words.chain(std::iter::repeat_n(b'l', 100_000)).collect()
     };
     let folder = folders(size, text);
     good(folder.path(), "word_count", size, links, hosts);
