@@ -47,6 +47,30 @@ fn nodes_with_more_partitions_than_buffers_come_to_an_end() {
 }
 
 #[test]
+fn the_bound_of_memory_holds_for_records() {
+    let _watchdog = watch();
+    let folder = TempDir::new("sort-records");
+    let megabytes = effort::rounds(200, 1000);
+    let made = sort(folder.path(), &["gen", &(megabytes * 10_000).to_string(), "-s", "-o", "in"]).status();
+    assert!(made.unwrap().success());
+    assert!(sort(folder.path(), &["gen", "2", "-o", "few"]).status().unwrap().success());
+    let program = peak(sort(folder.path(), &["few", "-o", "out"]));
+    for direct in ["off", "on"] {
+        let all = peak(sort(folder.path(), &["--memory", "64M", "--direct", direct, "in", "-o", "out"]));
+        let used = all.saturating_sub(program);
+        assert!(
+            used <= 64 << 20,
+            "{direct}: {} MB beside the {} MB of the program",
+            used >> 20,
+            program >> 20
+        );
+        let check = sort(folder.path(), &["check", "out"]).output().unwrap();
+        assert!(check.status.success(), "{direct}: {}", said(&check));
+        assert_eq!(std::fs::metadata(folder.join("out")).unwrap().len(), megabytes * 1_000_000);
+    }
+}
+
+#[test]
 fn the_bound_of_memory_holds_for_a_pipe() {
     let _watchdog = watch();
     let folder = TempDir::new("sort-piped");
