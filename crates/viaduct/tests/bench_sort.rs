@@ -49,6 +49,7 @@ fn datamation_has_phases_overheads_kernels_and_rivals() {
         assert!(total > 0.0 && (parts - total).abs() < 0.01 * total, "{row}: {parts} and {total}");
     }
     assert!(value(phases, "tcp 2", "speed-up") > 0.0 && value(phases, "paper, 16 nodes", "total") == 1.18);
+    assert_eq!(value(phases, "paper, sockets, 16 nodes", "total"), 2.21);
     let overheads = &tables["datamation-overhead"];
     for row in ["shm 2", "tcp 2"] {
         assert!(value(overheads, row, "launch") > 0.0 && value(overheads, row, "connect") > 0.0, "{row}");
