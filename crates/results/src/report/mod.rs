@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The page needs no network, no script and no font of its own; colours follow the reader's light or dark scheme. It has
-//! every figure of chapters 3 and 4 of the thesis, figure 7 of Millennium Sort, figure 9 of SOVIA, and a figure for each further case
-//! and each table, known to this program or not. A figure without data says which command makes them.
+//! every figure of chapters 3 and 4 of the thesis, figures 7 to 9 and table 1 of Millennium Sort, figure 9 of SOVIA, and a figure for
+//! each further case and each table, known to this program or not. A figure without data says which command makes them.
 
 mod bars;
 mod catalogue;
