@@ -34,8 +34,8 @@ impl EventFd {
     ///
     /// A pipe or a socket in its place could block the thread that rings. The flag O_NONBLOCK belongs to the open file,
     /// which the peer has too: a hostile one can clear it and fill the counter, and [`signal`](Self::signal) blocks. So
-    /// this is for peers that could stop this process anyway, by a signal: those of the same user. Why there is no remedy at
-    /// that cost is in SECURITY.md, "Flags of open files".
+    /// this is for peers that could stop this process anyway, by a signal: those of the same user. What other remedies
+    /// were tried is in SECURITY.md, "Flags of open files".
     ///
     /// # Errors
     /// [`OsError::BadMessage`] if it is something else.

@@ -7,6 +7,7 @@
 
 mod apart;
 mod listener;
+mod unread;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -234,6 +235,15 @@ impl Channel {
         match fcntl_dupfd_cloexec(&self.fd, 0) {
             Err(e) => OsError::sys("recvmsg(SCM_RIGHTS)", e),
             Ok(_) => OsError::sys("recvmsg(SCM_RIGHTS)", Errno::MFILE), // it was full, and is not any more
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // A socket that was taken over may be open in another process, and is not to be shut for that.
+        if self._in_child.is_some() {
+            unread::discard(self.fd.as_fd());
         }
     }
 }

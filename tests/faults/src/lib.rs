@@ -6,9 +6,9 @@
 //!   tests/kill.rs       a peer ends at every named step        no call blocks for ever, every descriptor comes back
 //!   tests/outlive.rs    a sender ends after its send completed the message arrives
 //!   tests/stop.rs       a peer stops and goes on               stopped is not dead
-//!   tests/hostile.rs    a peer writes garbage                  a clean error, and nobody else is concerned
+//!   tests/hostile.rs    a peer writes garbage                  a clean error, and no other peer is concerned
 //!   tests/handshake.rs  strangers at the socket                the same, before there is a connection
-//!   tests/crowd.rs      too many at the socket                 whoever means it gets through
+//!   tests/crowd.rs      too many at the socket                 a client that means it gets through
 //!   tests/notes.rs      strangers after the handshake          the same
 //!   tests/fork.rs       a process forks in the middle          the parent's pages, the parent's connections
 //!   tests/limits.rs     descriptors and memory run out         a typed error, and it works again after relief
@@ -40,6 +40,7 @@ pub mod forking;
 pub mod frozen;
 pub mod heard;
 pub mod ledger;
+pub mod lingering;
 pub mod node;
 pub mod plan;
 pub mod scribbler;

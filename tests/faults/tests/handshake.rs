@@ -1,13 +1,14 @@
 //! Strangers at the socket: garbage, wrong versions, wrong descriptors, silence. Each is turned away, what it brought is
-//! closed, and those who behave are served meanwhile.
+//! closed, and clients that behave are served meanwhile.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use viaduct_faults::door::{Answer, Door, Letter, answer};
+use viaduct_faults::door::{Answer, Door, GREETER, Guest, Letter, answer};
 use viaduct_faults::footprint::Footprint;
-use viaduct_faults::node::{Mode, Place};
+use viaduct_faults::lingering::{closers, lingering};
+use viaduct_faults::node::{Mode, Place, config};
 use viaduct_faults::scribbler::Garbage;
 use viaduct_kit::child;
 use viaduct_kit::effort;
@@ -187,9 +188,9 @@ viaduct_kit::isolated! { limit 120;
             say(&channel, &set(&letter.bytes, KIND, PEER_REQUEST), &letter.enclosed());
             drop(channel);
             std::thread::sleep(Duration::from_millis(2));
-            assert!(nic.connect_poll(vi).unwrap().is_none(), "nobody is there who could be met");
+            assert!(nic.connect_poll(vi).unwrap().is_none(), "no peer is there that could be met");
         }
-        // The one who stays is met.
+        // The peer that stays is met.
         let tag = letter.sender.create_ptag().unwrap();
         let other = letter.sender.create_vi(ViAttributes::new(tag)).unwrap();
         letter.sender.connect_peer_request(other, &there, &here, None).unwrap();
@@ -287,6 +288,68 @@ fn memfd(len: u64, allocated: i64, sealed: bool) -> OwnedFd {
         assert!(!sealed || libc::fcntl(fd, libc::F_ADD_SEALS, seals) == 0);
         file.into()
     }
+}
+
+/// Stops the server while a client writes letters with a socket whose last close waits, so that the server has the last
+/// reference, and sees that others are served while that close waits.
+fn a_lingering_socket_holds_no_client_up(what: &str, write: fn(&Letter, &Channel, BorrowedFd<'_>)) {
+    let _watchdog = Watchdog::arm(LIMIT, &format!("a lingering socket {what}"));
+    let folder = TempDir::new("door");
+    let mut server = GREETER.spawn(&[folder.path().to_str().unwrap(), "0"]);
+    server.expect_line("ready", LIMIT);
+    let config = config(folder.path(), Mode::Direct);
+    let letter = Letter::of(Place { folder: folder.path(), mode: Mode::Direct }.open(), folder.path());
+    let (socket, reader) = lingering();
+    server.stop();
+    let channel = Channel::connect(&folder.join("door.sock")).unwrap();
+    write(&letter, &channel, socket.as_fd());
+    // A message that is under way holds it, so this close waits for nothing.
+    drop(socket);
+    server.cont();
+    while closers(server.pid()) == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(Guest::come(&config, LIMIT).unwrap());
+    assert_eq!(closers(server.pid()), 1, "{what}: the close still waits, on a thread of its own");
+    drop(reader);
+    while closers(server.pid()) > 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(server.is_running());
+}
+
+#[test]
+fn a_socket_that_lingers_when_it_is_closed_holds_no_client_up() {
+    a_lingering_socket_holds_no_client_up("for a page", |letter, channel, socket| {
+        let [_, directory, bell] = letter.enclosed()[..] else { panic!("three descriptors") };
+        say(channel, &letter.bytes, &[socket, directory, bell]);
+    });
+    a_lingering_socket_holds_no_client_up("for a bell", |letter, channel, socket| {
+        let [page, directory, _] = letter.enclosed()[..] else { panic!("three descriptors") };
+        say(channel, &letter.bytes, &[page, directory, socket]);
+    });
+    a_lingering_socket_holds_no_client_up("beside too many", |letter, channel, socket| {
+        let [page, ..] = letter.enclosed()[..] else { panic!("three descriptors") };
+        say(channel, &letter.bytes, &[page, page, page, page, socket]);
+    });
+    a_lingering_socket_holds_no_client_up("with noise", |_, channel, socket| {
+        say(channel, &[1; 100], &[socket]);
+    });
+}
+
+#[test]
+fn a_socket_that_lingers_in_a_letter_that_is_not_read_holds_no_client_up() {
+    // The first message shuts the door, and the other is in the queue of the socket that is closed then.
+    a_lingering_socket_holds_no_client_up("in a letter that is not read", |_, channel, socket| {
+        say(channel, &[1; 100], &[]);
+        say(channel, &[1; 100], &[socket]);
+    });
+    // Nor is the end found in a message that is empty.
+    a_lingering_socket_holds_no_client_up("behind an empty message", |_, channel, socket| {
+        say(channel, &[1; 100], &[]);
+        rustix::net::send(channel.as_fd(), &[], rustix::net::SendFlags::empty()).unwrap();
+        say(channel, &[1; 100], &[socket]);
+    });
 }
 
 #[test]

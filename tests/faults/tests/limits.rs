@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use viaduct_faults::door::{Door, GREETER, Guest};
 use viaduct_faults::footprint::Footprint;
+use viaduct_faults::lingering::{closers, lingering};
 use viaduct_faults::node::{Mode, Place, config, try_open};
 use viaduct_kit::child::Child;
 use viaduct_kit::resources::{with_memlock_limit, with_nofile_limit};
@@ -13,7 +14,7 @@ use viaduct_kit::unprivileged::User;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_os::error::OsError;
 use viaduct_os::eventfd::EventFd;
-use viaduct_os::fdpass::{Channel, Recv, close_apart};
+use viaduct_os::fdpass::{Channel, Listener, Recv, close_apart};
 use viaduct_via::{
     AcceptError, Descriptor, Error, MemAttributes, Nic, ProtectionTag, Status, ViAttributes, ViState,
 };
@@ -101,7 +102,7 @@ viaduct_kit::isolated! { limit 300;
             assert!(known, "{spare}: {refused}");
             for guest in &mut guests {
                 let state = guest.nic.query_vi(guest.vi).unwrap().state;
-                assert_eq!(state, ViState::Connected, "{spare}: those who are in stay in");
+                assert_eq!(state, ViState::Connected, "{spare}: guests that are in stay in");
             }
             let before = guests.len();
             drop(guests);
@@ -182,7 +183,7 @@ viaduct_kit::isolated! { limit 120;
     }
 }
 
-// As an ordinary user who may lock no memory at all: nothing is locked, so everything works.
+// As an ordinary user that may lock no memory at all: nothing is locked, so everything works.
 viaduct_kit::child!(WITHOUT_LOCKS, |args| {
     with_memlock_limit(0, || {
         let config = config(args[0].as_ref(), Mode::Direct);
@@ -291,31 +292,36 @@ fn run_as_user(name: &str, command: impl FnOnce(&str) -> std::process::Command) 
 
 viaduct_kit::isolated! {
     fn a_descriptor_whose_close_hangs_is_closed_by_another_thread() {
-        // A TCP socket that lingers until its peer has read what was sent.
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut lingering = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (reader, _) = listener.accept().unwrap();
-        lingering.set_nonblocking(true).unwrap();
-        while std::io::Write::write(&mut lingering, &[0; 65536]).is_ok() {}
-        lingering.set_nonblocking(false).unwrap();
-        rustix::net::sockopt::set_socket_linger(&lingering, Some(Duration::from_secs(600))).unwrap();
-        close_apart(vec![lingering.into()]);
+        let (socket, reader) = lingering();
+        close_apart(vec![socket]);
         // This thread would be closing it still. Another one is, or will be at once.
-        while closers() == 0 {
+        while closers(std::process::id()) == 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(reader);
-        while closers() > 0 {
+        while closers(std::process::id()) > 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// Threads of this process that close descriptors of unknown kind.
-fn closers() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().filter_map(Result::ok);
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|name| name.trim() == "viaduct-close").count()
+viaduct_kit::isolated! {
+    fn a_listener_that_goes_closes_apart_what_was_sent_to_it() {
+        let folder = TempDir::new("unread");
+        let listener = Listener::bind(&folder.join("door.sock")).unwrap();
+        let client = Channel::connect(&folder.join("door.sock")).unwrap();
+        let (socket, reader) = lingering();
+        assert!(client.send(b"before it is accepted", &[socket.as_fd()]).unwrap());
+        drop(socket);
+        drop(listener);
+        while closers(std::process::id()) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(reader);
+        while closers(std::process::id()) > 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 fn reachable(user: &User) -> bool {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 use rustix::fs::{fchmod, flock, openat, statat, unlinkat};
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, accept_with, bind, connect, listen};
+use rustix::net::{Shutdown, SocketAddrUnix, accept_with, bind, connect, listen, shutdown};
 use rustix::process::getpid;
 
 use super::{Channel, flags, socket};
@@ -106,6 +106,17 @@ impl Listener {
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR | Errno::CONNABORTED) => {} // that one gave up; perhaps the next did not
                 Err(e) => return Err(OsError::sys("accept", e)),
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Connections that were never accepted go with the socket, with what was sent over them (`unread.rs`). No more come.
+        if shutdown(&self.fd, Shutdown::Read).is_ok() {
+            while let Ok(Some(channel)) = self.accept() {
+                drop(channel);
             }
         }
     }
