@@ -298,3 +298,21 @@ fn nothing_outlives_launcher_agent_worker_or_wire() {
         }
     }
 }
+
+#[test]
+fn an_agent_binds_ranks_to_cpus_and_says_so() {
+    let Some(cluster) = Cluster::new(1) else { return };
+    let cpus = viaduct_os::cpu::allowed();
+    let (first, last) = (cpus[0], cpus[cpus.len() - 1]);
+    let list = format!("user:{last},{first}");
+    let script = "echo $VIADUCT_NODE_NAME $VIADUCT_RANK $(grep Cpus_allowed_list /proc/self/status)";
+    let words = ["--hosts", "localhost,h0*2", "--report-bindings", "--bind-to", &list, "sh", "-c", script];
+    let run = cluster.launch(&words);
+    // Each host begins with the first CPU of the list.
+    let wish = [("h0", 1, last), ("h0", 2, first), ("localhost", 0, last)]
+        .map(|(host, rank, cpu)| format!("{host} {rank} Cpus_allowed_list: {cpu}"));
+    assert_eq!(sorted(&run.out), wish, "{}", run.err);
+    assert!(run.err.contains(&format!("rank 2: h0: bound to CPUs {first}\n")), "{}", run.err);
+    let absent = cluster.launch(&["--hosts", "h0*2", "--bind-to", "user:65000", "true"]);
+    assert!(absent.status == 126 && absent.err.contains("ranks 0-1: h0: CPU 65000"), "{}", absent.err);
+}
