@@ -25,6 +25,7 @@
 mod against;
 mod cluster;
 mod compatibility;
+mod fuzzing;
 mod house;
 mod install;
 mod instructions;

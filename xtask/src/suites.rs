@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::fuzzing;
 use crate::instructions;
 use crate::ordinary;
 use crate::progress::say;
@@ -61,8 +62,8 @@ pub(crate) const SUITES: &[Suite] = &[
         plan: ordinary::plan_rest,
     },
     Suite { name: "doc-tests", quick: Some(seconds(15)), full: minutes(3), filters: false, plan: doc_tests },
-    Suite { name: "fuzz-check", quick: None, full: minutes(3), filters: false, plan: fuzz_check },
-    Suite { name: "fuzz", quick: None, full: minutes(15), filters: false, plan: fuzz },
+    Suite { name: "fuzz-check", quick: None, full: minutes(3), filters: false, plan: fuzzing::plan_check },
+    Suite { name: "fuzz", quick: None, full: minutes(15), filters: false, plan: fuzzing::plan },
     Suite { name: "loom", quick: Some(minutes(2)), full: minutes(30), filters: false, plan: loom },
     Suite { name: "miri", quick: Some(minutes(3)), full: minutes(20), filters: false, plan: miri },
     Suite { name: "release", quick: Some(minutes(4)), full: minutes(8), filters: false, plan: release },
@@ -98,7 +99,7 @@ pub(crate) enum Plan {
     Run(Vec<Step>),
     /// The machine cannot; counts as skipped.
     Skip(String),
-    /// Nobody has written such a test yet.
+    /// There is no such test yet.
     NotYet(String),
     /// Has been done otherwise.
     NotNeeded(String),
@@ -183,35 +184,6 @@ fn loom(context: &Context) -> Result<Plan> {
     Ok(Plan::Run(by_package.iter().map(|(package, targets)| step(package, targets)).collect()))
 }
 
-/// The targets of `fuzz/` fit the parsers, and the lock file their dependencies: for that a stable compiler is enough.
-fn fuzz_check(context: &Context) -> Result<Plan> {
-    let check = Step::cargo(["check", "--locked", "--manifest-path", "fuzz/Cargo.toml"]);
-    Ok(Plan::Run(vec![check.env("CARGO_TARGET_DIR", context.workspace.target_directory.join("fuzz"))]))
-}
-
-/// A minute of each target of `fuzz/`, where cargo-fuzz is installed. The tests of a full run give parsers a minute of
-/// spoiled messages each on the stable compiler, with or without it.
-fn fuzz(context: &Context) -> Result<Plan> {
-    if !succeeds(nightly_cargo().args(["fuzz", "--version"])) {
-        let hint = "cargo install cargo-fuzz, with a nightly toolchain";
-        return Ok(Plan::Skip(format!("no cargo-fuzz ({hint}); the tests above spoil messages without it")));
-    }
-    let manifest = std::fs::read_to_string(context.workspace.root.join("fuzz/Cargo.toml"))?;
-    let step = |target: &str| {
-        let mut command = nightly_cargo();
-        command.args(["fuzz", "run", target, "--", "-max_total_time=60"]);
-        Step::new(command)
-    };
-    Ok(Plan::Run(fuzz_targets(&manifest).into_iter().map(step).collect()))
-}
-
-/// The names behind `[[bin]]` in the manifest of `fuzz/`.
-fn fuzz_targets(manifest: &str) -> Vec<&str> {
-    let lines: Vec<&str> = manifest.lines().collect();
-    let names = lines.windows(2).filter(|pair| pair[0] == "[[bin]]");
-    names.filter_map(|pair| pair[1].strip_prefix("name = \"")?.strip_suffix('"')).collect()
-}
-
 /// Packages ask for Miri in their manifest: `[package.metadata.xtask]`, `miri = ["--lib"]`.
 fn miri(context: &Context) -> Result<Plan> {
     let packages = &context.workspace.packages;
@@ -255,7 +227,8 @@ fn add_miri() -> bool {
     has_nightly && succeeds(Command::new("rustup").args(add)) && has_miri()
 }
 
-fn nightly_cargo() -> Command {
+/// The Cargo of the nightly toolchain, if that is installed.
+pub(crate) fn nightly_cargo() -> Command {
     let mut command = Command::new("rustup");
     // What the stable Cargo that runs us has set would lead the other one astray.
     for stray in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
@@ -306,20 +279,6 @@ mod tests {
         assert_eq!(arguments.join(" "), wish);
         workspace.packages.clear();
         assert!(matches!(plan(loom, &workspace), Plan::NotYet(_)));
-    }
-
-    #[test]
-    fn every_parser_that_peers_feed_is_fuzzed() {
-        let manifest = include_str!("../../fuzz/Cargo.toml");
-        let targets = fuzz_targets(manifest);
-        assert!(
-            ["ofi_wire", "shm_wire", "sovia_wire"].iter().all(|name| targets.contains(name)),
-            "{targets:?}"
-        );
-        for target in targets {
-            let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets");
-            assert!(std::path::Path::new(file).join(target).with_extension("rs").exists(), "{target}");
-        }
     }
 
     #[test]
