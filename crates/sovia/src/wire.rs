@@ -42,23 +42,23 @@ pub struct Packet {
     /// How many packets of the other direction are acknowledged by it.
     pub acks: u32,
     /// The sender reads no more. Only a FIN says so.
-    pub deaf: bool,
+    pub reads_no_more: bool,
 }
 
-const DEAF: u32 = 1 << 28;
+const READS_NO_MORE: u32 = 1 << 28;
 const ACKS: u32 = 0xffff;
 
 impl Packet {
     /// A packet without the flag.
     pub const fn new(kind: Kind, acks: u32) -> Packet {
-        Packet { kind, acks, deaf: false }
+        Packet { kind, acks, reads_no_more: false }
     }
 
     /// As immediate data.
     #[inline]
     pub const fn encode(self) -> u32 {
         debug_assert!(self.acks <= MAX_WINDOW);
-        (self.kind as u32) << 29 | if self.deaf { DEAF } else { 0 } | self.acks
+        (self.kind as u32) << 29 | if self.reads_no_more { READS_NO_MORE } else { 0 } | self.acks
     }
 
     /// From immediate data, if it is one of ours.
@@ -74,10 +74,10 @@ impl Packet {
             7 => Kind::Want,
             _ => return None,
         };
-        let (acks, deaf) = (word & ACKS, word & DEAF != 0);
-        let rest = word << 3 >> 3 & !(ACKS | DEAF);
-        let sound = rest == 0 && acks <= MAX_WINDOW && (!deaf || kind == Kind::Fin);
-        sound.then_some(Packet { kind, acks, deaf })
+        let (acks, reads_no_more) = (word & ACKS, word & READS_NO_MORE != 0);
+        let rest = word << 3 >> 3 & !(ACKS | READS_NO_MORE);
+        let sound = rest == 0 && acks <= MAX_WINDOW && (!reads_no_more || kind == Kind::Fin);
+        sound.then_some(Packet { kind, acks, reads_no_more })
     }
 }
 
@@ -231,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fin_is_deaf() {
+    fn only_a_fin_says_that_its_sender_reads_no_more() {
         for kind in [Kind::Data, Kind::Ack, Kind::Wakeup, Kind::Fin, Kind::FinAck, Kind::Ring, Kind::Want] {
-            let word = Packet { kind, acks: 1, deaf: true }.encode();
+            let word = Packet { kind, acks: 1, reads_no_more: true }.encode();
             assert_eq!(Packet::decode(word).is_some(), kind == Kind::Fin, "{kind:?}");
         }
     }

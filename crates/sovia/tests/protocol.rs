@@ -95,7 +95,7 @@ proptest! {
         pair.settle();
         check_bytes(&pair);
         for e in 0..2 {
-            // Whoever still reads has everything that was written, and hears of the end.
+            // An end that still reads has everything that was written, and hears of the end.
             if !pair.ends[1 - e].closed {
                 prop_assert_eq!(pair.ends[1 - e].read.len(), pair.ends[e].written.len());
             }
@@ -145,7 +145,7 @@ proptest! {
             apply(&mut pair, choice);
         }
         // End 1 dies: what it sent may still be seen, or not; end 0 is told.
-        let spent = pair.state(0).is_spent() || (pair.ends[0].eof && pair.ends[1].fin_was_deaf);
+        let spent = pair.state(0).is_spent() || (pair.ends[0].eof && pair.ends[1].fin_says_no_more_reads);
         let end = &mut pair.ends[0];
         prop_assert_eq!(end.conn.lost(), !spent);
         prop_assert_eq!(end.conn.state(), State::Closed);
@@ -175,7 +175,7 @@ proptest! {
 
 #[test]
 fn as_many_descriptors_as_are_posted_can_be_used_up() {
-    // Nobody looks at anything that was sent, and the peer's packets are all read.
+    // Neither application looks at anything that was sent, and the peer's packets are all read.
     let config =
         Config { window: 4, threshold: 0, mtu: 8, copy_max: 0, combining: false, ..Config::default() };
     let mut pair = Pair::new(&config, &config);

@@ -93,17 +93,17 @@ impl Owed {
 
     /// A packet came. False, and it does not count, if it is more than the window allows.
     #[inline]
-    pub fn came(&mut self) -> bool {
+    pub fn on_packet(&mut self) -> bool {
         let room = self.has_room();
         if room {
-            self.came_in();
+            self.on_allowed_packet();
         }
         room
     }
 
     /// A packet came in that the window is known to allow.
     #[inline]
-    pub fn came_in(&mut self) {
+    pub fn on_allowed_packet(&mut self) {
         debug_assert!(self.has_room(), "more than the window allows");
         self.held += 1;
     }
@@ -116,7 +116,7 @@ impl Owed {
 
     /// The receive of a packet was posted again. True if a packet of its own has to go out for it and those before it.
     #[inline]
-    pub fn posted(&mut self) -> bool {
+    pub fn on_repost(&mut self) -> bool {
         debug_assert!(self.held > 0, "posted more than came");
         self.held = self.held.saturating_sub(1);
         self.delayed += 1;
@@ -181,14 +181,14 @@ impl Window {
 
     /// A packet came, of whatever kind. False if the peer had no credit for it: it breaks the protocol.
     #[inline]
-    pub fn came(&mut self) -> bool {
-        self.owed.came()
+    pub fn on_packet(&mut self) -> bool {
+        self.owed.on_packet()
     }
 
     /// The receive of a packet that came was posted again. True if a credit packet is due.
     #[inline]
-    pub fn reposted(&mut self) -> bool {
-        self.owed.posted()
+    pub fn on_repost(&mut self) -> bool {
+        self.owed.on_repost()
     }
 
     /// Whether a credit packet is due: asked again after a grant, where one could not go out before.
@@ -205,7 +205,7 @@ impl Window {
 
     /// The peer granted so many. False if they are more than were sent: it breaks the protocol.
     #[inline]
-    pub fn granted(&mut self, credits: u32) -> bool {
+    pub fn on_grant(&mut self, credits: u32) -> bool {
         self.credits.give(credits)
     }
 }
@@ -222,8 +222,8 @@ mod tests {
     fn a_packet_of_its_own_is_due_above_the_threshold_and_carries_all() {
         let mut owed = Owed::new(4, 4, 2);
         for due in [false, false, true] {
-            assert!(owed.came());
-            assert_eq!(owed.posted(), due);
+            assert!(owed.on_packet());
+            assert_eq!(owed.on_repost(), due);
         }
         assert_eq!((owed.take(), owed.take()), (3, 0));
     }
@@ -231,11 +231,11 @@ mod tests {
     #[test]
     fn the_window_is_a_limit_for_both_sides() {
         let mut owed = Owed::new(2, 2, 1);
-        assert!(owed.came() && owed.came() && !owed.came());
-        assert!(!owed.posted(), "posted, but the peer does not know it");
-        assert!(!owed.came());
+        assert!(owed.on_packet() && owed.on_packet() && !owed.on_packet());
+        assert!(!owed.on_repost(), "posted, but the peer does not know it");
+        assert!(!owed.on_packet());
         owed.take();
-        assert!(owed.came());
+        assert!(owed.on_packet());
 
         let mut credits = Credits::new(2, 2);
         assert!(!credits.give(1), "nothing was sent");
@@ -247,9 +247,9 @@ mod tests {
     fn a_receive_may_wait_while_no_packet_is_due_for_it() {
         let mut owed = Owed::new(4, 4, 2);
         for below in [true, true, false] {
-            assert!(owed.came());
+            assert!(owed.on_packet());
             assert_eq!(owed.is_below(), below);
-            assert_eq!(owed.posted(), !below);
+            assert_eq!(owed.on_repost(), !below);
         }
         assert!(!Owed::new(1, 1, 0).is_below(), "with the smallest window the peer waits for each");
     }
@@ -258,9 +258,9 @@ mod tests {
     fn a_window_opens_when_it_is_used() {
         let (mut credits, mut owed) = (Credits::new(5, 2), Owed::new(5, 2, 3));
         credits.take();
-        assert!(owed.came() && owed.came() && !owed.came());
+        assert!(owed.on_packet() && owed.on_packet() && !owed.on_packet());
         assert_eq!((owed.open_all(), owed.open_all(), owed.take()), (3, 0, 3));
-        assert!(credits.give(3) && !credits.give(2) && owed.came());
+        assert!(credits.give(3) && !credits.give(2) && owed.on_packet());
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(window.left(), 2);
         assert!(window.take() && window.take() && !window.take());
         assert!(window.take_reserved() && !window.take_reserved());
-        assert!(!window.granted(4) && window.granted(3));
+        assert!(!window.on_grant(4) && window.on_grant(3));
     }
 
     /// One end of a simulated pair: packets it wants to send, packets that came and hold their receive.
@@ -296,8 +296,8 @@ mod tests {
         }
 
         fn receive(&mut self, (ordinary, credits): Packet) {
-            assert!(self.window.came(), "a packet without a receive");
-            assert!(self.window.granted(credits), "more credits than packets");
+            assert!(self.window.on_packet(), "a packet without a receive");
+            assert!(self.window.on_grant(credits), "more credits than packets");
             self.got += u32::from(ordinary);
             self.held += 1;
         }
@@ -306,7 +306,7 @@ mod tests {
         fn repost(&mut self) {
             if self.held > 0 {
                 self.held -= 1;
-                self.window.reposted();
+                self.window.on_repost();
             }
         }
     }

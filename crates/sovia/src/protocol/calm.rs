@@ -14,7 +14,7 @@ const DATA: u32 = Packet::new(Kind::Data, 0).encode();
 impl Connection {
     /// Whether it is calm.
     pub fn is_calm(&self) -> bool {
-        let open = self.state == State::Normal && self.awake && !self.fin_wanted && !self.peer_deaf;
+        let open = self.state == State::Normal && self.awake && !self.fin_wanted && !self.peer_reads_no_more;
         open && !self.blocked && self.owed.shut() == 0 && self.combine.held() == 0
     }
 
@@ -49,7 +49,7 @@ impl Connection {
         if let Some(out) = self.out.as_mut() {
             out.acknowledged(acks);
         }
-        self.owed.came_in();
+        self.owed.on_allowed_packet();
         true
     }
 

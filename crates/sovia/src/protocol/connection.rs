@@ -139,9 +139,9 @@ pub struct Connection {
     /// A FIN goes out as soon as what is held has gone.
     pub(super) fin_wanted: bool,
     /// We read no more, and say so with the FIN.
-    deaf: bool,
+    reads_no_more: bool,
     /// The peer reads no more.
-    pub(super) peer_deaf: bool,
+    pub(super) peer_reads_no_more: bool,
     /// A write was refused for want of room, and no acknowledgement has come since.
     pub(super) blocked: bool,
 }
@@ -171,8 +171,8 @@ impl Connection {
             inn: None,
             awake: false,
             fin_wanted: false,
-            deaf: false,
-            peer_deaf: false,
+            reads_no_more: false,
+            peer_reads_no_more: false,
             blocked: false,
         };
         connection.credits.take();
@@ -196,7 +196,7 @@ impl Connection {
 
     /// Whether the application may still write.
     pub fn can_write(&self) -> bool {
-        self.state.speaks() && !self.fin_wanted && !self.peer_deaf
+        self.state.speaks() && !self.fin_wanted && !self.peer_reads_no_more
     }
 
     /// Whether a write would not have to wait for the window: there is room, or it fails at once.
@@ -313,7 +313,7 @@ impl Connection {
                 if !self.state.hears() {
                     return Err(Violation("DATA after FIN"));
                 }
-                if len > self.our_mtu || !self.owed.came() {
+                if len > self.our_mtu || !self.owed.on_packet() {
                     return Err(Violation("more DATA than the window allows"));
                 }
                 self.awake = true;
@@ -343,14 +343,14 @@ impl Connection {
             Kind::Ack => {}
             Kind::Fin => {
                 self.state = self.state.fin_came().ok_or(Violation("a second FIN"))?;
-                self.peer_deaf |= packet.deaf;
+                self.peer_reads_no_more |= packet.reads_no_more;
                 first = Some(Action::Control(self.control(Kind::FinAck)));
             }
             Kind::FinAck => {
                 self.state = self.state.finack_came().ok_or(Violation("a FINACK without a FIN"))?;
             }
         }
-        if self.peer_deaf {
+        if self.peer_reads_no_more {
             // The peer will not read what is held.
             self.combine.take();
         }
@@ -405,7 +405,7 @@ impl Connection {
     pub fn posted(&mut self, room: usize) -> Option<Packet> {
         // A peer that has closed its direction waits for no acknowledgements.
         self.room_owed += room;
-        let due = self.owed.posted() || self.room_owed > self.patience;
+        let due = self.owed.on_repost() || self.room_owed > self.patience;
         (due && self.state.hears()).then(|| self.control(Kind::Ack))
     }
 
@@ -417,14 +417,14 @@ impl Connection {
 
     /// The application closes: neither writes nor reads any more.
     pub fn close(&mut self) -> Actions {
-        self.deaf = true;
+        self.reads_no_more = true;
         self.shutdown_write()
     }
 
     /// The connection broke. Whether that was an error: bytes may be missing.
     pub fn lost(&mut self) -> bool {
         // A peer that sent FIN and reads no more has closed its write side as well.
-        let missing = !self.state.is_spent() && !self.peer_deaf;
+        let missing = !self.state.is_spent() && !self.peer_reads_no_more;
         self.state = State::Closed;
         self.combine.take();
         missing
@@ -450,7 +450,7 @@ impl Connection {
             && let Some(state) = self.state.fin_sent()
         {
             self.state = state;
-            let fin = Packet { deaf: self.deaf, ..self.control(Kind::Fin) };
+            let fin = Packet { reads_no_more: self.reads_no_more, ..self.control(Kind::Fin) };
             actions.push(Action::Control(fin));
         }
     }

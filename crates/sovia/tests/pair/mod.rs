@@ -49,7 +49,7 @@ pub(crate) struct End {
     pub(crate) shut: bool,
     pub(crate) eof: bool,
     pub(crate) sent: [usize; 8],
-    pub(crate) fin_was_deaf: bool,
+    pub(crate) fin_says_no_more_reads: bool,
 }
 
 pub(crate) struct Pair {
@@ -82,7 +82,7 @@ impl Pair {
                 shut: false,
                 eof: false,
                 sent: [0; 8],
-                fin_was_deaf: false,
+                fin_says_no_more_reads: false,
             };
             end.send(first, Vec::new(), Way::Message);
             if ours.path == Path::Ring && us.small != us.mtu && ours.ring <= ours.ring_memory {
@@ -163,7 +163,7 @@ impl End {
         assert_eq!(matches!(packet.kind, Kind::Data | Kind::Ring), !bytes.is_empty());
         assert!(bytes.len() <= self.config.mtu.max(RING_LEN));
         self.sent[packet.kind as usize] += 1;
-        self.fin_was_deaf |= packet.deaf;
+        self.fin_says_no_more_reads |= packet.reads_no_more;
         // What is read off the wire is what was put on it.
         let packet = Packet::decode(packet.encode()).expect("a packet of ours");
         match way {
