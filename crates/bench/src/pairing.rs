@@ -61,7 +61,7 @@ fn pair(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement)
 }
 
 fn ratio(context: &Context<'_>, a: &Measured, b: &Measured, placement: Placement) -> Option<(Ratio, usize)> {
-    let (top, bottom) = (counted(a, placement).0, counted(b, placement).0);
+    let (top, bottom) = (counted(a, placement).slices, counted(b, placement).slices);
     let value = |result: &Measured, ns: f64| (context.case.value)(ns, result.variant.size);
     for medians in [launch_medians, round_medians] {
         let (top, bottom) = (medians(&top), medians(&bottom));

@@ -59,16 +59,26 @@ pub(crate) fn reported(result: &Measured) -> Vec<Placement> {
     best.filter(|p| count(*p) > 0).into_iter().collect()
 }
 
-/// The slices that count: the undisturbed ones, or all if there are hardly any; and whether that was too few.
-pub(crate) fn counted(result: &Measured, placement: Placement) -> (Vec<&Slice>, bool) {
+/// The slices that count.
+pub(crate) struct Counted<'a> {
+    /// The undisturbed ones, or all if there are hardly any.
+    pub(crate) slices: Vec<&'a Slice>,
+    /// More undisturbed ones were wanted, and there were others.
+    pub(crate) too_few: bool,
+}
+
+pub(crate) fn counted(result: &Measured, placement: Placement) -> Counted<'_> {
     let clean: Vec<_> = result.placed(placement, true).collect();
     let all: Vec<_> = result.placed(placement, false).collect();
     let too_few = clean.len() < WANTED && clean.len() < all.len();
-    if clean.len() >= FEWEST.min(all.len()) { (clean, too_few) } else { (all, true) }
+    match clean.len() >= FEWEST.min(all.len()) {
+        true => Counted { slices: clean, too_few },
+        false => Counted { slices: all, too_few: true },
+    }
 }
 
 pub(crate) fn line(context: &Context<'_>, result: &Measured, placement: Placement) -> Measurement {
-    let (slices, kept_disturbed) = counted(result, placement);
+    let Counted { slices, too_few: kept_disturbed } = counted(result, placement);
     let values = |ns: &f64| (context.case.value)(*ns, result.variant.size);
     let (blocks, launches) = blocks(&slices);
     let medians: Vec<f64> = blocks.iter().map(values).collect();
@@ -152,7 +162,8 @@ pub(crate) fn launch_medians(slices: &[&Slice]) -> BTreeMap<usize, f64> {
 
 /// Slices that no line of this variant uses.
 fn dropped(result: &Measured) -> usize {
-    let used: usize = reported(result).into_iter().map(|placement| counted(result, placement).0.len()).sum();
+    let used: usize =
+        reported(result).into_iter().map(|placement| counted(result, placement).slices.len()).sum();
     result.slices.len() - used
 }
 

@@ -129,9 +129,17 @@ impl Auto {
     }
 }
 
-/// The provider of a request, and the number that it knows it by.
-fn of(request: RequestId) -> (bool, RequestId) {
-    (request.0 & NETWORK != 0, RequestId(request.0 & !NETWORK))
+/// The provider of a request, with the number that it knows it by.
+enum Asked {
+    Here(RequestId),
+    There(RequestId),
+}
+
+impl Asked {
+    fn of(request: RequestId) -> Asked {
+        let own = RequestId(request.0 & !NETWORK);
+        if request.0 & NETWORK == 0 { Asked::Here(own) } else { Asked::There(own) }
+    }
 }
 
 // SAFETY: memory and regions go to the two providers as they came.
@@ -253,16 +261,16 @@ unsafe impl Provider for Auto {
         vi: Vi,
         ours: &RemoteAttributes,
     ) -> Result<Box<dyn Endpoint>, Error> {
-        match (of(request), &mut self.ofi) {
-            ((true, id), Some(ofi)) => ofi.accept(id, vi, ours),
-            ((_, id), _) => self.shm.accept(id, vi, ours),
+        match (Asked::of(request), &mut self.ofi) {
+            (Asked::There(id), Some(ofi)) => ofi.accept(id, vi, ours),
+            (Asked::Here(id) | Asked::There(id), _) => self.shm.accept(id, vi, ours),
         }
     }
 
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), Error> {
-        match (of(request), &mut self.ofi) {
-            ((true, id), Some(ofi)) => ofi.reject(id, private_data),
-            ((_, id), _) => self.shm.reject(id, private_data),
+        match (Asked::of(request), &mut self.ofi) {
+            (Asked::There(id), Some(ofi)) => ofi.reject(id, private_data),
+            (Asked::Here(id) | Asked::There(id), _) => self.shm.reject(id, private_data),
         }
     }
 

@@ -18,7 +18,7 @@ use super::fabric::{BATCH, Done, Fabric};
 use super::flow::SPARE;
 use super::frames::Frames;
 use super::info::Info;
-use super::lane::{Lane, from_context};
+use super::lane::{Lane, Operation};
 use super::mem::Regions;
 use super::nic::Core;
 use super::wire::{Head, Hello, Kind};
@@ -268,7 +268,7 @@ impl Engine {
     }
 
     fn on_done(&mut self, core: &Arc<Core>, done: &Done) {
-        let (id, sends, buffer) = from_context(done.context);
+        let Operation { lane: id, sends, buffer } = Operation::of(done.context);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if self.touched.last() != Some(&id) {
             self.touched.push(id);

@@ -114,9 +114,17 @@ pub(super) fn context(lane: u32, sends: bool, buffer: u16) -> u64 {
     u64::from(lane) << 17 | u64::from(sends) << 16 | u64::from(buffer)
 }
 
-/// Takes a [`context`] apart.
-pub(super) fn from_context(context: u64) -> (u32, bool, u16) {
-    ((context >> 17) as u32, context >> 16 & 1 != 0, context as u16)
+/// An operation of libfabric's, as its [`context`] tells it.
+pub(super) struct Operation {
+    pub(super) lane: u32,
+    pub(super) sends: bool,
+    pub(super) buffer: u16,
+}
+
+impl Operation {
+    pub(super) fn of(context: u64) -> Operation {
+        Operation { lane: (context >> 17) as u32, sends: context >> 16 & 1 != 0, buffer: context as u16 }
+    }
 }
 
 impl Lane {

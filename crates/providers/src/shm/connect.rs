@@ -108,17 +108,14 @@ impl Core {
     fn other_version(self: &Arc<Core>, id: u64, error: Error) {
         let Some(h) = self.take_handshake(id) else { return };
         match h.stage.call() {
-            Some((call, _)) => self.refused(call, error),
+            Some(call) => self.refused(call, error),
             None => drop(h.channel.send(Hello::new(hello::WRONG_VERSION, self.uid).as_bytes(), &[])),
         }
     }
 
     /// The answer has come and could not be taken, for want of descriptors perhaps: not the peer's fault.
     fn fail_handshake(self: &Arc<Core>, id: u64, error: OsError) {
-        let asking = lock(&self.control)
-            .handshakes
-            .get(&id)
-            .and_then(|h| h.stage.call().map(|(call, _)| call.clone()));
+        let asking = lock(&self.control).handshakes.get(&id).and_then(|h| h.stage.call().cloned());
         let Some(call) = asking else { return self.drop_handshake(id) };
         drop(self.take_handshake(id));
         self.refused(&call, Error::Os(error));

@@ -109,10 +109,10 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// A request of ours, and whether it is for a peer.
-    pub(crate) fn call(&self) -> Option<(&Call, bool)> {
+    /// A request of ours.
+    pub(crate) fn call(&self) -> Option<&Call> {
         match self {
-            Stage::Calling { call, peer, .. } | Stage::Asking { call, peer } => Some((call, *peer)),
+            Stage::Calling { call, .. } | Stage::Asking { call, .. } => Some(call),
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ pub(crate) struct SortArgs {
     pub(crate) record_size: Option<usize>,
     /// Where a field of the key lies in a record, the most important first; with :r greatest first [default: 0:10]
     #[arg(long, value_name = "OFFSET:LENGTH[:r]", value_parser = field, conflicts_with = "lines")]
-    pub(crate) at: Vec<(usize, usize, bool)>,
+    pub(crate) at: Vec<Field>,
     /// Greatest first
     #[arg(short, long)]
     pub(crate) reverse: bool,
@@ -245,13 +245,21 @@ pub(crate) fn place(text: &str) -> Result<(usize, usize), String> {
     if len == 0 { Err("a key has at least one byte".to_owned()) } else { Ok((offset, len)) }
 }
 
+/// A field of the key in records of one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field {
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) descending: bool,
+}
+
 /// OFFSET:LENGTH, or OFFSET:LENGTH:r.
-fn field(text: &str) -> Result<(usize, usize, bool), String> {
+fn field(text: &str) -> Result<Field, String> {
     let (range, descending) = match text.strip_suffix(":r") {
         Some(range) => (range, true),
         None => (text, false),
     };
-    place(range).map(|(offset, len)| (offset, len, descending))
+    place(range).map(|(offset, len)| Field { offset, len, descending })
 }
 
 /// A number of nodes.

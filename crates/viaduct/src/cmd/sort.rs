@@ -15,7 +15,7 @@ use viaduct_sort::check::{Check, Checked, KeyRule, Summary};
 use viaduct_sort::generate::{Generator, Style};
 use viaduct_sort::{Direct, Input, KeyRange, Partial, Progress, Records, Report, Settings, Target};
 
-use crate::cli::sort::{CheckArgs, DirectArg, GenArgs, PartialArg, SortArgs, SortVerb, Switch};
+use crate::cli::sort::{CheckArgs, DirectArg, Field, GenArgs, PartialArg, SortArgs, SortVerb, Switch};
 
 pub(crate) fn run(args: &SortArgs) -> Result<ExitCode> {
     if let Some(option) = args.gnu.given() {
@@ -132,12 +132,12 @@ fn settings(args: &SortArgs) -> Result<Settings> {
         words::lines(args)?
     } else {
         let size = args.record_size.unwrap_or(viaduct_sort::RECORD);
-        let first = [(0, viaduct_sort::KEY.min(size), false)];
+        let first = [Field { offset: 0, len: viaduct_sort::KEY.min(size), descending: false }];
         let fields = if args.at.is_empty() { &first[..] } else { &args.at };
-        let field = |&(offset, len, down): &(usize, usize, bool)| KeyRange {
-            offset,
-            len,
-            descending: down != args.reverse,
+        let field = |field: &Field| KeyRange {
+            offset: field.offset,
+            len: field.len,
+            descending: field.descending != args.reverse,
         };
         Records::Fixed { size, keys: fields.iter().map(field).collect() }
     };

@@ -71,7 +71,7 @@ impl Core {
         control.asked.remove(&vi);
         control.calls.retain(|c| c.vi != vi);
         self.stop_wanting(&mut control, vi);
-        let asking = |h: &Handshake| h.stage.call().is_some_and(|(call, _)| call.vi == vi);
+        let asking = |h: &Handshake| h.stage.call().is_some_and(|call| call.vi == vi);
         let ids: Vec<u64> = control.handshakes.iter().filter(|(_, h)| asking(h)).map(|(i, _)| *i).collect();
         for id in ids {
             if let Some(h) = control.handshakes.remove(&id) {

@@ -158,7 +158,7 @@ impl Core {
     fn other_greeting(self: &Arc<Core>, id: u64, meeting: &Meeting, error: Error) {
         let Some(h) = self.take_handshake(id) else { return };
         match h.stage.call() {
-            Some((call, _)) => self.refused(call, error),
+            Some(call) => self.refused(call, error),
             None => drop(h.channel.send(Client::new(meeting, 0).1.as_bytes(), &[])),
         }
     }
