@@ -8,7 +8,7 @@ use viaduct_job::pmi::wire::Lines;
 fuzz_target!(|data: &[u8]| {
     let mut node = Node::new("job", 3, vec![0, 0, 1], "(vector,(0,1,3))");
     let (mut root, mut lines) = (Root::new([0]), [Lines::default(), Lines::default(), Lines::default()]);
-    // The first byte of each piece says who speaks.
+    // The first byte of each piece says which rank speaks.
     for piece in data.chunks(48) {
         let rank = usize::from(piece[0]) % 3;
         let mut actions = Vec::new();

@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(Step::new(command).shown(), "cargo test --doc");
     }
 
-    /// Gone, or dead and waiting for whoever adopted it.
+    /// Gone, or dead and waiting for the process that adopted it.
     fn is_running(pid: u32) -> bool {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
     }

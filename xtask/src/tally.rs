@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Who prints the results.
+/// The program that prints the results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Harness {
     #[default]

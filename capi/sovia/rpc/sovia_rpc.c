@@ -141,7 +141,7 @@ static bool_t send_call(CLIENT *h, rpcproc_t procedure, xdrproc_t encode, void *
 	return xdrrec_endofrecord(&c->records, TRUE);
 }
 
-/* Waits for the answer to the last call; those to earlier ones that nobody waited for are skipped. */
+/* Waits for the answer to the last call; answers to earlier calls that were given up are skipped. */
 static bool_t take_reply(struct client *c, struct rpc_msg *reply)
 {
 	c->records.x_op = XDR_DECODE;
@@ -176,7 +176,7 @@ static enum clnt_stat client_call(CLIENT *h, rpcproc_t procedure, xdrproc_t enco
 				c->error.re_status = RPC_CANTSEND;
 			return c->error.re_status;
 		}
-		/* Whoever waits for no time wants no answer. */
+		/* A caller that waits for no time wants no answer. */
 		if (c->limit.tv_sec == 0 && c->limit.tv_usec == 0)
 			return c->error.re_status = RPC_TIMEDOUT;
 		if (!take_reply(c, &reply)) {

@@ -109,7 +109,7 @@ impl Arena {
         let repeat = (256 * 1024 / len).clamp(1, 2000);
         let mut times = [Vec::new(), Vec::new()];
         for round in 0..rounds {
-            // Who goes first alternates, so that neither always finds the caches the other left.
+            // Which of the two goes first alternates, so that neither always finds the caches the other left.
             for turn in 0..2 {
                 let which = (round + turn) % 2;
                 let (dst, src) = self.at(to, from);

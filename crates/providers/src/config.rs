@@ -100,7 +100,7 @@ pub struct ShmConfig {
     pub host: Option<String>,
 }
 
-/// Who pays for the fence between a message and a sleeper. It is chosen once for a process, by its first NIC.
+/// Which side pays for the fence between a message and a sleeper. It is chosen once for a process, by its first NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fences {
     /// The sender in a job with more processes than CPUs, else the sleeper.

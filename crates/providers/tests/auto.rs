@@ -1,4 +1,4 @@
-//! The provider that chooses by itself: who is reached by what, and everything on one NIC.
+//! The provider that chooses by itself: which peer is reached by what, and everything on one NIC.
 //!
 //! Two hosts on one machine are two names in VIADUCT_HOST; the network is the loopback interface.
 
@@ -40,7 +40,7 @@ fn config(folder: &Path, token: Option<&Token>, host: Option<&str>) -> Config {
 
 fn node(name: &str, config: &Config) -> Node {
     let mut nic = Nic::open(open(name, config).unwrap()).unwrap();
-    // Nobody is found awake by chance: a wake-up that is lost shows.
+    // No sleeper is found awake by chance: a wake-up that is lost shows.
     nic.set_wait(WaitConfig { spin: Spin::Never });
     let tag = nic.create_ptag().unwrap();
     Node { nic, tag }
@@ -210,7 +210,7 @@ fn a_name_is_taken_once_whichever_way_it_is_reached() {
     plain.nic.unlisten(listener).unwrap();
     let listener = a.nic.listen(&address("echo"), 1).unwrap();
     assert!(matches!(plain.nic.listen(&address("echo"), 1), Err(Error::AddressInUse(_))));
-    // Who insists on the network gets it, on this host too.
+    // A program that insists on the network gets it, on this host too.
     let vi = a.vi();
     assert_eq!(connect(&mut plain, &mut a, listener, vi, "echo").1, "ofi:tcp");
     a.nic.unlisten(listener).unwrap();

@@ -1,5 +1,5 @@
-//! Models of the bell (`crates/os/src/bell.rs`, the real source, over a model of the futex): the hand-off between one
-//! who is about to sleep and one who has just published loses no wake-up. A lost one is a deadlock, which loom reports.
+//! Models of the bell (`crates/os/src/bell.rs`, the real source, over a model of the futex): the hand-off between an owner
+//! that is about to sleep and a peer that has just published loses no wake-up. A lost one is a deadlock, which loom reports.
 #![cfg(loom)]
 
 mod model;

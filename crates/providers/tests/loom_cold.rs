@@ -1,4 +1,4 @@
-//! Models of a cold VI: nobody looks at its ring, so the peer has to ring its doorbell, which it does only if it sees
+//! Models of a cold VI: its owner does not look at its ring, so the peer has to ring its doorbell, which it does only if it sees
 //! the flag `armed`. Ring, doorbells and bell are the real sources; between them stand the steps of `ShmVi::published`
 //! (`src/shm/vi.rs`) and, for one VI, of `progress_cq`, `cool` and `adopt_into_cqs` (`crates/via/src/waiting.rs`,
 //! `cq.rs`) and `WaitPolicy::sleep` (`crates/os/src/wait.rs`). Keep them in step.
@@ -62,7 +62,7 @@ enum List {
     WithFresh,
     /// A VI on it that had something stays cold, although there may be more than one look takes.
     LeavesCold,
-    /// Nobody goes through it.
+    /// No thread goes through it.
     Forgotten,
 }
 

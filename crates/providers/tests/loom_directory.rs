@@ -1,5 +1,5 @@
 //! Models of the directory (`src/shm/directory.rs`, the real source): a peer that reads an entry while its owner changes
-//! it gets the old region, the new one or none, never a mixture; and once a region is withdrawn nobody writes to it.
+//! it gets the old region, the new one or none, never a mixture; and once a region is withdrawn no peer writes to it.
 #![cfg(loom)]
 
 mod model;

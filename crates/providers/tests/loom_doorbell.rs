@@ -1,5 +1,5 @@
 //! Models of the doorbells (`src/shm/doorbell.rs`, the real source): no bit is lost when VIs ring while the NIC takes,
-//! and whoever takes a bit sees the message it tells of.
+//! and the thread that takes a bit sees the message it tells of.
 #![cfg(loom)]
 
 mod model;

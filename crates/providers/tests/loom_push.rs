@@ -81,7 +81,7 @@ fn push_against_close(look: bool, wait: bool) {
     shared.buffer.write(99);
     assert_eq!(shared.buffer.read(), 99);
     sender.join().unwrap();
-    assert_eq!(shared.buffer.read(), 99, "nobody wrote after the buffer was used again");
+    assert_eq!(shared.buffer.read(), 99, "no peer wrote after the buffer was used again");
 }
 
 /// The receiver fetches a message out of the user's buffer (`USERS`) while the sender closes and gives it back.

@@ -1,4 +1,4 @@
-//! Models of the lock that one thread owns (`crates/os/src/turn.rs`, the real source): whatever the owner and whoever takes
+//! Models of the lock that one thread owns (`crates/os/src/turn.rs`, the real source): whatever the owner and any thread that takes
 //! the ownership do at the same time, one of them is inside at a time, and sees what the other did.
 #![cfg(loom)]
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use model::{Plain, Without, barrier, check, check_without, sync, thread};
 use turn::Turn;
 
-/// Two more by one thread. loom sees if somebody else is inside.
+/// Two more by one thread. loom sees if another thread is inside.
 fn count(turn: &Turn<Plain>, by_guard: bool) {
     let more = |value: &mut Plain| value.write(value.read() + 1);
     if by_guard {

@@ -1,4 +1,4 @@
-//! The provider between hosts, within one: names and ports, tokens, who is let in and who is not.
+//! The provider between hosts, within one: names and ports, tokens, which peer is let in and which is not.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -124,8 +124,8 @@ fn every_nic_of_a_job_tells_where_the_others_are() {
         talk(&mut client, server, *listener, &format!("127.0.0.1/name-{n}"));
     }
     let vi = client.vi();
-    let nobody = client.nic.connect_request(vi, &address("127.0.0.1/nobody"), LONG);
-    assert!(matches!(nobody, Err(Error::NoMatch(_))), "{nobody:?}");
+    let absent = client.nic.connect_request(vi, &address("127.0.0.1/absent"), LONG);
+    assert!(matches!(absent, Err(Error::NoMatch(_))), "{absent:?}");
     // One that is gone is not sent for.
     drop(servers.pop());
     let gone = client.nic.connect_request(vi, &address("127.0.0.1/name-10"), LONG);
@@ -203,7 +203,7 @@ fn an_error_names_what_cannot_be_had() {
     assert!(refusal("ofi:tcp", &config).contains("libnothing.so"));
 }
 
-/// Programs that are not Viaduct may knock: they say nothing, or nonsense, or leave, and harm nobody; also when the
+/// Programs that are not Viaduct may knock: they say nothing, or nonsense, or leave, and harm no peer; also when the
 /// address they knocked at has gone meanwhile.
 #[test]
 fn strangers_at_the_port_harm_no_connection() {
@@ -235,7 +235,7 @@ fn strangers_at_the_port_harm_no_connection() {
     talk(&mut a, &mut b, listener, &to);
 }
 
-/// Whoever asks while the listener's NIC closes is told at once that nobody is there, however far it had come.
+/// A client that asks while the listener's NIC closes is told at once that no listener is there, however far it had come.
 #[test]
 fn a_client_of_a_nic_that_closes_is_told() {
     let _watchdog = Watchdog::arm(scaled(Duration::from_secs(240)), "NICs that close");
@@ -252,14 +252,14 @@ fn a_client_of_a_nic_that_closes_is_told() {
                 let mut server = node(&config).unwrap();
                 let listener = server.nic.listen(&to, 64).unwrap();
                 std::thread::sleep(Duration::from_micros(n * 61 % 2500));
-                // Half of the time with a request that nobody answers.
+                // Half of the time with a request that is not answered.
                 let _unanswered = if n % 2 == 0 { server.nic.poll_listener(listener).unwrap() } else { None };
             }
         });
         while !over.load(Ordering::Relaxed) {
             let vi = client.vi();
-            // Nobody accepts, so it is refused; but not by running out of time.
-            let error = client.nic.connect_request(vi, &to, LONG).expect_err("nobody accepts");
+            // The listener does not accept, so it is refused; but not by running out of time.
+            let error = client.nic.connect_request(vi, &to, LONG).expect_err("it is not accepted");
             assert!(matches!(error, Error::NoMatch(_)), "{error:?}");
             client.nic.destroy_vi(vi).unwrap();
         }

@@ -108,7 +108,7 @@ impl Way for Native {
 
     fn receive(&mut self, into: &mut [u8]) {
         let (mut descriptor, mut len) = self.take();
-        // A word that opened a window nobody waited for.
+        // A word that opened a window no writer waited for.
         while len == 1 {
             self.nic.post_recv(self.vi, descriptor).unwrap();
             (descriptor, len) = self.take();
@@ -266,7 +266,7 @@ fn answer(way: &mut dyn Way, native: bool) {
         way.send(&small);
         way.push();
     }
-    // Whoever closes first has sent all it had to.
+    // The end that closes first has sent all it had to.
     way.receive(&mut small);
 }
 

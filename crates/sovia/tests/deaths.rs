@@ -100,7 +100,7 @@ fn talk_until(sovia: &Sovia, over: &AtomicBool) {
     }
 }
 
-/// Whoever loses its peer hears one of these.
+/// An end that loses its peer hears one of these.
 fn expected(result: io::Result<()>) {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotConnected};
     use ErrorKind::{HostUnreachable, TimedOut, UnexpectedEof, WouldBlock};
@@ -137,8 +137,8 @@ fn moment(round: u64) -> Duration {
 }
 
 /// Kills `child` again and again, each time at another moment, while `survivor` talks with it until it is told to end.
-fn survive(who: &str, child: &Program, survivor: fn(&Sovia, &AtomicBool)) {
-    let _watchdog = Watchdog::arm(LIMIT, &format!("deaths of {who}"));
+fn survive(victims: &str, child: &Program, survivor: fn(&Sovia, &AtomicBool)) {
+    let _watchdog = Watchdog::arm(LIMIT, &format!("deaths of {victims}"));
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let world = World::new("shm");
     // What a process has once and for all.
@@ -158,11 +158,11 @@ fn survive(who: &str, child: &Program, survivor: fn(&Sovia, &AtomicBool)) {
             child.kill();
             over.store(true, Ordering::Relaxed);
             let noticed = end.recv_timeout(scaled(NOTICE));
-            assert!(noticed.is_ok(), "round {round}: waits for one of the {who}, which is dead");
+            assert!(noticed.is_ok(), "round {round}: waits for one of the {victims}, which is dead");
         });
         assert_eq!(sovia.activity().open, 0, "round {round}");
     }
-    // What a dead process left of its name goes with the next who takes it.
+    // What a dead process left of its name goes with the next process that takes it.
     drop(world.open(&hasty(&Config::default())).listen("deaths", 1).unwrap());
     leaks.settle(scaled(START)).finish();
 }

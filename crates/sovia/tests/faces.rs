@@ -113,7 +113,7 @@ fn the_descriptor_is_readable_after_news() {
         let mut got = [0; 4];
         b.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"news");
-        // Cleared, and quiet while nobody watches.
+        // Cleared, and quiet while no thread watches.
         let watch = server.watch().unwrap();
         assert!(!b.readiness().read);
         assert_eq!(poll(&watch, 0), 0);

@@ -1,4 +1,4 @@
-//! What goes wrong: peers that die, stop, read slowly or talk nonsense; nobody there; too many at the door. Errors come in
+//! What goes wrong: peers that die, stop, read slowly or talk nonsense; no listener; too many at the door. Errors come in
 //! bounded time, concern one stream, and leave nothing behind.
 
 use crate::world;
@@ -132,7 +132,7 @@ fn a_stopped_peer_costs_time_and_no_bytes() {
 #[test]
 fn an_address_without_listener_is_an_error_at_once() {
     for name in WORLDS {
-        let _watchdog = Watchdog::arm(LIMIT, "connect to nobody");
+        let _watchdog = Watchdog::arm(LIMIT, "connect without a listener");
         let world = World::new(name);
         let sovia = world.open(&Config::default());
         let error = io::Error::from(sovia.connect("via://:1").err().unwrap());
@@ -162,7 +162,7 @@ fn a_full_backlog_refuses_or_keeps_waiting_and_recovers() {
             if let Ok(stream) = client.connect_timeout("door", scaled(Duration::from_secs(1))) {
                 break stream;
             }
-            // Whoever gave up may stand in the way.
+            // A client that gave up may stand in the way.
             drop(listener.accept_timeout(Duration::from_millis(10)));
         };
         stream.write_all(b"in").unwrap();
@@ -212,7 +212,7 @@ fn garbage_breaks_its_own_stream_and_no_other() {
                 "{packets:?}"
             );
         }
-        assert!(liar(&world, "gate", b"hello, who are you?!").is_err(), "another protocol is rejected");
+        assert!(liar(&world, "gate", b"hello, what are you?").is_err(), "another protocol is rejected");
         good.write_all(b"unharmed").unwrap();
         good.flush().unwrap();
         let mut got = [0; 8];
@@ -252,7 +252,7 @@ fn the_close_thread_runs_when_nothing_is_open_and_only_then() {
         assert_eq!(got, [i]);
     }
     assert_eq!((server.activity().close_rounds, client.activity().close_rounds), before, "during a transfer");
-    // Nobody calls anything any more, and yet both ends are closed in the end.
+    // No thread calls anything any more, and yet both ends are closed in the end.
     a.close().unwrap();
     b.close().unwrap();
     for sovia in [&server, &client] {

@@ -1,6 +1,6 @@
 //! Streams between hosts, which are network namespaces here: what goes wrong there ends in bounded time.
 //!
-//! The item 5 (peer killed, link cut, nobody there), over ofi:tcp alone and as `auto` chooses it.
+//! The item 5 (peer killed, link cut, no listener), over ofi:tcp alone and as `auto` chooses it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -63,7 +63,7 @@ struct Scene {
     stream: Stream,
     sovia: Sovia,
     server: Child,
-    // Last, so that nobody is in it any more.
+    // Last, so that no process is in it any more.
     hosts: Hosts,
     folder: TempDir,
 }
@@ -175,7 +175,7 @@ fn a_loan_comes_back_from_a_peer_that_is_gone() {
             while sovia.activity().lent < lent + 8 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert!(!writing.is_finished(), "nobody reads, and all was taken");
+            assert!(!writing.is_finished(), "the peer does not read, and all was taken");
             if cut {
                 scene.hosts.cut(0);
             } else {
@@ -203,7 +203,7 @@ fn a_cut_link_ends_both_ends() {
 
 #[test]
 fn an_address_without_listener_on_another_host_is_an_error() {
-    let _watchdog = Watchdog::arm(LIMIT, "nobody there");
+    let _watchdog = Watchdog::arm(LIMIT, "no listener");
     let Some(scene) = scene("ofi:tcp") else { return };
     let to = [
         format!("via://{}:7001", scene.hosts.address(0)),

@@ -52,7 +52,7 @@ viaduct_kit::isolated! {
         assert!(each < first + (64 << 10), "{each} bytes for each connection");
         assert!(descriptors() < 1024 - 64, "{} descriptors, of 1024 that a process has by default", descriptors());
 
-        // Nothing runs while nobody does anything. Others may have taken the CPU, but that does not count here.
+        // Nothing runs while no stream is used. Others may have taken the CPU, but that does not count here.
         let before = ticks();
         std::thread::sleep(Duration::from_secs(1));
         let ran = ticks() - before;

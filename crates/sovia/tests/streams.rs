@@ -107,7 +107,7 @@ fn held_bytes_go_when_the_timer_is_over() {
     let config = Config { timer: Duration::from_millis(20), ..Config::default() };
     everywhere("timer", &hasty(&config), |mut a, mut b| {
         a.write_all(b"small").unwrap();
-        // Nobody calls anything on the sending side.
+        // The sender calls nothing.
         let mut got = [0; 5];
         b.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"small");
@@ -143,7 +143,7 @@ fn calls_give_up_when_their_time_is_over() {
         assert_eq!(b.read(&mut [0; 4]).unwrap_err().kind(), ErrorKind::WouldBlock);
         assert!(a.set_write_timeout(Some(Duration::ZERO)).is_err());
         a.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
-        // Nobody reads: the window is shut after two packets, and the sender has no memory for more.
+        // The receiver does not read: the window is shut after two packets, and the sender has no memory for more.
         let sent = a.write(&pattern(10_000)).unwrap();
         assert!(sent <= 2 * 64, "{sent} bytes were taken");
         assert_eq!(a.write(b"x").unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -233,7 +233,7 @@ fn closing_returns_at_once_and_the_rest_arrives() {
         a.write_all(&pattern(100_000)).unwrap();
         a.write_all(b"the end").unwrap();
         a.close().unwrap();
-        // Nobody but the library is there to send the rest.
+        // Only the library is there to send the rest.
         let mut got = Vec::new();
         b.read_to_end(&mut got).unwrap();
         assert!(got.ends_with(b"the end") && got.len() == 100_007, "{} bytes", got.len());
@@ -388,7 +388,7 @@ fn long_requests_are_lent_and_short_ones_copied() {
             });
             client.activity().lent - before
         };
-        // An RDMA write is over when the peer has said so, which nobody should wait for.
+        // An RDMA write is over when the peer has said so, which no caller should wait for.
         let lends = u64::from(name != "shm" && path == Path::Messages);
         for _ in 0..3 {
             assert_eq!(send(&pattern(2048), &mut a), 0, "{name}");

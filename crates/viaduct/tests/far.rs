@@ -41,7 +41,7 @@ impl Scene {
         let mut line = String::new();
         std::io::BufRead::read_line(&mut said, &mut line).unwrap();
         assert!(line.starts_with("listening at"), "{line}");
-        // Somebody has to read what else it says.
+        // A thread has to read what else it says.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Some(Scene { hosts, folder, listener })
     }

@@ -188,7 +188,7 @@ pub fn unknown_listeners_and_requests(mut w: World) {
     // Both ends know beforehand what they get. An address without a listener is never direct.
     let reach = request.reach();
     assert_eq!(reach, w.b.reach(&address));
-    let none: NetAddress = "203.0.113.7/nobody".parse().unwrap();
+    let none: NetAddress = "203.0.113.7/absent".parse().unwrap();
     assert_ne!(w.b.reach(&none), Reach::Direct);
     let vi = third.vi(ReliableDelivery);
     let AcceptError { error, request } = third.accept(request, vi).unwrap_err();

@@ -35,7 +35,7 @@ pub fn a_message_completes_one_receive(mut w: World) {
     assert_eq!(w.b.query_vi(vb).unwrap().receives, 1);
 }
 
-/// An empty queue gives nothing, at once; waiting on one is refused, because nobody could ever answer.
+/// An empty queue gives nothing, at once; waiting on one is refused, because no thread could ever post to it.
 pub fn an_empty_queue_has_nothing(mut w: World) {
     let (va, vb) = w.pair(ReliableDelivery);
     let idle = w.a.vi(ReliableDelivery);

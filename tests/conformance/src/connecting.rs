@@ -7,7 +7,7 @@ use viaduct_via::{AcceptError, Error, ViState};
 
 use crate::world::{LONG, SHORT, Side, World, until};
 
-/// The server waits, the client tries until somebody waits: VIA's way, each on a thread of its own.
+/// The server waits, the client tries until the server waits: VIA's way, each on a thread of its own.
 pub fn client_and_server(mut w: World) {
     let address = w.address();
     let (va, vb) = (w.a.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
@@ -18,7 +18,7 @@ pub fn client_and_server(mut w: World) {
             assert_eq!(request.remote().reliability, ReliableDelivery);
             b.accept(request, vb).unwrap();
         });
-        until("somebody to wait", || match a.connect_request(va, &address, LONG) {
+        until("the server to wait", || match a.connect_request(va, &address, LONG) {
             Ok(theirs) => {
                 assert_eq!(theirs.reliability, ReliableDelivery);
                 Some(())
@@ -30,7 +30,7 @@ pub fn client_and_server(mut w: World) {
     assert_eq!((a.state(va), b.state(vb)), (ViState::Connected, ViState::Connected));
 }
 
-/// No answer in time; a late one finds nobody, and does no harm.
+/// No answer in time; a late one finds no request, and does no harm.
 pub fn a_request_times_out(mut w: World) {
     let (va, vb) = (w.a.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
     let address = w.address();
@@ -172,7 +172,7 @@ pub fn a_nic_connects_to_itself(mut w: World) {
     assert_eq!(got.data(), b"to myself");
 }
 
-/// A client that is closed before it looked at the answer leaves nobody hanging.
+/// A client that is closed before it looked at the answer leaves no server hanging.
 pub fn a_client_closed_before_the_answer_is_read(mut w: World) {
     let mut third = w.node();
     let (vc, vb) = (third.vi(ReliableDelivery), w.b.vi(ReliableDelivery));

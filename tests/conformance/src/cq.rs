@@ -311,7 +311,7 @@ pub fn no_message_is_slept_over(mut w: World) {
     });
 }
 
-/// Who always has a message waiting does not keep the others from being heard, be they many or few.
+/// A VI that always has a message waiting does not keep the others from being heard, be they many or few.
 pub fn no_vi_is_drowned_out(mut w: World) {
     for count in [2, 9] {
         let (cq, pairs) = star(&mut w, ReliableDelivery, count, 256);
@@ -328,7 +328,7 @@ pub fn no_vi_is_drowned_out(mut w: World) {
                 drop(w.a.drain(loud.0, Queue::Send));
             }
             taken += 1;
-            assert!(taken < 20_000, "{count} VIs: somebody was never heard");
+            assert!(taken < 20_000, "{count} VIs: one was never heard");
             done.vi
         };
         (0..3).for_each(|_| w.a.send(loud.0, b"more"));

@@ -110,7 +110,7 @@ pub fn shm_delayed() -> Setup {
 
 /// The settings of shared-memory NICs that meet in `folder`.
 pub fn shm_config(folder: &Path) -> Config {
-    // Nobody looks around by himself here: a wake-up that is lost shows.
+    // No thread looks around by itself here: a wake-up that is lost shows.
     Config {
         shm: ShmConfig { runtime_dir: Some(folder.to_owned()), longest_sleep: None, ..ShmConfig::default() },
         ..Config::default()

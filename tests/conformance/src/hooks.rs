@@ -262,7 +262,7 @@ pub fn delaying(mut w: World) {
         (taken..5)
             .for_each(|_| assert_eq!(node.wait_send_outcome(*va, LONG).unwrap().status(), Status::Success));
     }
-    // Waiting wakes up when the time is over, although nobody rings.
+    // Waiting wakes up when the time is over, although no peer rings.
     let (va, _) = pairs[0];
     node.send(va, b"slow");
     assert_eq!(node.wait_send_outcome(va, LONG).unwrap().status(), Status::Success);

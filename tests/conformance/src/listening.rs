@@ -1,4 +1,4 @@
-//! The server's side of connecting: addresses, backlogs, requests that nobody answers.
+//! The server's side of connecting: addresses, backlogs, requests that are not answered.
 
 use std::thread;
 
@@ -54,7 +54,7 @@ pub fn a_forgotten_request_is_rejected(mut w: World) {
     }
 }
 
-/// As many requests wait as the backlog says; the next is told that nobody is there.
+/// As many requests wait as the backlog says; the next is told that no listener is there.
 pub fn the_backlog_is_bounded(mut w: World) {
     let address = w.address();
     assert!(matches!(w.b.listen(&address, 0), Err(Error::InvalidParameter(_))));
@@ -167,7 +167,7 @@ pub fn several_vis_share_an_address(mut w: World) {
     }
 }
 
-/// Requests that nobody fetched are answered when the listener goes; one that was fetched can still be accepted.
+/// Requests that were not fetched are answered when the listener goes; one that was fetched can still be accepted.
 pub fn a_listener_that_goes_answers(mut w: World) {
     let address = w.address();
     let listener = w.b.listen(&address, 2).unwrap();

@@ -52,7 +52,7 @@ pub fn a_handler_runs_once(w: World) {
     let (thread, done) = hear(&from);
     assert_ne!(thread, thread::current().id());
     assert_eq!((done.vi(), done.0.data()), (vb, b"first".to_vec()));
-    // The second message has no handler: it is still there for whoever asks.
+    // The second message has no handler: it is still there for a call that asks.
     assert_eq!(b.wait(vb, Queue::Receive, LONG).unwrap().0.data(), b"second");
     assert!(from.try_recv().is_err());
 }

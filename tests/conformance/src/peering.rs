@@ -25,7 +25,7 @@ fn talk(w: &mut World, va: Vi, vb: Vi) {
     drop((w.sent(va), w.next(Side::B, vb, Queue::Send)));
 }
 
-/// Crossed requests meet, whoever comes first and whichever address is the smaller.
+/// Crossed requests meet, whichever comes first and whichever address is the smaller.
 pub fn crossed_requests_meet_in_any_order(mut w: World) {
     for (first, swap) in [(Side::A, false), (Side::B, false), (Side::A, true), (Side::B, true)] {
         let (mut x, mut y) = (w.address(), w.address());
@@ -160,8 +160,8 @@ pub fn an_old_answer_is_not_taken_for_a_new_one(mut w: World) {
 /// The outcome of an old request is forgotten when the VI accepts one.
 pub fn an_unread_refusal_is_forgotten(mut w: World) {
     let (va, vb) = (w.a.vi(ReliableDelivery), w.b.vi(ReliableDelivery));
-    let nobody = w.address();
-    w.b.connect_start(vb, None, &nobody, &[], LONG).unwrap();
+    let absent = w.address();
+    w.b.connect_start(vb, None, &absent, &[], LONG).unwrap();
     w.reaches(Side::B, vb, ViState::Idle);
     w.connect(va, vb);
     let answer = w.b.connect_poll(vb);

@@ -1,4 +1,4 @@
-//! Who may touch which memory: tags, rights, bounds, handles that were guessed, taken back or belong to others.
+//! Which peer may touch which memory: tags, rights, bounds, handles that were guessed, taken back or belong to others.
 
 use viaduct_via::Reliability::{self, ReliableDelivery, Unreliable};
 use viaduct_via::raw::RawMemory;
@@ -188,7 +188,7 @@ pub fn bounds_hold(mut w: World) {
     }
 }
 
-/// Handles that nobody was given are refused, every one of them, and each costs the guesser its connection.
+/// Handles that were never given out are refused, every one of them, and each costs the guesser its connection.
 pub fn guessed_handles_are_refused(mut w: World) {
     let target = w.b.window(64);
     let place = target.remote(0);

@@ -149,7 +149,7 @@ pub fn pieces_on_the_local_side(mut w: World) {
     assert_same(&back, &message);
 }
 
-/// Bytes are placed in ascending order: whoever sees the last word sees everything before it. Programs spin on it.
+/// Bytes are placed in ascending order: a reader that sees the last word sees everything before it. Programs spin on it.
 pub fn the_last_word_comes_last(mut w: World) {
     let (va, _vb) = w.pair(ReliableDelivery);
     for heap in [false, true] {

@@ -75,7 +75,7 @@ pub fn reception_waits_for_the_receive(mut w: World) {
     let (va, vb) = w.pair(ReliableReception);
     w.a.send(va, b"early");
     for _ in 0..1000 {
-        assert!(w.a.poll_send(va).unwrap().is_none(), "nobody can have received it");
+        assert!(w.a.poll_send(va).unwrap().is_none(), "the peer cannot have received it");
     }
     w.b.post_recvs(vb, 1, 8);
     assert_eq!(w.received(vb).data(), b"early");

@@ -27,7 +27,7 @@ fn stock(w: &mut World, srq: Srq, count: u64, len: usize) {
     }
 }
 
-/// Whoever gets a message first takes the next receive; the completion says which VI it was.
+/// The VI that gets a message first takes the next receive; the completion says which VI it was.
 pub fn vis_draw_from_one_store(mut w: World) {
     for level in Reliability::ALL {
         let (srq, pairs) = star(&mut w, level, 3, 16);
@@ -87,7 +87,7 @@ pub fn an_empty_store_is_an_empty_queue(mut w: World) {
     assert_eq!(w.b.state(pairs[1].1), ViState::Connected, "the others go on");
 }
 
-/// Messages wait when the VI's own ledger is full of completions nobody took; nothing is lost or broken.
+/// Messages wait when the VI's own ledger is full of completions that were not taken; nothing is lost or broken.
 pub fn a_full_ledger_holds_messages_back(mut w: World) {
     let (srq, pairs) = star(&mut w, ReliableDelivery, 1, 32);
     let (va, vb) = pairs[0];

@@ -123,7 +123,7 @@ pub fn sends_without_connection_are_flushed(mut w: World) {
             w.a.connect_start(va, None, &address, &[], LONG).unwrap();
         }
         assert_eq!(w.a.state(va), state);
-        w.a.send(va, b"nobody hears this");
+        w.a.send(va, b"it is not heard");
         w.a.post_recvs(va, 1, 8);
         let back = w.a.poll_send(va).unwrap().expect("at once");
         assert_eq!((back.status, back.length), (Status::Flushed, 0));

@@ -63,8 +63,8 @@ pub fn a_sleeper_is_woken_by_a_disconnect(mut w: World) {
     });
 }
 
-/// Who waits for a send learns of the peer's leaving although messages came before it: they are taken on the way, and
-/// after the last one nobody rings any more.
+/// A caller that waits for a send learns of the peer's leaving although messages came before it: they are taken on the way, and
+/// after the last one no peer rings any more.
 pub fn the_end_behind_messages_is_seen(mut w: World) {
     w.sleepy();
     // A disconnect that waits for sends would look, and take the message that is to be left.
@@ -78,11 +78,11 @@ pub fn the_end_behind_messages_is_seen(mut w: World) {
         w.connect(va, vb);
         w.a.post_recvs(va, messages, 8);
         w.b.post_recvs(vb, 1, 8);
-        // Received by nobody: the peer never looks.
+        // Not received: the peer never looks.
         w.a.send(va, b"unheard");
         (0..messages).for_each(|_| w.b.send(vb, b"a word"));
         w.b.disconnect(vb).unwrap();
-        // Whoever tells of the end has done so, while nobody slept.
+        // The thread that tells of the end has done so, while no thread slept.
         thread::sleep(std::time::Duration::from_millis(2));
         // Without a time limit, after which a last look would find it.
         let end = if bound { w.a.wait_cq(cq, None) } else { w.a.wait_send_outcome(va, None) };
@@ -190,7 +190,7 @@ pub fn the_descriptor_tells(mut w: World) {
 }
 
 /// One look after arming is enough: if it finds nothing, sleeping is safe, also when a message in many pieces was all
-/// there before and nobody has a reason to ring.
+/// there before and no thread has a reason to ring.
 pub fn one_look_after_arming_is_enough(mut w: World) {
     for level in [Reliability::Unreliable, ReliableDelivery] {
         let (va, vb) = w.pair(level);

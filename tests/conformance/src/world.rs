@@ -209,7 +209,7 @@ impl World {
         self.b.set_wait(wait);
     }
 
-    /// An address nobody has used in this world.
+    /// An address that was not used in this world.
     pub fn address(&mut self) -> NetAddress {
         self.addresses += 1;
         NetAddress::local(&format!("conformance-{}", self.addresses)).expect("a short name")

@@ -74,7 +74,7 @@ fn check(make: fn() -> Setup) {
     leaks.finish();
 }
 
-/// Until no thread that runs handlers is left: one that drops its NIC itself is waited for by nobody, and would be seen by the
+/// Until no thread that runs handlers is left: one that drops its NIC itself is not waited for, and would be seen by the
 /// first look of the leak check and no longer by the last.
 fn await_handlers() {
     let is_handler = |task: std::io::Result<std::fs::DirEntry>| {

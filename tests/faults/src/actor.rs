@@ -61,7 +61,7 @@ fn act(args: &[String]) {
     let plan = if what == "friend" { plan::short() } else { plan::whole(mode) };
     let place = Place { folder: Path::new(folder), mode };
     if what != "friend" && mode != Mode::Network {
-        // A file that a killed server left, for somebody to find.
+        // A file that a killed server left, for another process to find.
         drop(UnixDatagram::bind(place.folder.join(format!("{}.sock", std::process::id()))));
     }
     let mut nic = place.open();

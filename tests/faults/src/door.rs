@@ -133,7 +133,7 @@ pub struct Letter {
     pub bytes: Vec<u8>,
     /// Page, directory and bell of its sender.
     pub fds: Vec<OwnedFd>,
-    /// Who wrote it.
+    /// The NIC that wrote it.
     pub sender: Nic,
 }
 

@@ -55,7 +55,7 @@ struct Spot(*mut u8, usize);
 
 impl Spot {
     fn of(buffer: &mut Buffer) -> Spot {
-        // SAFETY: only the address is kept, and used while the memory lives; nobody else writes at the same time.
+        // SAFETY: only the address is kept, and used while the memory lives; no other thread writes at the same time.
         let slice = unsafe { buffer.as_mut_slice() };
         Spot(slice.as_mut_ptr(), slice.len())
     }

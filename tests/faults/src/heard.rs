@@ -16,10 +16,10 @@ impl Heard {
     ///
     /// # Panics
     ///
-    /// If somebody listens already.
+    /// If another subscriber listens already.
     pub fn listen() -> Heard {
         let heard = Heard::default();
-        tracing::subscriber::set_global_default(heard.clone()).expect("nobody else listens in this process");
+        tracing::subscriber::set_global_default(heard.clone()).expect("no other subscriber in this process");
         heard
     }
 

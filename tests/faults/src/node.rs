@@ -63,7 +63,7 @@ pub fn config(folder: &Path, mode: Mode) -> Config {
     config.shm.runtime_dir = Some(folder.to_owned());
     config.ofi.runtime_dir = Some(folder.to_owned());
     config.shm.memory_budget = Some(BUDGET);
-    // Whoever sleeps is woken, or sleeps for ever: a lost wake-up shows as a hang.
+    // A thread that sleeps is woken, or sleeps for ever: a lost wake-up shows as a hang.
     config.shm.longest_sleep = None;
     (config.shm.direct, config.shm.process_vm) = (mode != Mode::Copy, mode != Mode::Copy);
     config

@@ -28,7 +28,7 @@ viaduct_kit::child!(SCRIBBLER, scribbler);
 pub enum Target {
     /// All that it may write.
     Everything,
-    /// The bells alone, saying over and over that nobody sleeps.
+    /// The bells alone, saying over and over that no thread sleeps.
     Bells,
 }
 

@@ -15,7 +15,7 @@ use crate::node::{Mode, Place};
 use crate::plan::{Kind, Role, Step, pattern};
 use crate::steps::at;
 
-/// How long a look for somebody who has not come yet lasts.
+/// How long a look for a peer that has not come yet lasts.
 const TICK: Duration = Duration::from_millis(5);
 /// Bytes of a window.
 const WINDOW: usize = 128 << 10;

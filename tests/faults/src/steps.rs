@@ -103,7 +103,7 @@ impl Session<'_> {
         let place = self.theirs[at(kind)].offset(COUNTER as u64);
         self.main.post(self.nic, Queue::Send, Descriptor::fetch_add(old, place, 3))?;
         let old = self.success(Queue::Send)?.data();
-        assert_eq!(old, self.adds[at(kind)].to_ne_bytes(), "nobody else adds to this counter");
+        assert_eq!(old, self.adds[at(kind)].to_ne_bytes(), "no other process adds to this counter");
         self.adds[at(kind)] += 3;
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! The kill sweep: a recorded run lists the points an actor passes; then it is killed at each of them, again and again,
-//! while this process plays the other end, survives, tidies up and goes on with somebody else.
+//! while this process plays the other end, survives, tidies up and goes on with another peer.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -89,7 +89,7 @@ fn has_points(mode: Mode) -> bool {
     }
 }
 
-/// Whoever opens a NIC sweeps the socket files of those who were killed.
+/// A process that opens a NIC sweeps the socket files of those that were killed.
 fn tidy(folder: &TempDir, mode: Mode) {
     drop(Place { folder: folder.path(), mode }.open());
 }

@@ -1,4 +1,4 @@
-//! The channel between two control threads has little room: what does not fit waits and goes on, whoever is slow.
+//! The channel between two control threads has little room: what does not fit waits and goes on, whichever end is slow.
 
 use std::time::Duration;
 

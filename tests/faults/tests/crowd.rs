@@ -1,5 +1,5 @@
-//! Crowds at the door: more connections than a server keeps, or than the kernel lets wait at its socket. Those who say
-//! nothing give way, and whoever means it gets through.
+//! Crowds at the door: more connections than a server keeps, or than the kernel lets wait at its socket. Those that say
+//! nothing give way, and a client that means it gets through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ viaduct_kit::isolated! { limit 120;
         let (full, crowd) = full(&folder);
         nic.connect_start(vi, None, &"full".parse().unwrap(), b"", None).unwrap();
         for _ in 0..20 {
-            assert!(nic.connect_poll(vi).unwrap().is_none(), "there is a listener, and nobody has answered");
+            assert!(nic.connect_poll(vi).unwrap().is_none(), "there is a listener, and it has not answered");
             std::thread::sleep(Duration::from_millis(1));
         }
         // Room comes, and with it the request, once.
@@ -107,7 +107,7 @@ fn asking(folder: &TempDir) -> (Nic, Vi) {
     (nic, vi)
 }
 
-/// A socket that nobody accepts from, with as many connections as the kernel lets wait there.
+/// A socket whose owner does not accept, with as many connections as the kernel lets wait there.
 fn full(folder: &TempDir) -> (Listener, Vec<Channel>) {
     let path = folder.join("full.sock");
     let listener = Listener::bind(&path).unwrap();

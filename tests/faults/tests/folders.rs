@@ -1,4 +1,4 @@
-//! The run-time folder: full, somebody else's, open to others, a link, too long a path; and addresses in it that are
+//! The run-time folder: full, another user's, open to others, a link, too long a path; and addresses in it that are
 //! taken, or were left by the dead.
 
 use std::ffi::CString;
@@ -109,7 +109,7 @@ fn a_long_path_works_and_an_endless_one_is_an_error() {
 
 viaduct_kit::isolated! { limit 120;
     fn an_address_is_taken_until_its_owner_is_gone() {
-        let _watchdog = Watchdog::arm(LIMIT, "an address of somebody else");
+        let _watchdog = Watchdog::arm(LIMIT, "an address of another process");
         let folder = TempDir::new("taken");
         drop(open(folder.path()).unwrap());
         let leaks = LeakCheck::start_with_folders([folder.path()]);
@@ -123,7 +123,7 @@ viaduct_kit::isolated! { limit 120;
                 owner.wait(LIMIT);
                 assert!(folder.join("door.sock").exists(), "a killed process leaves its file");
                 if round % 2 == 0 {
-                    // Nobody answers there, and the next listener takes it over.
+                    // No process answers there, and the next listener takes it over.
                     let absent = Guest::come(&config(folder.path(), Mode::Direct), LIMIT).err();
                     assert!(matches!(absent, Some(Error::NoMatch(_))), "{absent:?}");
                 }

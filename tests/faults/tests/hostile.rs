@@ -58,7 +58,7 @@ struct Victim {
     good: Vi,
     echoes: u64,
     neighbour: Child,
-    /// Memory that nobody was given a right to.
+    /// Memory to which no peer was given a right.
     canaries: Vec<Buffer>,
 }
 

@@ -55,7 +55,7 @@ viaduct_kit::isolated! { limit 120;
         eprintln!("idle: {ours:.2} % and {theirs:.2} % of a CPU");
         assert!(ours < CPU && theirs < CPU, "{ours:.2} % and {theirs:.2} %");
 
-        // A listener that nobody comes to, and a thread that waits to call a handler.
+        // A listener to which no client comes, and a thread that waits to call a handler.
         let alone = share(|| assert!(nic.wait_listener(listener, Some(WHILE)).is_err()));
         let shared = SharedNic::new(nic);
         shared.on_error(Some(std::sync::Arc::new(|_, _| {}))).unwrap();

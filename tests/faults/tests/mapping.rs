@@ -1,5 +1,5 @@
-//! A peer's segment has come, and there is no descriptor or no address space left for it: the cause is named, whoever
-//! waits for it is told, and nobody asks again and again.
+//! A peer's segment has come, and there is no descriptor or no address space left for it: the cause is named, every thread that
+//! waits for it is told, and no thread asks again and again.
 
 use std::fs::File;
 use std::time::Duration;

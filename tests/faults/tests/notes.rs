@@ -1,5 +1,5 @@
 //! Strangers after the handshake: a peer that was let in and then sends garbage between control threads. Its connection
-//! breaks, nobody else's does, and it cannot make its victim's memory grow.
+//! breaks, no other peer's does, and it cannot make its victim's memory grow.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -41,7 +41,7 @@ viaduct_kit::isolated! { limit 300;
             }
             drop(channel);
         }
-        // Pieces of an answer to a question that nobody asked, without end.
+        // Pieces of an answer to a question that was not asked, without end.
         let channel = door.knock();
         say(&channel, &letter.bytes, &letter.enclosed());
         assert_eq!(answer(&channel), Answer::Said(ACCEPT));

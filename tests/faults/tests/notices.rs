@@ -40,7 +40,7 @@ struct Setting {
     _watchdog: Watchdog,
 }
 
-/// A NIC with one receive posted and a peer that can be killed; whoever waits sleeps at once.
+/// A NIC with one receive posted and a peer that can be killed; a thread that waits sleeps at once.
 fn setting(what: &str, bound: bool) -> Setting {
     let watchdog = Watchdog::arm(LIMIT, what);
     let folder = TempDir::new("notices");

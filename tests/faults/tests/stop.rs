@@ -68,7 +68,7 @@ fn stops(mode: Mode, victim: Role) {
                 let report = session::run(&mut nic, place, victim.other(), &plan::whole(mode), &mut partner);
                 let (seen, cpu) = (partner.timeouts, partner.cpu);
                 assert!(report.result.is_ok(), "{what}: {:?}", report.result);
-                // It may stop when nobody waits for it any more, or not have passed there.
+                // It may stop when no caller waits for it any more, or not have passed there.
                 while cpu.is_none() && child.next_line(Duration::from_millis(50)).is_none() {
                     child.cont();
                 }

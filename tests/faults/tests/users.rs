@@ -21,7 +21,7 @@ use viaduct_via::{
     RemoteAddress, Status, Vi, ViAttributes, ViState,
 };
 
-/// Users of nobody in particular: the kernel asks for no entry in a list.
+/// Users without an entry in a list: the kernel asks for no entry in a list.
 const HERE: u32 = 61_001;
 const THERE: u32 = 61_002;
 
@@ -215,7 +215,7 @@ impl Users {
         Some(Users { folder, token: Token::random().secret_text() })
     }
 
-    /// Settings of a user: who else may come, and whose token it has.
+    /// Settings of a user: which other user may come, and whose token it has.
     fn settings(&self, user: u32, others: &str, token: Option<&str>) -> Vec<String> {
         let folder = self.folder.join(user.to_string());
         let mut all =
@@ -266,8 +266,8 @@ fn users_that_are_not_named_or_lack_the_token_stay_out() {
         ("it is off at both ends", ("off", ours), ("off", ours), "no listener waits"),
         ("it is off at the listener", ("off", ours), ("all", ours), "no listener waits"),
         ("it is off at the client", ("all", ours), ("off", ours), "no listener waits"),
-        ("the listener names somebody else", (third.as_str(), ours), ("all", ours), "not of this job"),
-        ("the client names somebody else", ("all", ours), (third.as_str(), ours), "not of this job"),
+        ("the listener names another user", (third.as_str(), ours), ("all", ours), "not of this job"),
+        ("the client names another user", ("all", ours), (third.as_str(), ours), "not of this job"),
         ("the client has another token", ("all", ours), ("all", other), "no listener waits"),
         ("the client has no token", ("all", ours), ("all", None), "provider shm cannot be used"),
     ] {

@@ -32,7 +32,7 @@ fn is_yes(value: Option<&str>) -> bool {
     matches!(value.map(str::trim), Some(value) if !matches!(value, "" | "0" | "no" | "false"))
 }
 
-/// A scale that is no positive number is a mistake of whoever set it, and is said at once.
+/// A scale that is no positive number is a mistake of the user, and is said at once.
 fn stretch(limit: Duration, scale: Option<&str>) -> Duration {
     let Some(text) = scale.map(str::trim).filter(|text| !text.is_empty()) else { return limit };
     match text.parse::<f64>() {

@@ -45,7 +45,7 @@ pub struct Hosts {
     stem: String,
     network: u8,
     count: u8,
-    /// Nobody else has this network as long as this is open.
+    /// No other process has this network as long as this is open.
     _claim: UnixListener,
 }
 
@@ -91,7 +91,7 @@ impl Hosts {
         Ipv4Addr::new(10, 77, self.network, 1)
     }
 
-    /// An address of the network that nobody has.
+    /// An address of the network that no host has.
     pub fn unused_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 77, self.network, 250)
     }
@@ -111,7 +111,7 @@ impl Hosts {
         unsafe { command.pre_exec(enter) };
     }
 
-    /// Cuts the link of a host: nothing goes or comes, and nobody is told.
+    /// Cuts the link of a host: nothing goes or comes, and no process is told.
     pub fn cut(&self, host: u8) {
         self.must(&["link", "set", &self.port(host), "down"]);
     }
@@ -213,7 +213,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // What was not made cannot be removed, and nobody is helped by hearing of it.
+        // What was not made cannot be removed, and hearing of it helps no reader.
         for host in 0..self.count {
             let _ = nft(None, &["delete", "table", "netdev", &format!("{}{host}", self.stem)], "");
             let _ = ip(&["link", "del", &self.port(host)]);

@@ -1,4 +1,4 @@
-//! In which state a process is, whoever's it is.
+//! In which state a process is, of whichever user it is.
 
 use std::fs;
 

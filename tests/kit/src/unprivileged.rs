@@ -49,7 +49,7 @@ impl User {
         self.folder.join("tmp")
     }
 
-    /// Makes `command` run as this user: as nobody if we are root, else as who we are; with these folders either way.
+    /// Makes `command` run as this user: as nobody if we are root, else as the user that we are; with these folders either way.
     pub fn runs(&self, command: &mut Command) {
         command
             .env("HOME", self.home())

@@ -130,8 +130,8 @@ fn a_child_can_be_an_ordinary_user() {
         viaduct_kit::skip!("the build folder is closed to ordinary users");
     }
     let _user = unprivileged(&mut command);
-    let mut who = Child::start(WHO.name(), command);
-    assert_ne!(who.expect_line("", LIMIT), "0");
+    let mut child = Child::start(WHO.name(), command);
+    assert_ne!(child.expect_line("", LIMIT), "0");
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl Segment {
         let file = memfd_create("viaduct-leak", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, bytes as u64).unwrap();
         let rights = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing; nobody reads or writes it.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing; no thread reads or writes it.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, rights, MapFlags::SHARED, &file, 0) }.unwrap();
         Self { start, bytes }
     }

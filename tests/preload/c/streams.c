@@ -310,19 +310,19 @@ static void shared_server(int fd) {
     int turns[2][2];
     CHECK(pipe(turns[0]) == 0 && pipe(turns[1]) == 0);
     pid_t child = fork();
-    int who = child == 0;
+    int side = child == 0;
     unsigned char bytes[64], word;
     for (int i = 0; i < 200; i++) {
-        if (i % 2 == who) {
+        if (i % 2 == side) {
             fill(bytes, 64, (uint64_t)i * 64);
             int copy = dup(fd);
             CHECK(copy >= 0 && dup2(copy, 77) == 77 && close(copy) == 0);
             put(77, bytes, 64);
             get(77, &word, 1);
             CHECK(close(77) == 0 && word == pattern((uint64_t)i * 64));
-            CHECK(write(turns[1 - who][1], "t", 1) == 1);
+            CHECK(write(turns[1 - side][1], "t", 1) == 1);
         } else
-            CHECK(read(turns[who][0], &word, 1) == 1);
+            CHECK(read(turns[side][0], &word, 1) == 1);
     }
     close(fd);
     if (child == 0) _exit(0);

@@ -13,7 +13,7 @@ use crate::{Conn, Door, Network};
 /// Longest message that is believed.
 const LONGEST: usize = 16 << 20;
 
-/// Serves `procedure` until the task is ended. A caller that breaks the rules loses its connection, and nobody else does.
+/// Serves `procedure` until the task is ended. A caller that breaks the rules loses its connection, and no other caller does.
 pub async fn serve(door: Door, procedure: fn(Vec<u8>) -> Vec<u8>) -> io::Result<()> {
     loop {
         let (mut calls, mut answers) = split(door.accept().await?);
@@ -62,7 +62,7 @@ async fn write_calls(
 ) {
     for number in 0.. {
         let Some((arguments, answer)) = calls.recv().await else { break };
-        waiting.lock().expect("nobody panics with it").insert(number, answer);
+        waiting.lock().expect("no thread panics with it").insert(number, answer);
         if send(&mut out, number, &arguments).await.is_err() {
             break;
         }
@@ -72,12 +72,12 @@ async fn write_calls(
 
 async fn read_answers(mut answers: ReadHalf<Conn>, waiting: Waiting) {
     while let Ok(Some((number, result))) = receive(&mut answers).await {
-        if let Some(caller) = waiting.lock().expect("nobody panics with it").remove(&number) {
+        if let Some(caller) = waiting.lock().expect("no thread panics with it").remove(&number) {
             // The caller may have given up.
             let _ = caller.send(result);
         }
     }
-    waiting.lock().expect("nobody panics with it").clear();
+    waiting.lock().expect("no thread panics with it").clear();
 }
 
 async fn send(out: &mut (impl AsyncWrite + Unpin), number: u64, bytes: &[u8]) -> io::Result<()> {

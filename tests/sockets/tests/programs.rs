@@ -49,7 +49,7 @@ where
                 block_on(async {
                     let (door, address) = network(folder).listen("via://:7100").await.unwrap();
                     tell.send(address).unwrap();
-                    // Until the one who asks is through.
+                    // Until the program that asks is through.
                     let mut served = pin!(serve(door));
                     let mut end = end;
                     poll_fn(|cx| match Pin::new(&mut end).poll(cx) {

@@ -28,10 +28,10 @@ struct World {
 impl World {
     fn new(config: &Config) -> World {
         let folder = TempDir::new("streams");
-        // Who has both ends would wait for itself at the end.
+        // A thread that has both ends would wait for itself at the end.
         let config = Config { exit_limit: Duration::from_millis(10), ..config.clone() };
         let [server, client] = [(); 2].map(|()| {
-            // Nobody looks around by himself: a wake-up that is lost shows.
+            // No thread looks around by itself: a wake-up that is lost shows.
             let shm = ShmConfig {
                 runtime_dir: Some(folder.path().to_owned()),
                 longest_sleep: None,

@@ -1,4 +1,4 @@
-//! Who may use whom. Dependencies point downward, siblings never use each other, tests come from outside.
+//! Which package may use which. Dependencies point downward, siblings never use each other, tests come from outside.
 //!
 //! A new package is added to [`LAYERS`]; one that is not there fails the check.
 
@@ -79,7 +79,7 @@ fn refusal(from: &str, to: &str, kind: Use) -> Option<&'static str> {
         (Place::Xtask, _, _) => Some("the chores stay apart from the product, so that they build at once"),
         (Place::Kit, _, _) => Some("the kit uses no package of the house, so that each can use the kit"),
         (Place::Tests, _, _) => None,
-        (_, Place::Tests, _) => Some("tests of the whole are used by nobody"),
+        (_, Place::Tests, _) => Some("tests of the whole are used by no package"),
         (Place::Conformance, Place::Kit, _) => None,
         (Place::Conformance, _, _) if matches!(to, "crates/os" | "crates/via" | "crates/job" | PROVIDERS) => {
             None

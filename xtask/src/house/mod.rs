@@ -5,12 +5,12 @@
 //!  files       sizes, module docs
 //!  unsafety    the word unsafe only where the house allows it
 //!  targets     no file of tests is left out of the test targets
-//!  words       no paths of somebody's machine
+//!  words       no paths of one machine
 //!  reach       names of providers only where one is picked
 //!  bare        no standard library in what is loaded into applications
 //!  skips       tests that skip themselves say so by name
 //!  pages       documents name files that exist; decision records have a date
-//!  prose       comments that name who acts
+//!  prose       comments that name the actor
 //!  names       no package has two types of one common name
 //!  commits     first lines of new commits
 //!  manifests   what is inherited from the workspace, and where packages come from

@@ -1,4 +1,4 @@
-//! Nothing names a folder of somebody's machine.
+//! Nothing names a folder of one machine.
 
 use super::{Finding, TextFile};
 

@@ -155,7 +155,7 @@ fn build(workspace: &Workspace, package: &str, example: &str) -> Result<PathBuf>
 fn build_command() -> Command {
     let mut command = workspace::cargo();
     command.args(["build", "--release"]);
-    // Somebody's flags would make another program, or put it elsewhere.
+    // Flags of the caller would make another program, or put it elsewhere.
     for stray in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(stray);
     }

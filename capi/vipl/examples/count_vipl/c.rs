@@ -77,7 +77,7 @@ pub(crate) fn pair() -> Box<dyn Rounds> {
     let client = std::thread::spawn(move || {
         let to = address();
         let to = (&raw const to).cast::<CNetAddress>();
-        // SAFETY: an address, and nobody wants to know the rest.
+        // SAFETY: an address, and the rest is not looked at.
         while unsafe { vip_connect_request(vi, ptr::null(), to, 60_000, ptr::null_mut()) } != Return::Success
         {
             std::thread::yield_now();

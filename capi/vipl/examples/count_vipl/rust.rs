@@ -25,7 +25,7 @@ pub(crate) fn pair() -> Box<dyn Rounds> {
     let (va, vb) = (a.create_vi(ViAttributes::new(ta)), b.create_vi(ViAttributes::new(tb)));
     let (va, vb) = (va.expect("a VI"), vb.expect("a VI"));
     let address = format!("vipl-instructions-{}", std::process::id()).parse().expect("an address");
-    let listener = b.listen(&address, 1).expect("nobody else has this process id");
+    let listener = b.listen(&address, 1).expect("no other process has this id");
     a.connect_start(va, None, &address, &[], Some(Duration::from_secs(60))).expect("a request");
     let request = b.wait_listener(listener, None).expect("the request");
     b.accept(request, vb).expect("accepted");

@@ -88,7 +88,7 @@ static void server(void)
     error = wait_for(5);
     CHECK(error->ErrorCode == VIP_ERROR_RECVQ_EMPTY && error->ViHandle == loose);
 
-    /* The peer dies: told once, on the library's thread, though nobody looks. */
+    /* The peer dies: told once, on the library's thread, though no call looks. */
     MUST(VipPostRecv(vi, fill(&node, 0, data(&node, 0), 64), node.handle));
     accept_at(&node, vi, 3);
     received(vi);

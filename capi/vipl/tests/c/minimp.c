@@ -5,7 +5,7 @@
  *
  *   put        the request carries the bytes; the server copies them, and answers by a flag
  *   get        the server writes the bytes and, in the same descriptor, a flag word behind them, straight into the memory
- *              of the one who asked, who spins on the flag and calls nothing
+ *              of the rank that asked, which spins on the flag and calls nothing
  *   add        the server adds to a counter and writes the old value and the flag
  *
  * VIs have no tag, memory has one; everybody connects with everybody, trying again on VIP_NO_MATCH. */
@@ -51,7 +51,7 @@ static VIP_VI_HANDLE bare_vi(NODE *node, VIP_CQ_HANDLE recv)
     return vi;
 }
 
-/* Writes `length` bytes and the flag behind them into the memory of the one who asked. */
+/* Writes `length` bytes and the flag behind them into the memory of the rank that asked. */
 static void answer(VIP_VI_HANDLE vi, const REQUEST *r, const void *bytes, VIP_UINT32 length)
 {
     char *out = data(&server, 2 * MOST * BUFFER);
@@ -77,7 +77,7 @@ static void *data_server(void *unused)
         MUST(VipCQWait(queue, VIP_INFINITE, &vi, &recv));
         CHECK(recv);
         if (VipRecvDone(vi, &d) == VIP_DESCRIPTOR_ERROR) {
-            /* Somebody who said its end has left. */
+            /* A rank that said its end has left. */
             CHECK(d && (d->CS.Status & VIP_STATUS_DESC_FLUSHED_ERROR));
             continue;
         }
@@ -184,7 +184,7 @@ static void start(void)
             MUST(VipPostRecv(from[i], fill(&server, 2 * i + waits, room, BUFFER), server.handle));
         }
     }
-    /* Rank i accepts the clients in turn; each client goes round the servers. Who comes too early tries again. */
+    /* Rank i accepts the clients in turn; each client goes round the servers. A client that comes too early tries again. */
     CHECK(pthread_create(&thread, NULL, data_server, NULL) == 0);
 }
 
@@ -231,7 +231,7 @@ static void program(void)
         }
         barrier();
         for (i = 0; i < size; i++) {
-            /* What our neighbour put everywhere, by way of somebody else. */
+            /* What our neighbour put everywhere, by way of another rank. */
             int writer = (rank + 1) % size, whom = (writer + i) % size;
             VIP_UINT32 theirs = 64 + (VIP_UINT32)writer * 8192;
             check_pattern(get(whom, theirs, length), length, (unsigned)(round * 64 + writer * 8 + i));

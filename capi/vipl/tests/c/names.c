@@ -88,7 +88,7 @@ static void client(void)
         sent(vi);
         end_vi(vi);
     }
-    /* far is another machine; with shared memory alone nobody gets there. */
+    /* far is another machine; with shared memory alone it is not reached. */
     if (strstr(node.attributes.Name, "shm")) {
         VIP_VI_HANDLE vi = make_vi(&node, VIP_SERVICE_RELIABLE_DELIVERY, NULL, NULL);
         there = port_at("far", 5);

@@ -1,4 +1,4 @@
-/* Peer connections: both ask, nobody waits. All requests first, then the outcomes, by polling and by waiting. */
+/* Peer connections: both ask, neither waits. All requests first, then the outcomes, by polling and by waiting. */
 #include "kit.h"
 
 #define VIS 8
@@ -44,7 +44,7 @@ static void side(int me)
         received(vis[i]);
         CHECK(*data(&node, (size_t)i) == (char)(i + 10 * (1 - me)));
     }
-    /* Nobody asks for this one. */
+    /* No peer asks for this one. */
     here = address_of(&node, 7000 + me);
     there = address_of(&node, 8000 + me);
     lonely = make_vi(&node, VIP_SERVICE_UNRELIABLE, NULL, NULL);

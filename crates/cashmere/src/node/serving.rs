@@ -42,8 +42,8 @@ impl Process {
             return Ok(None);
         }
         self.take_in(head, request);
-        let who = if self.worker.is_some() { Counter::ServedByWorkers } else { Counter::ServedByServers };
-        self.count(who, u64::from(head.from != self.me));
+        let counter = if self.worker.is_some() { Counter::ServedByWorkers } else { Counter::ServedByServers };
+        self.count(counter, u64::from(head.from != self.me));
         Ok(Some(asked))
     }
 

@@ -59,7 +59,7 @@ impl Pair {
         let (mut ours, mut theirs) = (ViAttributes::new(ta), ViAttributes::new(tb));
         (ours.send_cq, theirs.recv_cq) = (send_cq, cq);
         let address = format!("instructions-{}", std::process::id()).parse().expect("an address");
-        let listener = b.listen(&address, 1).expect("nobody else has this process id");
+        let listener = b.listen(&address, 1).expect("no other process has this id");
         let mut last = None;
         for _ in 0..vis {
             let va = a.create_vi(ours.clone()).expect("a VI");

@@ -88,7 +88,7 @@ impl Plain {
     }
 
     pub(crate) fn write(&self, value: u64) {
-        // SAFETY: loom hands out the pointer only if nobody else is inside.
+        // SAFETY: loom hands out the pointer only if no other thread is inside.
         self.0.with_mut(|p| unsafe { *p = value });
     }
 

@@ -110,7 +110,7 @@ impl AtomicU32 {
         })
     }
 
-    /// Those who sleep on the word.
+    /// The threads that sleep on the word.
     pub(super) fn queue(&self) -> &(Mutex<()>, Condvar) {
         &self.real().queue
     }

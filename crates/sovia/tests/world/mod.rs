@@ -32,10 +32,10 @@ impl World {
         World { _owned: Some(folder), ..world }
     }
 
-    /// A world that somebody else has made.
+    /// A world that another process has made.
     pub(crate) fn at(name: &'static str, folder: &Path) -> World {
         let config = viaduct_providers::Config {
-            // Nobody looks around by himself: a wake-up that is lost shows.
+            // No thread looks around by itself: a wake-up that is lost shows.
             shm: ShmConfig {
                 runtime_dir: Some(folder.to_owned()),
                 longest_sleep: None,

@@ -14,7 +14,7 @@ pub(crate) fn bench(args: &[&str]) -> Vec<Value> {
 pub(crate) fn bench_of(program: &Path, args: &[&str]) -> Vec<Value> {
     let mut command = Command::new(program);
     command.args(["bench", "--time", "0.04", "--launches", "1", "--format", "json"]).args(args);
-    // A machine that is overloaded is silent for long; nobody here looks for a peer that is gone.
+    // A machine that is overloaded is silent for long; no test here looks for a peer that is gone.
     command.env("VIADUCT_OFI_SILENCE_MS", "60000");
     let output =
         command.env_remove("VIADUCT_PROVIDER").stdin(Stdio::null()).output().expect("the program starts");

@@ -36,7 +36,7 @@ impl Program {
         Child::start(self.name, self.command(args))
     }
 
-    /// The command that [`spawn`](Self::spawn) starts, for those who want to add to it (an environment, another
+    /// The command that [`spawn`](Self::spawn) starts, for callers that add to it (an environment, another
     /// user, limits) and then hand it to [`Child::start`].
     pub fn command(&self, args: &[&str]) -> Command {
         let binary = env::current_exe().expect("the path of the running binary is known");
@@ -66,7 +66,7 @@ impl Program {
         // Under a wrapper such as strace the parent is the wrapper; a change of user cleared what was set before exec.
         set_parent_process_death_signal(Some(Signal::KILL)).expect("SIGKILL is a valid signal");
         ignore_broken_pipes();
-        // SAFETY: no other thread exists this early, so nobody reads the environment meanwhile. Without the removal
+        // SAFETY: no other thread exists this early, so none reads the environment meanwhile. Without the removal
         // every program that the child starts from this binary would become the same child.
         unsafe { env::remove_var(CHILD) };
         let args: Vec<String> = env::args().skip(1).collect();

@@ -18,7 +18,7 @@ pub struct Process {
     pub pid: u32,
     /// Its name, as `ps` shows it.
     pub name: String,
-    /// Whether it has ended and nobody asked for its status yet.
+    /// Whether it has ended and its parent has not asked for its status yet.
     pub ended: bool,
 }
 
