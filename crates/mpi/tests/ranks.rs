@@ -40,6 +40,7 @@ const SCENARIOS: &[(&str, fn(&World))] = &[
     ("mismatch", crate::collectives::mismatch),
     ("crowd", crate::crowd::told),
     ("short-mismatch", crate::short::mismatch),
+    ("own-reduction", crate::short::own_reduction),
     ("uneven", crate::short::uneven),
     ("running-ahead", crate::short::running_ahead),
     ("communicators", crate::short::communicators),

@@ -115,7 +115,8 @@ pub(super) fn apart(comm: &Comm, process: usize, theirs: Option<Mark>, ours: Mar
         Some(theirs) if theirs.name() == ours.name() => Error::new(
             Class::Other,
             format!(
-                "rank {rank} is in {} as operation {} of this communicator with another reduction or type than                  this process; all processes have to give the same",
+                "rank {rank} is in {} as operation {} of this communicator with another reduction or type than \
+                 this process; all processes have to give the same",
                 name_of(ours.name()),
                 ours.number()
             ),
@@ -130,7 +131,8 @@ pub(super) fn apart(comm: &Comm, process: usize, theirs: Option<Mark>, ours: Mar
 /// A rank is in the operation of this process with another length.
 fn lengths(rank: usize, mark: Mark, theirs: &str, ours: &str) -> Error {
     let cause = format!(
-        "rank {rank} is in {} as operation {} of this communicator with another length: {theirs}, this process          with {ours}; all processes have to give the same count of elements",
+        "rank {rank} is in {} as operation {} of this communicator with another length: {theirs}, this process \
+         with {ours}; all processes have to give the same count of elements",
         name_of(mark.name()),
         mark.number()
     );
