@@ -10,10 +10,10 @@
 //! | broadcast | binomial tree | scatter, then ring |
 //! | gather, scatter | binomial tree | straight to and from the root |
 //! | allgather | doubling or Bruck | ring |
-//! | alltoall | Bruck | straight, all at once or pairwise |
+//! | alltoall | Bruck | straight, 32 at a time |
 //! | reduce | binomial tree | halving, then gather |
 //! | allreduce | doubling | halving, then doubling back |
-//! | reduce-scatter | halving or pairwise | |
+//! | reduce-scatter | pairwise, or all at once if operands may not change places | |
 //! | scan, exscan | doubling | |
 
 mod allgather;
