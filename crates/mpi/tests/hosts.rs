@@ -66,6 +66,8 @@ fn processes_on_different_hosts_in_different_operations_are_told() {
     if has_network() {
         run("mismatch", 2, &["between-hosts"]);
         run("uneven", 2, &["between-hosts"]);
+        run("other-root", 2, &["between-hosts"]);
+        run("other-reduction", 2, &["between-hosts"]);
     }
 }
 

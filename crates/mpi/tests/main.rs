@@ -11,3 +11,4 @@ mod point;
 mod ranks;
 mod reading;
 mod short;
+mod unlike;

@@ -26,11 +26,6 @@ fn processes_in_different_short_operations_are_told() {
 }
 
 #[test]
-fn a_process_with_an_operation_of_its_program_is_told_that_others_have_another() {
-    run("own-reduction", 2, &[]);
-}
-
-#[test]
 fn processes_that_give_another_length_are_told() {
     run("uneven", 2, &[]);
 }
@@ -102,18 +97,6 @@ pub(crate) fn mismatch(world: &World) {
     };
     let text = result.unwrap_err().to_string();
     assert!(text.contains("MPI_Allreduce") && text.contains("MPI_Barrier"), "{text}");
-}
-
-/// Rank 1 has an operation of its program, which goes by messages, and rank 0 one of the standard, on the board.
-pub(crate) fn own_reduction(world: &World) {
-    let (comm, mut memory) = (world.comm_world(), [0; 4]);
-    let op = match comm.rank() {
-        0 => Operation::predefined(Op::Sum),
-        _ => Operation::user(true, Box::new(|_, _, _| ())),
-    };
-    let text = world.allreduce(None, &span(&mut memory, INT), &op, comm).unwrap_err().to_string();
-    assert!(text.contains("in MPI_Allreduce as operation 0 of this communicator with another"), "{text}");
-    assert!(text.contains("all processes have to give the same") && !text.contains("  "), "{text}");
 }
 
 /// Rank 0 gives so many bytes and rank 1 so many. On the board an operation has at most 2 KiB.

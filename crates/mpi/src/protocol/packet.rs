@@ -10,7 +10,7 @@
 //! what the receiver knows before it is used.
 
 /// The version of the protocol, which ranks compare before they connect.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Bytes of a header.
 pub const HEADER: usize = 32;
 

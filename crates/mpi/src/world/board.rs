@@ -59,7 +59,7 @@ pub(super) enum Come {
     No,
     /// Its place holds what it gives to the operation.
     Yes,
-    /// It is in another operation, or in this one with another length, by this mark.
+    /// It is in another operation, or in this one on other terms, by this mark.
     Elsewhere(Mark),
     /// It went on to later operations and gave nothing to this one.
     Past,
@@ -155,6 +155,16 @@ impl Seat {
         }
     }
 
+    /// The mark of a process that is in an operation on other terms, as far as its cell says so now: what it gave, else its note.
+    #[inline]
+    pub(super) fn disputes(&self, mark: Mark, process: usize) -> Option<Mark> {
+        let of_this = |field| {
+            let word = self.word_of(process, field, mark.number()).load(Ordering::SeqCst);
+            Mark::read(word).filter(|other| other.number() == mark.number())
+        };
+        of_this(MARKS).or_else(|| of_this(NOTES)).filter(|other| *other != mark)
+    }
+
     /// The word of a process' cell for an operation.
     #[inline]
     fn word_of(&self, process: usize, field: usize, number: u32) -> &AtomicU64 {
@@ -188,6 +198,7 @@ fn place(number: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::mark::Terms;
     use crate::world::run::Name;
     use std::os::fd::AsFd;
     use viaduct_os::segment::Access;
@@ -203,7 +214,7 @@ mod tests {
     }
 
     fn mark(number: u32, name: Name) -> Mark {
-        Mark::on_board(number, name, 0)
+        Mark::on_board(number, Terms::of(name))
     }
 
     #[test]
@@ -232,8 +243,8 @@ mod tests {
 
     #[test]
     fn a_rank_with_another_length_or_by_messages_is_found() {
-        let (seats, bcast) = (seats(2, 0), |bytes| Mark::on_board(2, Name::Bcast, bytes));
-        let long = Mark::by_messages(2, Name::Bcast, 4000);
+        let (seats, bcast) = (seats(2, 0), |bytes| Mark::on_board(2, Terms::of(Name::Bcast).bytes(bytes)));
+        let long = Mark::by_messages(2, Terms::of(Name::Bcast).bytes(4000));
         seats[1].begin(bcast(40));
         assert_eq!(seats[0].come(bcast(40), 1), Come::No);
         assert_eq!(seats[0].come(bcast(80), 1), Come::Elsewhere(bcast(40)));
@@ -245,6 +256,19 @@ mod tests {
         seats[0].begin(long);
         assert_eq!(seats[1].come(bcast(40), 0), Come::Elsewhere(long));
         assert_eq!(seats[1].come(long, 0), Come::No, "messages will tell");
+    }
+
+    #[test]
+    fn of_two_roots_the_later_one_sees_the_earlier_one() {
+        let (seats, bcast) = (seats(3, 0), |root| Mark::on_board(2, Terms::of(Name::Bcast).root(root)));
+        assert_eq!(seats[0].disputes(bcast(0), 1), None);
+        seats[1].begin(bcast(1));
+        assert_eq!(seats[0].disputes(bcast(0), 1), Some(bcast(1)), "by its note");
+        assert_eq!(seats[2].disputes(bcast(1), 1), None);
+        seats[1].give(bcast(1), 0, |_| ());
+        seats[1].begin(mark(4, Name::Barrier));
+        assert_eq!(seats[0].disputes(bcast(0), 1), Some(bcast(1)), "its place still tells");
+        assert_eq!(seats[0].disputes(mark(3, Name::Barrier), 1), None, "it may not be there yet");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::World;
 use super::comm::Comm;
+use super::mark::Terms;
 use super::run::{Memory, Name, Stage};
 use crate::coll::{self, Chunk, Data, Kind, Limits, Me, Schedule};
 use crate::datatype::Datatype;
@@ -83,7 +84,7 @@ impl World {
         }
         let nothing = Span::empty();
         let memory = Memory { send: &nothing, recv: &nothing, kinds: None };
-        self.run(&Stage::next(comm, Name::Barrier, 0), &coll::barrier(me(comm)), &memory, None)
+        self.run(&Stage::next(comm, Terms::of(Name::Barrier)), &coll::barrier(me(comm)), &memory, None)
     }
 
     /// All processes get the root's message.
@@ -102,7 +103,8 @@ impl World {
         };
         let schedule = coll::bcast(me(comm), root, data(&bytes), &limits());
         let memory = Memory { send: &bytes, recv: &bytes, kinds: None };
-        self.run(&Stage::next(comm, Name::Bcast, bytes.bytes()), &schedule, &memory, None)?;
+        let terms = Terms::of(Name::Bcast).root(root).bytes(bytes.bytes());
+        self.run(&Stage::next(comm, terms), &schedule, &memory, None)?;
         if packed && comm.rank() as usize != root {
             bytes.copy_to(span, span.bytes());
         }
@@ -118,7 +120,7 @@ impl World {
         let any = either(send, recv)?;
         let recv = recv.unwrap_or(any);
         let schedule = coll::gather(me(comm), root, send.map(data), data(recv), &limits());
-        self.run_on(comm, Name::Gather, &schedule, send.unwrap_or(recv), recv)
+        self.run_on(comm, Terms::of(Name::Gather).root(root), &schedule, send.unwrap_or(recv), recv)
     }
 
     /// The root gets a part of another length from each process.
@@ -138,7 +140,13 @@ impl World {
         let (counts, displs) = lists(recv, comm)?;
         let schedule =
             coll::gatherv(me(comm), root, send.map(data), data(into.unwrap_or(any)), &counts, &displs);
-        self.run_on(comm, Name::Gather, &schedule, send.unwrap_or(any), into.unwrap_or(any))
+        self.run_on(
+            comm,
+            Terms::of(Name::Gather).root(root),
+            &schedule,
+            send.unwrap_or(any),
+            into.unwrap_or(any),
+        )
     }
 
     /// Each process gets a part of the root's message.
@@ -150,7 +158,7 @@ impl World {
         let any = either(recv, send)?;
         let send = send.unwrap_or(any);
         let schedule = coll::scatter(me(comm), root, data(send), recv.map(data), &limits());
-        self.run_on(comm, Name::Scatter, &schedule, send, recv.unwrap_or(send))
+        self.run_on(comm, Terms::of(Name::Scatter).root(root), &schedule, send, recv.unwrap_or(send))
     }
 
     /// Each process gets a part of another length of the root's message.
@@ -170,7 +178,13 @@ impl World {
         let (counts, displs) = lists(send, comm)?;
         let schedule =
             coll::scatterv(me(comm), root, data(from.unwrap_or(any)), recv.map(data), &counts, &displs);
-        self.run_on(comm, Name::Scatter, &schedule, from.unwrap_or(any), recv.unwrap_or(any))
+        self.run_on(
+            comm,
+            Terms::of(Name::Scatter).root(root),
+            &schedule,
+            from.unwrap_or(any),
+            recv.unwrap_or(any),
+        )
     }
 
     /// All processes get a part from each process.
@@ -179,7 +193,7 @@ impl World {
     /// As [`barrier`](Self::barrier).
     pub fn allgather(&self, send: Option<&Span>, recv: &Span, comm: &Comm) -> Result<()> {
         let schedule = coll::allgather(me(comm), send.map(data), data(recv), &limits());
-        self.run_on(comm, Name::Allgather, &schedule, send.unwrap_or(recv), recv)
+        self.run_on(comm, Terms::of(Name::Allgather), &schedule, send.unwrap_or(recv), recv)
     }
 
     /// All processes get a part of another length from each process.
@@ -196,7 +210,7 @@ impl World {
     ) -> Result<()> {
         let (counts, displs) = lists(Some((recv, counts, displs)), comm)?;
         let schedule = coll::allgatherv(me(comm), send.map(data), data(recv), &counts, &displs);
-        self.run_on(comm, Name::Allgather, &schedule, send.unwrap_or(recv), recv)
+        self.run_on(comm, Terms::of(Name::Allgather), &schedule, send.unwrap_or(recv), recv)
     }
 
     /// Each process gets a part from each process.
@@ -205,7 +219,7 @@ impl World {
     /// As [`barrier`](Self::barrier).
     pub fn alltoall(&self, send: Option<&Span>, recv: &Span, comm: &Comm) -> Result<()> {
         let schedule = coll::alltoall(me(comm), send.map(data), data(recv), &limits());
-        self.run_on(comm, Name::Alltoall, &schedule, send.unwrap_or(recv), recv)
+        self.run_on(comm, Terms::of(Name::Alltoall), &schedule, send.unwrap_or(recv), recv)
     }
 
     /// Each process gets a part of another length from each process.
@@ -238,7 +252,7 @@ impl World {
         let bytes = |rank: usize| into.0[rank] * size;
         let outgoing: Option<&dyn Fn(usize) -> Chunk> = if send.is_some() { Some(&to) } else { None };
         let schedule = coll::alltoallv(me(comm), outgoing, &back, &bytes);
-        self.run_on(comm, Name::Alltoall, &schedule, send.map_or(recv.0, |send| send.0), recv.0)
+        self.run_on(comm, Terms::of(Name::Alltoall), &schedule, send.map_or(recv.0, |send| send.0), recv.0)
     }
 
     /// Each process gets a part of another length and type from each process.
@@ -259,7 +273,7 @@ impl World {
         let outgoing: Option<&dyn Fn(usize) -> Chunk> = if send.is_some() { Some(&to) } else { None };
         let schedule = coll::alltoallv(me(comm), outgoing, &back, &bytes);
         let memory = Memory { send: out.base, recv: recv.base, kinds: Some((out.kinds, recv.kinds)) };
-        self.run(&Stage::next(comm, Name::Alltoall, 0), &schedule, &memory, None)
+        self.run(&Stage::next(comm, Terms::of(Name::Alltoall)), &schedule, &memory, None)
     }
 
     /// The root gets the reduction of all processes' elements.
@@ -282,7 +296,14 @@ impl World {
         }
         let in_place = send.is_none();
         let schedule = coll::reduce(me(comm), root, data(any), in_place, op.commutes(), &limits());
-        self.compute(comm, Name::Reduce, &schedule, any, recv.unwrap_or(any), op)
+        self.compute(
+            comm,
+            Terms::of(Name::Reduce).root(root).bytes(any.bytes()),
+            &schedule,
+            any,
+            recv.unwrap_or(any),
+            op,
+        )
     }
 
     /// All processes get the reduction of all processes' elements.
@@ -295,7 +316,14 @@ impl World {
             return done;
         }
         let schedule = coll::allreduce(me(comm), data(recv), send.is_none(), op.commutes(), &limits());
-        self.compute(comm, Name::Allreduce, &schedule, send.unwrap_or(recv), recv, op)
+        self.compute(
+            comm,
+            Terms::of(Name::Allreduce).bytes(recv.bytes()),
+            &schedule,
+            send.unwrap_or(recv),
+            recv,
+            op,
+        )
     }
 
     /// Each process gets a part of the reduction, of the length that the counts say.
@@ -314,7 +342,8 @@ impl World {
         let counts = naturals(counts, comm)?;
         let all = Data { count: counts.iter().sum(), kind: recv.kind() };
         let schedule = coll::reduce_scatter(me(comm), all, &counts, send.is_none(), op.commutes());
-        self.compute(comm, Name::ReduceScatter, &schedule, send.unwrap_or(recv), recv, op)
+        // The parts differ in length.
+        self.compute(comm, Terms::of(Name::ReduceScatter), &schedule, send.unwrap_or(recv), recv, op)
     }
 
     /// Each process gets a part of the reduction, all of one length.
@@ -339,7 +368,14 @@ impl World {
     pub fn scan(&self, send: Option<&Span>, recv: &Span, op: &Operation, comm: &Comm) -> Result<()> {
         op.check(recv.kind())?;
         let schedule = coll::scan(me(comm), data(recv), send.is_none());
-        self.compute(comm, Name::Scan, &schedule, send.unwrap_or(recv), recv, op)
+        self.compute(
+            comm,
+            Terms::of(Name::Scan).bytes(recv.bytes()),
+            &schedule,
+            send.unwrap_or(recv),
+            recv,
+            op,
+        )
     }
 
     /// Each process gets the reduction of the elements of the processes before itself.
@@ -349,7 +385,14 @@ impl World {
     pub fn exscan(&self, send: Option<&Span>, recv: &Span, op: &Operation, comm: &Comm) -> Result<()> {
         op.check(recv.kind())?;
         let schedule = coll::exscan(me(comm), data(recv), send.is_none());
-        self.compute(comm, Name::Exscan, &schedule, send.unwrap_or(recv), recv, op)
+        self.compute(
+            comm,
+            Terms::of(Name::Exscan).bytes(recv.bytes()),
+            &schedule,
+            send.unwrap_or(recv),
+            recv,
+            op,
+        )
     }
 
     /// `into = from op into`, in this process alone.
@@ -361,22 +404,20 @@ impl World {
         op.combine(from, into)
     }
 
-    fn run_on(&self, comm: &Comm, name: Name, schedule: &Schedule, send: &Span, recv: &Span) -> Result<()> {
-        self.run(&Stage::next(comm, name, 0), schedule, &Memory { send, recv, kinds: None }, None)
+    fn run_on(&self, comm: &Comm, terms: Terms, schedule: &Schedule, send: &Span, recv: &Span) -> Result<()> {
+        self.run(&Stage::next(comm, terms), schedule, &Memory { send, recv, kinds: None }, None)
     }
 
     fn compute(
         &self,
         comm: &Comm,
-        name: Name,
+        terms: Terms,
         schedule: &Schedule,
         send: &Span,
         recv: &Span,
         op: &Operation,
     ) -> Result<()> {
-        // The parts of MPI_Reduce_scatter differ in length.
-        let bytes = if name == Name::ReduceScatter { 0 } else { recv.bytes() };
-        self.run(&Stage::next(comm, name, bytes), schedule, &Memory { send, recv, kinds: None }, Some(op))
+        self.run(&Stage::next(comm, terms.op(op)), schedule, &Memory { send, recv, kinds: None }, Some(op))
     }
 }
 

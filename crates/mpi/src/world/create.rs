@@ -3,6 +3,7 @@
 use super::board::Seat;
 use super::collective::{data, limits, me};
 use super::comm::{Comm, Context, WORDS};
+use super::mark::Terms;
 use super::run::{Memory, Name, Stage};
 use super::{Operation, World};
 use crate::coll;
@@ -17,7 +18,7 @@ impl World {
     /// # Errors
     /// If a process is gone, or there are too many communicators.
     pub fn comm_dup(&self, comm: &Comm) -> Result<Comm> {
-        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making, 0))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Terms::of(Name::Making)))?;
         Ok(Comm::made(number, comm.group().clone(), comm.rank(), self.contexts.clone(), seat))
     }
 
@@ -35,10 +36,10 @@ impl World {
         let each = recv.part(0, ours.len(), recv.kind());
         let schedule = coll::allgather(me(comm), Some(data(&send)), data(&each), &limits());
         let memory = Memory { send: &send, recv: &each, kinds: None };
-        self.run(&Stage::next(comm, Name::Making, 0), &schedule, &memory, None)?;
+        self.run(&Stage::next(comm, Terms::of(Name::Making)), &schedule, &memory, None)?;
         let mut all = vec![0; ours.len() * size];
         recv.read(0, &mut all);
-        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making, 0))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Terms::of(Name::Making)))?;
         let words: Vec<i32> = all
             .chunks_exact(4)
             .map(|word| i32::from_le_bytes([word[0], word[1], word[2], word[3]]))
@@ -79,7 +80,7 @@ impl World {
     /// As [`comm_dup`](Self::comm_dup), and for a group that is no part of the communicator's.
     pub fn comm_create(&self, comm: &Comm, group: &Group) -> Result<Option<Comm>> {
         contained(group, comm)?;
-        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Name::Making, 0))?;
+        let (number, seat) = self.agree(comm, &|| Stage::next(comm, Terms::of(Name::Making)))?;
         let rank = own_rank(group, comm);
         if rank.is_none() {
             self.contexts.conclude_unused(number);

@@ -1,10 +1,13 @@
 //! Carries a schedule of a collective operation out: posts the transfers of a round, waits for them, computes.
 
+use std::sync::atomic::{Ordering, fence};
+
 use super::board::{Come, Seat};
 use super::collective::Operation;
 use super::comm::{Comm, Context};
-use super::mark::Mark;
-use super::short::nudge;
+use super::engine::Engine;
+use super::mark::{Mark, Terms};
+use super::short::{nudge, others};
 use super::{Done, Request, Status, World};
 use crate::coll::{Chunk, Kind, Local, Place, Schedule, Transfer};
 use crate::datatype::Datatype;
@@ -47,9 +50,6 @@ const NAMES: [&str; 12] = [
     "a call that makes a communicator",
 ];
 
-/// Bits of the number of an operation in its tag; the name is above them.
-const NUMBER: u32 = 20;
-
 /// Where an operation runs: the processes, the context of its messages and their tag.
 pub(super) struct Stage<'a> {
     comm: &'a Comm,
@@ -63,19 +63,24 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// The next operation of a communicator, with its length in bytes if that has to be the same in all ranks, else 0.
-    pub(super) fn next(comm: &'a Comm, name: Name, bytes: usize) -> Stage<'a> {
-        let number = comm.next_operation();
-        let mark = Mark::by_messages(number, name, bytes);
+    /// The next operation of a communicator, and what its ranks have to agree about.
+    pub(super) fn next(comm: &'a Comm, terms: Terms) -> Stage<'a> {
+        let mark = Mark::by_messages(comm.next_operation(), terms);
         let seat = comm.seat();
         seat.iter().for_each(|seat| seat.begin(mark));
-        let tag = ((name as u32) << NUMBER | number & ((1 << NUMBER) - 1)) as i32;
-        Stage { comm, context: comm.context(Context::Collective), tag, checked: true, mark, seat }
+        Stage { comm, context: comm.context(Context::Collective), tag: mark.tag(), checked: true, mark, seat }
     }
 
     /// An operation between the processes of `comm`, which is part of a communicator with this context.
     pub(super) fn among(comm: &'a Comm, context: u32, tag: i32) -> Stage<'a> {
-        Stage { comm, context, tag, checked: false, mark: Mark::by_messages(0, Name::Making, 0), seat: None }
+        Stage {
+            comm,
+            context,
+            tag,
+            checked: false,
+            mark: Mark::by_messages(0, Terms::of(Name::Making)),
+            seat: None,
+        }
     }
 
     /// What is wrong with a message that came from a rank, which was expected to be so long.
@@ -85,8 +90,7 @@ impl<'a> Stage<'a> {
             return None;
         }
         if came.tag != self.tag {
-            let part = |tag: i32| ((tag as u32 >> NUMBER) as u8, tag as u32 & ((1 << NUMBER) - 1));
-            return Some(differs(rank, part(came.tag), part(self.tag)));
+            return Some(disagree(self.comm, rank, self.mark.of_tag(came.tag), self.mark));
         }
         // Where ranks have parts of their own, programs may name more room than comes.
         let short = self.mark.bytes() > 0 && came.bytes < expected as u64 && done.error.is_none();
@@ -103,36 +107,77 @@ impl<'a> Stage<'a> {
             Come::No | Come::Yes | Come::Past => None,
         }
     }
+
+    /// As `elsewhere`, by a message of this very operation that the rank meant for no receive of it. A process that waits until
+    /// the rank takes its own message learns by it that the rank sends where it should receive.
+    fn crossed(&self, engine: &Engine, rank: usize) -> Option<Error> {
+        if !self.checked {
+            return None;
+        }
+        let pattern = Pattern { context: self.context, source: Some(rank as i32), tag: None };
+        let theirs = self.mark.of_tag(engine.core.probe(&pattern)?.tag);
+        let crossed = theirs != self.mark && theirs.number() == self.mark.number();
+        crossed.then(|| disagree(self.comm, rank, theirs, self.mark))
+    }
+
+    /// Fails if a process is in this operation with another root, by the board. Of two roots that only send, neither would hear of
+    /// the other; of two that are through with it, the later one sees the note of the other, unless that is two operations ahead.
+    /// It comes last, so that ranks which have the root of this process get what they wait for.
+    fn look_around(&self) -> Result<()> {
+        let Some(seat) = self.seat.filter(|_| self.mark.is_rooted()) else { return Ok(()) };
+        // Each has written its note before.
+        fence(Ordering::SeqCst);
+        disputed(self.comm, seat, self.mark)
+    }
+}
+
+/// Fails if a process is in this operation of the communicator with other terms, by what the board has of it now.
+pub(super) fn disputed(comm: &Comm, seat: &Seat, mark: Mark) -> Result<()> {
+    others(comm).try_for_each(|process| match seat.disputes(mark, process) {
+        None => Ok(()),
+        Some(other) => Err(apart(comm, process, Some(other), mark)),
+    })
 }
 
 /// A process of the communicator is in another operation than this one, or is past it.
 pub(super) fn apart(comm: &Comm, process: usize, theirs: Option<Mark>, ours: Mark) -> Error {
     let rank = comm.group().rank(process as u32).unwrap_or(process);
     match theirs {
-        Some(theirs) if theirs.name() == ours.name() && theirs.bytes() != ours.bytes() => {
-            lengths(rank, ours, &theirs.length(), &ours.length())
-        }
-        Some(theirs) if theirs.name() == ours.name() => Error::new(
-            Class::Other,
-            format!(
-                "rank {rank} is in {} as operation {} of this communicator with another reduction or type than \
-                 this process; all processes have to give the same",
-                name_of(ours.name()),
-                ours.number()
-            ),
-        ),
-        _ => {
-            let name = theirs.map_or(0, Mark::name);
-            differs(rank, (name, ours.number()), (ours.name(), ours.number()))
-        }
+        Some(theirs) => disagree(comm, rank, theirs, ours),
+        None => differs(rank, (0, ours.number()), (ours.name(), ours.number())),
     }
+}
+
+/// A rank has another mark than this process.
+fn disagree(comm: &Comm, rank: usize, theirs: Mark, ours: Mark) -> Error {
+    if (theirs.name(), theirs.number()) != (ours.name(), ours.number()) {
+        return differs(rank, (theirs.name(), theirs.number()), (ours.name(), ours.number()));
+    }
+    let size = comm.size();
+    let (what, theirs, own) = if theirs.root() != ours.root() {
+        ("root", theirs.root_of(size), ours.root_of(size))
+    } else if theirs.op() != ours.op() {
+        ("reduction", theirs.op().into(), ours.op().into())
+    } else if theirs.bytes() != ours.bytes() {
+        return lengths(rank, ours, &theirs.length(), &ours.length());
+    } else {
+        // What else decides whether a reduction of some length goes by messages.
+        let kind = |mark: Mark| if mark.is_by_messages() { "one with gaps" } else { "one without gaps" };
+        ("type", kind(theirs).into(), kind(ours).into())
+    };
+    unlike(rank, ours, (what, what), &theirs, &own)
 }
 
 /// A rank is in the operation of this process with another length.
 fn lengths(rank: usize, mark: Mark, theirs: &str, ours: &str) -> Error {
+    unlike(rank, mark, ("length", "count of elements"), theirs, ours)
+}
+
+/// A rank is in the operation of this process with something else, which is to be the same in all.
+fn unlike(rank: usize, mark: Mark, (what, same): (&str, &str), theirs: &str, ours: &str) -> Error {
     let cause = format!(
-        "rank {rank} is in {} as operation {} of this communicator with another length: {theirs}, this process \
-         with {ours}; all processes have to give the same count of elements",
+        "rank {rank} is in {} as operation {} of this communicator with another {what}: {theirs}, this process \
+         with {ours}; all processes have to give the same {same}",
         name_of(mark.name()),
         mark.number()
     );
@@ -143,7 +188,7 @@ fn lengths(rank: usize, mark: Mark, theirs: &str, ours: &str) -> Error {
 fn differs(rank: usize, theirs: (u8, u32), ours: (u8, u32)) -> Error {
     let cause = format!(
         "rank {rank} is in {} as operation {} of this communicator, this process in {} as operation {}; \
-         all processes have to call collective operations in one order",
+         all processes have to call collective operations in one order, and with the same root",
         name_of(theirs.0),
         theirs.1,
         name_of(ours.0),
@@ -256,18 +301,15 @@ impl World {
                 }
             }
         }
-        Ok(())
+        stage.look_around()
     }
 
-    /// Waits for a transfer with a rank. Fails if that rank is in another operation, by the board.
+    /// Waits for a transfer with a rank. Fails if that rank is in another operation, by the board or by a message of its own.
     fn wait_in(&self, stage: &Stage<'_>, request: Request, rank: usize) -> Result<Done> {
-        if stage.seat.is_none() {
-            return Ok(self.wait(request));
-        }
         let gone = || Done { status: Status::EMPTY, error: None };
         self.shared.wait(|engine| match engine.core.is_done(request) {
             true => Some(Ok(engine.core.take(request).unwrap_or_else(gone))),
-            false => stage.elsewhere(rank).map(Err),
+            false => stage.elsewhere(rank).or_else(|| stage.crossed(engine, rank)).map(Err),
         })?
     }
 

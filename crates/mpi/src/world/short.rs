@@ -7,7 +7,7 @@ use super::board::{Come, PLACE, Seat};
 use super::collective::Operation;
 use super::comm::Comm;
 use super::engine::Engine;
-use super::mark::Mark;
+use super::mark::{Mark, Terms};
 use super::run::Name;
 use super::{World, run};
 use crate::error::Result;
@@ -28,13 +28,13 @@ struct Short<'a> {
 impl World {
     /// A barrier on the board. None: there is no board for it.
     pub(super) fn short_barrier(&self, comm: &Comm) -> Option<Result<()>> {
-        let short = self.short(comm, Name::Barrier, 0)?;
+        let short = self.short(comm, Terms::of(Name::Barrier), 0)?;
         Some(short.end(short.meet(&Span::empty())))
     }
 
     /// A broadcast on the board. None: it is too long, or there is no board for it.
     pub(super) fn short_bcast(&self, span: &Span, root: usize, comm: &Comm) -> Option<Result<()>> {
-        let short = self.short(comm, Name::Bcast, span.bytes())?;
+        let short = self.short(comm, Terms::of(Name::Bcast).root(root), span.bytes())?;
         let done = if comm.rank() as usize == root { short.tell(span) } else { short.hear(span, root) };
         Some(short.end(done))
     }
@@ -48,7 +48,7 @@ impl World {
         root: usize,
         comm: &Comm,
     ) -> Option<Result<()>> {
-        let short = self.reduction(own, op, comm, Name::Reduce)?;
+        let short = self.reduction(own, op, comm, Terms::of(Name::Reduce).root(root))?;
         let done = if comm.rank() as usize == root {
             short.collect(own, recv, op, root)
         } else {
@@ -65,24 +65,30 @@ impl World {
         op: &Operation,
         comm: &Comm,
     ) -> Option<Result<()>> {
-        let short = self.reduction(own, op, comm, Name::Allreduce)?;
+        let short = self.reduction(own, op, comm, Terms::of(Name::Allreduce))?;
         let met = short.meet(own).and_then(|()| short.combine(recv, op));
         Some(short.end(met))
     }
 
     /// Whether a reduction is short says its type and its length, which are the same in all ranks.
-    fn reduction<'a>(&'a self, own: &Span, op: &Operation, comm: &'a Comm, name: Name) -> Option<Short<'a>> {
+    fn reduction<'a>(
+        &'a self,
+        own: &Span,
+        op: &Operation,
+        comm: &'a Comm,
+        terms: Terms,
+    ) -> Option<Short<'a>> {
         let plain = own.block().is_some() && own.kind().extent() == own.kind().size() as i64;
         let all = own.bytes() * comm.size() as usize;
         if !plain || !matches!(op, Operation::Predefined(_)) || all > READ {
             return None;
         }
-        self.short(comm, name, own.bytes())
+        self.short(comm, terms.op(op), own.bytes())
     }
 
-    fn short<'a>(&'a self, comm: &'a Comm, name: Name, bytes: usize) -> Option<Short<'a>> {
+    fn short<'a>(&'a self, comm: &'a Comm, terms: Terms, bytes: usize) -> Option<Short<'a>> {
         let seat = comm.seat().filter(|_| bytes <= PLACE)?;
-        let mark = Mark::on_board(comm.next_operation(), name, bytes);
+        let mark = Mark::on_board(comm.next_operation(), terms.bytes(bytes));
         seat.begin(mark);
         Some(Short { world: self, comm, seat, mark })
     }
@@ -160,9 +166,16 @@ impl Short<'_> {
         self.await_these(self.others())
     }
 
+    /// Whether no rank gave something on other terms. Of two that give and wait for none, the later one sees the earlier one's mark,
+    /// which stays until every rank is through with the operation: one of them is told of another root.
+    fn is_undisputed(&self) -> Result<()> {
+        run::disputed(self.comm, self.seat, self.mark)
+    }
+
     /// The root's part of a broadcast.
     fn tell(&self, span: &Span) -> Result<()> {
         self.give(span)?;
+        self.is_undisputed()?;
         self.world.shared.with(|engine| nudge(engine, self.comm))
     }
 
@@ -177,6 +190,7 @@ impl Short<'_> {
     /// Another rank's part of a reduction for the root.
     fn hand_in(&self, own: &Span, root: usize) -> Result<()> {
         self.give(own)?;
+        self.is_undisputed()?;
         self.world.shared.with(|engine| engine.links.nudge(self.process(root)))
     }
 
@@ -208,7 +222,7 @@ impl Short<'_> {
 }
 
 /// The other processes of a communicator, by rank.
-fn others(comm: &Comm) -> impl Iterator<Item = usize> {
+pub(super) fn others(comm: &Comm) -> impl Iterator<Item = usize> {
     let me = comm.rank() as usize;
     let members = comm.group().members().iter().enumerate();
     members.filter(move |(rank, _)| *rank != me).map(|(_, process)| *process as usize)
