@@ -21,6 +21,7 @@ mod launch;
 mod launch_hosts;
 mod launch_jobs;
 mod launch_mpi;
+mod launch_mpi_hosts;
 mod launch_options;
 mod launch_reach;
 mod launch_slurm;
