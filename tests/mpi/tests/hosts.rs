@@ -136,8 +136,13 @@ fn the_c_set_runs_between_network_namespaces() {
     let all: &[(&str, usize, usize)] = if full() {
         &[
             ("p2p", 3, 1),
+            ("collectives", 1, 1),
+            ("collectives", 2, 1),
             ("collectives", 3, 1),
+            ("collectives", 4, 2),
             ("collectives", 5, 2),
+            ("collectives", 8, 3),
+            ("collectives", 16, 6),
             ("types", 2, 1),
             ("comms", 3, 1),
             ("comms", 6, 2),
@@ -151,10 +156,14 @@ fn the_c_set_runs_between_network_namespaces() {
     for (name, ranks, each) in all {
         run_set(name, *ranks, *each, &place);
     }
+    if !full() {
+        return;
+    }
     let mpi = Mpi::new();
-    if full()
-        && let Some((_folder, program)) = fortran(&mpi, "messages.f", Headers::Mpich)
+    for (name, sign) in
+        [("messages.f", "messages: good"), ("set.f", "fortran: good"), ("objects.f", "objects: good")]
     {
-        run_program(&mpi, &program, "messages: good", (4, 2), &place);
+        let Some((_folder, program)) = fortran(&mpi, name, Headers::Mpich) else { return };
+        run_program(&mpi, &program, sign, (4, 2), &place);
     }
 }

@@ -82,9 +82,12 @@ fn the_benchmarks_of_intel_mpi_run_to_their_end() {
     let Some(imb) = of_wheel("impi_rt", "IMB-MPI1") else { return };
     let mpi = Mpi::new();
     // Ranks, and lengths of messages: powers of two.
-    for (ranks, lengths) in
-        if full() { &[(2, "0:18"), (3, "0:16"), (4, "0:16"), (16, "0:10")][..] } else { &[(4, "0:12")] }
-    {
+    let all: &[(usize, &str)] = if full() {
+        &[(1, "0:16"), (2, "0:18"), (3, "0:16"), (4, "0:16"), (5, "0:14"), (8, "0:12"), (16, "0:10")]
+    } else {
+        &[(4, "0:12")]
+    };
+    for (ranks, lengths) in all {
         let Some(mut command) = mpi.launch(Launcher::Ours, *ranks, &imb) else { return };
         command.args(["-npmin", &ranks.to_string(), "-iter", "3", "-iter_policy", "off", "-msglog", lengths]);
         let said = good(command);
