@@ -59,6 +59,12 @@ pub fn addresses() -> Vec<Network> {
     found
 }
 
+/// The address at which a host on `networks` reaches a peer that has told `theirs`: one on a network of both, else the peer's first.
+pub fn nearest(networks: &[Network], theirs: &[IpAddr]) -> Option<IpAddr> {
+    let near = theirs.iter().find(|address| networks.iter().any(|network| network.has(**address)));
+    near.or(theirs.first()).copied()
+}
+
 fn is_of_a_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
@@ -110,5 +116,14 @@ mod tests {
         assert!(is_on(network("10.1.2.3", 0), "1.1.1.1") && !is_on(network("10.1.2.3", 0), "::1"));
         assert!(is_on(network("fd00::1", 64), "fd00::2") && !is_on(network("fd00::1", 64), "fd01::2"));
         assert!(addresses().iter().all(|network| !network.address.is_loopback()));
+    }
+
+    #[test]
+    fn a_peer_is_reached_on_a_common_network_first() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let networks = [Network { address: ip("10.0.0.1"), prefix: 24 }];
+        assert_eq!(nearest(&networks, &[ip("192.168.1.2"), ip("10.0.0.7")]), Some(ip("10.0.0.7")));
+        assert_eq!(nearest(&networks, &[ip("192.168.1.2")]), Some(ip("192.168.1.2")));
+        assert_eq!(nearest(&networks, &[]), None);
     }
 }

@@ -40,13 +40,6 @@ impl Hosts {
         make(&mpi, &library).unwrap();
         // The launcher of the folder is the one beside it.
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_viaduct"), cluster.file("viaduct")).unwrap();
-        // The names of the hosts are of the ssh configuration alone, and no resolver has them: ranks say an address instead.
-        let [first, second] = [0, 1].map(|host| cluster.hosts.address(host));
-        let text = format!(
-            "#!/bin/sh\ncase $VIADUCT_NODE_NAME in h0) VIADUCT_NODE_NAME={first};; *) VIADUCT_NODE_NAME={second};; esac\n\
-             export VIADUCT_NODE_NAME\nexec \"$@\"\n"
-        );
-        std::fs::write(cluster.file("addressed"), text).unwrap();
         Some(Hosts { cluster, mpi })
     }
 
@@ -67,8 +60,8 @@ impl Hosts {
     /// `mpiexec` of the folder, with the hosts and a program with its words. Where hosts have one number of ranks each, the C
     /// set looks whether MPI_Comm_split_type finds it.
     fn mpiexec(&self, hosts: &str, each: usize, program: &[&str]) -> Command {
-        let (each, addressed) = (each.to_string(), self.cluster.file("addressed"));
-        let before = ["--hosts", hosts, "-genv", "RANKS_OF_A_HOST", &each, "sh", addressed.to_str().unwrap()];
+        let each = each.to_string();
+        let before = ["--hosts", hosts, "-genv", "RANKS_OF_A_HOST", &each];
         let launch = self.cluster.command(&[&before, program].concat());
         let mut command = Command::new(self.mpi.join("bin/mpiexec"));
         let words: Vec<_> = launch.get_args().collect();

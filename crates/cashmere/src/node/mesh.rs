@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use viaduct_job::Job;
-use viaduct_os::networks::{self, Network};
+use viaduct_os::networks;
 use viaduct_os::random;
 use viaduct_via::{Listener, MemHandle, NetAddress, RemoteAddress};
 
@@ -81,13 +81,6 @@ impl Card {
         let addresses = addresses.iter().map(|word| word.parse().ok()).collect::<Option<_>>()?;
         Some(Card { region, frames, name: (*name).to_owned(), addresses })
     }
-
-    /// The address at which a process with these networks reaches the rank: in a network of its own, else the first.
-    fn nearest(&self, networks: &[Network]) -> Option<IpAddr> {
-        let near =
-            self.addresses.iter().find(|address| networks.iter().any(|network| network.has(**address)));
-        near.or(self.addresses.first()).copied()
-    }
 }
 
 /// Connects this process with those it talks to, and gives the places of the other nodes' memory.
@@ -119,7 +112,7 @@ pub(super) fn connect(job: &mut Job, net: &mut Net, shape: Shape, memory: &Memor
         } else {
             let nowhere =
                 || failed("the address of a rank")(format!("rank {rank} has none; see `ip addr` there"));
-            cards[rank].nearest(&networks).ok_or_else(nowhere)?.to_string()
+            networks::nearest(&networks, &cards[rank].addresses).ok_or_else(nowhere)?.to_string()
         };
         let address = NetAddress::new(host.as_bytes(), cards[rank].name.as_bytes());
         let address = address.map_err(failed("the address of a rank"))?;
@@ -185,9 +178,6 @@ mod tests {
         assert_eq!((read.region, read.frames), (card.region, card.frames));
         assert_eq!((&read.addresses, &read.name), (&card.addresses, &card.name));
         assert!(Card::parse(b"1 2 3").is_none() && Card::parse(b"1 2 3 4 n h").is_none());
-        let network = |address| Network { address: ip(address), prefix: 64 };
-        assert_eq!(read.nearest(&[network("fd00::9")]), Some(ip("fd00::1")));
-        assert_eq!(read.nearest(&[network("fd01::9")]), Some(ip("10.1.0.1")));
     }
 
     #[test]

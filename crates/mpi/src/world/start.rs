@@ -1,10 +1,12 @@
 //! The start of a process: joins its job, opens its NIC, tells the others where it is, and connects with them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use viaduct_job::{HostId, Job};
+use viaduct_os::networks::{self, Network};
 use viaduct_os::{cpu, random, runtime_dir};
 use viaduct_via::{Listener, NetAddress, Nic, Spin, WaitConfig};
 
@@ -46,8 +48,9 @@ pub(super) fn start(
     let mut wire = Wire::new(me, listener);
     let mut cpus = usize::MAX;
     if let Some(name) = name {
-        let host = variable("VIADUCT_NODE_NAME").unwrap_or_else(super::host_name);
-        let met = exchange(&mut job, &hosts, &host, &name, &limits, &settings)?;
+        let named = variable("VIADUCT_NODE_NAME").unwrap_or_else(super::host_name);
+        let places = Places::of(named, one_host);
+        let met = exchange(&mut job, &hosts, &places, &name, &limits, &settings)?;
         wire.meet(met.addresses, met.key);
         cpus = met.cpus.len();
     }
@@ -104,11 +107,34 @@ struct Met {
     cpus: BTreeSet<usize>,
 }
 
+/// Where ranks of other hosts reach this one.
+struct Places {
+    networks: Vec<Network>,
+    /// What this rank says: an address that its environment names, else those of its networks. A name is the last resort: that
+    /// by which a launcher calls the host may be one of the ssh configuration alone.
+    told: Vec<String>,
+}
+
+impl Places {
+    fn of(named: String, one_host: bool) -> Places {
+        let is_address = named.parse::<IpAddr>().is_ok();
+        let networks = if one_host || is_address { Vec::new() } else { networks::addresses() };
+        let told: Vec<String> = networks.iter().map(|network| network.address.to_string()).collect();
+        Places { networks, told: if told.is_empty() { vec![named] } else { told } }
+    }
+
+    /// The place out of those that a peer has told at which this rank reaches it.
+    fn nearest(&self, told: &str) -> String {
+        let addresses: Vec<IpAddr> = told.split(',').filter_map(|place| place.parse().ok()).collect();
+        networks::nearest(&self.networks, &addresses).map_or_else(|| told.to_owned(), |near| near.to_string())
+    }
+}
+
 /// Tells the other ranks where this one is.
 fn exchange(
     job: &mut Job,
     hosts: &[HostId],
-    host: &str,
+    places: &Places,
     name: &str,
     limits: &Limits,
     settings: &Settings,
@@ -128,7 +154,7 @@ fn exchange(
     ];
     let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
     card.extend(&bounds);
-    card.extend(format!("{host}/{name}/{}", list(&cpu::allowed())).as_bytes());
+    card.extend(format!("{}/{name}/{}", places.told.join(","), list(&cpu::allowed())).as_bytes());
     let cards = job.exchange(&card).map_err(|why| failed("telling the other ranks the address")(&why))?;
     let strange =
         |rank: usize| Error::new(Class::Other, format!("rank {rank} has told an address that is none"));
@@ -148,11 +174,13 @@ fn exchange(
         }
         let text = std::str::from_utf8(address).map_err(|_| strange(rank))?;
         let (address, theirs) = text.rsplit_once('/').ok_or_else(|| strange(rank))?;
-        let (mut host, name) = address.rsplit_once('/').ok_or_else(|| strange(rank))?;
+        let (told, name) = address.rsplit_once('/').ok_or_else(|| strange(rank))?;
+        let mut host = String::new();
         if hosts[rank] == hosts[me] {
             // The name alone is enough on one host.
-            host = "";
             cpus.extend(listed(theirs).ok_or_else(|| strange(rank))?);
+        } else {
+            host = places.nearest(told);
         }
         addresses.push(NetAddress::new(host.as_bytes(), name.as_bytes()).map_err(|_| strange(rank))?);
         if rank == 0 {
@@ -206,6 +234,19 @@ fn connect_all(shared: &Shared, me: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_is_reached_by_an_address_before_a_name() {
+        let network = Network { address: [10, 0, 0, 1].into(), prefix: 24 };
+        let places = Places { networks: vec![network], told: Vec::new() };
+        assert_eq!(places.nearest("192.168.1.2,10.0.0.7"), "10.0.0.7");
+        assert_eq!((&*places.nearest("fd00::1"), &*places.nearest("node7")), ("fd00::1", "node7"));
+        let told = |named: &str| Places::of(named.to_owned(), true).told;
+        assert_eq!(
+            (told("127.0.0.1"), told("node7")),
+            (vec!["127.0.0.1".to_owned()], vec!["node7".to_owned()])
+        );
+    }
 
     #[test]
     fn lists_of_cpus_are_read_as_they_are_written() {

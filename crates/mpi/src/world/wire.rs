@@ -185,14 +185,19 @@ impl Links {
     }
 }
 
-const HINT: &str = "fewer VIADUCT_MPI_CREDITS need less shared memory";
+const LESS: &str = "fewer VIADUCT_MPI_CREDITS need less shared memory";
+const OTHER: &str = "VIADUCT_NODE_NAME may name an address at which the other ranks reach this one";
 
 fn unreachable(why: &Error) -> String {
-    format!("it could not be connected: {why}; hint: {HINT}")
+    let hint = match why {
+        Error::NotReachable(_) | Error::NoMatch(_) | Error::Timeout => OTHER,
+        _ => LESS,
+    };
+    format!("it could not be connected: {why}; hint: {hint}")
 }
 
-/// What a rank says that refuses a connection.
+/// What a rank says that refuses a connection: it has no memory for one.
 fn refused(words: &[u8]) -> String {
     let words = String::from_utf8_lossy(words);
-    format!("it could not be connected: the other side says: {words}; hint: {HINT}")
+    format!("it could not be connected: the other side says: {words}; hint: {LESS}")
 }

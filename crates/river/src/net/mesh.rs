@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use viaduct_job::{HostId, Job, Token};
-use viaduct_os::networks::{self, Network};
+use viaduct_os::networks;
 use viaduct_via::NetAddress;
 
 use super::door::Door;
@@ -99,7 +99,7 @@ fn meet(
             if hosts[node] == hosts[rank] {
                 return Ok((said.port, None));
             }
-            let address = nearest(&networks, &said.addresses);
+            let address = networks::nearest(&networks, &said.addresses);
             let address = address.ok_or_else(|| {
                 Error::Network(format!(
                     "node {node} has no address but those of its own host; hint: see `ip addr` there"
@@ -108,12 +108,6 @@ fn meet(
             Ok((said.port, Some(address)))
         })
         .collect()
-}
-
-/// The address of a peer that is on a network of ours, else its first.
-fn nearest(networks: &[Network], theirs: &[IpAddr]) -> Option<IpAddr> {
-    let near = theirs.iter().find(|address| networks.iter().any(|network| network.has(**address)));
-    near.or(theirs.first()).copied()
 }
 
 fn connect_via(
@@ -242,12 +236,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_reached_on_a_common_network_first() {
+    fn an_address_that_was_told_is_read() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let networks = [Network { address: ip("10.0.0.1"), prefix: 24 }];
-        assert_eq!(nearest(&networks, &[ip("192.168.1.2"), ip("10.0.0.7")]), Some(ip("10.0.0.7")));
-        assert_eq!(nearest(&networks, &[ip("192.168.1.2")]), Some(ip("192.168.1.2")));
-        assert_eq!(nearest(&networks, &[]), None);
         let place = Whereabouts { port: 7, addresses: vec![ip("10.0.0.7"), ip("fd00::1")] };
         let back = Whereabouts::of_bytes(&place.to_bytes()).unwrap();
         assert_eq!((back.port, back.addresses), (7, place.addresses));
