@@ -212,7 +212,9 @@ pub(crate) fn note_cpu(word: &AtomicU32) {
 
 /// Forgets in a child what only threads of its parent were doing.
 pub(crate) fn after_fork() {
-    SLOTS.iter().for_each(|slot| slot.inside.store(0, Ordering::Relaxed));
+    // Those that were never used are left alone: to write into them costs this child a page for each few.
+    let used = (NEXT.load(Ordering::Relaxed) as usize).min(MOST);
+    SLOTS[..used].iter().for_each(|slot| slot.inside.store(0, Ordering::Relaxed));
 }
 
 impl Slot {

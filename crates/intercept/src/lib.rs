@@ -20,6 +20,7 @@
 //! - [`rules`], [`learn`]: which connections the user, or their past, keeps from being claimed.
 //! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that;
 //!   `relay`: what such a program gets if the peer has ended its stream before.
+//! - [`shared`]: connections that several processes hold before their claim.
 //! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork. [`room`]: how many of them are
 //!   ours.
 //! - `agent` (a feature): what the agent does: it finds the two ends of one connection.
@@ -47,6 +48,7 @@ pub mod room;
 pub mod rules;
 pub mod send;
 pub mod settings;
+pub mod shared;
 pub mod splice;
 pub mod table;
 pub mod wait;

@@ -322,9 +322,7 @@ static void passed_to(int channel) {
     exit(0);
 }
 
-static void passed_server(int fd) {
-    warm_server(fd);
-    waiting(fd);
+static void pass_on(int fd) {
     int pair[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     pid_t child = fork();
@@ -346,6 +344,22 @@ static void passed_server(int fd) {
     memcpy(CMSG_DATA(control), &fd, sizeof fd);
     CHECK(sendmsg(pair[0], &message, 0) == 1);
     after(fd, child);
+}
+
+static void passed_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    pass_on(fd);
+}
+
+/* A program that this one becomes has never used the connection when it passes it on. */
+static void passed_unused_server(int fd) {
+    char number[12];
+    warm_server(fd);
+    waiting(fd);
+    snprintf(number, sizeof number, "%d", fd);
+    execl(own_program, own_program, "onward", number, NULL);
+    CHECK(0);
 }
 
 /* The line that the other side waits for, by read and write alone. */
@@ -698,6 +712,7 @@ static const struct {
     {"scrubbed", scrubbed_server, line_client},  {"system", system_server, line_client},
     {"many", many_server, many_client},          {"watcher", many_server, watcher_client},
     {"urgent", urgent_server, urgent_client},    {"passed", passed_server, line_client},
+    {"passed-unused", passed_unused_server, line_client},
     {"filtered", filtered_server, line_client},  {"options", options_server, line_client},
     {"splice", splice_server, splice_client},    {"messages", messages_server, messages_client},
     {"abort", abort_server, abort_client},       {"linger", linger_server, linger_client},
@@ -711,6 +726,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     own_program = argv[0];
     if (argc == 3 && strcmp(argv[1], "receiver") == 0) passed_to(atoi(argv[2]));
+    if (argc == 3 && strcmp(argv[1], "onward") == 0) return pass_on(atoi(argv[2])), 0;
     if (argc > 1 && strcmp(argv[1], "kept") == 0) return kept(), 0;
     CHECK(pipe(turn) == 0);
     bare = argc > 2 ? argv[2] : "";

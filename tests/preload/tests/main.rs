@@ -15,5 +15,6 @@ mod services;
 mod storms;
 mod streams;
 mod suites;
+mod unclaimed;
 
 viaduct_kit::child!(AGENT, viaduct_preload_tests::be_agent);

@@ -44,6 +44,7 @@ fn a_program_without_the_library_gets_what_lay_in_the_ring_and_what_comes_later(
         "scrubbed",
         "system",
         "passed",
+        "passed-unused",
     ]);
 }
 
