@@ -105,7 +105,8 @@ pub(crate) fn claim(fd: i32) -> Kind {
     }
     let Ok(obstacle) = companion::obstacle(fd) else { return Kind::Tcp };
     let inherited = || epoll::is_in_inherited_set(fd) || copies(fd).any(epoll::is_in_inherited_set);
-    let bar = match obstacle {
+    let unseen = || if table::has(fd, ELSEWHERE) { companion::unseen_obstacle(fd) } else { None };
+    let bar = match obstacle.or_else(unseen) {
         None if rule(fd) == Some(rules::RuleVerdict::Never) => Some("a rule says so"),
         None if inherited() => Some("registered with a set of epoll that a parent made"),
         None if table::has(fd, PASSED) => Some(shared::IN_A_MESSAGE),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::{calls, whoami};
 
-pub use crate::companion::FAST_OPEN;
+pub use crate::companion::{FAST_OPEN, FILTERED, TELLS_REST, TELLS_TIMES};
 use crate::endpoint::{self, PENDING, SHUT_READ, STALE, slot};
 use crate::learn::Turn;
 use crate::table::{self, Kind};
