@@ -97,6 +97,16 @@ const READINESS: Suite = Suite {
     exceptions: &[],
 };
 
+/// The suites of readiness use pipes and local pairs of sockets, and hardly a connection: here those pairs are upgraded connections.
+const READINESS_OF_PAIRS: Suite = Suite {
+    name: "CPython test_selectors, its pairs of sockets over TCP",
+    what: "all cases but those with as many pairs as the limit of descriptors has room for",
+    package: TESTSUITE,
+    words: &["--pairs", "test.test_selectors", "-x", "*above_fd_setsize*"],
+    least: 20,
+    exceptions: &[],
+};
+
 const PROTOCOLS: Suite = Suite {
     name: "CPython test_ftplib, _httplib, _httpservers, _smtplib and kin",
     what: "also poplib, imaplib, xmlrpc, telnetlib, urllib2_localnet, asyncore, asynchat",
@@ -283,6 +293,11 @@ fn cpythons_tests_of_tls_pass_as_without() {
 #[test]
 fn cpythons_tests_of_readiness_pass_as_without() {
     READINESS.compare_if_full();
+}
+
+#[test]
+fn cpythons_tests_of_readiness_pass_over_upgraded_pairs_as_without() {
+    READINESS_OF_PAIRS.compare_if_full();
 }
 
 #[test]
