@@ -24,7 +24,7 @@ unsafe extern "C" {
 const OURS: &[u8] = b"sovia_preload";
 
 /// Functions of libc and liburing that ours end in.
-const NAMES: [&CStr; 23] = [
+const NAMES: [&CStr; 27] = [
     c"execvpe",
     c"posix_spawn",
     c"posix_spawnp",
@@ -48,9 +48,15 @@ const NAMES: [&CStr; 23] = [
     c"siginterrupt",
     c"login_tty",
     c"forkpty",
+    c"longjmp",
+    c"_longjmp",
+    c"siglongjmp",
+    c"__longjmp_chk",
 ];
 /// The place of the first that sets a handler.
 pub(crate) const SIGNALS: usize = 12;
+/// The place of the first that jumps.
+pub(crate) const JUMPS: usize = 23;
 /// Where a program finds those of liburing if it does not name that library itself.
 const LIBURING: [&CStr; 2] = [c"liburing.so.2", c"liburing.so.1"];
 static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];

@@ -493,6 +493,17 @@ pub fn greet() {
     }
 }
 
+/// A claim that this thread makes may be left by a jump: what the agent still has to say must not be taken for the answer to
+/// the next one.
+pub(crate) fn leave_for(target: usize) {
+    if LOCK.leave(target)
+        && let Some(_held) = LOCK.lock()
+        && CHANNEL.load(Ordering::Acquire) >= 0
+    {
+        hang_up();
+    }
+}
+
 /// A child talks to the agent over a connection of its own.
 pub(crate) fn after_fork() {
     LOCK.reset();

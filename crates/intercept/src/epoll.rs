@@ -86,6 +86,11 @@ static USED: AtomicU32 = AtomicU32::new(0);
 /// Guards sets and registrations. Held for memory accesses and calls that do not block, never while sleeping.
 static LOCK: LocalLock = LocalLock::new();
 
+/// This thread goes on with its stack at `target`, and may hold the lock in a frame that it leaves.
+pub(crate) fn leave_for(target: usize) {
+    LOCK.leave(target);
+}
+
 fn set(index: u32) -> &'static Set {
     &SETS[index as usize % MOST_SETS]
 }

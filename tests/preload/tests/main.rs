@@ -4,6 +4,7 @@ mod apps;
 mod corners;
 mod ftp;
 mod heirs;
+mod jumps;
 mod late;
 mod load;
 mod moves;
