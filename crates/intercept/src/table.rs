@@ -2,7 +2,7 @@
 //!
 //! "Unknown" is always right to say: the next use finds out. Numbers beyond the table are never looked after.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// Descriptors with higher numbers stay as they are.
 pub const MOST: usize = 1 << 16;
@@ -32,6 +32,10 @@ static REGISTRATIONS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static MARKS: [AtomicU64; MOST / 16] = [const { AtomicU64::new(0) }; MOST / 16];
 /// One more than the highest descriptor that ever was [`Kind::Tcp`].
 static TCP_BELOW: AtomicU32 = AtomicU32::new(0);
+/// The last descriptor that libc's type for a set of select has room for: how far all such sets may be looked at.
+const LOW: i32 = 1023;
+/// At least [`highest`].
+static HIGHEST: AtomicI32 = AtomicI32::new(LOW);
 
 /// Other descriptors of this process may name the socket.
 pub(crate) const COPIED: u64 = 1;
@@ -125,6 +129,25 @@ pub fn kind(fd: i32) -> Kind {
 pub fn set(fd: i32, kind: Kind) {
     if let Some(word) = WORDS.get(fd as usize) {
         word.store(render(kind), Ordering::Release);
+        if fd > LOW && concerns_us(kind) {
+            HIGHEST.fetch_max(fd, Ordering::AcqRel);
+        }
+    }
+}
+
+fn concerns_us(kind: Kind) -> bool {
+    matches!(kind, Kind::Tcp | Kind::Ring(_) | Kind::Epoll(_))
+}
+
+/// No descriptor above this one is a TCP socket or a set of epoll of the application's, as far as is known.
+pub fn highest() -> i32 {
+    loop {
+        let highest = HIGHEST.load(Ordering::Acquire);
+        if highest == LOW || concerns_us(kind(highest)) {
+            return highest;
+        }
+        // Closed since. Another thread may note a higher one meanwhile.
+        let _ = HIGHEST.compare_exchange(highest, highest - 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -207,5 +230,9 @@ mod tests {
             assert_eq!((forget(60_000), super::kind(60_000)), (kind, Kind::Unknown));
         }
         assert_eq!((kind(-1), kind(MOST as i32)), (Kind::Plain, Kind::Plain));
+        set(59_000, Kind::Tcp);
+        assert_eq!(highest(), 59_000);
+        set(59_000, Kind::Plain);
+        assert!(highest() < 59_000);
     }
 }
