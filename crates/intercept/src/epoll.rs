@@ -11,6 +11,7 @@
 mod late;
 mod node;
 mod passed;
+mod unwatched;
 mod watch;
 
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
@@ -174,7 +175,7 @@ fn control_slowly(
         known => known,
     };
     match (table::kind(epoll), known) {
-        (Kind::Epoll(_), Kind::Epoll(member)) => {
+        (_, Kind::Epoll(member)) => {
             let done = calls::epoll_ctl(epoll, operation, fd, event);
             if done.is_ok() {
                 nest(member);
@@ -204,14 +205,10 @@ fn control_slowly(
                     }
                     done
                 }
-                _ => calls::epoll_ctl(epoll, operation, fd, event),
+                _ => unwatched::control(epoll, operation, fd, event),
             }
         }
-        // A set that is not looked after: what is in it stays on TCP.
-        (_, Kind::Tcp) => {
-            claim::note_left(fd);
-            calls::epoll_ctl(epoll, operation, fd, event)
-        }
+        (_, Kind::Tcp | Kind::Ring(_)) => unwatched::control(epoll, operation, fd, event),
         _ => calls::epoll_ctl(epoll, operation, fd, event),
     }
 }

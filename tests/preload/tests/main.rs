@@ -6,6 +6,7 @@ mod ftp;
 mod heirs;
 mod jumps;
 mod late;
+mod limits;
 mod load;
 mod moves;
 mod plain;
