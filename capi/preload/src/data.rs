@@ -181,10 +181,10 @@ pub unsafe extern "C-unwind" fn pwritev2(
     flags: c_int,
 ) -> ssize_t {
     match route(fd).filter(|_| offset == -1) {
-        // SAFETY: the caller's promise.
         Some(index) => {
+            let wait = if flags & libc::RWF_NOWAIT != 0 { libc::MSG_DONTWAIT } else { 0 };
             // SAFETY: the caller's promise.
-            give(unsafe { buffers(vectors, count as usize) }.and_then(|all| send::send(index, fd, all, 0)))
+            give(unsafe { buffers(vectors, count as usize) }.and_then(|all| send::send(index, fd, all, wait)))
         }
         None => {
             let args = [fd as usize, vectors as usize, count as usize, offset as usize, 0, flags as usize];

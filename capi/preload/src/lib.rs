@@ -6,12 +6,13 @@
 //!
 //! - [`data`]: read, write and their kin. [`messages`]: send, recv, sendmsg, sendfile. [`ready`]: poll, epoll. [`select`].
 //! - [`spawn`]: exec, spawning, the end. [`numbers`]: system calls by number.
-//! - [`signals`]: handlers. [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
+//! - [`signals`]: handlers. [`jumps`]: ways out of them. [`names`]: close, dup, fcntl, ioctl, socket options. `stdio`: streams of libc over sockets. `start`: loading.
 
 #![expect(missing_docs, reason = "the manual pages of libc describe every exported name")]
 #![expect(clippy::missing_safety_doc, reason = "each asks of its arguments what the function of libc asks")]
 
 pub mod data;
+pub mod jumps;
 pub mod messages;
 pub mod names;
 pub mod numbers;

@@ -1,7 +1,7 @@
 //! send, recv and their kin with addresses, messages and many messages.
 
 use libc::{c_int, c_uint, c_void, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use viaduct_intercept::{back, descriptors, epoll, receive, route, send};
+use viaduct_intercept::{descriptors, receive, route, send, shared};
 
 use viaduct_os::bare::calls;
 
@@ -187,10 +187,7 @@ unsafe fn part_with(message: *const msghdr) {
                 let count = part.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<c_int>();
                 for place in 0..count {
                     let fd = libc::CMSG_DATA(control).cast::<c_int>().add(place).read_unaligned();
-                    epoll::part_with(fd);
-                    if let Some(index) = descriptors::endpoint_of(fd) {
-                        let _ = back::move_back(fd, index, "it was passed on in a message");
-                    }
+                    shared::pass_on(fd);
                 }
             }
             control = libc::CMSG_NXTHDR(message, control);

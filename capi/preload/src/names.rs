@@ -234,6 +234,13 @@ pub unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: usi
 const SIOCATMARK: c_ulong = 0x8905;
 const FIOASYNC: c_ulong = 0x5452;
 const SO_BINDTOIFINDEX: c_int = 62;
+const TCP_INQ: c_int = 36;
+const SO_TIMESTAMP: c_int = 29;
+const SO_TIMESTAMPNS: c_int = 35;
+const SO_TIMESTAMPING: c_int = 37;
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+const SO_TIMESTAMPING_NEW: c_int = 65;
 /// Why a connection with `O_ASYNC` is the kernel's.
 const SIGNALS: &str = "signals tell of its bytes";
 
@@ -304,10 +311,17 @@ pub unsafe extern "C-unwind" fn setsockopt(
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => Some((libc::EINVAL, "it has a low-water mark")),
         (libc::SOL_SOCKET, libc::SO_PEEK_OFF) => Some((libc::EOPNOTSUPP, "it is looked at from a place")),
         (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) => {
-            Some((libc::EINVAL, "it has a filter"))
+            Some((libc::EINVAL, descriptors::FILTERED))
         }
         (libc::SOL_SOCKET, libc::SO_BINDTODEVICE | SO_BINDTOIFINDEX) => {
             Some((libc::EPERM, "it is bound to a device"))
+        }
+        (libc::IPPROTO_TCP, TCP_INQ) => Some((libc::ENOPROTOOPT, descriptors::TELLS_REST)),
+        (libc::SOL_SOCKET, SO_TIMESTAMP | SO_TIMESTAMPNS | SO_TIMESTAMPING) => {
+            Some((libc::ENOPROTOOPT, descriptors::TELLS_TIMES))
+        }
+        (libc::SOL_SOCKET, SO_TIMESTAMP_NEW | SO_TIMESTAMPNS_NEW | SO_TIMESTAMPING_NEW) => {
+            Some((libc::ENOPROTOOPT, descriptors::TELLS_TIMES))
         }
         (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) => Some((libc::EISCONN, descriptors::FAST_OPEN)),
         _ => None,

@@ -54,7 +54,7 @@ fn are_plain(fds: &[pollfd]) -> bool {
 }
 
 /// Sets of epoll among them have to ring for what is in them.
-pub(crate) fn note_sets(fds: &[pollfd]) {
+fn note_sets(fds: &[pollfd]) {
     for entry in fds.iter().filter(|entry| matches!(table::kind(entry.fd), Kind::Epoll(_))) {
         epoll::polled(entry.fd);
     }

@@ -1,11 +1,12 @@
 //! select and pselect: over plain descriptors the kernel's, which are looked at word by word; else a poll.
 
 use libc::{c_int, pollfd, timespec, timeval};
+use viaduct_intercept::raw::Scratch;
 use viaduct_intercept::table::{self, Kind};
-use viaduct_intercept::{poll as engine, route};
-use viaduct_os::bare::{Errno, calls};
+use viaduct_intercept::{descriptors, epoll, poll as engine, route};
+use viaduct_os::bare::{Errno, calls, files};
 
-use crate::ready::{NO_TIME, SECOND, copied, note_sets, of_mask, of_timespec};
+use crate::ready::{NO_TIME, SECOND, copied, of_mask, of_timespec};
 use crate::{blocking, give_int};
 
 /// The three sets of select, as words.
@@ -21,7 +22,7 @@ const MEMBER: [i16; 3] = [
     libc::POLLOUT | libc::POLLERR,
     libc::POLLPRI,
 ];
-/// Sets with more descriptors than libc's type holds are the kernel's, and what is in them stays on TCP.
+/// Sets of so many bits are what libc's type holds. Callers may name more than that, and more than their sets have.
 const MOST: usize = 1024;
 
 impl Sets {
@@ -38,12 +39,18 @@ impl Sets {
         if self.at[set].is_null() { 0 } else { unsafe { self.at[set].add(word).read_unaligned() } }
     }
 
-    /// Whether all of their descriptors are the kernel's alone, or more than are looked after.
+    /// How many words may name a descriptor that is not the kernel's alone.
+    fn own_words(&self) -> usize {
+        if self.words <= MOST / 64 { self.words } else { self.words.min(table::highest() as usize / 64 + 1) }
+    }
+
+    /// Whether all of their descriptors are the kernel's alone.
     #[inline(always)]
     fn are_plain(&self) -> bool {
         if self.words > MOST / 64 {
-            return true;
+            return self.are_long_and_plain();
         }
+        // Not by `members`: this is all that a call over plain descriptors passes through.
         for word in 0..self.words {
             let mut bits = self.word(0, word) | self.word(1, word) | self.word(2, word);
             while bits != 0 {
@@ -54,6 +61,25 @@ impl Sets {
             }
         }
         true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn are_long_and_plain(&self) -> bool {
+        self.members(self.own_words()).all(|fd| table::kind(fd as c_int) == Kind::Plain)
+    }
+
+    /// The descriptors in the first words of all sets.
+    fn members(&self, words: usize) -> impl Iterator<Item = usize> {
+        let bits = |word| self.word(0, word) | self.word(1, word) | self.word(2, word);
+        (0..words).flat_map(move |word| {
+            let mut left = bits(word);
+            std::iter::from_fn(move || {
+                let lowest = (left != 0).then(|| word * 64 + left.trailing_zeros() as usize);
+                left &= left.wrapping_sub(1);
+                lowest
+            })
+        })
     }
 
     /// The events that are asked for.
@@ -72,6 +98,24 @@ impl Sets {
         }
     }
 
+    /// What select gives for what poll has found, with the sets changed.
+    fn report(&self, list: &[pollfd]) -> Result<usize, Errno> {
+        if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+            return Err(Errno(libc::EBADF));
+        }
+        self.clear();
+        let mut members = 0;
+        for entry in list {
+            for set in 0..3 {
+                if entry.events & ASKED[set] != 0 && entry.revents & MEMBER[set] != 0 {
+                    self.add(set, entry.fd as usize);
+                    members += 1;
+                }
+            }
+        }
+        Ok(members)
+    }
+
     fn add(&self, set: usize, fd: usize) {
         let word = self.word(set, fd / 64) | 1 << (fd % 64);
         // SAFETY: the promise of `new`; only sets in which the descriptor was asked for are added to.
@@ -87,47 +131,53 @@ fn select_rings(
     limit: Option<u64>,
     mask: Option<u64>,
 ) -> Option<Result<usize, Errno>> {
-    let count = (count.max(0) as usize).min(sets.words * 64);
-    if count > MOST {
-        return None;
-    }
-    let mut list = [pollfd { fd: -1, events: 0, revents: 0 }; MOST];
-    let mut len = 0;
+    let below = |count: usize| move |fd: &usize| *fd < count;
+    let mut count = count.max(0) as usize;
     let mut rings = false;
-    for word in 0..sets.words {
-        let mut bits = sets.word(0, word) | sets.word(1, word) | sets.word(2, word);
-        while bits != 0 {
-            let fd = word * 64 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            if fd < count {
-                rings |= route(fd as c_int).is_some();
-                list[len] = pollfd { fd: fd as c_int, events: sets.asked(fd), revents: 0 };
-                len += 1;
-            }
-        }
+    for fd in sets.members(sets.own_words()).filter(below(count)) {
+        rings |= route(fd as c_int).is_some();
+        epoll::polled(fd as c_int);
     }
-    let list = &mut list[..len];
-    note_sets(list);
     if !rings {
         return None;
     }
-    if let Err(error) = engine::poll(list, limit, mask) {
-        return Some(Err(error));
+    if count > MOST {
+        let Some(named) = named(count) else {
+            leave_to_kernel(sets);
+            return None;
+        };
+        count = named;
     }
-    if list.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
-        return Some(Err(Errno(libc::EBADF)));
+    let sets = &Sets { at: sets.at, words: count.div_ceil(64) };
+    let all = || sets.members(sets.words).filter(below(count));
+    let Some(mut scratch) = Scratch::new(all().count()) else { return Some(Err(Errno(libc::ENOMEM))) };
+    let list = scratch.entries();
+    for (fd, entry) in all().zip(list.iter_mut()) {
+        *entry = pollfd { fd: fd as c_int, events: sets.asked(fd), revents: 0 };
     }
-    sets.clear();
-    let mut members = 0;
-    for entry in list.iter() {
-        for set in 0..3 {
-            if entry.events & ASKED[set] != 0 && entry.revents & MEMBER[set] != 0 {
-                sets.add(set, entry.fd as usize);
-                members += 1;
-            }
-        }
+    let done = engine::poll(list, limit, mask).and_then(|_| sets.report(list));
+    scratch.free();
+    Some(done)
+}
+
+/// How many of so many bits a caller's sets have. One that names its highest descriptor has them all. Others name the most that
+/// there might be, and have what the kernel would look at: up to its highest descriptor, and not up to ours, which are above. `None`
+/// without /proc.
+fn named(count: usize) -> Option<usize> {
+    let last = count as c_int - 1;
+    if files::is_closed_by_exec(last).is_some() && !descriptors::is_internal(last) {
+        return Some(count);
     }
-    Some(Ok(members))
+    let highest = files::highest_descriptor(descriptors::is_internal)?;
+    Some(count.min((highest as usize / 64 + 1) * 64))
+}
+
+/// Without /proc the length of long sets is not known: their members are the kernel's alone from now on.
+#[cold]
+fn leave_to_kernel(sets: &Sets) {
+    for fd in sets.members(sets.own_words()) {
+        let _ = descriptors::keep_plain(fd as c_int, "waited for with many others, without /proc");
+    }
 }
 
 #[unsafe(no_mangle)]

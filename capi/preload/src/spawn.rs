@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{FILE, c_char, c_int, pid_t};
-use viaduct_intercept::{carry, descriptors, epoll, settings};
+use viaduct_intercept::{carry, descriptors, epoll, settings, shared};
 use viaduct_os::bare::{Errno, files, syscall};
 
 use crate::give_int;
@@ -24,7 +24,7 @@ unsafe extern "C" {
 const OURS: &[u8] = b"sovia_preload";
 
 /// Functions of libc and liburing that ours end in.
-const NAMES: [&CStr; 23] = [
+const NAMES: [&CStr; 27] = [
     c"execvpe",
     c"posix_spawn",
     c"posix_spawnp",
@@ -48,9 +48,15 @@ const NAMES: [&CStr; 23] = [
     c"siginterrupt",
     c"login_tty",
     c"forkpty",
+    c"longjmp",
+    c"_longjmp",
+    c"siglongjmp",
+    c"__longjmp_chk",
 ];
 /// The place of the first that sets a handler.
 pub(crate) const SIGNALS: usize = 12;
+/// The place of the first that jumps.
+pub(crate) const JUMPS: usize = 23;
 /// Where a program finds those of liburing if it does not name that library itself.
 const LIBURING: [&CStr; 2] = [c"liburing.so.2", c"liburing.so.1"];
 static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
@@ -149,6 +155,7 @@ unsafe fn upgrade(variables: Words) -> bool {
 /// As [`value_in`].
 unsafe fn part(variables: Words, preloads: impl FnOnce() -> bool, heir: carry::Heir) {
     epoll::settle_all();
+    shared::before_program(heir);
     // SAFETY: the caller's promise.
     let named = EVERYWHERE.load(Ordering::Acquire) || unsafe { names_us(variables) };
     // SAFETY: as above.
@@ -442,24 +449,38 @@ pub unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_cha
     }
 }
 
-/// A child has the sets of epoll of its parent: the kernel's part of them is made right before.
+/// A child has the sets of epoll of its parent: the kernel's part of them is made right before. What was not claimed is shared from now on.
+fn before_fork() {
+    epoll::settle_all();
+    shared::before_child();
+}
+
+/// libc's function, which makes a child that shares what this process has.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fork() -> pid_t {
     type Fork = unsafe extern "C-unwind" fn() -> pid_t;
-    epoll::settle_all();
+    before_fork();
     // SAFETY: the type is that of the function.
-    unsafe { original::<Fork>(9).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |fork| fork()) }
+    let child =
+        unsafe { original::<Fork>(9).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |fork| fork()) };
+    if child == 0 {
+        epoll::begin();
+    }
+    child
 }
 
 /// As [`fork`], which libc's function does in its own way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
     type Daemon = unsafe extern "C-unwind" fn(c_int, c_int) -> c_int;
-    epoll::settle_all();
+    before_fork();
     // SAFETY: the type is that of the function.
     let done = unsafe {
         original::<Daemon>(10).map_or_else(|| give_int(Err(Errno(libc::ENOSYS))), |daemon| daemon(stay, keep))
     };
+    if done == 0 {
+        epoll::begin();
+    }
     if done == 0 && keep == 0 {
         forget_standard();
     }
@@ -490,7 +511,7 @@ pub unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn forkpty(terminal: usize, name: usize, modes: usize, size: usize) -> pid_t {
     type Fork = unsafe extern "C-unwind" fn(usize, usize, usize, usize) -> pid_t;
-    epoll::settle_all();
+    before_fork();
     // SAFETY: the caller's promise; four words are passed on as they came.
     let child = unsafe {
         original::<Fork>(22)
@@ -505,7 +526,7 @@ pub unsafe extern "C-unwind" fn forkpty(terminal: usize, name: usize, modes: usi
 /// A ring of io_uring may be handed any socket, past us: from its first on nothing is upgraded here.
 pub(crate) fn before_uring() {
     carry::part_with_all("this process uses io_uring");
-    settings::claim_no_more();
+    settings::leave_all();
 }
 
 type Uring = unsafe extern "C-unwind" fn(usize, usize, usize) -> c_int;

@@ -34,7 +34,8 @@ fn every_name_that_moves_bytes_or_descriptors_is_exported() {
                  prctl execve execv execvp execvpe execl execlp execle execveat fexecve posix_spawn posix_spawnp system popen \
                  posix_spawn_file_actions_adddup2 io_uring_setup io_uring_queue_init io_uring_queue_init_params \
                  io_uring_queue_init_mem sockatmark fork daemon login_tty forkpty _exit _Exit sigaction __sigaction \
-                 signal ssignal bsd_signal sysv_signal __sysv_signal sigset siginterrupt"
+                 signal ssignal bsd_signal sysv_signal __sysv_signal sigset siginterrupt longjmp _longjmp siglongjmp \
+                 __longjmp_chk"
         .split_whitespace()
     {
         assert!(exported.contains(name), "{name}");

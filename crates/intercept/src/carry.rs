@@ -13,7 +13,7 @@ use viaduct_os::bare::{calls, files, start, whoami};
 
 use crate::back::{self, Moved};
 use crate::endpoint::slot;
-use crate::table::Kind;
+use crate::table::{COPIED, ELSEWHERE, Kind};
 use crate::{claim, companion, descriptors, endpoint, relay, settings, table};
 
 /// Scripts that name scripts as their interpreters: the kernel goes no further.
@@ -203,22 +203,27 @@ fn each_inherited(mut with: impl FnMut(i32, u32)) {
         return;
     }
     descriptors::begin();
-    for (fd, index) in table::rings() {
-        let named = NAMED[fd as usize / 64].load(Ordering::Relaxed) & 1 << (fd % 64) != 0;
-        if named || files::is_closed_by_exec(fd) == Some(false) {
-            with(fd, index);
-        }
+    for (fd, index) in table::rings().filter(|&(fd, _)| is_inherited(fd)) {
+        with(fd, index);
     }
 }
 
-fn most_borrowed() -> i32 {
+/// Whether a program that is about to start gets this descriptor.
+pub(crate) fn is_inherited(fd: i32) -> bool {
+    let named =
+        || NAMED.get(fd as usize / 64).is_some_and(|word| word.load(Ordering::Relaxed) >> (fd % 64) & 1 != 0);
+    files::is_closed_by_exec(fd) == Some(false) || named()
+}
+
+pub(crate) fn most_borrowed() -> i32 {
     calls::descriptor_limit().unwrap_or(1024).min(MOST_BORROWED as u64) as i32
 }
 
 /// Moves every connection back, of which some may have been upgraded by a process before this one and not been used here.
 pub fn part_with_all(reason: &'static str) {
     if settings::claims() && !whoami::borrows_memory() {
-        part_with_unseen(reason, Heir::Child, |fd| table::kind(fd) == Kind::Unknown);
+        let elsewhere = |fd| table::kind(fd) == Kind::Tcp && table::has(fd, ELSEWHERE);
+        part_with_unseen(reason, Heir::Child, |fd| table::kind(fd) == Kind::Unknown || elsewhere(fd));
     }
     back::retire_all(reason);
 }
@@ -242,8 +247,8 @@ fn part_with_unseen(reason: &'static str, heir: Heir, concerns: impl Fn(i32) -> 
         claim::start_no_agent();
         descriptors::begin();
         for fd in all() {
-            table::note_shared(fd);
-            table::set(fd, Kind::Tcp);
+            table::mark(fd, COPIED | ELSEWHERE);
+            table::set_tcp(fd);
         }
         let mut parts = Parts::new(heir);
         for fd in all() {

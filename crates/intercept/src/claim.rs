@@ -4,6 +4,8 @@
 //! other side is ready, and gives up after a few calls: from then on its socket is the kernel's alone. The second side is
 //! ready at once. No direction leaves TCP before the receiving side has said that it is ready.
 
+mod apart;
+
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use viaduct_os::bare::local::LocalLock;
@@ -14,11 +16,11 @@ use crate::endpoint::{self, Grant, PENDING, Slot, slot};
 use crate::explain::explain;
 use crate::layout::{Header, OPEN, WITHDRAWN};
 use crate::learn::Turn;
-use crate::raw::Mapping;
 use crate::settings::{self, Text, agent_name};
-use crate::table::{self, Kind};
+use crate::table::{self, COPIED, ELSEWHERE, Kind, LEFT, PASSED};
 use crate::wire::{self, ANSWER, Answer, Verdict};
-use crate::{companion, epoll, learn, room, rules};
+use crate::{companion, epoll, learn, room, rules, shared};
+pub(crate) use apart::{bar, is_known};
 
 /// Calls that move bytes before a pending connection is given up, and nanoseconds: the other side may be slow to start.
 const PATIENCE: u32 = 16;
@@ -51,17 +53,23 @@ pub(crate) fn classify(fd: i32) -> Kind {
         Kind::Unknown => {}
         other => return other, // another thread was faster
     }
+    table::mark(fd, COPIED | ELSEWHERE);
+    table::unmark(fd, LEFT | PASSED);
     learn::forget(fd);
-    table::note_shared(fd);
     let known = || companion::cookie(fd).and_then(endpoint::by_cookie);
     let kind = match (held.is_some() && endpoint::any()).then(known).flatten() {
         Some(index) => {
             join(fd, index);
             Kind::Ring(index)
         }
-        None => Kind::Tcp,
+        None => {
+            table::set_tcp(fd);
+            Kind::Tcp
+        }
     };
-    table::set(fd, kind);
+    if kind != Kind::Tcp {
+        table::set(fd, kind);
+    }
     kind
 }
 
@@ -74,9 +82,12 @@ fn join(fd: i32, index: u32) {
 
 /// Other descriptors of the socket that was not claimed until now.
 pub(crate) fn copies(fd: i32) -> impl Iterator<Item = i32> {
-    let cookie = table::is_shared(fd).then(|| companion::cookie(fd)).flatten();
-    let others = cookie
-        .map(|cookie| table::shared_but(fd).filter(move |&other| companion::cookie(other) == Some(cookie)));
+    let cookie = table::has(fd, COPIED).then(|| companion::cookie(fd)).flatten();
+    let others = cookie.map(|cookie| {
+        let unclaimed = move |&other: &i32| other != fd && table::kind(other) == Kind::Tcp;
+        let same = move |&other: &i32| companion::cookie(other) == Some(cookie);
+        table::marked(COPIED).filter(unclaimed).filter(same)
+    });
     others.into_iter().flatten()
 }
 
@@ -94,14 +105,18 @@ pub(crate) fn claim(fd: i32) -> Kind {
     }
     let Ok(obstacle) = companion::obstacle(fd) else { return Kind::Tcp };
     let inherited = || epoll::is_in_inherited_set(fd) || copies(fd).any(epoll::is_in_inherited_set);
-    let bar = match obstacle {
+    let unseen = || if table::has(fd, ELSEWHERE) { companion::unseen_obstacle(fd) } else { None };
+    let bar = match obstacle.or_else(unseen) {
         None if rule(fd) == Some(rules::RuleVerdict::Never) => Some("a rule says so"),
         None if inherited() => Some("registered with a set of epoll that a parent made"),
+        None if table::has(fd, PASSED) => Some(shared::IN_A_MESSAGE),
         obstacle => obstacle,
     };
     match bar {
         // A process before this one, or the one that passed it on, may have upgraded it: the agent knows.
-        Some(reason) if !table::is_shared(fd) || !companion::is_local(fd) => settle(fd, Err(reason)),
+        Some(reason) if !table::has(fd, COPIED | ELSEWHERE) || !companion::is_local(fd) => {
+            settle(fd, Err(reason))
+        }
         bar => settle(fd, ask(fd, bar)),
     }
 }
@@ -126,15 +141,28 @@ pub(crate) fn turn(fd: i32) -> Turn {
     }
 }
 
-/// A connection stays on TCP for good, because two threads use it that were left to the kernel. What it is afterwards: the first of them
-/// may just have claimed it.
+/// A connection that was not claimed stays on TCP for good. What it is afterwards: another thread may just have claimed it, or a process
+/// that holds it, too.
 #[cold]
-pub(crate) fn leave(fd: i32) -> Kind {
+pub(crate) fn leave(fd: i32, reason: &'static str) -> Kind {
     let held = LOCK.lock();
     match table::kind(fd) {
-        Kind::Tcp if held.is_some() => settle(fd, Err("several threads used it before its time")),
+        Kind::Tcp if held.is_some() && table::has(fd, ELSEWHERE) && companion::is_local(fd) => {
+            settle(fd, ask(fd, Some(reason)))
+        }
+        Kind::Tcp if held.is_some() => settle(fd, Err(reason)),
         other => other,
     }
+}
+
+/// This process leaves a socket to the kernel, whatever others do that hold it.
+pub(crate) fn note_left(fd: i32) {
+    let left = |fd| {
+        table::mark(fd, LEFT);
+        table::set(fd, Kind::Plain);
+    };
+    copies(fd).for_each(left);
+    left(fd);
 }
 
 /// Tells the agent, if it is there, why a connection stays on TCP: it counts that for `viaduct stat`.
@@ -147,17 +175,15 @@ fn report(reason: &str) {
 }
 
 fn settle(fd: i32, outcome: Result<u32, &'static str>) -> Kind {
-    let kind = match outcome {
-        Ok(index) => Kind::Ring(index),
+    match outcome {
+        Ok(index) => table::set(fd, Kind::Ring(index)),
         Err(reason) => {
             explain(fd, "stays on TCP", reason);
             report(reason);
-            copies(fd).for_each(|copy| table::set(copy, Kind::Plain));
-            Kind::Plain
+            note_left(fd);
         }
-    };
-    table::set(fd, kind);
-    kind
+    }
+    table::kind(fd)
 }
 
 /// Asks the agent. With a bar, which says why this process would not upgrade the connection, only one that is upgraded already
@@ -181,35 +207,6 @@ fn ask(fd: i32, bar: Option<&'static str>) -> Result<u32, &'static str> {
         });
     }
     adopt(fd, answer, [fds[0], fds[1], fds[2]], bar)
-}
-
-/// Whether a program that is started now in the place of this one, or by it, will get the rings of this connection from its
-/// agent. Asked over a connection of its own, as that program will, and without a trace here: this may be a child that
-/// borrows its parent's memory.
-pub(crate) fn is_known(fd: i32, index: u32) -> bool {
-    let (slot, user) = (slot(index), calls::user_id());
-    let Ok(channel) = sockets::connect_abstract(agent(user).as_c_str().to_bytes()) else { return false };
-    let mut fds = [-1; MOST_FDS];
-    let ours = sockets::peer_user(channel) == Ok(user);
-    let got = if ours { exchange(channel, fd, &mut fds).ok() } else { None };
-    close_all(&[channel]);
-    let Some((answer, count)) = got else { return false };
-    let same = answer.id == slot.id() && answer.side as usize == slot.side();
-    let known = answer.verdict == Verdict::Granted && count == 3 && answer.again && same;
-    if count == 3 && !known {
-        refuse(fds[0], answer.side);
-    }
-    close_all(&fds[..count]);
-    known
-}
-
-/// Gives up a segment that is of no use to this end, for all that may get it.
-fn refuse(segment: i32, side: u32) {
-    let mapping = Mapping::none();
-    if mapping.map(segment).is_ok() {
-        let _ = mapping.view().map(|view| try_withdraw(view.header(), side as usize & 1));
-        mapping.unmap();
-    }
 }
 
 /// Says that this side never opens, if it has not. Then nothing was or will be sent by the ring.
@@ -302,6 +299,9 @@ fn adopt(
     if answer.second || here {
         epoll::adopt(fd, index);
         open(slot, header);
+    } else if table::has(fd, ELSEWHERE) {
+        // Another process may see first that the other side is ready, while this one sleeps.
+        epoll::adopt(fd, index);
     }
     Ok(index)
 }
@@ -490,6 +490,17 @@ pub fn greet() {
     let here = whoami::check() == whoami::Process::Same && CHANNEL.load(Ordering::Acquire) >= 0;
     if !here && let Some(_held) = LOCK.lock() {
         channel(true);
+    }
+}
+
+/// A claim that this thread makes may be left by a jump: what the agent still has to say must not be taken for the answer to
+/// the next one.
+pub(crate) fn leave_for(target: usize) {
+    if LOCK.leave(target)
+        && let Some(_held) = LOCK.lock()
+        && CHANNEL.load(Ordering::Acquire) >= 0
+    {
+        hang_up();
     }
 }
 

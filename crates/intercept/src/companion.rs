@@ -96,6 +96,12 @@ pub(crate) fn is_tcp(fd: i32) -> bool {
 const BOUND_TO_DEVICE: i32 = 62;
 /// Why a connection whose first packet has data stays on TCP.
 pub const FAST_OPEN: &str = "data went with its first packet";
+/// Why one is left whose messages say how many bytes follow.
+pub const TELLS_REST: &str = "its messages say how much is left";
+/// Why one is left whose messages have times.
+pub const TELLS_TIMES: &str = "its messages say when packets came";
+/// Why one with a filter is left.
+pub const FILTERED: &str = "it has a filter";
 
 /// What stands in the way of an upgrade of this connection, of this process and of every other one, from its beginning on.
 fn distance(fd: i32) -> Result<Option<&'static str>, Errno> {
@@ -111,6 +117,26 @@ fn distance(fd: i32) -> Result<Option<&'static str>, Errno> {
 /// Whether it is a connection within this host, which a process before this one may have upgraded.
 pub(crate) fn is_local(fd: i32) -> bool {
     distance(fd) == Ok(None)
+}
+
+const TCP_INQ: i32 = 36;
+const SO_GET_FILTER: i32 = 26;
+/// Options with which messages bring times: of packets in microseconds and nanoseconds, and of more, in their older and newer forms.
+const TIMES: [i32; 6] = [29, 35, 37, 63, 64, 65];
+
+/// What stands in the way of an upgrade of a connection on which other processes may have set options, or on whose listener: here
+/// such a call would have kept it on TCP.
+pub(crate) fn unseen_obstacle(fd: i32) -> Option<&'static str> {
+    let is_set = |level, option| sockets::option_int(fd, level, option).is_ok_and(|value| value != 0);
+    if is_set(libc::IPPROTO_TCP, TCP_INQ) {
+        return Some(TELLS_REST);
+    }
+    if TIMES.into_iter().any(|option| is_set(libc::SOL_SOCKET, option)) {
+        return Some(TELLS_TIMES);
+    }
+    // How many instructions it has; of one of the newer kind the kernel says nothing.
+    let filter = sockets::option_bytes(fd, libc::SOL_SOCKET, SO_GET_FILTER, &mut []);
+    [Ok(0), Err(Errno(libc::ENOPROTOOPT))].iter().all(|none| filter != *none).then_some(FILTERED)
 }
 
 /// What stands in the way of an upgrade of this connection.
@@ -167,7 +193,7 @@ mod tests {
     #[test]
     fn bytes_are_counted_on_both_ends() {
         let (mut one, mut other) = pair();
-        assert_eq!(obstacle(one.as_raw_fd()), Ok(None));
+        assert_eq!((obstacle(one.as_raw_fd()), unseen_obstacle(one.as_raw_fd())), (Ok(None), None));
         for round in 1..=20u64 {
             one.write_all(&[7; 1000]).unwrap();
             assert_eq!(Info::of(one.as_raw_fd()).unwrap().accepted, round * 1000);

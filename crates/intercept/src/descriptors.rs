@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::{calls, whoami};
 
-pub use crate::companion::FAST_OPEN;
+pub use crate::companion::{FAST_OPEN, FILTERED, TELLS_REST, TELLS_TIMES};
 use crate::endpoint::{self, PENDING, SHUT_READ, STALE, slot};
 use crate::learn::Turn;
 use crate::table::{self, Kind};
@@ -63,7 +63,12 @@ fn route_slowly(fd: i32, kind: Kind) -> Option<u32> {
             if turn == Turn::Later || whoami::borrows_memory() {
                 return None;
             }
-            match if turn == Turn::Now { claim::claim(fd) } else { claim::leave(fd) } {
+            let kind = if turn == Turn::Now {
+                claim::claim(fd)
+            } else {
+                claim::leave(fd, "several threads used it before its time")
+            };
+            match kind {
                 Kind::Ring(index) => ring(fd, index),
                 _ => None,
             }
@@ -82,7 +87,11 @@ pub fn is_internal(fd: i32) -> bool {
 /// A new descriptor of a TCP socket. Where nothing is claimed it stays unknown, so that no call on it has to be looked at.
 pub fn note_tcp(fd: i32) {
     table::note_alone(fd);
-    table::set(fd, if settings::claims() { Kind::Tcp } else { Kind::Unknown });
+    if settings::claims() {
+        table::set_tcp(fd);
+    } else {
+        table::set(fd, Kind::Unknown);
+    }
 }
 
 /// Whether what is known of a descriptor must not be lost while it is open. Unknown ones can be found out again, and where
@@ -160,10 +169,14 @@ pub fn duplicated(fd: i32, copy: i32) {
         kind => {
             if kind == Kind::Tcp {
                 learn::copied(fd, copy);
-                table::note_shared(fd);
-                table::note_shared(copy);
+                table::mark(fd, table::COPIED);
             }
-            table::set(copy, kind);
+            table::note_alone(copy);
+            match table::marks_of(fd) {
+                0 => {}
+                marks => table::mark(copy, marks),
+            }
+            if kind == Kind::Tcp { table::set_tcp(copy) } else { table::set(copy, kind) }
         }
     }
 }
@@ -206,9 +219,15 @@ pub fn endpoint_of(fd: i32) -> Option<u32> {
 pub fn keep_plain(fd: i32, reason: &'static str) -> bool {
     match table::kind(fd) {
         Kind::Ring(_) => back::retire(fd, reason),
+        Kind::Unknown if settings::claims() && claim::classify(fd) != Kind::Tcp => keep_plain(fd, reason),
+        Kind::Unknown | Kind::Tcp if settings::claims() && table::has(fd, table::ELSEWHERE) => {
+            match claim::leave(fd, reason) {
+                Kind::Ring(_) => back::retire(fd, reason),
+                _ => true,
+            }
+        }
         Kind::Unknown | Kind::Tcp => {
-            claim::copies(fd).for_each(|copy| table::set(copy, Kind::Plain));
-            table::set(fd, Kind::Plain);
+            claim::note_left(fd);
             true
         }
         _ => true,

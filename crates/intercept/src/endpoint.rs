@@ -3,7 +3,7 @@
 //! A slot outlives the descriptors that name it for a while: another thread may still be inside a call on a connection
 //! that was just closed. The mappings of the last few closed ones are kept therefore.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use viaduct_os::bare::{Errno, calls};
 
@@ -58,6 +58,9 @@ pub(crate) struct Slot {
     pub(crate) port: AtomicU32,
     /// Threads that sleep for it.
     pub(crate) inside: AtomicU32,
+    /// Where the stack of the thread stands that holds the sender's lock, and of the one that holds the receiver's; else 0.
+    pub(crate) sends_at: AtomicUsize,
+    pub(crate) receives_at: AtomicUsize,
     /// One more than the position up to which a send publishes, from when all bytes are in their place until it has.
     pub(crate) publishes: AtomicU64,
     /// Its first registration with epoll, plus one.
@@ -84,6 +87,8 @@ const FREE: Slot = Slot {
     trickle: AtomicU32::new(0),
     port: AtomicU32::new(0),
     inside: AtomicU32::new(0),
+    sends_at: AtomicUsize::new(0),
+    receives_at: AtomicUsize::new(0),
     publishes: AtomicU64::new(0),
     registrations: AtomicU32::new(0),
     tag: AtomicU64::new(0),
@@ -134,6 +139,11 @@ pub(crate) fn any() -> bool {
 /// How many this process has.
 pub(crate) fn live() -> u32 {
     LIVE.load(Ordering::Acquire)
+}
+
+/// All that this process has.
+pub(crate) fn all() -> impl Iterator<Item = &'static Slot> {
+    SLOTS.iter().filter(|slot| slot.is_live()).take(live() as usize)
 }
 
 /// Takes a free slot for a connection, with one reference. The descriptors stay the caller's if there is none.
@@ -212,7 +222,9 @@ pub(crate) fn note_cpu(word: &AtomicU32) {
 
 /// Forgets in a child what only threads of its parent were doing.
 pub(crate) fn after_fork() {
-    SLOTS.iter().for_each(|slot| slot.inside.store(0, Ordering::Relaxed));
+    // Those that were never used are left alone: to write into them costs this child a page for each few.
+    let used = (NEXT.load(Ordering::Relaxed) as usize).min(MOST);
+    SLOTS[..used].iter().for_each(|slot| slot.inside.store(0, Ordering::Relaxed));
 }
 
 impl Slot {
@@ -302,6 +314,16 @@ impl Slot {
     pub(crate) fn ring_own(&self, header: &Header) {
         if self.own_end(header).rung.swap(1, Ordering::SeqCst) == 0 {
             let _ = calls::ring(self.bell());
+        }
+    }
+
+    /// Rings again what is noted as rung: a thread that was made to leave between the note and the bell, or between the bell and
+    /// the note when it emptied it, would have silenced it for good. One ring too many wakes a sleeper that looks and sleeps on.
+    pub(crate) fn ring_again(&self, header: &Header) {
+        for (side, bell) in [(self.side(), &self.bell), (1 - self.side(), &self.peer_bell)] {
+            if header.ends[side].rung.load(Ordering::SeqCst) != 0 {
+                let _ = calls::ring(bell.load(Ordering::Acquire));
+            }
         }
     }
 

@@ -10,18 +10,21 @@
 
 mod late;
 mod node;
+mod passed;
+mod unwatched;
 mod watch;
 
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use viaduct_os::bare::local::LocalLock;
-use viaduct_os::bare::{Errno, calls, files, whoami};
+use viaduct_os::bare::{Errno, calls};
 
 use crate::endpoint::{Slot, slot};
 use crate::table::{self, Kind};
-use crate::{claim, descriptors, endpoint, send, settings};
+use crate::{claim, descriptors, send, settings};
 pub use late::settle_all;
 use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, GONE, IS_HOT, LISTED, NONE, Node, node};
+pub use passed::{part_with, part_with_kept};
 pub use watch::{changed, enter, leave, wait};
 
 /// Registrations that a call of epoll_wait looks at in memory.
@@ -84,12 +87,24 @@ static USED: AtomicU32 = AtomicU32::new(0);
 /// Guards sets and registrations. Held for memory accesses and calls that do not block, never while sleeping.
 static LOCK: LocalLock = LocalLock::new();
 
+/// This thread goes on with its stack at `target`, and may hold the lock in a frame that it leaves.
+pub(crate) fn leave_for(target: usize) {
+    LOCK.leave(target);
+}
+
 fn set(index: u32) -> &'static Set {
     &SETS[index as usize % MOST_SETS]
 }
 
 fn used_sets() -> impl Iterator<Item = &'static Set> {
     SETS.iter().take(USED.load(Ordering::Acquire) as usize)
+}
+
+/// A child begins: what it waits for in a set of its parent's may come by a bell that it does not know.
+pub fn begin() {
+    if USED.load(Ordering::Relaxed) != 0 {
+        descriptors::begin();
+    }
 }
 
 /// A new set of the application.
@@ -151,8 +166,16 @@ fn control_slowly(
     event: Option<libc::epoll_event>,
     known: Kind,
 ) -> Result<(), Errno> {
+    let known = match known {
+        // Once another process claims it, only what is claimed here, too, is reported.
+        Kind::Tcp if operation != libc::EPOLL_CTL_DEL && table::has(fd, table::ELSEWHERE) => {
+            let _ = descriptors::route(fd);
+            table::kind(fd)
+        }
+        known => known,
+    };
     match (table::kind(epoll), known) {
-        (Kind::Epoll(_), Kind::Epoll(member)) => {
+        (_, Kind::Epoll(member)) => {
             let done = calls::epoll_ctl(epoll, operation, fd, event);
             if done.is_ok() {
                 nest(member);
@@ -182,14 +205,10 @@ fn control_slowly(
                     }
                     done
                 }
-                _ => calls::epoll_ctl(epoll, operation, fd, event),
+                _ => unwatched::control(epoll, operation, fd, event),
             }
         }
-        // A set that is not looked after: what is in it stays on TCP.
-        (_, Kind::Tcp) => {
-            table::set(fd, Kind::Plain);
-            calls::epoll_ctl(epoll, operation, fd, event)
-        }
+        (_, Kind::Tcp | Kind::Ring(_)) => unwatched::control(epoll, operation, fd, event),
         _ => calls::epoll_ctl(epoll, operation, fd, event),
     }
 }
@@ -239,7 +258,7 @@ fn register(
             Some(number) => number,
             // No room to note it: a socket that is not upgraded stays so.
             None if endpoint.is_none() => {
-                table::set(fd, Kind::Plain);
+                claim::note_left(fd);
                 return Ok(());
             }
             None => return Err(Errno(libc::ENOMEM)),
@@ -505,39 +524,6 @@ fn nest(index: u32) {
 pub fn polled(fd: i32) {
     if let Kind::Epoll(index) = table::kind(fd) {
         nest(index);
-    }
-}
-
-/// Others get this set, by a message or over exec: bells of ours would be reported there as what they are. What is registered with it
-/// is the kernel's alone from now on, and so is what is added.
-pub fn part_with(fd: i32) {
-    let Kind::Epoll(index) = table::kind(fd) else { return };
-    // A set that a parent made may hold bells of the parent's, which goes on with it.
-    if set(index).inherited.load(Ordering::Relaxed) != 0 || whoami::borrows_memory() {
-        return;
-    }
-    for number in 0..node::used() {
-        let member = || {
-            let held = LOCK.lock();
-            let node = node(number);
-            (held.is_some() && node.set() == index && !node.has(GONE)).then(|| node.fd())
-        };
-        if let Some(member) = member() {
-            let _ = descriptors::keep_plain(member, "registered with a set of epoll that others got");
-        }
-    }
-    set(index).passed.store(1, Ordering::Relaxed);
-}
-
-/// As [`part_with`], for all sets that exec leaves open.
-pub fn part_with_kept() {
-    if endpoint::any() {
-        for set in used_sets().filter(|set| set.refs.load(Ordering::Relaxed) > 0) {
-            let fd = set.fd.load(Ordering::Relaxed);
-            if files::is_closed_by_exec(fd) == Some(false) {
-                part_with(fd);
-            }
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use viaduct_os::bare::sockets::{Side, name};
 use viaduct_os::bare::whoami;
 
+use crate::table::{COPIED, ELSEWHERE};
 use crate::{raw, settings, table};
 
 /// Calls on a connection before it is claimed, once its listener is known for short ones.
@@ -37,7 +38,7 @@ fn score(port: u16) -> &'static AtomicU32 {
 pub fn note(fd: i32, port: u16) {
     if let Some(word) = WORDS.get(fd as usize) {
         let known = score(port).load(Ordering::Relaxed) >= KNOWN;
-        let patience = if known && !table::is_shared(fd) { CALLS } else { 0 };
+        let patience = if known && !table::has(fd, COPIED | ELSEWHERE) { CALLS } else { 0 };
         word.store(u32::from(port) | patience << 16, Ordering::Relaxed);
         USERS[fd as usize].store(0, Ordering::Relaxed);
     }
@@ -68,6 +69,16 @@ pub(crate) fn copied(fd: i32, copy: i32) {
         other.store(port, Ordering::Relaxed);
         USERS[copy as usize].store(USERS[fd as usize].load(Ordering::Relaxed), Ordering::Relaxed);
     }
+}
+
+/// Other processes hold the socket from now on, one of which may claim it at any time: no call on it is left to the kernel any more. False
+/// if another thread may sleep in one that was.
+pub(crate) fn spread(fd: i32) -> bool {
+    let Some(word) = WORDS.get(fd as usize) else { return true };
+    // In this order, which is that of `turn` the other way round: one of the two sees the other.
+    word.fetch_and(0xffff, Ordering::SeqCst);
+    let user = USERS[fd as usize].swap(0, Ordering::SeqCst);
+    user == 0 || user == whoami::thread()
 }
 
 /// A descriptor of which nothing is known has this number now.
@@ -106,15 +117,13 @@ pub(crate) fn turn(fd: i32) -> Turn {
     let user = &USERS[fd as usize];
     let me = whoami::thread();
     // Two threads that begin at once: one of them is noted, the other finds that.
-    match user.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed) {
+    match user.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
         Err(other) if other != me => return Turn::Never,
         _ => {}
     }
-    if word.load(Ordering::Relaxed) >> 16 == 0 {
-        return Turn::Now;
-    }
-    word.fetch_sub(1 << 16, Ordering::Relaxed);
-    Turn::Later
+    let one_less = |word: u32| (word >> 16 != 0).then(|| word - (1 << 16));
+    let left = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+    if left.is_ok() { Turn::Later } else { Turn::Now }
 }
 
 /// A connection that was upgraded has ended: how many bytes it moved, and how long it lived.
@@ -154,6 +163,12 @@ mod tests {
             (turn(fd), std::thread::spawn(move || turn(fd)).join().unwrap()),
             (Turn::Later, Turn::Never)
         );
+        accepted(listener, fd);
+        assert_eq!((turn(fd), spread(fd)), (Turn::Later, true), "this thread sleeps in no call");
+        assert!(!is_watched(fd), "another process may claim it at any time");
+        accepted(listener, fd);
+        std::thread::spawn(move || turn(fd)).join().unwrap();
+        assert!(!spread(fd), "that thread may sleep in the call that was left alone");
         // It was long after all, and so are the next.
         ended(port(fd), BYTES, 5);
         ended(port(fd), 0, NANOSECONDS);

@@ -20,8 +20,9 @@
 //! - [`rules`], [`learn`]: which connections the user, or their past, keeps from being claimed.
 //! - [`back`]: a connection leaves its rings for good and is the kernel's again; [`carry`]: which programs need that;
 //!   `relay`: what such a program gets if the peer has ended its stream before.
+//! - [`shared`]: connections that several processes hold before their claim.
 //! - [`poll`](mod@poll), [`epoll`]: readiness of both kinds. [`descriptors`]: close, dup, fork. [`room`]: how many of them are
-//!   ours.
+//!   ours. [`leave`](mod@leave): calls that a signal handler's longjmp leaves.
 //! - `agent` (a feature): what the agent does: it finds the two ends of one connection.
 //!
 //! Everything but the agent's part runs inside of foreign applications: no allocation, no thread, no handler, no name of
@@ -39,6 +40,7 @@ pub mod epoll;
 pub mod explain;
 pub mod layout;
 pub mod learn;
+pub mod leave;
 pub mod poll;
 pub mod raw;
 pub mod receive;
@@ -47,6 +49,7 @@ pub mod room;
 pub mod rules;
 pub mod send;
 pub mod settings;
+pub mod shared;
 pub mod splice;
 pub mod table;
 pub mod wait;

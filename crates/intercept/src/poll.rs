@@ -36,7 +36,7 @@ pub fn poll(fds: &mut [libc::pollfd], limit_ns: Option<u64>, mask: Option<u64>) 
     done
 }
 
-/// As [`poll`], with twice as many entries for the kernel.
+/// As [`poll`], with room for twice as many entries for the kernel.
 fn poll_with(
     kernel: &mut [libc::pollfd],
     fds: &mut [libc::pollfd],
@@ -105,6 +105,14 @@ fn in_memory(fds: &mut [libc::pollfd]) -> Option<usize> {
     Some(count)
 }
 
+/// Where the kernel's entries for bells stand: in places of the caller's that wait for nothing, then behind them all. The
+/// kernel refuses more entries than a process may have descriptors; a bell is one, so that there are never more than those unless the
+/// caller names one several times.
+fn places(fds: &[libc::pollfd]) -> impl Iterator<Item = usize> {
+    let idle = fds.iter().enumerate().filter(|(_, entry)| entry.fd < 0);
+    idle.map(|(place, _)| place).chain(fds.len()..)
+}
+
 /// Asks the kernel, with the bells if it may wait, and adds what is ours.
 fn look(
     fds: &mut [libc::pollfd],
@@ -121,24 +129,23 @@ fn look(
             place.events &= !WRITE;
         }
     }
-    let waits = limit_ns != Some(0);
-    for (entry, place) in fds.iter().zip(kernel[len..].iter_mut()) {
-        let bell = match table::kind(entry.fd) {
-            Kind::Ring(index) if waits => slot(index).bell(),
-            _ => -1,
-        };
-        *place = libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
-    }
-    let asked = if waits { &mut kernel[..2 * len] } else { &mut kernel[..len] };
-    if waits {
-        cancel::point(|| calls::poll(asked, limit_ns, mask))?;
+    if limit_ns == Some(0) {
+        calls::poll(&mut kernel[..len], limit_ns, mask)?;
     } else {
-        calls::poll(asked, limit_ns, mask)?;
-    }
-    if waits {
-        for (entry, _) in fds.iter().zip(&kernel[len..]).filter(|(_, bell)| bell.revents != 0) {
-            let Kind::Ring(index) = table::kind(entry.fd) else { continue };
-            if let Ok(view) = slot(index).view() {
+        let mut all = len;
+        let rings = fds.iter().filter_map(|entry| ring_of(entry.fd));
+        for (index, place) in rings.zip(places(fds)) {
+            kernel[place] = libc::pollfd { fd: slot(index).bell(), events: libc::POLLIN, revents: 0 };
+            all = all.max(place + 1);
+        }
+        cancel::point(|| calls::poll(&mut kernel[..all], limit_ns, mask))?;
+        // Another thread may have closed or moved some of them: a bell is known by its descriptor.
+        let mut places = places(fds).take_while(|&place| place < all).peekable();
+        for entry in fds.iter() {
+            let Some(index) = ring_of(entry.fd) else { continue };
+            let bell = slot(index).bell();
+            let Some(place) = places.next_if(|&place| kernel[place].fd == bell) else { continue };
+            if let (true, Ok(view)) = (kernel[place].revents != 0, slot(index).view()) {
                 let counted = [READ, WRITE].map(|kind| u32::from(entry.events & kind != 0));
                 slot(index).empty_bell(view.header());
                 wait::pass_on(slot(index), view.header(), counted, own(entry) != 0);
@@ -147,10 +154,17 @@ fn look(
     }
     let mut count = 0;
     for (entry, place) in fds.iter_mut().zip(kernel.iter()) {
-        entry.revents = place.revents | own(entry);
+        entry.revents = if entry.fd < 0 { 0 } else { place.revents | own(entry) };
         count += usize::from(entry.revents != 0);
     }
     Ok(count)
+}
+
+fn ring_of(fd: i32) -> Option<u32> {
+    match table::kind(fd) {
+        Kind::Ring(index) => Some(index),
+        _ => None,
+    }
 }
 
 /// What a ring has for this entry.

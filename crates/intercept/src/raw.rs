@@ -232,8 +232,11 @@ pub(crate) fn peek(fd: i32) -> Result<usize, Errno> {
 /// Entries for one call of poll: on the stack if they are few, else in pages of their own. It is freed by hand: a thread that is
 /// cancelled while it polls must meet no destructor.
 #[expect(clippy::large_enum_variant, reason = "it stands on the stack, where nothing is allocated")]
-pub(crate) enum Scratch {
+#[derive(Debug)]
+pub enum Scratch {
+    /// So many.
     Few(usize, [libc::pollfd; FEW]),
+    /// So many, and where they are.
     Many(usize, usize),
 }
 
@@ -241,7 +244,8 @@ const FEW: usize = 128;
 const ENTRY: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
 impl Scratch {
-    pub(crate) fn new(len: usize) -> Option<Scratch> {
+    /// So many that wait for nothing; `None` if there is no memory for them.
+    pub fn new(len: usize) -> Option<Scratch> {
         if len <= FEW {
             return Some(Scratch::Few(len, [ENTRY; FEW]));
         }
@@ -253,7 +257,8 @@ impl Scratch {
         at.ok().map(|at| Scratch::Many(len, at))
     }
 
-    pub(crate) fn entries(&mut self) -> &mut [libc::pollfd] {
+    /// All of them.
+    pub fn entries(&mut self) -> &mut [libc::pollfd] {
         match self {
             Scratch::Few(len, entries) => &mut entries[..*len],
             // SAFETY: our own pages, long enough and aligned; zeros are valid entries.
@@ -264,7 +269,7 @@ impl Scratch {
     }
 
     /// Gives pages back. Those of a cancelled thread stay.
-    pub(crate) fn free(self) {
+    pub fn free(self) {
         if let Scratch::Many(len, at) = self {
             // SAFETY: our own pages, which no one uses any more.
             let _ = unsafe { syscall(libc::SYS_munmap, [at, len * size_of::<libc::pollfd>(), 0, 0, 0, 0]) };

@@ -6,7 +6,7 @@ mod trickle;
 use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::lock::Taken;
-use viaduct_os::bare::{Errno, calls, sockets, whoami};
+use viaduct_os::bare::{Errno, calls, sockets, stack, whoami};
 
 use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::explain;
@@ -148,7 +148,9 @@ impl Call<'_> {
         if self.slot.has(BROKEN) || lock.lock(me) == Taken::Refused {
             return self.broken();
         }
+        self.slot.receives_at.store(stack::here(), Ordering::Relaxed);
         let step = self.locked(skip, look);
+        self.slot.receives_at.store(0, Ordering::Relaxed);
         lock.unlock(me);
         step
     }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use viaduct_os::bare::lock::Taken;
-use viaduct_os::bare::{Errno, calls, sockets, whoami};
+use viaduct_os::bare::{Errno, calls, sockets, stack, whoami};
 
 use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::{count_switch, explain};
@@ -128,7 +128,9 @@ impl Call<'_> {
             Taken::Again => self.interrupt(),
             Taken::Refused => return self.broken(),
         }
+        self.slot.sends_at.store(stack::here(), Ordering::Relaxed);
         let step = self.locked(skip);
+        self.slot.sends_at.store(0, Ordering::Relaxed);
         lock.unlock(me);
         step
     }
@@ -245,7 +247,8 @@ impl Call<'_> {
         SendStep::Moved(count as usize)
     }
 
-    /// This thread is inside of a send already: this is a handler of a signal, or one has left that send by longjmp. What
+    /// This thread is inside of a send already: this is a handler of a signal, or one has left that send in a way that
+    /// [`leave`](mod@crate::leave) was not told of. What
     /// has its place in the ring is published; else nothing is put there any more, since the interrupted send may be copying
     /// to where these bytes would go.
     #[cold]

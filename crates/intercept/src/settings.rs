@@ -59,6 +59,7 @@ impl Text {
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static ON: AtomicBool = AtomicBool::new(false);
+static LEAVES: AtomicBool = AtomicBool::new(false);
 static SPINS: AtomicBool = AtomicBool::new(false);
 static CPUS: AtomicU32 = AtomicU32::new(0);
 
@@ -74,6 +75,16 @@ pub fn start(settings: Settings) {
 /// From now on nothing is claimed in this process any more; what is upgraded stays so.
 pub fn claim_no_more() {
     ON.store(false, Ordering::Release);
+}
+
+/// As [`claim_no_more`], in a process that may still ask the agent: programs that it starts are kept from upgrading what it uses.
+pub fn leave_all() {
+    LEAVES.store(ON.swap(false, Ordering::AcqRel) || leaves_all(), Ordering::Release);
+}
+
+/// Whether [`leave_all`] was called.
+pub(crate) fn leaves_all() -> bool {
+    LEAVES.load(Ordering::Acquire)
 }
 
 /// Whether a program with this value of `VIADUCT_CLAIM` asks the agent that this process asks.

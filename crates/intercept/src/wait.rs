@@ -1,8 +1,9 @@
 //! Waiting without burning: spin while that has paid lately, the peer runs on another CPU and no other task wants this one,
 //! yield, then sleep on the bell and the companion together.
 //!
-//! No lock is held in here, and nothing is left behind if the thread leaves by a signal handler's longjmp or is
-//! cancelled: a count of sleepers that stays too high costs the peer a system call now and then.
+//! No lock is held while a thread sleeps. One that leaves by a signal handler's longjmp or is cancelled leaves a count of sleepers
+//! that stays too high, which costs the peer a system call now and then. What callers hold while they look is
+//! [`leave`](mod@crate::leave)'s to give back.
 
 mod crowd;
 pub mod signals;

@@ -17,6 +17,7 @@ pub mod local;
 pub mod lock;
 pub mod signals;
 pub mod sockets;
+pub mod stack;
 pub mod start;
 mod sync;
 pub mod whoami;

@@ -616,6 +616,56 @@ static void clone_server(int fd) {
     close(fd);
 }
 
+/* --- writes that do not wait, of a socket that does --- */
+static int gate[2];
+
+static void unwaiting_client(int fd) {
+    static unsigned char bytes[4096];
+    uint64_t got = 0, told;
+    warm_client(fd);
+    get(fd, &told, sizeof told);
+    CHECK(read(gate[0], bytes, 1) == 1);
+    while (got < told) {
+        ssize_t count = recv(fd, bytes, sizeof bytes < told - got ? sizeof bytes : told - got, 0);
+        CHECK(count > 0);
+        check(bytes, (size_t)count, got);
+        got += (uint64_t)count;
+    }
+    put(fd, "w", 1);
+}
+
+static void unwaiting_server(int fd) {
+    static unsigned char bytes[16384];
+    enum { MOST = 64 << 20 };
+    uint64_t put_in = 0, total = MOST;
+    warm_server(fd);
+    put(fd, &total, sizeof total);
+    ssize_t count;
+    do {
+        fill(bytes, sizeof bytes, put_in);
+        struct iovec part = {bytes, sizeof bytes};
+        count = pwritev2(fd, &part, 1, -1, RWF_NOWAIT);
+        put_in += count > 0 ? (uint64_t)count : 0;
+        if (count < 0 && errno == EAGAIN) {
+            struct pollfd entry = {fd, POLLOUT, 0};
+            puts("full");
+            CHECK(write(gate[1], "", 1) == 1);
+            CHECK(poll(&entry, 1, 60000) == 1);
+            break;
+        }
+        CHECK(count > 0);
+    } while (put_in < MOST / 2);
+    while (put_in < total) {
+        size_t len = sizeof bytes < total - put_in ? sizeof bytes : (size_t)(total - put_in);
+        fill(bytes, len, put_in);
+        put(fd, bytes, len);
+        put_in += len;
+    }
+    char c;
+    get(fd, &c, 1);
+    close(fd);
+}
+
 /* --- system calls by their numbers --- */
 static void numbers_server(int fd) {
     warm_server(fd);
@@ -645,6 +695,7 @@ static void numbers_server(int fd) {
     int count = 0;
     CHECK(syscall(SYS_ioctl, fd, FIONREAD, &count) == 0 && count == 1);
     CHECK(syscall(SYS_preadv2, fd, &part, 1, -1L, 0, 0) == 1 && c == 4);
+    CHECK(syscall(SYS_preadv2, fd, &part, 1, -1L, 0, RWF_NOWAIT) == -1 && errno == EAGAIN);
     long copy = syscall(SYS_fcntl, fd, F_DUPFD, 50);
     CHECK(copy >= 50 && turn((int)copy, 5) == 6 && syscall(SYS_close, copy) == 0);
     CHECK(syscall(SYS_fcntl, fd, F_SETFL, O_NONBLOCK) == 0 && read(fd, &c, 1) == -1 && errno == EAGAIN);
@@ -966,6 +1017,7 @@ static const struct {
     {"held", held_server, held_client},              {"ranges", ranges_server, counting_client},
     {"clone", clone_server, counting_client},        {"exit", arrival_server, exit_client},
     {"abort", arrival_server, abort_client},         {"numbers", numbers_server, counting_client},
+    {"unwaiting", unwaiting_server, unwaiting_client},
     {"handler", handler_server, handler_client},     {"memory", memory_server, counting_client},
     {"signalled", signalled_server, signalled_client}, {"peek", peek_server, peek_client},
     {"tokens", tokens_server, tokens_client},         {"nothing", nothing_server, tokens_client},
@@ -975,6 +1027,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1 && strcmp(argv[1], "unwaited") == 0) return unwaited(), 0;
     if (argc > 1 && strcmp(argv[1], "others") == 0) return others(), 0;
+    CHECK(pipe(gate) == 0);
     for (size_t i = 0; i < sizeof SCENARIOS / sizeof *SCENARIOS; i++)
         if (argc > 1 && strcmp(argv[1], SCENARIOS[i].name) == 0) {
             both(AF_INET, SCENARIOS[i].server, SCENARIOS[i].client);

@@ -322,9 +322,7 @@ static void passed_to(int channel) {
     exit(0);
 }
 
-static void passed_server(int fd) {
-    warm_server(fd);
-    waiting(fd);
+static void pass_on(int fd) {
     int pair[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
     pid_t child = fork();
@@ -346,6 +344,22 @@ static void passed_server(int fd) {
     memcpy(CMSG_DATA(control), &fd, sizeof fd);
     CHECK(sendmsg(pair[0], &message, 0) == 1);
     after(fd, child);
+}
+
+static void passed_server(int fd) {
+    warm_server(fd);
+    waiting(fd);
+    pass_on(fd);
+}
+
+/* A program that this one becomes has never used the connection when it passes it on. */
+static void passed_unused_server(int fd) {
+    char number[12];
+    warm_server(fd);
+    waiting(fd);
+    snprintf(number, sizeof number, "%d", fd);
+    execl(own_program, own_program, "onward", number, NULL);
+    CHECK(0);
 }
 
 /* The line that the other side waits for, by read and write alone. */
@@ -462,6 +476,52 @@ static void options_server(int fd) {
     close(fd);
 }
 
+/* Messages that say how much is left, and when packets came. */
+static void told_client(int fd) {
+    warm_client(fd);
+    put(fd, "12345", 5);
+    char c;
+    get(fd, &c, 1);
+    /* The kernel begins to note times some time after it was asked to. */
+    for (get(fd, &c, 1); c == 'm'; get(fd, &c, 1)) {
+        usleep(1000);
+        put(fd, "6", 1);
+    }
+}
+
+static void told_server(int fd) {
+    const int one = 1, inquire = 36, length = 5;
+    char text[8], space[256];
+    struct iovec part = {text, 2};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    warm_server(fd);
+    CHECK(setsockopt(fd, IPPROTO_TCP, inquire, &one, sizeof one) == 0);
+    CHECK(recv(fd, text, length, MSG_PEEK | MSG_WAITALL) == length);
+    CHECK(recvmsg(fd, &message, 0) == 2);
+    struct cmsghdr *control = CMSG_FIRSTHDR(&message);
+    CHECK(control && control->cmsg_level == IPPROTO_TCP && control->cmsg_type == inquire);
+    int left;
+    memcpy(&left, CMSG_DATA(control), sizeof left);
+    printf("%d left\n", left);
+    get(fd, text, 3);
+    const int none = 0;
+    CHECK(setsockopt(fd, IPPROTO_TCP, inquire, &none, sizeof none) == 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &one, sizeof one) == 0);
+    put(fd, "a", 1);
+    int turns = 0;
+    do {
+        CHECK(++turns < 10000);
+        put(fd, "m", 1);
+        message.msg_controllen = sizeof space;
+        CHECK(recvmsg(fd, &message, 0) == 1);
+        control = CMSG_FIRSTHDR(&message);
+    } while (control == NULL);
+    CHECK(control->cmsg_level == SOL_SOCKET && control->cmsg_type == SO_TIMESTAMP);
+    puts("and a time");
+    put(fd, "b", 1);
+    close(fd);
+}
+
 /* A device, and no other, from now on. */
 static void device_server(int fd) {
     warm_server(fd);
@@ -477,11 +537,17 @@ static void device_server(int fd) {
     close(fd);
 }
 
-/* Connections that are never upgraded: data in the first packet, by a send or by a write after connect, or bound to a device. */
+/* Connections that are never upgraded: data in the first packet, by a send or by a write after connect, bound to a device,
+ * or of a listener with messages that tell of bytes or times, or with a filter. */
 static void kept(void) {
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 6; way++) {
         uint16_t port;
         int door = listener(AF_INET, &port), queue = 5, one = 1;
+        if (way == 3) CHECK(setsockopt(door, IPPROTO_TCP, 36, &one, sizeof one) == 0);
+        if (way == 4) CHECK(setsockopt(door, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) == 0);
+        struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, 0xffffffff)};
+        struct sock_fprog filter = {1, all};
+        if (way == 5) CHECK(setsockopt(door, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0);
         setsockopt(door, IPPROTO_TCP, TCP_FASTOPEN, &queue, sizeof queue);
         pid_t child = fork();
         CHECK(child >= 0);
@@ -698,6 +764,7 @@ static const struct {
     {"scrubbed", scrubbed_server, line_client},  {"system", system_server, line_client},
     {"many", many_server, many_client},          {"watcher", many_server, watcher_client},
     {"urgent", urgent_server, urgent_client},    {"passed", passed_server, line_client},
+    {"passed-unused", passed_unused_server, line_client}, {"told", told_server, told_client},
     {"filtered", filtered_server, line_client},  {"options", options_server, line_client},
     {"splice", splice_server, splice_client},    {"messages", messages_server, messages_client},
     {"abort", abort_server, abort_client},       {"linger", linger_server, linger_client},
@@ -711,6 +778,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     own_program = argv[0];
     if (argc == 3 && strcmp(argv[1], "receiver") == 0) passed_to(atoi(argv[2]));
+    if (argc == 3 && strcmp(argv[1], "onward") == 0) return pass_on(atoi(argv[2])), 0;
     if (argc > 1 && strcmp(argv[1], "kept") == 0) return kept(), 0;
     CHECK(pipe(turn) == 0);
     bare = argc > 2 ? argv[2] : "";

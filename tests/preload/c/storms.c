@@ -349,13 +349,45 @@ static void wandering(void) {
 /* --- the upgrade comes after so many bytes --- */
 enum { BEHIND = 3000 };
 
+/* How many bytes have come by TCP. */
+static uint64_t came_by_tcp(int fd) {
+    unsigned char info[256];
+    socklen_t len = sizeof info;
+    uint64_t received;
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0 && len >= 136);
+    memcpy(&received, info + 128, sizeof received);
+    return received;
+}
+
+static void expect_by_tcp(int fd, uint64_t expected) {
+    if (getenv("LD_PRELOAD") == NULL || came_by_tcp(fd) == expected) return;
+    fprintf(stderr, "%llu bytes came by TCP, not %llu\n", (unsigned long long)came_by_tcp(fd), (unsigned long long)expected);
+    exit(1);
+}
+
+/* A call that moves no byte. */
+static void look(int fd) {
+    char byte;
+    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || errno == EAGAIN);
+}
+
+static void tell(int fd) { CHECK(write(fd, "x", 1) == 1); }
+
+static void hear(int fd) {
+    char c;
+    CHECK(read(fd, &c, 1) == 1);
+}
+
+/* The receiver's side makes its first call when so many bytes have been sent, and the sender goes on after its second: the
+ * bytes that follow are the first that the ring can have, and all of them go there. */
 static void one_offset(int door, uint16_t port, uint64_t offset) {
     static unsigned char bytes[70000];
-    int turn[2];
-    CHECK(pipe(turn) == 0);
+    int sent[2], known[2];
+    CHECK(pipe(sent) == 0 && pipe(known) == 0);
     pid_t child = fork();
     if (child == 0) {
         int fd = dial(port);
+        look(fd);
         for (uint64_t at = 0; at < offset;) {
             size_t len = 1 + dice(offset < 100 ? 10 : (uint32_t)offset / 2);
             if (len > offset - at) len = offset - at;
@@ -363,23 +395,22 @@ static void one_offset(int door, uint16_t port, uint64_t offset) {
             put(fd, bytes, len);
             at += len;
         }
-        char c;
-        CHECK(read(turn[0], &c, 1) == 1);
+        tell(sent[1]);
+        hear(known[0]);
         for (uint64_t at = offset; at < offset + BEHIND; at += 300) {
             fill(bytes, 300, at);
             put(fd, bytes, 300);
         }
         get(fd, bytes, BEHIND);
         check(bytes, BEHIND, 0);
+        expect_by_tcp(fd, 0);
         _exit(0);
     }
     int fd = welcome(door);
-    char byte;
-    /* The first call of this side: from here on both are known. */
-    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || errno == EAGAIN);
-    CHECK(write(turn[1], "x", 1) == 1);
-    close(turn[0]);
-    close(turn[1]);
+    hear(sent[0]);
+    look(fd);
+    look(fd);
+    tell(known[1]);
     for (uint64_t at = 0; at < offset + BEHIND;) {
         size_t len = 1 + dice(2000);
         if (len > offset + BEHIND - at) len = offset + BEHIND - at;
@@ -388,12 +419,14 @@ static void one_offset(int door, uint16_t port, uint64_t offset) {
         check(bytes, (size_t)count, at);
         at += (uint64_t)count;
     }
+    expect_by_tcp(fd, offset);
     for (uint64_t at = 0; at < BEHIND; at += 500) {
         fill(bytes, 500, at);
         put(fd, bytes, 500);
     }
     CHECK(read(fd, bytes, 1) == 0);
-    close(fd);
+    int all[] = {fd, sent[0], sent[1], known[0], known[1]};
+    for (int i = 0; i < 5; i++) close(all[i]);
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }

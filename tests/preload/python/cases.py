@@ -1,15 +1,17 @@
 """Runs test cases of CPython's own suite, or of another package, and writes what became of each.
 
-    cases.py RESULTS [--pytest] MODULE... [-x PATTERN]... [-k PATTERN]... [-o NAME]
+    cases.py RESULTS [--pytest] [--pairs] MODULE... [-x PATTERN]... [-k PATTERN]... [-o NAME]
 
 RESULTS gets a line for each case when it has ended: its name, a tab, one word (ok, skipped, failed, error, expected,
 unexpected). Both runs that are compared use this program, so that it only has to tell cases apart, not to judge them.
 Patterns are matched against names of cases as a shell does; -x leaves cases out, -k leaves all others out;
--o runs one case alone, by its whole name. --pytest is for modules whose cases are functions.
+-o runs one case alone, by its whole name. --pytest is for modules whose cases are functions. With --pairs the pairs of sockets that
+cases ask for are connections over TCP which have moved some bytes, so that suites without any of these are about them, too.
 """
 
 import fnmatch
 import os
+import socket
 import sys
 import unittest
 
@@ -87,6 +89,22 @@ class Plugin:
             self.file.flush()
 
 
+def pair(*kinds, local=socket.socketpair):
+    """As socket.socketpair, over TCP where no other family was asked for."""
+    if any(kinds):
+        return local(*kinds)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        one = socket.create_connection(door.getsockname())
+        other, _ = door.accept()
+    for end in (one, other):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for turn in range(6):
+        for sender, receiver in ((one, other), (other, one)):
+            sender.sendall(b"%08d" % turn)
+            assert receiver.recv(8, socket.MSG_WAITALL) == b"%08d" % turn
+    return one, other
+
+
 def by_pytest(results, modules, only):
     import pytest
     with open(results, "w") as file:
@@ -107,6 +125,9 @@ def main():
             one = words.pop(0)
         else:
             modules.append(word)
+    if "--pairs" in modules:
+        modules.remove("--pairs")
+        socket.socketpair = pair
     if "--pytest" in modules:
         by_pytest(results, [name for name in modules if name != "--pytest"], one)
     try:

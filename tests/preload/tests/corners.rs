@@ -110,6 +110,11 @@ fn system_calls_by_number_do_what_their_names_do() {
 }
 
 #[test]
+fn a_write_that_is_not_to_wait_does_not_wait_for_room() {
+    scenarios(&["unwaiting"]);
+}
+
+#[test]
 fn bytes_sent_before_an_end_without_a_goodbye_arrive() {
     scenarios(&["exit", "abort"]);
 }

@@ -4,7 +4,9 @@ mod apps;
 mod corners;
 mod ftp;
 mod heirs;
+mod jumps;
 mod late;
+mod limits;
 mod load;
 mod moves;
 mod plain;
@@ -15,5 +17,6 @@ mod services;
 mod storms;
 mod streams;
 mod suites;
+mod unclaimed;
 
 viaduct_kit::child!(AGENT, viaduct_preload_tests::be_agent);

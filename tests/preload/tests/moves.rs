@@ -44,6 +44,7 @@ fn a_program_without_the_library_gets_what_lay_in_the_ring_and_what_comes_later(
         "scrubbed",
         "system",
         "passed",
+        "passed-unused",
     ]);
 }
 
@@ -59,7 +60,7 @@ fn a_full_ring_is_moved_back_whole() {
 
 #[test]
 fn an_operation_of_the_kernel_alone_moves_the_connection_back() {
-    scenarios(&["urgent", "filtered", "options", "tls"]);
+    scenarios(&["urgent", "filtered", "options", "told", "tls"]);
     let Some((moves, _)) = programs() else { return };
     let notes = same(moves, &AGENT, &["device"], 4);
     assert!(notes.contains("it is bound to a device"), "{notes}");

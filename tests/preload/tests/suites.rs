@@ -97,6 +97,16 @@ const READINESS: Suite = Suite {
     exceptions: &[],
 };
 
+/// The suites of readiness use pipes and local pairs of sockets, and hardly a connection: here those pairs are upgraded connections.
+const READINESS_OF_PAIRS: Suite = Suite {
+    name: "CPython test_selectors, its pairs of sockets over TCP",
+    what: "all cases but those with as many pairs as the limit of descriptors has room for",
+    package: TESTSUITE,
+    words: &["--pairs", "test.test_selectors", "-x", "*above_fd_setsize*"],
+    least: 20,
+    exceptions: &[],
+};
+
 const PROTOCOLS: Suite = Suite {
     name: "CPython test_ftplib, _httplib, _httpservers, _smtplib and kin",
     what: "also poplib, imaplib, xmlrpc, telnetlib, urllib2_localnet, asyncore, asynchat",
@@ -120,18 +130,43 @@ const PROTOCOLS: Suite = Suite {
 
 const TORNADO: Suite = Suite {
     name: "tornado",
-    what: "its tests of streams, servers, clients and web sockets",
+    what: "its whole suite",
     package: "python3-tornado",
     words: &[
-        "tornado.test.iostream_test",
-        "tornado.test.tcpserver_test",
-        "tornado.test.tcpclient_test",
+        "tornado.test.asyncio_test",
+        "tornado.test.auth_test",
+        "tornado.test.autoreload_test",
+        "tornado.test.concurrent_test",
+        "tornado.test.curl_httpclient_test",
+        "tornado.test.escape_test",
+        "tornado.test.gen_test",
+        "tornado.test.http1connection_test",
+        "tornado.test.httpclient_test",
         "tornado.test.httpserver_test",
+        "tornado.test.httputil_test",
+        "tornado.test.import_test",
+        "tornado.test.ioloop_test",
+        "tornado.test.iostream_test",
+        "tornado.test.locale_test",
+        "tornado.test.locks_test",
+        "tornado.test.log_test",
+        "tornado.test.netutil_test",
+        "tornado.test.options_test",
+        "tornado.test.process_test",
+        "tornado.test.queues_test",
+        "tornado.test.routing_test",
         "tornado.test.simple_httpclient_test",
-        "tornado.test.websocket_test",
+        "tornado.test.tcpclient_test",
+        "tornado.test.tcpserver_test",
+        "tornado.test.template_test",
+        "tornado.test.testing_test",
+        "tornado.test.twisted_test",
+        "tornado.test.util_test",
         "tornado.test.web_test",
+        "tornado.test.websocket_test",
+        "tornado.test.wsgi_test",
     ],
-    least: 20,
+    least: 100,
     exceptions: &[],
 };
 
@@ -283,6 +318,11 @@ fn cpythons_tests_of_tls_pass_as_without() {
 #[test]
 fn cpythons_tests_of_readiness_pass_as_without() {
     READINESS.compare_if_full();
+}
+
+#[test]
+fn cpythons_tests_of_readiness_pass_over_upgraded_pairs_as_without() {
+    READINESS_OF_PAIRS.compare_if_full();
 }
 
 #[test]

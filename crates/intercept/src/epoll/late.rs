@@ -79,20 +79,20 @@ fn list(set: &Set, number: u32, node: &Node) -> bool {
 /// Makes the changes that were put off. The lock is held.
 pub(super) fn settle(index: u32) {
     let set = set(index);
-    let len = (set.late_len.swap(0, Ordering::AcqRel) as usize).min(LATE);
-    for place in &set.late[..len] {
-        let number = place.load(Ordering::Relaxed);
+    // Each stays on the list until it is done: this thread may leave by a jump in between.
+    while let Some(last) = set.late_len.load(Ordering::Acquire).checked_sub(1) {
+        let number = set.late[last as usize % LATE].load(Ordering::Relaxed);
         let node = node(number);
-        // A place that was given back, and perhaps taken again, since it was listed.
-        if node.set() != index || !node.has(LISTED) {
-            continue;
+        // Not a place that was given back, and perhaps taken again, since it was listed.
+        if node.set() == index && node.has(LISTED) {
+            match node.endpoint() {
+                _ if node.has(GONE) => part(number, node),
+                Some(endpoint) => renew(node, endpoint),
+                None => {}
+            }
+            node.lower(LISTED);
         }
-        node.lower(LISTED);
-        match node.endpoint() {
-            _ if node.has(GONE) => part(number, node),
-            Some(endpoint) => renew(node, endpoint),
-            None => {}
-        }
+        set.late_len.store(last, Ordering::Release);
     }
 }
 

@@ -120,7 +120,9 @@ pub(super) fn take(set: u32, fd: i32) -> Option<u32> {
     node.fd.store(fd, Ordering::Relaxed);
     node.endpoint.store(NONE, Ordering::Relaxed);
     node.flags.store(0, Ordering::Relaxed);
-    node.next_of_fd.store(first.swap(number + 1, Ordering::Relaxed), Ordering::Relaxed);
+    // A jump out of a handler may come between any two steps: a list is whole at all times.
+    node.next_of_fd.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
+    first.store(number + 1, Ordering::Relaxed);
     Some(number)
 }
 
@@ -225,8 +227,9 @@ impl Node {
 
     pub(super) fn tie(&self, number: u32, endpoint: u32) {
         self.endpoint.store(endpoint, Ordering::Relaxed);
-        let first = slot(endpoint).registrations.swap(number + 1, Ordering::Relaxed);
-        self.next_of_endpoint.store(first, Ordering::Relaxed);
+        let first = &slot(endpoint).registrations;
+        self.next_of_endpoint.store(first.load(Ordering::Relaxed), Ordering::Relaxed);
+        first.store(number + 1, Ordering::Relaxed);
         self.raise(EDGE | FRESH);
     }
 
@@ -235,7 +238,8 @@ impl Node {
         self.endpoint.store(NONE, Ordering::Relaxed);
     }
 
-    /// Counts as a sleeper from now on.
+    /// Counts as a sleeper from now on. A thread that is made to leave between the two steps, here and in [`disarm`](Node::disarm),
+    /// leaves a count that is too high, never one that is too low.
     pub(super) fn arm(&self) {
         let Some(endpoint) = self.endpoint() else { return };
         let slot = slot(endpoint);
@@ -243,8 +247,8 @@ impl Node {
         for (flag, want) in [(ARMED_BYTES, Want::Bytes), (ARMED_ROOM, Want::Room)] {
             let asked = want == Want::Bytes || self.events() & libc::EPOLLOUT as u32 != 0;
             if asked && !self.has(flag) {
-                self.raise(flag);
                 wait::count(slot, view.header(), want).fetch_add(1, Ordering::SeqCst);
+                self.raise(flag);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
-use crate::{back, receive, send};
+use crate::{back, descriptors, receive, send};
 
 const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
 const OUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
@@ -58,6 +58,8 @@ pub fn wait(
     limit_ns: Option<u64>,
     mask: Option<u64>,
 ) -> Result<usize, Errno> {
+    // A child would take the set for its own, and a lock that a thread of its parent held for held.
+    descriptors::begin();
     let set = set(index);
     if set.rings.load(Ordering::Relaxed) == 0
         && set.stale.load(Ordering::Relaxed) == 0

@@ -19,6 +19,11 @@ pub fn changed() {
     CHANGES.fetch_add(1, Ordering::AcqRel);
 }
 
+/// Whether the program may have handlers: it has changed what it does with a signal.
+pub(crate) fn may_be_handled() -> bool {
+    CHANGES.load(Ordering::Acquire) != 1
+}
+
 fn held() -> u64 {
     let changes = CHANGES.load(Ordering::Acquire);
     if SEEN.load(Ordering::Acquire) != changes {

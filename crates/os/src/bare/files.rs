@@ -36,6 +36,33 @@ pub fn read_at(fd: i32, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
     unsafe { syscall(libc::SYS_pread64, args) }
 }
 
+/// The highest open descriptor of this process that is not left out; `None` without /proc.
+pub fn highest_descriptor(leave_out: impl Fn(i32) -> bool) -> Option<i32> {
+    // Where an entry has its length, and its name.
+    const LEN: usize = 16;
+    const NAME: usize = 19;
+    let folder = open(libc::AT_FDCWD, c"/proc/self/fd").ok()?;
+    let mut entries = [0u8; 4096];
+    let mut highest = None;
+    loop {
+        let args = [folder as usize, entries.as_mut_ptr() as usize, entries.len(), 0, 0, 0];
+        // SAFETY: the array is valid for writes of its length.
+        let Ok(len @ 1..) = (unsafe { syscall(libc::SYS_getdents64, args) }) else { break };
+        let mut rest = &entries[..len.min(entries.len())];
+        while rest.len() > NAME {
+            let len = usize::from(u16::from_ne_bytes([rest[LEN], rest[LEN + 1]])).clamp(NAME, rest.len());
+            let digits = rest[NAME..len].iter().take_while(|byte| byte.is_ascii_digit());
+            let number = digits.fold(None, |sum: Option<i32>, digit| {
+                Some(sum.unwrap_or(0).saturating_mul(10).saturating_add(i32::from(digit - b'0')))
+            });
+            highest = highest.max(number.filter(|&fd| fd != folder && !leave_out(fd)));
+            rest = &rest[len..];
+        }
+    }
+    let _ = super::calls::close(folder);
+    highest
+}
+
 /// What the kernel notes of an open file.
 ///
 /// # Errors

@@ -122,6 +122,11 @@ impl RecoverableLock {
         }
     }
 
+    /// Whether this thread has it.
+    pub fn is_held_by(&self, me: Owner) -> bool {
+        self.0.load(Ordering::Relaxed) == me.0
+    }
+
     /// Gives it back. Nothing happens if it is another's by now.
     ///
     /// While its owner lives no other thread changes the word, so that giving it back has to be one step towards handlers of this
