@@ -165,8 +165,12 @@ impl<'a> Asleep<'a> {
         Asleep { slot, header, want }
     }
 
-    /// Sleeps on the bell and the companion.
+    /// Sleeps on the bell and the companion. Not for a descriptor that the kernel calls nonblocking: the note of that which the
+    /// processes of a connection share lies where a hostile peer can write, and its victim would wait in a call that never does.
     pub(crate) fn sleep(&self, fd: i32, limit_ns: Option<u64>) -> Result<usize, Errno> {
+        if calls::status_flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0) {
+            return Ok(0);
+        }
         // A half-closed connection is always readable: a thread that waits for room waits for the end of the peer's
         // stream only until it was seen once.
         let events = match self.want {

@@ -547,7 +547,11 @@ static void kept(void) {
         if (way == 4) CHECK(setsockopt(door, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) == 0);
         struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, 0xffffffff)};
         struct sock_fprog filter = {1, all};
-        if (way == 5) CHECK(setsockopt(door, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0);
+        if (way == 5 && setsockopt(door, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0) {
+            CHECK(errno == EPERM); /* some kernels give ordinary users no filters */
+            close(door);
+            break;
+        }
         setsockopt(door, IPPROTO_TCP, TCP_FASTOPEN, &queue, sizeof queue);
         pid_t child = fork();
         CHECK(child >= 0);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use viaduct_intercept::layout::{Consumer, Direction, Header, Producer, SEGMENT};
+use viaduct_intercept::layout::{Consumer, Direction, End, Header, Producer, SEGMENT};
 use viaduct_intercept::wire;
 use viaduct_kit::cc::{Compiled, compile_c_file};
 use viaduct_kit::effort::{full, rounds, scaled};
@@ -153,6 +153,11 @@ impl Vandal {
             if at > 0 && (locks || !lock(at)) {
                 word(at).store(value, Ordering::SeqCst);
             }
+            // In every third round no socket is said to be nonblocking, as those of the victim are.
+            if seed % 3 == 1 {
+                let ends = offset_of!(Header, ends);
+                [ends, ends + size_of::<End>()].map(|end| word(end).store(0, Ordering::SeqCst));
+            }
             if dice(50) == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -169,7 +174,7 @@ def check(n):
     good.sendall(block); assert other.recv(997, socket.MSG_WAITALL) == block
     other.sendall(block[:10]); assert good.recv(10, socket.MSG_WAITALL) == block[:10]
 for n in range(rounds):
-    bad = socket.create_connection(('127.0.0.1', port)); bad.settimeout(0.01)
+    bad = socket.create_connection(('127.0.0.1', port)); bad.settimeout(0 if n % 3 == 1 else 0.01)
     poll = select.epoll(); poll.register(bad, select.EPOLLIN | select.EPOLLOUT)
     for turn in range(40):
         check(n + turn)
