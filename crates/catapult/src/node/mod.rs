@@ -10,7 +10,7 @@ use std::path::Path;
 use viaduct_job::pmi::server::{Action, Node as Pmi};
 use viaduct_os::children::{self, Exit, Reaped};
 use viaduct_os::epoll::{self, Epoll};
-use viaduct_os::signals::number;
+use viaduct_os::signals::{self, number};
 
 use crate::binding::{Bind, Topology};
 use crate::elf;
@@ -261,13 +261,13 @@ impl Node {
         events.push(Event::Exited(rank, end.clone(), time));
         let early = self.pmi.left_early(local);
         if !self.killed && (early || (self.plan.strict && end != End::Code(0))) {
-            let code = match end {
-                End::Code(code) => code,
-                End::Signal(signal) => 128 + signal,
-                End::NotStarted(..) | End::Lost(_) => 1,
+            let (code, how) = match end {
+                End::Code(code) => (code, format!("with code {code}")),
+                End::Signal(signal) => (128 + signal, format!("by {}", signals::name(signal))),
+                End::NotStarted(..) | End::Lost(_) => (1, "unseen".to_owned()),
             };
             let why = if early { "ended without MPI_Finalize" } else { "ended badly" };
-            events.push(Event::Abort(rank, code, why.to_owned()));
+            events.push(Event::Abort(rank, code, format!("{why}, {how}, on {}", self.plan.host)));
         }
     }
 
