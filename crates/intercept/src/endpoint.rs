@@ -50,6 +50,8 @@ pub(crate) struct Slot {
     pub(crate) count: AtomicU32,
     /// How far the peer had read when a send last looked.
     pub(crate) read: AtomicU64,
+    /// Up to where was sent when the companion last said that the peer is there.
+    pub(crate) there: AtomicU64,
     /// When the kernel was last asked about a peer that does not read.
     pub(crate) asked: AtomicU64,
     /// Receives in a row that found little; a send ends the row.
@@ -83,6 +85,7 @@ const FREE: Slot = Slot {
     since: AtomicU64::new(0),
     count: AtomicU32::new(0),
     read: AtomicU64::new(0),
+    there: AtomicU64::new(0),
     asked: AtomicU64::new(0),
     trickle: AtomicU32::new(0),
     port: AtomicU32::new(0),
@@ -163,6 +166,7 @@ pub(crate) fn open(grant: Grant) -> Result<u32, Errno> {
             slot.since.store(calls::now(), Ordering::Relaxed);
             slot.count.store(0, Ordering::Relaxed);
             slot.read.store(0, Ordering::Relaxed);
+            slot.there.store(0, Ordering::Relaxed);
             slot.trickle.store(0, Ordering::Relaxed);
             slot.inside.store(0, Ordering::Relaxed);
             slot.publishes.store(0, Ordering::Relaxed);

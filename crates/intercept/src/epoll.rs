@@ -8,6 +8,7 @@
 //! the kernel's set, nested sets, sets shared with children and several waiting threads keep the kernel's rules.
 //! Changes of what is registered reach the kernel when it is next asked (`late`).
 
+mod ends;
 mod late;
 mod node;
 mod passed;
@@ -275,10 +276,15 @@ fn register(
     Ok(())
 }
 
-/// What the kernel watches the companion for.
+/// What the kernel watches the companion for. In the place of room it is the end of the peer's stream, for which it cannot watch
+/// with `EPOLLEXCLUSIVE`.
 fn kernel_mask(endpoint: u32, events: u32) -> u32 {
     let room = (libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND) as u32;
-    if send::goes_by_ring(slot(endpoint)) { events & !room } else { events }
+    if events & room == 0 || !send::goes_by_ring(slot(endpoint)) {
+        return events;
+    }
+    let notice = if events & libc::EPOLLEXCLUSIVE as u32 == 0 { ends::NOTICE } else { 0 };
+    events & !room | notice
 }
 
 /// The upper half of what our bells report: neither an address nor a small number.

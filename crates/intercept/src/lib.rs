@@ -38,6 +38,7 @@ pub mod descriptors;
 mod endpoint;
 pub mod epoll;
 pub mod explain;
+mod hangup;
 pub mod layout;
 pub mod learn;
 pub mod leave;

@@ -1,7 +1,7 @@
 //! `poll` over descriptors of both kinds: the kernel's answer for its own and for companions, ours for rings.
 //!
 //! Where all are rings and one of them is ready the kernel is not asked: it could add no more than the end of a stream
-//! whose bytes were not read yet.
+//! whose bytes were not read yet. While a ring is full, what the kernel has for a waiter for room is that the peer is gone.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::endpoint::slot;
 use crate::raw::Scratch;
 use crate::table::{self, Kind};
 use crate::wait::{self, Deadline, Want};
-use crate::{back, receive, route, send};
+use crate::{back, hangup, receive, route, send};
 
 const READ: i16 = libc::POLLIN | libc::POLLRDNORM;
 const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -100,6 +100,10 @@ fn in_memory(fds: &mut [libc::pollfd]) -> Option<usize> {
         if entry.events & WRITE != 0 && send::ring_is_writable(slot)? {
             entry.revents |= entry.events & WRITE;
         }
+        // The end of the peer's stream is reported beside room.
+        if entry.revents & WRITE != 0 && entry.events & (READ | libc::POLLRDHUP) & !entry.revents != 0 {
+            return None;
+        }
         count += usize::from(entry.revents != 0);
     }
     Some(count)
@@ -126,7 +130,9 @@ fn look(
         if let Kind::Ring(index) = table::kind(entry.fd)
             && send::goes_by_ring(slot(index))
         {
+            // There is always room in the companion. What it says instead is that the peer is gone.
             place.events &= !WRITE;
+            place.events |= if entry.events & WRITE != 0 { libc::POLLRDHUP } else { 0 };
         }
     }
     if limit_ns == Some(0) {
@@ -153,7 +159,15 @@ fn look(
         }
     }
     let mut count = 0;
-    for (entry, place) in fds.iter_mut().zip(kernel.iter()) {
+    for (entry, place) in fds.iter_mut().zip(kernel.iter_mut()) {
+        if place.events & entry.events & WRITE != entry.events & WRITE
+            && place.revents & libc::POLLRDHUP != 0
+            && let Some(index) = ring_of(entry.fd)
+        {
+            hangup::hear(index, entry.fd);
+            *place = libc::pollfd { revents: 0, ..*entry };
+            calls::poll(std::slice::from_mut(place), Some(0), None)?;
+        }
         entry.revents = if entry.fd < 0 { 0 } else { place.revents | own(entry) };
         count += usize::from(entry.revents != 0);
     }

@@ -13,7 +13,7 @@ use crate::explain::explain;
 use crate::layout::{BY_RING, BY_TCP, BY_TCP_AGAIN, capacity, has_room, readable};
 use crate::raw::{Buffers, View, peek};
 use crate::wait::{self, Asleep, Deadline, Want};
-use crate::{back, companion};
+use crate::{back, companion, hangup};
 
 /// What one look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +152,9 @@ impl Call<'_> {
         let step = self.locked(skip, look);
         self.slot.receives_at.store(0, Ordering::Relaxed);
         lock.unlock(me);
+        if step == ReceiveStep::Failed(Errno(libc::ECONNRESET)) && self.slot.has(RESET_SAID) {
+            hangup::note_said(self.index, self.fd);
+        }
         step
     }
 
@@ -275,14 +278,7 @@ impl Call<'_> {
 
     /// The peer has ended its stream. If it is gone, and has not read all that was sent, that is a reset.
     fn end(&self) -> ReceiveStep {
-        let header = self.view.header();
-        let outgoing = self.slot.outgoing(header);
-        let head = outgoing.producer.head.load(Ordering::Acquire);
-        let unread = outgoing.producer.start.load(Ordering::Acquire) != 0
-            && outgoing.consumer.tail.load(Ordering::Acquire) != head;
-        let gone = self.slot.incoming(header).producer.shut.load(Ordering::Acquire) == 0;
-        let quiet = self.slot.has(SHUT_READ | RESET_SAID) || !gone || !unread;
-        if quiet {
+        if self.slot.has(SHUT_READ | RESET_SAID) || !hangup::is_reset(self.slot, self.view.header()) {
             return ReceiveStep::End;
         }
         self.slot.raise(RESET_SAID);

@@ -6,12 +6,12 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use viaduct_os::bare::lock::Taken;
 use viaduct_os::bare::{Errno, calls, sockets, stack, whoami};
 
-use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, SUSPECT, Slot, note_cpu, slot};
+use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, RESET_SAID, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::{count_switch, explain};
 use crate::layout::{self, Header, OPEN, capacity, has_room, readable, writable};
 use crate::raw::{Buffers, View};
 use crate::wait::{self, Asleep, Deadline, Want};
-use crate::{back, companion, epoll};
+use crate::{back, companion, epoll, hangup};
 
 /// One of so many sends looks how far the peer has read; if no further than before, it asks whether the peer is still there.
 const ASK_EVERY: u32 = 16;
@@ -149,6 +149,19 @@ impl Call<'_> {
         if asked && back::take_back(self.slot, self.index, self.view, self.fd) == back::Flushed::Part {
             return SendStep::Full;
         }
+        if hangup::resets_sends(self.slot, header) && companion::peer_has_ended(self.fd) {
+            return self.reset(skip);
+        }
+        self.by_tcp(skip)
+    }
+
+    /// The peer is gone without having read all: one call reports that, and those that follow find a broken pipe.
+    #[cold]
+    fn reset(&self, skip: usize) -> SendStep {
+        hangup::reset(self.slot, self.fd);
+        if hangup::is_to_be_said(self.slot, self.fd) {
+            return SendStep::Failed(Errno(libc::ECONNRESET));
+        }
         self.by_tcp(skip)
     }
 
@@ -182,7 +195,14 @@ impl Call<'_> {
         match self.buffers.send(self.fd, skip, usize::MAX, self.flags | libc::MSG_DONTWAIT) {
             Ok(count) => SendStep::Moved(count),
             Err(Errno(libc::EAGAIN)) => SendStep::Full,
-            Err(error) => SendStep::Failed(error),
+            Err(error) => {
+                let shut = &self.slot.outgoing(self.view.header()).producer.shut;
+                let gone = [libc::EPIPE, libc::ECONNRESET].contains(&error.0);
+                if gone && shut.load(Ordering::Acquire) == 0 {
+                    self.slot.raise(RESET_SAID); // a receive that follows finds the end
+                }
+                SendStep::Failed(error)
+            }
         }
     }
 
@@ -205,10 +225,14 @@ impl Call<'_> {
                 (room, self.peer_may_be_gone(head, tail, room))
             }
         };
-        if (quiet || self.slot.has(SUSPECT)) && companion::peer_has_ended(self.fd) {
-            producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
-            epoll::refresh(self.index);
-            return self.by_tcp(skip);
+        if quiet || self.slot.has(SUSPECT) {
+            if companion::peer_has_ended(self.fd) {
+                producer.end.store(head.wrapping_add(1), Ordering::SeqCst);
+                epoll::refresh(self.index);
+                let reset = hangup::resets_sends(self.slot, header);
+                return if reset { self.reset(skip) } else { self.by_tcp(skip) };
+            }
+            self.slot.there.store(head, Ordering::Relaxed);
         }
         let count = room.min(wanted as u64);
         if count == 0 && wanted > 0 {

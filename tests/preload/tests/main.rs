@@ -3,6 +3,7 @@
 mod apps;
 mod corners;
 mod ftp;
+mod hangup;
 mod heirs;
 mod jumps;
 mod late;

@@ -6,7 +6,7 @@ use viaduct_os::bare::{Errno, calls, cancel};
 
 use super::node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, FRESH, GONE, Node, node};
 use super::{
-    LOCK, Report, Set, arm_everything, arm_hot, cool, disarm_hot, late, may_be_ours, set, tagged, warm,
+    LOCK, Report, Set, arm_everything, arm_hot, cool, disarm_hot, ends, late, may_be_ours, set, tagged, warm,
 };
 use crate::endpoint::slot;
 use crate::wait::{self, Deadline};
@@ -332,6 +332,7 @@ fn peer_cpu(index: u32) -> u32 {
 
 /// Takes bells out of what the kernel reported, and adds what their rings have.
 fn fold(index: u32, events: &mut [libc::epoll_event], count: usize) -> usize {
+    let count = ends::hear(index, events, count);
     let count = translate(index, events, count);
     scan(index, events, count)
 }
