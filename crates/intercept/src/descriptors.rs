@@ -48,10 +48,14 @@ fn look(fd: i32, index: u32) -> Option<u32> {
 }
 
 #[cold]
+#[inline(never)]
 fn route_slowly(fd: i32, kind: Kind) -> Option<u32> {
-    if !settings::claims() {
-        return None;
-    }
+    if settings::claims() { route_claiming(fd, kind) } else { None }
+}
+
+/// Apart, so that a process which claims nothing does not pay for what this needs of the stack.
+#[inline(never)]
+fn route_claiming(fd: i32, kind: Kind) -> Option<u32> {
     if whoami::check() == whoami::Process::New {
         after_fork();
     }

@@ -50,8 +50,8 @@ pub(crate) struct Slot {
     pub(crate) count: AtomicU32,
     /// How far the peer had read when a send last looked.
     pub(crate) read: AtomicU64,
-    /// Up to where was sent when the companion last said that the peer is there.
-    pub(crate) there: AtomicU64,
+    /// Up to where was sent when the companion last said that the peer is there; the lower half of that position.
+    pub(crate) there: AtomicU32,
     /// When the kernel was last asked about a peer that does not read.
     pub(crate) asked: AtomicU64,
     /// Receives in a row that found little; a send ends the row.
@@ -85,7 +85,7 @@ const FREE: Slot = Slot {
     since: AtomicU64::new(0),
     count: AtomicU32::new(0),
     read: AtomicU64::new(0),
-    there: AtomicU64::new(0),
+    there: AtomicU32::new(0),
     asked: AtomicU64::new(0),
     trickle: AtomicU32::new(0),
     port: AtomicU32::new(0),
@@ -98,6 +98,8 @@ const FREE: Slot = Slot {
 };
 
 static SLOTS: [Slot; MOST] = [FREE; MOST];
+/// Any other size takes more instructions, and registers that all calls then save, on plain descriptors, too.
+const _: () = assert!(size_of::<Slot>() == 128);
 static NEXT: AtomicU32 = AtomicU32::new(0);
 static CLOSED: [AtomicU32; KEPT] = [const { AtomicU32::new(0) }; KEPT];
 static CLOSINGS: AtomicU32 = AtomicU32::new(0);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use viaduct_os::bare::{calls, sockets};
 
 use crate::endpoint::{BROKEN, RESET_SAID, SUSPECT, Slot, slot};
-use crate::layout::{Direction, Header, capacity, has_room, writable};
+use crate::layout::{Direction, Header, RING, capacity, has_room, writable};
 use crate::raw::Piece;
 use crate::{back, epoll};
 
@@ -36,7 +36,7 @@ pub(crate) fn resets_sends(slot: &Slot, header: &Header) -> bool {
         (outgoing.producer.head.load(Ordering::Acquire), outgoing.consumer.tail.load(Ordering::Acquire));
     let most = capacity(outgoing.producer.most.load(Ordering::Relaxed));
     let full = writable(head, tail, most).is_some_and(|room| !has_room(room, most));
-    let before = slot.there.load(Ordering::Relaxed).wrapping_sub(tail) as i64 > 0;
+    let before = (1..=RING as u32).contains(&slot.there.load(Ordering::Relaxed).wrapping_sub(tail as u32));
     (full || before) && is_open(outgoing) && is_reset(slot, header)
 }
 

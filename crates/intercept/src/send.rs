@@ -232,7 +232,7 @@ impl Call<'_> {
                 let reset = hangup::resets_sends(self.slot, header);
                 return if reset { self.reset(skip) } else { self.by_tcp(skip) };
             }
-            self.slot.there.store(head, Ordering::Relaxed);
+            self.slot.there.store(head as u32, Ordering::Relaxed);
         }
         let count = room.min(wanted as u64);
         if count == 0 && wanted > 0 {
