@@ -155,8 +155,9 @@ impl Vandal {
             }
             // In every third round no socket is said to be nonblocking, as those of the victim are.
             if seed % 3 == 1 {
-                let ends = offset_of!(Header, ends);
-                [ends, ends + size_of::<End>()].map(|end| word(end).store(0, Ordering::SeqCst));
+                for end in [0, size_of::<End>()] {
+                    word(offset_of!(Header, ends) + end).store(0, Ordering::SeqCst);
+                }
             }
             if dice(50) == 0 {
                 std::thread::sleep(Duration::from_micros(200));
