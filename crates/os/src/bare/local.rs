@@ -51,10 +51,8 @@ impl LocalLock {
         loop {
             match self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
-                // Without a frame the holder was interrupted before it noted one.
                 Err(holder) if holder == me => {
-                    let frame = self.frame.load(Ordering::Relaxed);
-                    return frame != 0 && stack::is_left(frame, here);
+                    return stack::is_left(self.frame.load(Ordering::Relaxed), here);
                 }
                 Err(holder) => {
                     looks += 1;
