@@ -34,7 +34,7 @@ fn leave_slot(slot: &Slot, target: usize) {
     let header = view.header();
     let me = whoami::owner();
     let (sends, receives) = (&slot.outgoing(header).producer.lock, &slot.incoming(header).consumer.lock);
-    if sends.is_held_by(me) && stack::is_left(slot.sends_at.load(Ordering::Relaxed), target) {
+    if sends.is_held_by(me) && stack::is_left(stack::holder(slot.sends_at.load(Ordering::Relaxed)), target) {
         // What it was about to publish was not sent.
         slot.publishes.store(0, Ordering::Relaxed);
         slot.sends_at.store(0, Ordering::Relaxed);
@@ -44,7 +44,9 @@ fn leave_slot(slot: &Slot, target: usize) {
             slot.ring_peer(header);
         }
     }
-    if receives.is_held_by(me) && stack::is_left(slot.receives_at.load(Ordering::Relaxed), target) {
+    if receives.is_held_by(me)
+        && stack::is_left(stack::holder(slot.receives_at.load(Ordering::Relaxed)), target)
+    {
         slot.receives_at.store(0, Ordering::Relaxed);
         receives.unlock(me);
         // Nor for the room that it had made, or what it had left for others of this end.

@@ -6,7 +6,8 @@ mod trickle;
 use std::sync::atomic::Ordering;
 
 use viaduct_os::bare::lock::Taken;
-use viaduct_os::bare::{Errno, calls, sockets, stack, whoami};
+use viaduct_os::bare::stack::{self, Entered};
+use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
 use crate::endpoint::{BROKEN, RESET_SAID, SHUT_READ, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::explain;
@@ -145,13 +146,17 @@ impl Call<'_> {
     fn step(&self, skip: usize, look: Look) -> ReceiveStep {
         let me = whoami::owner();
         let lock = &self.slot.incoming(self.view.header()).consumer.lock;
+        let here = stack::here();
+        let entered = Entered::note(here);
         if self.slot.has(BROKEN) || lock.lock(me) == Taken::Refused {
+            entered.leave();
             return self.broken();
         }
-        self.slot.receives_at.store(stack::here(), Ordering::Relaxed);
+        self.slot.receives_at.store(here, Ordering::Relaxed);
         let step = self.locked(skip, look);
         self.slot.receives_at.store(0, Ordering::Relaxed);
         lock.unlock(me);
+        entered.leave();
         if step == ReceiveStep::Failed(Errno(libc::ECONNRESET)) && self.slot.has(RESET_SAID) {
             hangup::note_said(self.index, self.fd);
         }

@@ -4,7 +4,8 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use viaduct_os::bare::lock::Taken;
-use viaduct_os::bare::{Errno, calls, sockets, stack, whoami};
+use viaduct_os::bare::stack::{self, Entered};
+use viaduct_os::bare::{Errno, calls, sockets, whoami};
 
 use crate::endpoint::{BROKEN, INTERRUPTED, PENDING, RESET_SAID, SUSPECT, Slot, note_cpu, slot};
 use crate::explain::{count_switch, explain};
@@ -123,15 +124,21 @@ impl Call<'_> {
         if self.slot.has(BROKEN) {
             return self.broken();
         }
+        let here = stack::here();
+        let entered = Entered::note(here);
         match lock.lock(me) {
             Taken::Free | Taken::FromTheDead => {}
             Taken::Again => self.interrupt(),
-            Taken::Refused => return self.broken(),
+            Taken::Refused => {
+                entered.leave();
+                return self.broken();
+            }
         }
-        self.slot.sends_at.store(stack::here(), Ordering::Relaxed);
+        self.slot.sends_at.store(here, Ordering::Relaxed);
         let step = self.locked(skip);
         self.slot.sends_at.store(0, Ordering::Relaxed);
         lock.unlock(me);
+        entered.leave();
         step
     }
 

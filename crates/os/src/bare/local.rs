@@ -7,7 +7,8 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use super::{calls, stack, whoami};
+use super::stack::{self, Entered};
+use super::{calls, whoami};
 
 /// Looks after which a waiter asks whether the holder's thread lives.
 const PATIENT_LOOKS: u32 = 4096;
@@ -22,7 +23,7 @@ pub struct LocalLock {
 
 /// Holds a [`LocalLock`] until it is dropped.
 #[derive(Debug)]
-pub struct Held<'a>(&'a LocalLock);
+pub struct Held<'a>(&'a LocalLock, Entered);
 
 impl LocalLock {
     /// A free one.
@@ -34,25 +35,31 @@ impl LocalLock {
     #[inline(always)]
     pub fn lock(&self) -> Option<Held<'_>> {
         let (me, here) = (whoami::thread(), stack::here());
+        let entered = Entered::note(here);
         if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
-            && !self.contend(me, here)
+            && !self.contend(me, here, entered)
         {
+            entered.leave();
             return None;
         }
         self.frame.store(here, Ordering::Relaxed);
-        Some(Held(self))
+        Some(Held(self, entered))
     }
 
     /// Waits for it. False if this thread holds it already.
     #[cold]
     #[inline(never)]
-    fn contend(&self, me: u32, here: usize) -> bool {
+    fn contend(&self, me: u32, here: usize, entered: Entered) -> bool {
         let mut looks = 0u32;
         loop {
             match self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(holder) if holder == me => {
-                    return stack::is_left(self.frame.load(Ordering::Relaxed), here);
+                    let frame = match self.frame.load(Ordering::Relaxed) {
+                        0 => entered.outer,
+                        frame => frame,
+                    };
+                    return frame != 0 && stack::is_left(frame, here);
                 }
                 Err(holder) => {
                     looks += 1;
@@ -76,7 +83,7 @@ impl LocalLock {
         let holder = self.holder.load(Ordering::Relaxed);
         let left = holder != 0
             && holder == whoami::thread()
-            && stack::is_left(self.frame.load(Ordering::Relaxed), target);
+            && stack::is_left(stack::holder(self.frame.load(Ordering::Relaxed)), target);
         if left {
             self.reset();
         }
@@ -94,6 +101,7 @@ impl Drop for Held<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.reset();
+        self.1.leave();
     }
 }
 

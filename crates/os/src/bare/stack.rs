@@ -1,5 +1,6 @@
 //! Where a thread's stack stands, and which of its frames a jump leaves behind.
 
+use core::cell::Cell;
 use core::ptr::null_mut;
 
 use super::gate::syscall;
@@ -24,14 +25,42 @@ pub fn here() -> usize {
     at
 }
 
+thread_local! {
+    static ENTERED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A frame of this thread that takes a lock: noted before it has it and until it has given it back, since a handler may come
+/// in between.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    /// What the handlers of signals have interrupted that this frame runs in; 0 for none.
+    pub outer: usize,
+}
+
+impl Entered {
+    /// Notes the frame at `here`.
+    #[inline(always)]
+    pub fn note(here: usize) -> Entered {
+        Entered { outer: ENTERED.replace(here) }
+    }
+
+    /// The lock is given back.
+    #[inline(always)]
+    pub fn leave(self) {
+        ENTERED.set(self.outer);
+    }
+}
+
+/// The frame that holds a lock of this thread: the one that is noted with it, or, where none is (0) yet or any more, the
+/// one that was about to do that.
+pub fn holder(noted: usize) -> usize {
+    if noted == 0 { ENTERED.get() } else { noted }
+}
+
 /// Whether the frame at an address is gone when this thread goes on with its stack at `target`. Handlers of signals run below what
 /// they interrupt, or on the alternate stack; a thread that goes on above a frame, or has left the alternate stack, never returns
-/// to it. A frame that was not noted yet (0) is not known to be gone: what holds something may go on after the handler, and must
-/// not lose it, which is worse than a lock that a jump in just that moment leaves behind.
+/// to it.
 pub fn is_left(frame: usize, target: usize) -> bool {
-    if frame == 0 {
-        return false;
-    }
     let mut stack = libc::stack_t { ss_sp: null_mut(), ss_flags: 0, ss_size: 0 };
     // SAFETY: changes nothing, and writes to the local.
     let asked = unsafe { syscall(libc::SYS_sigaltstack, [0, &raw mut stack as usize, 0, 0, 0, 0]) };
@@ -60,7 +89,18 @@ mod tests {
     #[test]
     fn a_frame_is_left_upward() {
         assert_eq!(below(here()), (false, true));
-        assert!(!is_left(here(), here()) && !is_left(0, here()), "a frame that was not noted");
+        assert!(!is_left(here(), here()));
+    }
+
+    #[test]
+    fn a_frame_is_known_before_it_is_noted_with_its_lock() {
+        let first = Entered::note(5000);
+        let inner = Entered::note(4000);
+        assert_eq!((first.outer, inner.outer, holder(0), holder(7)), (0, 5000, 4000, 7));
+        inner.leave();
+        assert_eq!(holder(0), 5000);
+        first.leave();
+        assert_eq!(holder(0), 0);
     }
 
     #[test]
