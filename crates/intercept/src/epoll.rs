@@ -464,6 +464,10 @@ pub(crate) fn is_registered(fd: i32) -> bool {
 
 /// A descriptor is closed: its registrations are gone.
 pub(crate) fn forget(fd: i32) {
+    // Most descriptors that are closed are in no set.
+    if !is_registered(fd) {
+        return;
+    }
     let Some(_held) = LOCK.lock() else { return };
     while let Some((number, node)) = node::of_fd(fd).next() {
         late::part(number, node);

@@ -5,7 +5,7 @@
 //! jump is said to [`LocalLock::leave`]. A holder of which nothing was said is found out when its thread comes again further up its
 //! stack, or when another thread has waited long and the holder's does not exist any more.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::stack::{self, Entered};
 use super::{calls, whoami};
@@ -17,8 +17,6 @@ const PATIENT_LOOKS: u32 = 4096;
 #[derive(Debug, Default)]
 pub struct LocalLock {
     holder: AtomicU32,
-    /// Where the holder's stack stood; 0 if that was not noted yet.
-    frame: AtomicUsize,
 }
 
 /// Holds a [`LocalLock`] until it is dropped.
@@ -28,13 +26,14 @@ pub struct Held<'a>(&'a LocalLock, Entered);
 impl LocalLock {
     /// A free one.
     pub const fn new() -> LocalLock {
-        LocalLock { holder: AtomicU32::new(0), frame: AtomicUsize::new(0) }
+        LocalLock { holder: AtomicU32::new(0) }
     }
 
     /// Takes it; `None` if this very thread holds it already, which happens in signal handlers only.
     #[inline(always)]
     pub fn lock(&self) -> Option<Held<'_>> {
         let (me, here) = (whoami::thread(), stack::here());
+        // The thread's note of the frame is enough: locks of this kind are not taken inside each other but by handlers of signals.
         let entered = Entered::note(here);
         if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
             && !self.contend(me, here, entered)
@@ -42,7 +41,6 @@ impl LocalLock {
             entered.leave();
             return None;
         }
-        self.frame.store(here, Ordering::Relaxed);
         Some(Held(self, entered))
     }
 
@@ -55,11 +53,7 @@ impl LocalLock {
             match self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(holder) if holder == me => {
-                    let frame = match self.frame.load(Ordering::Relaxed) {
-                        0 => entered.outer,
-                        frame => frame,
-                    };
-                    return frame != 0 && stack::is_left(frame, here);
+                    return entered.outer != 0 && stack::is_left(entered.outer, here);
                 }
                 Err(holder) => {
                     looks += 1;
@@ -81,9 +75,7 @@ impl LocalLock {
     /// that was so.
     pub fn leave(&self, target: usize) -> bool {
         let holder = self.holder.load(Ordering::Relaxed);
-        let left = holder != 0
-            && holder == whoami::thread()
-            && stack::is_left(stack::holder(self.frame.load(Ordering::Relaxed)), target);
+        let left = holder != 0 && holder == whoami::thread() && stack::is_left(stack::holder(0), target);
         if left {
             self.reset();
         }
@@ -92,7 +84,6 @@ impl LocalLock {
 
     /// Frees it, for a child whose parent had it locked by a thread that does not exist here.
     pub fn reset(&self) {
-        self.frame.store(0, Ordering::Relaxed);
         self.holder.store(0, Ordering::Release);
     }
 }
