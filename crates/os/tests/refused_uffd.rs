@@ -3,29 +3,13 @@
 
 use std::error::Error;
 
+use viaduct_kit::refused::refuse;
 use viaduct_os::fault::{EngineKind, Protection, Window};
 use viaduct_os::segment::Segment;
 
-/// Refuses userfaultfd to this thread and to those that it starts, with EPERM.
-fn refuse_userfaultfd() {
-    let ld_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
-    let is_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_userfaultfd as u32 };
-    let refuse =
-        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 };
-    let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
-    let mut filter = [ld_number, is_it, refuse, allow];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is whole, and the kernel copies it.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let installed = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
-        assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
-    }
-}
-
 #[test]
 fn windows_fall_back_to_mprotect_where_userfaultfd_is_refused() {
-    refuse_userfaultfd();
+    refuse(libc::SYS_userfaultfd);
     let segment = Segment::create_sparse("window", 4 << 20).expect("memory");
     let place = 0x2B00_0000_0000;
     let refused = Window::new(&segment, place, Some(EngineKind::Uffd)).expect_err("userfaultfd is refused");

@@ -7,27 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use viaduct_kit::effort::scaled;
+use viaduct_kit::refused::refuse;
 use viaduct_kit::tempdir::TempDir;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_river::disk::{Direct, DiskSink, DiskSource, Partial, Volume};
 use viaduct_river::{Fixed, MemPool, Sink, pump_with};
-
-/// Refuses io_uring_setup to this thread and to those that it starts, with EPERM.
-fn refuse_rings() {
-    let ld_number = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
-    let is_it = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_io_uring_setup as u32 };
-    let refuse =
-        libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 };
-    let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
-    let mut filter = [ld_number, is_it, refuse, allow];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is whole, and the kernel copies it.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let installed = libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program);
-        assert_eq!(installed, 0, "{}", std::io::Error::last_os_error());
-    }
-}
 
 /// Copies `from` past the page cache. Says whether transfers were under way without the threads of the flow, at either end; `None` if
 /// there is no way past the page cache.
@@ -58,7 +42,7 @@ fn files_are_read_and_written_past_the_page_cache_where_io_uring_is_refused() {
     let Some(before) = copy(&from, &to) else {
         viaduct_kit::skip!("the folder for temporary files has no direct I/O");
     };
-    refuse_rings();
+    refuse(libc::SYS_io_uring_setup);
     std::fs::remove_file(&to).unwrap();
     assert_eq!(copy(&from, &to), Some([false; 2]), "before: {before:?}");
     assert!(std::fs::read(&to).unwrap() == bytes);

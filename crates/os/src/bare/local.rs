@@ -33,7 +33,7 @@ impl LocalLock {
     #[inline(always)]
     pub fn lock(&self) -> Option<Held<'_>> {
         let (me, here) = (whoami::thread(), stack::here());
-        // The thread's note of the frame is enough: locks of this kind are not taken inside each other but by handlers of signals.
+        // The thread's note of its innermost such frame is enough: frames that take locks inside each other are left together.
         let entered = Entered::note(here);
         if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err()
             && !self.contend(me, here, entered)
