@@ -17,7 +17,7 @@
 //!  needs several hosts            hosts::Hosts                              network namespaces, links that can be cut
 //!  needs hosts with sshd          cluster::Cluster                          keys made for it
 //!  waits for another's state      process::{is_stopped, has_ended}           what the kernel says of it
-//!  is to be refused a system call      refused::refuse                        as by the filter of a container
+//!  is refused a system call       refused::refuse                           as by the filter of a container
 //!  reads hostile input            fuzz::spoil                               right messages with something wrong
 //!  needs a Python package         wheels::need_wheel                        skipped by name, as programs are
 //!  needs userfaultfd              userfaultfd::lacks                        asked of the kernel, not of Viaduct
