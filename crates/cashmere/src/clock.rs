@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use viaduct_os::clock::Tsc;
+
 /// A part of the time of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -34,36 +36,48 @@ impl Spent {
     }
 }
 
-/// Adds up what a process spends its time on.
+/// Adds up what a process spends its time on. It is read several times in every barrier, so that it counts cycles, and takes
+/// the length of one from the system's clock when the sums are taken.
 #[derive(Debug)]
 pub(crate) struct Clock {
     on: Spent,
-    since: Instant,
-    sums: [Duration; Spent::ALL.len()],
+    since: u64,
+    /// In cycles.
+    sums: [u64; Spent::ALL.len()],
+    /// When the sums began.
+    begun: Instant,
 }
 
 impl Clock {
     pub(crate) fn new(on: Spent) -> Clock {
-        Clock { on, since: Instant::now(), sums: Default::default() }
+        Clock { on, since: Tsc::about(), sums: [0; Spent::ALL.len()], begun: Instant::now() }
     }
 
     /// From now on the time goes to `to`. Gives what it went to before.
+    #[inline]
     pub(crate) fn switch(&mut self, to: Spent) -> Spent {
         let before = self.on;
         if to != before {
-            let now = Instant::now();
-            self.sums[before as usize] += now - self.since;
-            (self.on, self.since) = (to, now);
+            self.settle(Tsc::about());
+            self.on = to;
         }
         before
     }
 
-    /// What was spent on each part so far, and the clock begins anew.
+    /// The counters of two CPUs may be a little apart: time never runs backwards.
+    fn settle(&mut self, now: u64) {
+        self.sums[self.on as usize] += now.saturating_sub(self.since);
+        self.since = now;
+    }
+
+    /// What was spent on each part so far, and the clock begins anew. The parts together are the time since it began.
     pub(crate) fn take(&mut self) -> [Duration; Spent::ALL.len()] {
         let now = Instant::now();
-        self.sums[self.on as usize] += now - self.since;
-        self.since = now;
-        std::mem::take(&mut self.sums)
+        self.settle(Tsc::about());
+        let passed = now - std::mem::replace(&mut self.begun, now);
+        let sums = std::mem::take(&mut self.sums);
+        let all = sums.iter().sum::<u64>().max(1) as f64;
+        sums.map(|cycles| passed.mul_f64(cycles as f64 / all))
     }
 }
 

@@ -64,8 +64,24 @@ impl<T: Copy + Default + PartialEq> Guarded<T> {
         }
     }
 
-    /// Stores the value and gives the lock back.
+    /// Stores the value and gives the lock back. Says whether a process waits for the change.
     pub(crate) fn unlock(&self, value: T) -> Unlocked {
+        let (version, changed) = self.put_back(value);
+        let awaited = changed && {
+            fence(Ordering::SeqCst);
+            self.waiters.load(Ordering::Relaxed) != 0
+        };
+        Unlocked { version: u64::from(version), changed, awaited }
+    }
+
+    /// Stores a value whose changes no process awaits by [`await_change`](Self::await_change), and gives the lock back.
+    pub(crate) fn unlock_unawaited(&self, value: T) {
+        self.put_back(value);
+    }
+
+    /// Gives the value's version, and whether it is another than before.
+    #[inline]
+    fn put_back(&self, value: T) -> (u32, bool) {
         let before = self.version.load(Ordering::Relaxed);
         // SAFETY: under the lock; the old value is only looked at if there is one.
         let changed = before == 0 || unsafe { *self.value.get() != value };
@@ -78,9 +94,7 @@ impl<T: Copy + Default + PartialEq> Guarded<T> {
         if self.lock.swap(0, Ordering::Release) == 2 {
             futex::wake(&self.lock, 1);
         }
-        fence(Ordering::SeqCst);
-        let awaited = changed && self.waiters.load(Ordering::Relaxed) != 0;
-        Unlocked { version: u64::from(version), changed, awaited }
+        (version, changed)
     }
 
     /// Changes of the value.

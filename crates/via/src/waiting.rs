@@ -129,8 +129,12 @@ impl Nic {
     pub(crate) fn wait_until<T>(
         &mut self,
         timeout: Option<Duration>,
-        poll: impl FnMut(&mut Nic) -> Option<T>,
+        mut poll: impl FnMut(&mut Nic) -> Option<T>,
     ) -> Result<T, Error> {
+        // What is there already costs no look at the clock.
+        if let Some(found) = poll(self) {
+            return Ok(found);
+        }
         let deadline = timeout.map(|t| clock::now_ns().saturating_add(t.as_nanos() as u64));
         self.wait_deadline(deadline, poll).ok_or(Error::Timeout)
     }
@@ -140,9 +144,6 @@ impl Nic {
         deadline: Option<u64>,
         mut poll: impl FnMut(&mut Nic) -> Option<T>,
     ) -> Option<T> {
-        if let Some(found) = poll(self) {
-            return Some(found);
-        }
         let sleep = self.sleep();
         let mut policy = self.wait.take().unwrap_or_else(|| WaitPolicy::new(Default::default()));
         let before = (policy.spins, policy.yields, policy.sleeps);

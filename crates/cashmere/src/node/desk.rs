@@ -38,7 +38,7 @@ impl Process {
         let slot = self.meta().manager(name);
         let mut manager = slot.lock(&|| self.meta().alive());
         let previous = manager.request(from);
-        slot.unlock(manager);
+        slot.unlock_unawaited(manager);
         match previous {
             Some(node) => self.pass(node, Request::Forward(name, from)),
             None => self.pass(from, Request::Grant(name)),

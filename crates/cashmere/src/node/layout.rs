@@ -67,7 +67,8 @@ struct Layout {
 
 #[derive(Clone, Copy, Debug)]
 struct QueueParts {
-    head: Part,
+    lock: Part,
+    len: Part,
     items: Part,
     bits: Part,
 }
@@ -89,7 +90,7 @@ fn lay_out(pages: usize, workers: usize, nodes: usize) -> (Layout, usize) {
     let words = places.take::<AtomicU32>(WORDS);
     let clock = places.take::<AtomicU64>(1);
     let waiting = places.take::<AtomicU64>(2);
-    let counters = places.take::<AtomicU64>(COUNTERS);
+    let counters = places.take::<AtomicU64>((workers + 1) * COUNTERS);
     let entries = places.take::<Guarded<Page>>(pages);
     let locks = places.take::<Guarded<Lock>>(NAMES);
     let managers = places.take::<Guarded<Manager>>(NAMES);
@@ -101,7 +102,8 @@ fn lay_out(pages: usize, workers: usize, nodes: usize) -> (Layout, usize) {
     let pids = places.take::<AtomicU32>(workers + 1);
     let queues = (0..1 + 2 * workers)
         .map(|_| QueueParts {
-            head: places.take::<Guarded<u32>>(1),
+            lock: places.take::<Guarded<()>>(1),
+            len: places.take::<AtomicU32>(1),
             items: places.take::<AtomicU32>(pages),
             bits: places.take::<AtomicU64>(pages.div_ceil(64)),
         })
@@ -185,15 +187,18 @@ impl Meta {
         part::<AtomicU64>(&self.segment, self.layout.clock)[CLOCK].fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    pub(crate) fn count(&self, counter: usize, by: u64) {
-        part::<AtomicU64>(&self.segment, self.layout.counters)[counter].fetch_add(by, Ordering::Relaxed);
+    /// Counts at a process of this node: 0 is the server. It alone stores its counters.
+    pub(crate) fn count(&self, place: usize, counter: usize, by: u64) {
+        let counter = &part::<AtomicU64>(&self.segment, self.layout.counters)[place * COUNTERS + counter];
+        counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
     }
 
+    /// The counts of all processes of this node.
     pub(crate) fn counts(&self) -> Vec<u64> {
-        part::<AtomicU64>(&self.segment, self.layout.counters)
-            .iter()
-            .map(|c| c.load(Ordering::Relaxed))
-            .collect()
+        let all = part::<AtomicU64>(&self.segment, self.layout.counters);
+        let sum =
+            |counter| all.iter().skip(counter).step_by(COUNTERS).map(|c| c.load(Ordering::Relaxed)).sum();
+        (0..COUNTERS).map(sum).collect()
     }
 
     pub(crate) fn entry(&self, page: PageId) -> &Guarded<Page> {
@@ -271,9 +276,15 @@ impl Meta {
     }
 
     fn queue(&self, index: usize) -> Queue<'_> {
-        let QueueParts { head, items, bits } = self.layout.queues[index];
+        let QueueParts { lock, len, items, bits } = self.layout.queues[index];
         let (items, bits) = (part(&self.segment, items), part(&self.segment, bits));
-        Queue { head: &part(&self.segment, head)[0], items, bits, meta: self }
+        Queue {
+            lock: &part(&self.segment, lock)[0],
+            len: &part(&self.segment, len)[0],
+            items,
+            bits,
+            meta: self,
+        }
     }
 
     /// The version of locks, barriers and flags.
@@ -332,7 +343,9 @@ impl Meta {
 
 /// A queue of pages without duplicates, with room for all of them.
 pub(crate) struct Queue<'a> {
-    head: &'a Guarded<u32>,
+    lock: &'a Guarded<()>,
+    /// Stored under the lock.
+    len: &'a AtomicU32,
     items: &'a [AtomicU32],
     bits: &'a [AtomicU64],
     meta: &'a Meta,
@@ -340,26 +353,31 @@ pub(crate) struct Queue<'a> {
 
 impl Queue<'_> {
     pub(crate) fn push(&self, page: PageId) {
-        let len = self.head.lock(&|| self.meta.alive());
+        self.lock.lock(&|| self.meta.alive());
+        let len = self.len.load(Ordering::Relaxed);
         let bit = 1 << (page.0 % 64);
         let before = self.bits[page.0 as usize / 64].fetch_or(bit, Ordering::Relaxed);
-        let len = if before & bit == 0 && (len as usize) < self.meta.pages {
+        if before & bit == 0 && (len as usize) < self.meta.pages {
             self.items[len as usize].store(page.0, Ordering::Relaxed);
-            len + 1
-        } else {
-            len
-        };
-        self.head.unlock(len);
+            self.len.store(len + 1, Ordering::Release);
+        }
+        self.lock.unlock_unawaited(());
     }
 
-    /// Takes all pages; `each` sees them under the queue's lock.
+    /// Takes all pages; `each` sees them under the queue's lock. An empty queue costs a look: what a caller has to see was pushed
+    /// before whatever made it look here.
     pub(crate) fn take(&self, mut each: impl FnMut(PageId)) {
-        let len = self.head.lock(&|| self.meta.alive());
+        if self.len.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        self.lock.lock(&|| self.meta.alive());
+        let len = self.len.load(Ordering::Relaxed);
         for item in &self.items[..len as usize] {
             let page = item.load(Ordering::Relaxed);
             self.bits[page as usize / 64].fetch_and(!(1 << (page % 64)), Ordering::Relaxed);
             each(PageId(page));
         }
-        self.head.unlock(0);
+        self.len.store(0, Ordering::Release);
+        self.lock.unlock_unawaited(());
     }
 }

@@ -66,7 +66,7 @@ impl Shared for Memory {
     fn is_over(&self, name: Name, episode: u64) -> bool {
         let slot = self.meta.barrier(name);
         let local = slot.lock(&|| self.meta.alive());
-        slot.unlock(local);
+        slot.unlock_unawaited(local);
         local.is_over(episode)
     }
 
@@ -144,14 +144,19 @@ impl Process {
     }
 
     pub(crate) fn count(&self, counter: Counter, by: u64) {
-        self.meta().count(counter as usize, by);
+        self.meta().count(self.own_place(), counter as usize, by);
+    }
+
+    /// The place of this process in its node: 0 is the server's.
+    fn own_place(&self) -> usize {
+        self.worker.map_or(0, |worker| usize::from(worker.0) + 1)
     }
 
     /// Adds the time of this process to that of its node.
     pub(crate) fn count_times(&mut self) {
         for (spent, time) in Spent::ALL.into_iter().zip(self.clock.take()) {
             if self.worker.is_some() != (spent == Spent::Server) {
-                self.meta().count(time_place(spent), time.as_nanos() as u64);
+                self.meta().count(self.own_place(), time_place(spent), time.as_nanos() as u64);
             }
         }
     }

@@ -84,6 +84,9 @@ impl Process {
 
     /// Waits until all remote writes have landed.
     pub(crate) fn landed(&mut self) -> Result<(), NodeDown> {
+        if self.net.has_landed() {
+            return Ok(());
+        }
         let before = self.clock.switch(Spent::Message);
         while !self.net.has_landed() {
             self.pump(PATIENCE)?;
@@ -159,7 +162,7 @@ impl Process {
             let mut bin = self.meta().outgoing(node).lock(&|| self.meta().alive());
             point("dsm.bins");
             let written = self.write_bin(node, pages, &mut bin);
-            self.meta().outgoing(node).unlock(bin);
+            self.meta().outgoing(node).unlock_unawaited(bin);
             written?;
         }
         Ok(())
@@ -230,7 +233,7 @@ impl Process {
             bin.head = end;
             taken.store(end, Ordering::Release);
             word(Bin::Seen).store(spills, Ordering::Release);
-            slot.unlock(bin);
+            slot.unlock_unawaited(bin);
         }
     }
 
@@ -255,7 +258,10 @@ impl Process {
             }
         }
         self.landed()?;
-        self.memory.region.word(at).store(value, Ordering::SeqCst);
+        // A node but the master does not look at its own arrival either.
+        if self.me == MASTER || !matches!(place, Place::Arrived(..)) {
+            self.memory.region.word(at).store(value, Ordering::SeqCst);
+        }
         point("dsm.word");
         let waits = |node: NodeId| match place {
             // A lock that is taken is tried again after a pause, without being woken.

@@ -224,7 +224,7 @@ impl World for Process {
         let before = lock;
         let result = act(&mut lock);
         let changed = lock != before;
-        slot.unlock(lock);
+        slot.unlock_unawaited(lock);
         if changed {
             self.bump();
         }
@@ -238,9 +238,9 @@ impl World for Process {
         let before = local;
         let result = act(&mut local);
         let opened = local.opened_since(&before);
-        slot.unlock(local);
-        // A sibling that arrived before is not woken by every other that arrives.
-        if opened {
+        slot.unlock_unawaited(local);
+        // A sibling that arrived before is not woken by every other that arrives, and a node of one worker has none.
+        if opened && self.shape.workers > 1 {
             self.bump();
         }
         result
