@@ -416,6 +416,12 @@ impl Core {
         self.pump(port, from);
     }
 
+    /// Whether a rank has all its credits back, but for what is still to be posted again.
+    #[inline]
+    pub fn owes_nothing(&self, to: usize) -> bool {
+        self.peers[to].flow.owes_nothing()
+    }
+
     /// Sends a packet of the protocol's own, now or when there is a credit.
     pub(super) fn control(&mut self, port: &mut impl Port, to: usize, packet: Packet) {
         if self.peers[to].is_clear() {

@@ -99,6 +99,12 @@ impl Flow {
         self.owed += 1;
     }
 
+    /// Whether the other end was told of every receive that was posted again.
+    #[inline]
+    pub fn owes_nothing(&self) -> bool {
+        self.owed == 0
+    }
+
     /// A receive has taken an eager message of this length.
     #[inline]
     pub fn consumed(&mut self, len: usize) {

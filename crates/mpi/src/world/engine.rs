@@ -1,7 +1,7 @@
 //! The engine of a process: completions of its NIC go into the protocol, and its packets out.
 
 use viaduct_via::driver::{Layer, News, Rest};
-use viaduct_via::{Completion, Nic, Op, Queue};
+use viaduct_via::{Completion, Descriptor, Nic, Op, Queue, Vi};
 
 use super::links::Links;
 use crate::error::Error;
@@ -31,6 +31,16 @@ pub(super) struct Engine {
     patience: Patience,
     /// Messages that receives found by looking, since a thread last waited.
     quick: u32,
+    /// The receive of the last message that a blocking receive found.
+    spent: Option<Spent>,
+}
+
+/// A receive of VIA that has brought a message from a rank, and is to be posted again.
+#[derive(Debug)]
+struct Spent {
+    vi: Vi,
+    descriptor: Descriptor,
+    from: usize,
 }
 
 /// How often a blocking receive looks before it gives up its turn: long while that finds messages, a few times where peers
@@ -115,11 +125,13 @@ impl Engine {
             waiting: 0,
             patience: Patience::NEW,
             quick: 0,
+            spent: None,
         }
     }
 
     /// Takes in what has come, and moves everything on. True: there may be more.
     pub(super) fn look(&mut self) -> bool {
+        self.repost_spent();
         let (before, mut taken) = (self.links.copied, 0);
         let more = loop {
             match self.links.nic.poll_cq(self.links.cq) {
@@ -144,7 +156,11 @@ impl Engine {
             return;
         }
         for looks in 0..self.patience.looks() {
-            let Ok(Some(completion)) = self.links.nic.poll_cq(self.links.cq) else { continue };
+            let Ok(Some(completion)) = self.links.nic.poll_cq(self.links.cq) else {
+                // There is time for it.
+                self.repost_spent();
+                continue;
+            };
             self.take(completion, Some(soon));
             if soon.is_done() {
                 self.quick = self.quick.saturating_add(u32::from(looks > 0));
@@ -192,7 +208,7 @@ impl Engine {
     }
 
     #[inline]
-    fn take_packet(&mut self, completion: Completion, soon: Option<&mut Soon<'_>>) {
+    fn take_packet(&mut self, completion: Completion, mut soon: Option<&mut Soon<'_>>) {
         let Completion { vi, length, descriptor, .. } = completion;
         let from = descriptor.work().context as usize;
         let bytes = descriptor.buffers()[0].atomics();
@@ -207,7 +223,13 @@ impl Engine {
         let violation = match packet {
             None => Some("a packet without a header"),
             Some(packet) => {
-                let taken = self.core.arrived(&mut self.links, from, &packet, &bytes[HEADER..end], soon);
+                let taken = self.core.arrived(
+                    &mut self.links,
+                    from,
+                    &packet,
+                    &bytes[HEADER..end],
+                    soon.as_deref_mut(),
+                );
                 taken.err().map(|violation| violation.0)
             }
         };
@@ -215,6 +237,26 @@ impl Engine {
             // A rank that breaks the protocol is as good as gone.
             return self.links.lose(from, format!("it broke the protocol: {violation}"));
         }
+        let spent = Spent { vi, descriptor, from };
+        // A program that has waited for this message goes on with it first, as long as the sender misses nothing.
+        if soon.is_some_and(|soon| soon.is_done()) && self.core.owes_nothing(from) {
+            if let Some(before) = self.spent.replace(spent) {
+                self.repost(before);
+            }
+        } else {
+            self.repost(spent);
+        }
+    }
+
+    #[inline]
+    fn repost_spent(&mut self) {
+        if let Some(spent) = self.spent.take() {
+            self.repost(spent);
+        }
+    }
+
+    #[inline]
+    fn repost(&mut self, Spent { vi, descriptor, from }: Spent) {
         if let Err(refused) = self.links.nic.post_recv(vi, descriptor) {
             return self.links.lose(from, format!("posting a receive failed: {}", refused.error));
         }
