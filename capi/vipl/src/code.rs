@@ -13,7 +13,8 @@ pub(crate) fn code(error: &Error) -> Return {
         Error::InvalidState { .. } => Return::InvalidState,
         Error::QueueEmpty => Return::DescriptorError,
         Error::Timeout => Return::Timeout,
-        Error::NoMatch(_) => Return::NoMatch,
+        // VIA knows no listener that is there and has no room.
+        Error::NoMatch(_) | Error::NoRoom { .. } => Return::NoMatch,
         Error::Rejected(_) => Return::Reject,
         Error::NotReachable(_)
         | Error::NotOfThisJob(_)
@@ -63,6 +64,7 @@ mod tests {
             (Error::Limit { what: "", limit: 0 }, Return::ErrorResource),
             (Error::Timeout, Return::Timeout),
             (Error::NoMatch(String::new()), Return::NoMatch),
+            (Error::backlog_full(""), Return::NoMatch),
             (Error::Rejected(Vec::new()), Return::Reject),
             (Error::NotReachable(String::new()), Return::NotReachable),
             (Error::ReliabilityMismatch { ours, theirs }, Return::InvalidReliabilityLevel),

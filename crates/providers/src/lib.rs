@@ -23,6 +23,7 @@
 #![warn(clippy::missing_errors_doc, missing_debug_implementations)]
 
 pub mod auto;
+mod backlog;
 mod bell;
 pub mod config;
 #[cfg(any(feature = "fuzzing", all(test, not(loom))))]

@@ -133,6 +133,27 @@ fn every_nic_of_a_job_tells_where_the_others_are() {
 }
 
 #[test]
+fn a_client_beyond_the_backlog_is_told_that_there_is_no_room() {
+    let _watchdog = Watchdog::arm(Duration::from_secs(120), "a full backlog");
+    let folder = TempDir::new("ofi");
+    let token = Token::random();
+    let config = config(folder.path(), Some(&token));
+    let (Some(mut client), Some(mut server)) = (node(&config), node(&config)) else { return };
+    let to = address(&format!("127.0.0.1:{}/full", free_port()));
+    let listener = server.nic.listen(&to, 1).unwrap();
+    let (first, second) = (client.vi(), client.vi());
+    client.nic.connect_start(first, None, &to, &[], LONG).unwrap();
+    let request = server.nic.wait_listener(listener, LONG).unwrap();
+    match client.nic.connect_request(second, &to, LONG) {
+        Err(Error::NoRoom { address, .. }) => assert_eq!(address, to.to_string()),
+        other => panic!("{other:?}"),
+    }
+    server.nic.reject(request).unwrap();
+    assert!(matches!(client.nic.connect_finish(first), Err(Error::Rejected(_))));
+    talk(&mut client, &mut server, listener, &to.to_string());
+}
+
+#[test]
 fn a_peer_with_another_token_is_turned_away_at_both_ends() {
     let _watchdog = Watchdog::arm(Duration::from_secs(120), "tokens");
     let folder = TempDir::new("ofi");

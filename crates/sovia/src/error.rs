@@ -59,7 +59,8 @@ impl From<Error> for io::Error {
             Error::Io(e) => e.kind(),
             Error::Via(e) => match e {
                 Via::NoMatch(_) | Via::Rejected(_) | Via::NotOfThisJob(_) => ErrorKind::ConnectionRefused,
-                Via::Timeout => ErrorKind::TimedOut,
+                // What had no room was asked again until the time was over.
+                Via::Timeout | Via::NoRoom { .. } => ErrorKind::TimedOut,
                 // It stood, and broke before anybody looked.
                 Via::InvalidState { found: viaduct_via::ViState::Error, .. } => ErrorKind::ConnectionReset,
                 Via::AddressInUse(_) => ErrorKind::AddrInUse,

@@ -111,7 +111,10 @@ pub(crate) struct Listening {
 }
 
 impl Nic {
-    /// Listens on an address; up to `backlog` requests wait there until they are fetched.
+    /// Listens on an address; up to `backlog` requests wait there until they are answered.
+    ///
+    /// A client that asks while as many wait has [`Error::NoRoom`] at once, and may ask again; it does not wait by itself,
+    /// as one of TCP does (streams do). A backlog of as many clients as may come at once spares them that.
     ///
     /// # Errors
     /// [`Error::AddressInUse`]; [`Error::NotReachable`] for an address that is not of this host; [`Error::InvalidParameter`]

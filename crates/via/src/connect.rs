@@ -89,7 +89,7 @@ impl Nic {
     /// The outcome of a request: `None` while it is under way.
     ///
     /// # Errors
-    /// What became of the request: [`Error::NoMatch`], [`Error::Rejected`], [`Error::Timeout`] and so on;
+    /// What became of the request: [`Error::NoMatch`], [`Error::NoRoom`], [`Error::Rejected`], [`Error::Timeout`] and so on;
     /// [`Error::InvalidState`] if there is none.
     pub fn connect_poll(&mut self, vi: Vi) -> Result<Option<RemoteAttributes>, Error> {
         self.check_fork()?;

@@ -57,8 +57,8 @@ impl<'a> Connect<'a> {
     /// Sends the request and waits for the answer: what the remote VI is, with the private data of the answer.
     ///
     /// # Errors
-    /// [`Error::NoMatch`] if no listener is there, at once; [`Error::Rejected`]; [`Error::Timeout`];
-    /// [`Error::NotReachable`]; one of the mismatches; [`Error::InvalidState`] if the VI is not idle.
+    /// [`Error::NoMatch`] if no listener is there, at once; [`Error::NoRoom`] if as many clients wait there as its backlog
+    /// allows, at once, so that the caller may try again; [`Error::Rejected`]; [`Error::Timeout`]; [`Error::NotReachable`]; one of the mismatches; [`Error::InvalidState`] if the VI is not idle.
     pub fn wait(self) -> Result<RemoteAttributes, Error> {
         let (nic, vi) = self.send()?;
         nic.connect_finish(vi)

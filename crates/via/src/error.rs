@@ -69,9 +69,17 @@ pub enum Error {
     /// Nothing happened within the given time.
     #[error("timed out")]
     Timeout,
-    /// No listener waits at the remote address.
+    /// No listener waits at the remote address. A listener that is there and has no room is [`Error::NoRoom`].
     #[error("no listener waits at {0}; is the server there yet?")]
     NoMatch(String),
+    /// A listener is at the remote address and cannot take one client more now; later it may.
+    #[error("the listener at {address} has no room now: {why}; try again")]
+    NoRoom {
+        /// Where it listens.
+        address: String,
+        /// What it has no room for.
+        why: &'static str,
+    },
     /// The remote side said no; its private data is attached.
     #[error("the remote side rejected the connection{}", in_words(.0))]
     Rejected(Vec<u8>),
@@ -166,6 +174,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// As many clients wait at this address as the backlog of its listener allows.
+    #[doc(hidden)]
+    pub fn backlog_full(address: impl fmt::Display) -> Error {
+        let why = "as many clients wait there as its backlog allows";
+        Error::NoRoom { address: address.to_string(), why }
+    }
+
+    /// The process that listens at this address is out of descriptors or memory.
+    #[doc(hidden)]
+    pub fn listener_exhausted(address: impl fmt::Display) -> Error {
+        let why = "its process is out of file descriptors or memory";
+        Error::NoRoom { address: address.to_string(), why }
+    }
+
     /// Whether the VIs of the two ends do not go together.
     pub(crate) fn is_mismatch(&self) -> bool {
         matches!(

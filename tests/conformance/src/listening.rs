@@ -54,7 +54,7 @@ pub fn a_forgotten_request_is_rejected(mut w: World) {
     }
 }
 
-/// As many requests wait as the backlog says; the next is told that no listener is there.
+/// As many requests wait as the backlog says; the next is told that there is no room, not that no listener is there.
 pub fn the_backlog_is_bounded(mut w: World) {
     let address = w.address();
     assert!(matches!(w.b.listen(&address, 0), Err(Error::InvalidParameter(_))));
@@ -65,7 +65,10 @@ pub fn the_backlog_is_bounded(mut w: World) {
     }
     let first = w.b.wait_listener(listener, LONG).unwrap();
     let second = w.b.wait_listener(listener, LONG).unwrap();
-    assert!(matches!(w.a.connect_request(vis[2], &address, LONG), Err(Error::NoMatch(_))));
+    match w.a.connect_request(vis[2], &address, LONG) {
+        Err(Error::NoRoom { address: at, .. }) => assert_eq!(at, address.to_string()),
+        other => panic!("{other:?}"),
+    }
     let vb = w.b.vi(ReliableDelivery);
     w.b.accept(first, vb).unwrap();
     w.a.connect_finish(vis[0]).unwrap();
@@ -84,7 +87,7 @@ pub fn a_request_given_up_leaves_its_place(mut w: World) {
     for _ in 0..3 {
         until("a place", || match w.a.connect_request(va, &address, SHORT) {
             Err(Error::Timeout) => Some(()),
-            Err(Error::NoMatch(_)) => None,
+            Err(Error::NoRoom { .. }) => None,
             other => panic!("{other:?}"),
         });
     }

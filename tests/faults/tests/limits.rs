@@ -97,7 +97,7 @@ viaduct_kit::isolated! { limit 300;
             // The server could not take the request, or not answer it.
             let known = matches!(
                 refused,
-                Error::Timeout | Error::Rejected(_) | Error::NoMatch(_) | Error::NotReachable(_)
+                Error::Timeout | Error::Rejected(_) | Error::NoRoom { .. } | Error::NotReachable(_)
             );
             assert!(known, "{spare}: {refused}");
             for guest in &mut guests {

@@ -8,6 +8,7 @@ use viaduct_via::{Error, NetAddress, Reach, RemoteAttributes, Vi};
 use super::nic::Loopback;
 use super::vi::{LoopbackVi, Side};
 use super::{HubState, ListenRecord, PeerRecord, RequestRecord};
+use crate::backlog::{Room, room};
 use crate::here::check_listens_here;
 use crate::mismatch;
 
@@ -36,10 +37,14 @@ impl Loopback {
         let hub = &mut *hub;
         let id = RequestId(hub.number());
         let found = hub.listeners.iter_mut().find(|(_, l)| l.address == *remote);
-        let open = found.filter(|(_, l)| l.queued < l.backlog.max(usize::from(l.waiting)));
-        let Some((listener, l)) = open else {
+        let there = found.as_ref().map_or(Room::NoListener, |(_, l)| room(l.queued, l.backlog, l.waiting));
+        let (Some((listener, l)), Room::ForOneMore) = (found, there) else {
+            let error = match there {
+                Room::Full => Error::backlog_full(remote),
+                _ => Error::NoMatch(remote.to_string()),
+            };
             if let Some(nic) = hub.nics.get_mut(&self.id) {
-                nic.tell(Event::Refused { vi, error: Error::NoMatch(remote.to_string()) });
+                nic.tell(Event::Refused { vi, error });
             }
             return;
         };

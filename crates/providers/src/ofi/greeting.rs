@@ -5,7 +5,7 @@
 //!   REQUEST   nonce, addresses, VI ───────▶ nothing is looked up yet
 //!             ◀─────────── CHALLENGE  nonce, proof        or WRONG_VERSION
 //!   PROOF     proof ──────────────────────▶ of this job? is the name there?
-//!             ◀─────────── ACCEPT | REJECT | NO_MATCH | ELSEWHERE | MISMATCH | NOT_OF_THIS_JOB
+//!             ◀─────────── ACCEPT | REJECT | NO_MATCH | FULL | EXHAUSTED | ELSEWHERE | MISMATCH | NOT_OF_THIS_JOB
 //! ```
 //!
 //! The proofs cover the request and the challenge as a whole, so that a program in between cannot change an attribute, and
@@ -85,6 +85,8 @@ pub(crate) fn refusal(answer: &Hello, to: &str) -> Error {
     match answer.step() {
         step::REJECT => Error::Rejected(answer.parties.private().to_vec()),
         step::NO_MATCH => Error::NoMatch(to.to_owned()),
+        step::FULL => Error::backlog_full(to),
+        step::EXHAUSTED => Error::listener_exhausted(to),
         step::NOT_OF_THIS_JOB => Error::NotOfThisJob(OTHER_TOKEN),
         _ => Error::Protocol("an answer out of turn"),
     }
@@ -170,6 +172,11 @@ mod tests {
         answer.parties.set_private(b"why");
         assert!(matches!(refusal(&answer, "x"), Error::Rejected(d) if d == b"why"));
         assert!(matches!(refusal(&Hello::new(step::NO_MATCH), "x"), Error::NoMatch(to) if to == "x"));
+        for kind in [step::FULL, step::EXHAUSTED] {
+            assert!(
+                matches!(refusal(&Hello::new(kind), "x"), Error::NoRoom { address, .. } if address == "x")
+            );
+        }
         assert!(matches!(refusal(&Hello::new(step::NOT_OF_THIS_JOB), "x"), Error::NotOfThisJob(_)));
         assert!(matches!(refusal(&Hello::new(77), "x"), Error::Protocol(_)));
     }

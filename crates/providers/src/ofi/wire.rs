@@ -15,7 +15,7 @@ use crate::parties::Parties;
 /// First bytes of a greeting.
 pub(crate) const MAGIC: [u8; 8] = *b"viaduct~";
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// Smallest frame that either end may have: a greeting fits into it.
 pub(crate) const MIN_FRAME: usize = 2048;
 
@@ -193,6 +193,10 @@ pub(crate) mod step {
     pub(crate) const NOT_OF_THIS_JOB: u32 = 10;
     /// Server: the name is at another port of this host.
     pub(crate) const ELSEWHERE: u32 = 11;
+    /// Server: as many clients wait at the listener as its backlog allows.
+    pub(crate) const FULL: u32 = 12;
+    /// Server: out of descriptors or memory.
+    pub(crate) const EXHAUSTED: u32 = 13;
 }
 
 /// A step of connection set-up. Magic, version and step stay where they are in every version.

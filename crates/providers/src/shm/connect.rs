@@ -3,7 +3,7 @@
 //! ```text
 //!   client                         server
 //!   REQUEST  page directory bell ─▶        its NIC's owner sees the request
-//!            ◀─ ACCEPT page directory bell lane      or REJECT, NO_MATCH
+//!            ◀─ ACCEPT page directory bell lane      or REJECT, NO_MATCH, FULL, EXHAUSTED
 //!   ACK      ─▶                            only if the server had a channel to this NIC before
 //! ```
 //!
@@ -113,10 +113,16 @@ impl Core {
         }
     }
 
-    /// The answer has come and could not be taken, for want of descriptors perhaps: not the peer's fault.
+    /// What came could not be taken, for want of descriptors perhaps: not the peer's fault.
     fn fail_handshake(self: &Arc<Core>, id: u64, error: OsError) {
-        let asking = lock(&self.control).handshakes.get(&id).and_then(|h| h.stage.call().cloned());
-        let Some(call) = asking else { return self.drop_handshake(id) };
+        let asking = lock(&self.control).handshakes.get(&id).map(|h| h.stage.call().cloned());
+        let Some(Some(call)) = asking else {
+            // A client may ask again later.
+            return match error {
+                OsError::Fds { .. } => self.finish_with(id, hello::EXHAUSTED, &[]),
+                _ => self.drop_handshake(id),
+            };
+        };
         drop(self.take_handshake(id));
         self.refused(&call, Error::Os(error));
     }
@@ -156,27 +162,28 @@ impl Core {
         Some(h)
     }
 
-    /// The pair with the sender of a hello. The channel is given back if the pair had one already; if not, the caller says what it
-    /// has to say over it and then calls `Pair::introduced`.
+    /// The pair with the sender of a hello. The channel is left to the caller if the pair had one already, or there can be
+    /// none; else the caller says what it has to say over the pair's and then calls `Pair::introduced`.
     fn pair_with(
         self: &Arc<Core>,
-        channel: Channel,
+        channel: &mut Option<Channel>,
         hello: &Hello,
         passed: Passed,
-    ) -> Result<(Arc<Pair>, Option<Channel>), Error> {
+    ) -> Result<Arc<Pair>, Error> {
         // One side without membarrier, and both must fence for themselves.
         if !hello.asymmetric() {
             barrier::force_symmetric();
         }
         // The number is no secret among a NIC's peers. One that comes from another process is another NIC, so that a process
         // which uses a number it has seen keeps its owner from nothing.
-        let key = (hello.uid, channel.peer()?.pid);
+        let from = channel.as_ref().ok_or(Error::Protocol("a pair without a channel"))?;
+        let key = (hello.uid, from.peer()?.pid);
         let mut control = lock(&self.control);
         if let Some(pair) = control.pairs.get(&key) {
-            return Ok((pair.clone(), Some(channel)));
+            return Ok(pair.clone());
         }
         let id = control.number();
-        let foreign = hello.isolated() || self.is_foreign(&channel)?;
+        let foreign = hello.isolated() || self.is_foreign(from)?;
         let modes = Modes { foreign, direct: self.config.direct, vm: self.config.process_vm };
         point("pair.before-open");
         let wake = self.wake.clone();
@@ -189,7 +196,7 @@ impl Core {
             pair.ask_for_fences(); // what we said to it may be older than that
         }
         point("pair.watched");
-        Ok((pair, None))
+        Ok(pair)
     }
 
     /// A connection was not to be: its pair goes too, unless there are others.

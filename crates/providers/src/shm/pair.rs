@@ -153,16 +153,17 @@ impl Pair {
     /// Looks at what a peer sent and makes its view. No note goes out before [`introduced`](Pair::introduced).
     pub(crate) fn open(
         id: u64,
-        channel: Channel,
+        channel: &mut Option<Channel>,
         hello: &Hello,
         passed: Passed,
         slots: usize,
         modes: Modes,
         wake: Arc<EventFd>,
     ) -> Result<Pair, Error> {
-        let cred = channel.peer()?;
+        let socket = channel.as_ref().ok_or(Error::Protocol("a pair without a channel"))?;
+        let cred = socket.peer()?;
         let gone = || Error::NotReachable(format!("process {} is gone", cred.pid));
-        let pidfd = channel.peer_pidfd()?.ok_or_else(gone)?;
+        let pidfd = socket.peer_pidfd()?.ok_or_else(gone)?;
         let page = Arc::new(Segment::open(passed.page, Access::ReadWrite, 1 << 20)?);
         let page = View::nic_page(&page).ok_or(Error::Protocol("the NIC's page is too small"))?;
         let directory = Segment::open(passed.directory, Access::ReadOnly, 1 << 30)?;
@@ -201,7 +202,7 @@ impl Pair {
             wants_room: AtomicBool::new(false),
             wake,
             light: Mutex::new(hello.asymmetric().then(LightPeer::new)),
-            channel,
+            channel: channel.take().ok_or(Error::Protocol("a pair without a channel"))?,
         })
     }
 

@@ -11,7 +11,7 @@ use crate::parties::Parties;
 /// First word of every message.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"viaduct1");
 /// Version of the protocol; both ends must have the same.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// Longest message: a note with a piece of payload.
 pub(crate) const MAX_MESSAGE: usize = size_of::<Note>() + PIECE;
 /// Payload of one note.
@@ -27,6 +27,10 @@ pub(crate) mod hello {
     pub(crate) const MISMATCH: u32 = 6;
     pub(crate) const ACK: u32 = 7;
     pub(crate) const WRONG_VERSION: u32 = 8;
+    /// The backlog of the listener is full.
+    pub(crate) const FULL: u32 = 9;
+    /// The server is out of descriptors.
+    pub(crate) const EXHAUSTED: u32 = 10;
 }
 
 /// Kinds of [`Note`].

@@ -128,8 +128,8 @@ pub unsafe trait Provider: Send {
     /// How a connection with a peer at this address would reach it, as far as can be known before the peer has answered.
     fn reach(&self, remote: &NetAddress) -> Reach;
 
-    /// Starts to listen; up to `backlog` requests wait for an answer, more are answered
-    /// with [`Error::NoMatch`].
+    /// Starts to listen; up to `backlog` requests wait for an answer, more are answered with [`Error::NoRoom`], or with
+    /// [`Error::NoMatch`] if the backlog is 0.
     fn listen(&mut self, address: &NetAddress, backlog: usize) -> Result<ListenId, Error>;
 
     /// A thread waits (or no thread waits any more) at a listener whose backlog is 0.

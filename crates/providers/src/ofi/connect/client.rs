@@ -114,7 +114,7 @@ impl Engine {
 
     /// A request came to nothing: a peer may still come, other requests fail.
     fn fail_call(&mut self, core: &Arc<Core>, call: &Call, error: Error) {
-        if call.peer && matches!(error, Error::NoMatch(_) | Error::NotReachable(_)) {
+        if call.peer && matches!(error, Error::NoMatch(_) | Error::NoRoom { .. } | Error::NotReachable(_)) {
             self.retry_later(call);
             core.pace.call();
         } else {
@@ -183,7 +183,7 @@ impl Engine {
                 self.answer(core, &call, event);
             }
             Ok(_) => drop(self.remove(id)),
-            Err(error @ Error::NoMatch(_)) => {
+            Err(error @ (Error::NoMatch(_) | Error::NoRoom { .. })) => {
                 self.remove(id);
                 self.next_or(core, call, error);
             }

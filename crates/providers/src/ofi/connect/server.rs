@@ -8,6 +8,7 @@ use viaduct_via::provider::{Event, ListenId, RequestId};
 use viaduct_via::{Error, NetAddress, Reach, Reliability, RemoteAttributes, Vi};
 
 use super::{Listen, Listening, Port, Stage};
+use crate::backlog::{Room, room};
 use crate::ofi::abi::FI_EADDRINUSE;
 use crate::ofi::engine::Engine;
 use crate::ofi::greeting::Server;
@@ -206,7 +207,7 @@ impl Engine {
         lane.stranger = false;
         if let Err(error) = lane.grow(&self.fabric, &core.budget) {
             tracing::warn!("ofi: a request was turned away for want of room: {error}");
-            return self.say_last(core, id, &Hello::new(step::NO_MATCH));
+            return self.say_last(core, id, &Hello::new(step::EXHAUSTED));
         }
         let parsed = (|| {
             Ok::<_, Error>((
@@ -235,10 +236,11 @@ impl Engine {
         let request = RequestId(self.number());
         let named = |l: &&mut Listening| l.address.discriminator() == to.discriminator();
         let here = self.listening.values_mut().find(named);
-        let open =
-            here.and_then(|l| l.listen.as_mut()).filter(|l| l.queued < l.backlog.max(usize::from(l.waiting)));
-        let Some(listen) = open else {
-            return self.say_last(core, id, &Hello::new(step::NO_MATCH));
+        let listen = here.and_then(|l| l.listen.as_mut());
+        let there = listen.as_ref().map_or(Room::NoListener, |l| room(l.queued, l.backlog, l.waiting));
+        let (Some(listen), Room::ForOneMore) = (listen, there) else {
+            let step = if there == Room::Full { step::FULL } else { step::NO_MATCH };
+            return self.say_last(core, id, &Hello::new(step));
         };
         listen.queued += 1;
         let listener = listen.id;

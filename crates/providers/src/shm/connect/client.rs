@@ -184,11 +184,13 @@ impl Core {
                 Err(error) => error,
             },
             hello::REJECT => Error::Rejected(answer.parties.private().to_vec()),
-            hello::NO_MATCH if peer => {
+            hello::NO_MATCH | hello::EXHAUSTED if peer => {
                 self.peer_not_there(&call);
                 return;
             }
             hello::NO_MATCH => Error::NoMatch(call.remote.to_string()),
+            hello::FULL => Error::backlog_full(&call.remote),
+            hello::EXHAUSTED => Error::listener_exhausted(&call.remote),
             hello::MISMATCH => {
                 let error = answer.parties.attributes().ok().and_then(|theirs| mismatch(ours, &theirs));
                 error.map_or(Error::Protocol("the peer found a mismatch"), |(e, _)| e)
@@ -216,7 +218,8 @@ impl Core {
         let sent = Segment::open(lane_fd, Access::ReadWrite, MAX_SEGMENT)?;
         point("answer.mapped");
         let mut ack = Hello::new(hello::ACK, self.uid);
-        let (pair, spare) = self.pair_with(channel, answer, passed)?;
+        let mut spare = Some(channel);
+        let pair = self.pair_with(&mut spare, answer, passed)?;
         if spare.is_none() && !answer.has_channel() {
             pair.introduced(); // the request was our last word
         }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use viaduct_os::barrier;
 use viaduct_os::epoll::Interest;
+use viaduct_os::error::OsError;
 use viaduct_os::fdpass::Channel;
 use viaduct_os::point::point;
 use viaduct_via::provider::{Event, RequestId};
 use viaduct_via::{Error, RemoteAttributes, Vi};
 use zerocopy::IntoBytes;
 
+use crate::backlog::{Room, room};
 use crate::shm::control::{HANDSHAKE, Handshake, Stage, token};
 use crate::shm::lane::LaneId;
 use crate::shm::nic::Core;
@@ -56,10 +58,11 @@ impl Core {
         let socket = *socket;
         let listen =
             control.sockets.get_mut(&socket).filter(|s| s.address == to).and_then(|s| s.listen.as_mut());
-        let open = listen.filter(|l| l.queued < l.backlog.max(usize::from(l.waiting)));
-        let Some(listen) = open else {
+        let there = listen.as_ref().map_or(Room::NoListener, |l| room(l.queued, l.backlog, l.waiting));
+        let (Some(listen), Room::ForOneMore) = (listen, there) else {
             drop(control);
-            self.finish_with(id, hello::NO_MATCH, &[]);
+            let kind = if there == Room::Full { hello::FULL } else { hello::NO_MATCH };
+            self.finish_with(id, kind, &[]);
             return;
         };
         listen.queued += 1;
@@ -86,15 +89,22 @@ impl Core {
         ours: &RemoteAttributes,
     ) -> Result<ShmVi, Error> {
         let theirs = hello.parties.attributes()?;
-        let (pair, channel) = self.pair_with(channel, hello, passed)?;
+        let mut channel = Some(channel);
+        let paired = self.pair_with(&mut channel, hello, passed);
+        if let (Err(error), Some(channel)) = (&paired, &channel) {
+            self.say_no(channel, error);
+        }
+        let pair = paired?;
         point("accept.paired");
         let accepted = self.accept_with(&channel, &pair, hello, &theirs, vi, ours);
-        let Ok((endpoint, lane)) = accepted else {
-            // The client has its answer, and a pair that nothing uses is not kept.
-            let refusal = Hello::new(hello::REJECT, self.uid);
-            let _ = channel.as_ref().unwrap_or(&pair.channel).send(refusal.as_bytes(), &[]);
-            self.drop_unused_pair(&pair);
-            return accepted.map(|(endpoint, _)| endpoint);
+        let (endpoint, lane) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // The client has its answer, and a pair that nothing uses is not kept.
+                self.say_no(channel.as_ref().unwrap_or(&pair.channel), &error);
+                self.drop_unused_pair(&pair);
+                return Err(error);
+            }
         };
         // The channel is needed until the client's last word; a kept one is watched as the pair's already.
         if let Some(channel) = channel {
@@ -111,6 +121,13 @@ impl Core {
             }
         }
         Ok(endpoint)
+    }
+
+    /// Tells a client that its connection could not be made. Descriptors may be free again later, so it may ask again.
+    fn say_no(&self, channel: &Channel, error: &Error) {
+        let out_of_descriptors = matches!(error, Error::Os(OsError::Fds { .. }));
+        let kind = if out_of_descriptors { hello::EXHAUSTED } else { hello::REJECT };
+        let _ = channel.send(Hello::new(kind, self.uid).as_bytes(), &[]);
     }
 
     fn accept_with(
