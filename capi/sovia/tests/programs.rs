@@ -60,6 +60,13 @@ fn one_program_has_sockets_of_both_kinds() {
     run(program.command(), &[]);
 }
 
+#[test]
+fn a_burst_of_processes_gets_through_a_small_backlog() {
+    let library = Library::find();
+    let Some(program) = library.compile("burst.c", &[]) else { return };
+    run(program.command(), &[]);
+}
+
 /// Also where every call looks all the time, and so is inside of the library most of the time.
 #[test]
 fn exit_in_a_signal_handler_gives_its_status() {

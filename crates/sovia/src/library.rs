@@ -13,7 +13,7 @@ use std::time::Duration;
 use viaduct_os::wait::{Looks, WaitPolicy, Waits};
 use viaduct_os::{clock, farewell, signals};
 use viaduct_via::driver::Guard;
-use viaduct_via::{Driver, Nic, Spin, WaitConfig};
+use viaduct_via::{Driver, NetAddress, Nic, Spin, WaitConfig};
 
 use crate::address;
 use crate::config::{Config, Handling, Waiting};
@@ -27,6 +27,11 @@ use crate::table::SocketId;
 
 /// How long a connection may take to come about unless the caller says otherwise.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// A client whose listener has no room asks again after this time, then after twice as long each time, up to the longest:
+/// soon in a burst, whose places are free in a moment, and seldom at a server that takes none.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 
 /// How long an exit handler waits for locks of the library before it takes them for held by its own thread.
 const BUSY_LIMIT: Duration = Duration::from_millis(500);
@@ -132,22 +137,27 @@ impl Sovia {
     ///
     /// # Errors
     /// [`Error::Address`]; [`Error::Greeting`] if the other end speaks something else; [`Error::Via`] with what became of the request:
-    /// nothing listens there, it was refused, or the time was over.
+    /// nothing listens there, it was refused, or the time was over. A listener whose backlog is full is asked again, after
+    /// short pauses, until the time is over; then the error is [`NoRoom`](viaduct_via::Error::NoRoom), as an [`std::io::Error`]
+    /// one of the kind `TimedOut`.
     pub fn connect_timeout(&self, address: &str, limit: Duration) -> Result<Stream, Error> {
         let peer = address::parse(address)?;
-        let shared = &self.0.shared;
-        let id = shared.with(|engine| engine.connect_start(&peer, limit))?;
         let deadline = clock::now_ns().saturating_add(limit.as_nanos() as u64);
-        let mut policy = WaitPolicy::new(shared.wait);
-        let connected = shared.look(&mut policy, Some(deadline), |engine| engine.connect_poll(id));
-        connected.unwrap_or_else(|| {
-            shared.with(|engine| engine.retire(id));
-            Err(viaduct_via::Error::Timeout.into())
-        })?;
-        Ok(Stream::new(self.0.clone(), id, peer))
+        let left = || Duration::from_nanos(deadline.saturating_sub(clock::now_ns()));
+        let (mut first, mut pause) = (Some(limit), FIRST_PAUSE);
+        loop {
+            // The first try is made also where there is no time: the listener may be missed at once.
+            match self.0.shared.connect(&peer, first.take().unwrap_or_else(left), deadline) {
+                Ok(id) => return Ok(Stream::new(self.0.clone(), id, peer)),
+                Err(Error::Via(viaduct_via::Error::NoRoom { .. })) if pause < left() => thread::sleep(pause),
+                Err(error) => return Err(error),
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 
-    /// Listens at an address. Up to `backlog` connections are accepted before anybody fetches them.
+    /// Listens at an address. Up to `backlog` connections stand before the program accepts them; clients beyond that wait
+    /// in their `connect`.
     ///
     /// # Errors
     /// [`Error::Address`]; [`Error::Via`] if the address is in use, or is not one of this host.
@@ -197,6 +207,18 @@ pub struct Activity {
 }
 
 impl Shared {
+    /// Asks once, and waits for the answer.
+    fn connect(&self, peer: &NetAddress, limit: Duration, deadline: u64) -> Result<SocketId, Error> {
+        let id = self.with(|engine| engine.connect_start(peer, limit))?;
+        let mut policy = WaitPolicy::new(self.wait);
+        let connected = self.look(&mut policy, Some(deadline), |engine| engine.connect_poll(id));
+        connected.unwrap_or_else(|| {
+            self.with(|engine| engine.retire(id));
+            Err(viaduct_via::Error::Timeout.into())
+        })?;
+        Ok(id)
+    }
+
     /// Does something with the engine, and wakes threads and tasks that may wait for it.
     #[inline(always)]
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> T {

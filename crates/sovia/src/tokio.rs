@@ -96,7 +96,8 @@ impl Sockets {
         self.call(address, move |sovia, address| sovia.connect_timeout(address, limit)).await
     }
 
-    /// Listens at an address. Up to `backlog` connections are accepted before anybody fetches them.
+    /// Listens at an address. Up to `backlog` connections stand before the program accepts them; clients beyond that wait
+    /// in their `connect`.
     ///
     /// # Errors
     /// As of [`Sovia::listen`].

@@ -141,6 +141,39 @@ fn a_writer_waits_for_a_slow_reader() {
 }
 
 #[test]
+fn a_burst_of_tasks_gets_through_a_small_backlog() {
+    const BURST: u8 = 100;
+    let _watchdog = Watchdog::arm(LIMIT, "a burst of tasks");
+    on_one_thread().block_on(async {
+        let world = Arc::new(World::new(&Config::default()));
+        let listener = world.server.listen("via://:7011", 4).unwrap();
+        let clients: Vec<_> = (0..BURST)
+            .map(|n| {
+                let world = world.clone();
+                tokio::spawn(async move {
+                    let mut stream = world.client.connect_timeout("via://:7011", LIMIT).await.unwrap();
+                    stream.write_all(&[n]).await.unwrap();
+                    stream.flush().await.unwrap();
+                    let mut answer = [0];
+                    stream.read_exact(&mut answer).await.unwrap();
+                    assert_eq!(answer, [n]);
+                })
+            })
+            .collect();
+        for _ in 0..BURST {
+            let mut stream = listener.accept().await.unwrap();
+            let mut word = [0];
+            stream.read_exact(&mut word).await.unwrap();
+            stream.write_all(&word).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+        for client in clients {
+            client.await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn many_streams_share_one_descriptor() {
     let _watchdog = Watchdog::arm(LIMIT, "many");
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
