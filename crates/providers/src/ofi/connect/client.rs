@@ -106,7 +106,7 @@ impl Engine {
             true => Error::NoMatch(call.remote.to_string()),
             false => {
                 let why = self.fabric.fi.explain(errno.into());
-                Error::NotReachable(format!("{}: {why}", call.remote))
+                unreachable(&call.remote, &why, core.config.has_token())
             }
         };
         self.fail_call(core, &call, error);
@@ -230,5 +230,31 @@ impl Engine {
         let (stale, rest) = std::mem::take(&mut self.events).into_iter().partition(of_it);
         self.events = rest;
         stale
+    }
+}
+
+/// No connection came about. What libfabric says of it is the kernel's number in words, and seldom the cause; a missing token
+/// may well be, since the ports of an address without one come from it.
+fn unreachable(remote: &NetAddress, why: &str, has_token: bool) -> Error {
+    let hint = match has_token {
+        true => "",
+        false => {
+            "; this process was given no job token, and other hosts are reached with theirs alone: VIADUCT_TOKEN_FILE names \
+             its file"
+        }
+    };
+    Error::NotReachable(format!("{remote}: no connection came about ({why}){hint}"))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreachable_host_is_told_with_the_missing_token() {
+        let remote: NetAddress = "192.0.2.1/door".parse().unwrap();
+        let [without, with] = [false, true].map(|token| unreachable(&remote, "why", token).to_string());
+        assert_eq!(with, "not reachable: 192.0.2.1/door: no connection came about (why)");
+        assert!(without.starts_with(&with) && without.contains("VIADUCT_TOKEN_FILE"), "{without}");
     }
 }
