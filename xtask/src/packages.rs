@@ -93,6 +93,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "python3-pytest", sign: Sign::File("/usr/share/doc/python3-pytest"), when: When::Full },
     Package { name: "python3-tornado", sign: Sign::File("/usr/share/doc/python3-tornado"), when: When::Full },
     Package { name: "python3-trio", sign: Sign::File("/usr/share/doc/python3-trio"), when: When::Full },
+    Package { name: "python3-trustme", sign: Sign::File("/usr/share/doc/python3-trustme"), when: When::Full },
     Package { name: "python3-twisted", sign: Sign::File("/usr/share/doc/python3-twisted"), when: When::Full },
     Package { name: "python3-uvicorn", sign: Sign::File("/usr/share/doc/python3-uvicorn"), when: When::Full },
     Package { name: "python3-venv", sign: Sign::File("/usr/share/doc/python3-venv"), when: When::Always },

@@ -171,6 +171,18 @@ pub(crate) fn library() -> io::Result<Sovia> {
     std::mem::forget(library.take());
     let variable = |name: &str| std::env::var(name).ok();
     viaduct_os::log::install_for_library("libsovia", variable(viaduct_os::log::VARIABLE));
+    // `errno` has no room for a cause.
+    let open = open_as(variable).inspect_err(|error| tracing::error!("cannot open: {error}"))?;
+    static AT_EXIT: Once = Once::new();
+    // SAFETY: a function that may run at exit: it waits for no lock without a limit.
+    AT_EXIT.call_once(|| unsafe {
+        libc::atexit(at_exit);
+    });
+    Ok(library.insert(open).clone())
+}
+
+/// A library as the environment says.
+fn open_as(variable: impl Fn(&str) -> Option<String> + Copy) -> io::Result<Sovia> {
     let provider = variable("VIADUCT_PROVIDER").filter(|name| !name.is_empty());
     let config = viaduct_providers::Config::from_variables(variable)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
@@ -178,13 +190,7 @@ pub(crate) fn library() -> io::Result<Sovia> {
     let opened = viaduct_providers::open(provider.as_deref().unwrap_or("auto"), &config)
         .and_then(|provider| Nic::open_with(provider, config.wait));
     let nic = opened.map_err(|e| io::Error::from(viaduct_sovia::Error::from(e)))?;
-    let open = Sovia::open(nic, streams)?;
-    static AT_EXIT: Once = Once::new();
-    // SAFETY: a function that may run at exit: it waits for no lock without a limit.
-    AT_EXIT.call_once(|| unsafe {
-        libc::atexit(at_exit);
-    });
-    Ok(library.insert(open).clone())
+    Ok(Sovia::open(nic, streams)?)
 }
 
 /// Section 4.4: at exit all connections are closed, with a bounded wait.

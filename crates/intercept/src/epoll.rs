@@ -8,6 +8,7 @@
 //! the kernel's set, nested sets, sets shared with children and several waiting threads keep the kernel's rules.
 //! Changes of what is registered reach the kernel when it is next asked (`late`).
 
+mod asked;
 mod ends;
 mod late;
 mod node;
@@ -22,7 +23,8 @@ use viaduct_os::bare::{Errno, calls};
 
 use crate::endpoint::{Slot, slot};
 use crate::table::{self, Kind};
-use crate::{claim, descriptors, send, settings};
+use crate::{claim, descriptors, settings};
+use asked::{EXCLUSIVE, kernel_mask, renew, replace};
 pub use late::settle_all;
 use node::{ARMED_BYTES, ARMED_ROOM, EDGE, FIRED, GONE, IS_HOT, LISTED, NONE, Node, node};
 pub use passed::{part_with, part_with_kept};
@@ -236,6 +238,9 @@ fn register(
             found = None;
         }
     }
+    if operation == libc::EPOLL_CTL_MOD && found.is_some_and(|(_, node)| node.events() & EXCLUSIVE != 0) {
+        return Err(Errno(libc::EINVAL)); // the kernel's part may be without it
+    }
     let masked = event.map(|event| match endpoint {
         Some(endpoint) => libc::epoll_event { events: kernel_mask(endpoint, event.events), ..event },
         None => event,
@@ -274,17 +279,6 @@ fn register(
         warm(number, node);
     }
     Ok(())
-}
-
-/// What the kernel watches the companion for. In the place of room it is the end of the peer's stream, for which it cannot watch
-/// with `EPOLLEXCLUSIVE`.
-fn kernel_mask(endpoint: u32, events: u32) -> u32 {
-    let room = (libc::EPOLLOUT | libc::EPOLLWRNORM | libc::EPOLLWRBAND) as u32;
-    if events & room == 0 || !send::goes_by_ring(slot(endpoint)) {
-        return events;
-    }
-    let notice = if events & libc::EPOLLEXCLUSIVE as u32 == 0 { ends::NOTICE } else { 0 };
-    events & !room | notice
 }
 
 /// The upper half of what our bells report: neither an address nor a small number.
@@ -348,11 +342,10 @@ pub(crate) fn is_in_inherited_set(fd: i32) -> bool {
 /// Whether a descriptor's registrations can be the kernel's alone again: not in a set that a parent made, and not where the
 /// kernel changes nothing any more.
 pub(crate) fn may_leave(fd: i32) -> bool {
-    let exclusive = libc::EPOLLEXCLUSIVE as u32;
     LOCK.lock().is_some_and(|_held| {
         let mut nodes = node::of_fd(fd);
         nodes.all(|(_, node)| {
-            node.events() & exclusive == 0 && set(node.set()).inherited.load(Ordering::Relaxed) == 0
+            node.events() & EXCLUSIVE == 0 && set(node.set()).inherited.load(Ordering::Relaxed) == 0
         })
     })
 }
@@ -371,17 +364,6 @@ fn tie(number: u32, node: &Node, endpoint: u32) {
     change(set, libc::EPOLL_CTL_ADD, bell, Some(event));
     node.arm();
     renew(node, endpoint);
-}
-
-/// Renews what the kernel watches the companion for, if that has changed.
-fn renew(node: &Node, endpoint: u32) {
-    let mask = kernel_mask(endpoint, node.events());
-    if (mask != node.kernel_mask() || node.data() != node.kernel_data()) && !node.has(FIRED | GONE) {
-        node.set_kernel_mask(mask);
-        node.set_kernel_data(node.data());
-        let event = libc::epoll_event { events: mask, u64: node.data() };
-        change(set(node.set()), libc::EPOLL_CTL_MOD, node.fd(), Some(event));
-    }
 }
 
 /// Makes a registration one that calls look at by themselves.
@@ -497,8 +479,7 @@ pub(crate) fn restore(fd: i32) {
     while let Some((number, node)) = node::of_fd(fd).next() {
         let known = (node.kernel_mask(), node.kernel_data());
         if (node.events(), node.data()) != known && !node.has(FIRED | GONE) {
-            let event = libc::epoll_event { events: node.events(), u64: node.data() };
-            change(set(node.set()), libc::EPOLL_CTL_MOD, fd, Some(event));
+            replace(node, node.events());
         }
         late::part(number, node);
     }

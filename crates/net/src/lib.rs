@@ -73,7 +73,7 @@
 #[cfg(feature = "dsm")]
 pub mod dsm;
 
-/// What the model says of memory, waiting and the log of the process, and the causes that its errors carry.
+// No documentation here: it would stand before that of each item.
 pub use viaduct_os::{budget::Budget, error::OsError, knob::BadKnob, log, segment};
 #[doc(inline)]
 pub use viaduct_via::{

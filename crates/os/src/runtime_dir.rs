@@ -39,6 +39,13 @@ pub fn runtime_dir(explicit: Option<&Path>) -> Result<PathBuf, OsError> {
                 "create the parent or choose another folder",
             ));
         }
+        Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+            return Err(bad(
+                &path,
+                "this user may not make it",
+                "make it for this user or choose another folder",
+            ));
+        }
         Err(e) => return Err(OsError::sys("mkdir", e)),
     }
     // Not following: a link in /tmp may point anywhere.

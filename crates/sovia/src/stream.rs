@@ -205,7 +205,7 @@ impl Stream {
         Ok(self.0.linger.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos))
     }
 
-    /// The address of the other end.
+    /// The address of the other end: of a listener as it was asked for, of a client the name of its NIC.
     pub fn peer_addr(&self) -> String {
         address::display(&self.0.peer)
     }

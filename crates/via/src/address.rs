@@ -58,6 +58,9 @@ impl FromStr for NetAddress {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<NetAddress, Error> {
+        if text.starts_with("via://") {
+            return Err(Error::InvalidParameter(NO_STREAM));
+        }
         let (host, disc) = match text.rsplit_once('/') {
             Some((host, disc)) if is_host(host) => (host, disc),
             Some(_) => return Err(Error::InvalidParameter(NO_PATH)),
@@ -86,6 +89,8 @@ impl fmt::Display for NetAddress {
 
 const NO_PATH: &str =
     "an address is NAME or HOST/NAME, not the path of a file: a name is looked up in the run-time folder";
+
+const NO_STREAM: &str = "an address of a NIC is NAME or HOST/NAME: `via://` begins the addresses of streams";
 
 /// Whether text can stand before the slash: not what stands there in paths of files, such as `..`, `/tmp` or nothing at all.
 fn is_host(text: &str) -> bool {
@@ -119,6 +124,14 @@ mod tests {
             assert!(text.parse::<NetAddress>().is_err(), "{text:?}");
         }
         assert!(NetAddress::local(&"x".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn an_address_of_a_stream_is_told_to_be_one() {
+        for text in ["via://localhost:99", "via://echo"] {
+            let error = text.parse::<NetAddress>().unwrap_err();
+            assert!(error.to_string().contains("streams"), "{error}");
+        }
     }
 
     #[test]

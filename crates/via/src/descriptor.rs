@@ -112,7 +112,7 @@ impl fmt::Display for Status {
             }
             Status::LengthError => "length error: longer than the VI or the receive descriptor allows",
             Status::PartialPacket => "partial packet: broken off in the middle",
-            Status::Flushed => "flushed: the VI was disconnected before it was carried out",
+            Status::Flushed => "flushed: the connection ended before it was carried out, or there was none",
             Status::TransportError => "transport error: the connection failed",
             Status::RdmaProtectionError => "RDMA protection error: the remote memory may not be touched",
             Status::RemoteDescriptorError => {

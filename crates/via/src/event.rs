@@ -87,7 +87,11 @@ impl ErrorSink {
         match self.handler.as_mut() {
             Some(handler) => handler(&event),
             None => {
-                tracing::warn!(vi = ?event.vi, "{}", event.code);
+                // That a peer has died is told by completions, too, and is ordinary life for a server.
+                match event.code {
+                    ErrorCode::ConnectionLost => tracing::info!(vi = ?event.vi, "{}", event.code),
+                    code => tracing::warn!(vi = ?event.vi, "{code}"),
+                }
                 if self.kept.len() == KEPT {
                     self.kept.pop_front();
                 }

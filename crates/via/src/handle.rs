@@ -2,6 +2,8 @@
 //!
 //! A handle of a destroyed object, or of another NIC, is refused instead of meaning something else (DESIGN 2.7).
 
+use std::fmt;
+
 use viaduct_os::random;
 
 /// A table of objects named by index and generation.
@@ -19,12 +21,19 @@ struct Slot<T> {
 }
 
 /// An index with its generation, wrapped by the typed handles.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RawHandle {
     /// Position in the NIC's table.
     pub index: u32,
     /// Which of the objects that lived there.
     pub generation: u32,
+}
+
+/// Short, as it stands in messages.
+impl fmt::Debug for RawHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{:x}", self.index, self.generation)
+    }
 }
 
 impl<T> Table<T> {

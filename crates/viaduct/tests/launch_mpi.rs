@@ -140,8 +140,8 @@ fn a_rank_that_aborts_ends_the_job_with_its_code() {
 fn the_rank_that_ended_a_job_gives_its_status() {
     let folder = Folder::new();
     for (how, status, words) in [
-        ("segv", 139, "rank 1: ended without MPI_Finalize"),
-        ("leave", 1, "rank 1: ended without MPI_Finalize"),
+        ("segv", 139, "rank 1: ended without finishing its job (MPI_Finalize"),
+        ("leave", 1, "rank 1: ended without finishing its job (MPI_Finalize"),
         ("abort 0", 1, "rank 1:"),
         ("abort 256", 1, "rank 1:"),
     ] {

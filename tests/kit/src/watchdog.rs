@@ -1,8 +1,8 @@
 //! A hang becomes a failure: a time limit that ends the process and says what it was doing.
 //!
 //! A limit of the kit is generous (it is no timing assertion) and stretched by `VIADUCT_TEST_SCALE`. When it passes,
-//! every thread and every child is listed with what the kernel says it waits for, and the process is aborted, so that
-//! children go with it and the harness reports the test that hung.
+//! every thread and every child is listed with what the kernel says it waits for, the processes below this one are killed, and
+//! it is aborted, so that the harness reports the test that hung.
 
 use std::fs;
 use std::path::Path;
@@ -10,6 +10,8 @@ use std::process;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::effort::scaled;
 use crate::leaks::descendants;
@@ -41,6 +43,7 @@ impl Watchdog {
             drop(running);
             if disarmed.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("WATCHDOG {what}: not done after {limit:?}\n{}", report());
+                end_descendants();
                 process::abort();
             }
         };
@@ -59,6 +62,21 @@ impl Drop for Watchdog {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Kills every process below this one: it would go on beside the next try of its test. A process may start another before it dies.
+fn end_descendants() {
+    for _ in 0..20 {
+        let living = descendants(process::id()).into_iter().filter(|process| !process.ended);
+        let living: Vec<_> = living.filter_map(|process| Pid::from_raw(process.pid as i32)).collect();
+        if living.is_empty() {
+            return;
+        }
+        for pid in living {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -1,9 +1,10 @@
 //! Limits put themselves back, the watchdog bites, and both say what happened.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::catch_unwind;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
@@ -12,6 +13,15 @@ use viaduct_kit::watchdog::Watchdog;
 
 viaduct_kit::child!(HANGS, |_args| {
     no_core_files();
+    // A shell with a child of its own.
+    let mut shell = Command::new("sh")
+        .args(["-c", "sleep 601 >/dev/null 2>&1 & echo $!; wait"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut below = String::new();
+    BufReader::new(shell.stdout.take().unwrap()).read_line(&mut below).unwrap();
+    eprintln!("below: {}", below.trim());
     let _watchdog = Watchdog::arm(Duration::from_millis(50), "a sleep on purpose");
     std::thread::sleep(Duration::from_secs(600));
 });
@@ -24,6 +34,9 @@ fn a_hang_ends_with_a_report() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("WATCHDOG a sleep on purpose"), "{text}");
     assert!(text.contains("kit-watchdog"), "{text}");
+    let below = text.lines().find_map(|line| line.strip_prefix("below: ")).expect("the child of the shell");
+    let state = std::fs::read_to_string(format!("/proc/{below}/stat"));
+    assert!(!state.is_ok_and(|state| state.contains("(sleep) S")), "{below} is still there: {text}");
 }
 
 viaduct_kit::isolated! {

@@ -145,7 +145,8 @@ pub fn good(mut command: Command) -> String {
 /// # Panics
 /// If it cannot be started.
 pub fn run(command: &mut Command) -> Output {
-    let limit = Duration::from_secs(if full() { 600 } else { 120 });
+    // Sixteen processes of Python on two cores take their time, with a library that was not optimised.
+    let limit = Duration::from_secs(if full() { 1800 } else { 120 });
     let _watchdog = Watchdog::arm(scaled(limit), "an MPI program");
     command.output().expect("the program can be started")
 }

@@ -104,10 +104,24 @@ static void wait_by_select(int fd, int read_too) {
     printf("select %d: %d %d %d\n", count, FD_ISSET(fd, &in) != 0, FD_ISSET(fd, &out) != 0, FD_ISSET(fd, &odd) != 0);
 }
 
+/* What the kernel refuses beside EPOLLEXCLUSIVE stays refused. */
+static void refuse(int set, int fd) {
+    struct epoll_event event = {.events = EPOLLOUT, .data.u64 = 4711};
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == -1 && errno == EINVAL);
+    event.events = EPOLLOUT | EPOLLEXCLUSIVE;
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == -1 && errno == EINVAL);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == -1 && errno == EEXIST);
+    int other = epoll_create1(0);
+    event.events = EPOLLOUT | EPOLLEXCLUSIVE | EPOLLRDHUP;
+    CHECK(epoll_ctl(other, EPOLL_CTL_ADD, fd, &event) == -1 && errno == EINVAL);
+    close(other);
+}
+
 static void wait_by_epoll(int fd, uint32_t events, int nested) {
     int set = epoll_create1(0);
     struct epoll_event event = {.events = events, .data.u64 = 4711};
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    if (events & EPOLLEXCLUSIVE) refuse(set, fd);
     if (nested) {
         struct pollfd entry = {set, POLLIN, 0};
         CHECK(poll(&entry, 1, 10000) == 1);
@@ -146,8 +160,27 @@ static void look(int fd, const char *when) {
     report("poll of all", (unsigned)entry.revents);
 }
 
+/* A registration that was made before the connection left TCP. */
+static int early_set(int fd) {
+    struct epoll_event event = {.events = EPOLLOUT | EPOLLEXCLUSIVE, .data.u64 = 4711};
+    int set = epoll_create1(0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    return set;
+}
+
+static void wait_by_early_set(int set) {
+    struct epoll_event event;
+    for (int turn = 0; turn < 2; turn++) {
+        int count = epoll_wait(set, &event, 1, 10000);
+        printf("%d of %llu: ", count, (unsigned long long)event.data.u64);
+        report("epoll", event.events);
+    }
+    close(set);
+}
+
 static void server(int fd) {
     char c;
+    int early = is(way, "exclusive-early") ? early_set(fd) : -1;
     warm_server(fd);
     signal(SIGPIPE, count_pipe);
     stuff(fd);
@@ -177,6 +210,10 @@ static void server(int fd) {
     if (is(way, "told")) wait_by_epoll(fd, EPOLLOUT | EPOLLRDHUP, 0);
     if (is(way, "edge")) wait_by_epoll(fd, EPOLLOUT | EPOLLET, 0);
     if (is(way, "once")) wait_by_epoll(fd, EPOLLOUT | EPOLLONESHOT, 0);
+    if (is(way, "exclusive")) wait_by_epoll(fd, EPOLLOUT | EPOLLEXCLUSIVE, 0);
+    if (is(way, "exclusive-both")) wait_by_epoll(fd, EPOLLOUT | EPOLLIN | EPOLLEXCLUSIVE, 0);
+    if (is(way, "exclusive-edge")) wait_by_epoll(fd, EPOLLOUT | EPOLLET | EPOLLEXCLUSIVE, 0);
+    if (early >= 0) wait_by_early_set(early);
     if (is(way, "nested")) wait_by_epoll(fd, EPOLLOUT, 1);
     if (is(way, "later")) usleep(500000);
     if (is(way, "read")) {

@@ -5,12 +5,15 @@
 RESULTS gets a line for each case when it has ended: its name, a tab, one word (ok, skipped, failed, error, expected,
 unexpected). Both runs that are compared use this program, so that it only has to tell cases apart, not to judge them.
 Patterns are matched against names of cases as a shell does; -x leaves cases out, -k leaves all others out;
--o runs one case alone, by its whole name. --pytest is for modules whose cases are functions. With --pairs the pairs of sockets that
+-o runs one case alone, by its whole name. A name that ends with .* stands for all modules test_* of a package. --pytest is for
+modules and packages whose cases are functions. With --pairs the pairs of sockets that
 cases ask for are connections over TCP which have moved some bytes, so that suites without any of these are about them, too.
 """
 
 import fnmatch
+import importlib
 import os
+import pkgutil
 import socket
 import sys
 import unittest
@@ -71,12 +74,11 @@ class Noted(unittest.TestResult):
 class Plugin:
     """Writes the outcome of each case that pytest has run."""
 
-    def __init__(self, file, only):
-        self.file, self.only, self.words = file, only, {}
+    def __init__(self, file, wanted):
+        self.file, self.wanted, self.words = file, wanted, {}
 
     def pytest_collection_modifyitems(self, items):
-        if self.only:
-            items[:] = [item for item in items if item.nodeid == self.only]
+        items[:] = [item for item in items if self.wanted(item.nodeid)]
 
     def pytest_runtest_logreport(self, report):
         word = {"passed": "ok", "skipped": "skipped", "failed": "failed"}[report.outcome]
@@ -105,13 +107,26 @@ def pair(*kinds, local=socket.socketpair):
     return one, other
 
 
-def by_pytest(results, modules, only):
+def by_pytest(results, modules, wanted):
     import pytest
+    # Names of cases begin where packages do: two of these may have modules of one name.
+    top = importlib.import_module(modules[0].partition(".")[0])
+    root = os.path.dirname(os.path.dirname(top.__file__))
     with open(results, "w") as file:
-        words = ["-p", "no:cacheprovider", "-q", "--pyargs", *modules]
-        pytest.main(words, plugins=[Plugin(file, only)])
+        words = ["-p", "no:cacheprovider", "-q", "--continue-on-collection-errors", f"--rootdir={root}", "--pyargs"]
+        pytest.main(words + modules, plugins=[Plugin(file, wanted)])
     sys.stdout.flush()
     os._exit(0)
+
+
+def expanded(name, without):
+    if not name.endswith(".*"):
+        return [name]
+    package = importlib.import_module(name[:-2])
+    found = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    found = [f"{name[:-2]}.{module}" for module in found if module.startswith("test_")]
+    # Some fail as soon as they are loaded.
+    return [name for name in found if not any(fnmatch.fnmatchcase(name, pattern) for pattern in without)]
 
 
 def main():
@@ -125,11 +140,19 @@ def main():
             one = words.pop(0)
         else:
             modules.append(word)
+    modules = [name for word in modules for name in expanded(word, without)]
+
+    def is_wanted(name):
+        if one and name != one:
+            return False
+        left_out = any(fnmatch.fnmatchcase(name, pattern) for pattern in without)
+        return not left_out and (not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only))
+
     if "--pairs" in modules:
         modules.remove("--pairs")
         socket.socketpair = pair
     if "--pytest" in modules:
-        by_pytest(results, [name for name in modules if name != "--pytest"], one)
+        by_pytest(results, [name for name in modules if name != "--pytest"], is_wanted)
     try:
         from test import support
         support.use_resources = []
@@ -138,11 +161,7 @@ def main():
         pass
     wanted = unittest.TestSuite()
     for test in cases(unittest.defaultTestLoader.loadTestsFromNames(modules)):
-        name = test.id()
-        if one and name != one:
-            continue
-        left_out = any(fnmatch.fnmatchcase(name, pattern) for pattern in without)
-        if not left_out and (not only or any(fnmatch.fnmatchcase(name, pattern) for pattern in only)):
+        if is_wanted(test.id()):
             wanted.addTest(test)
     with open(results, "w") as file:
         wanted.run(Noted(file))

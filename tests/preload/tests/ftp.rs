@@ -16,7 +16,7 @@ use viaduct_kit::unprivileged::User;
 use viaduct_kit::watchdog::Watchdog;
 use viaduct_preload_tests::Stage;
 use viaduct_preload_tests::apps::{
-    Server, bytes, free_port, need_viaduct, output, soon, source, upgraded, upgraders, user_name,
+    Server, bytes, free_port, need_viaduct, output, reasons, soon, source, upgraded, upgraders, user_name,
 };
 use viaduct_preload_tests::compatibility::{Entry, Outcome, note};
 
@@ -270,17 +270,8 @@ fn inetd(stage: &Stage, under: bool, service: &str) -> Option<(Server, u16)> {
     Some((Server::start(&command, port), port))
 }
 
-#[test]
-fn a_daemon_that_inetd_starts_is_upgraded_in_the_child() {
-    let _dog = dog();
-    let (Some(clients), Some(vsftpd), Some(viaduct)) =
-        (Clients::find(), need_program("vsftpd", "vsftpd"), need_viaduct())
-    else {
-        return;
-    };
-    let stage = Stage::new(&AGENT);
-    let conf = prepare(stage.folder(), Site { alone: false, ..PLAIN }, 0);
-    // With the environment handed down, and with `viaduct run` in the service's line.
+/// What inetd's line says about the daemon: with the environment of inetd handed down, and with `viaduct run` in the line.
+fn services(stage: &Stage, vsftpd: &Path, viaduct: &Path, conf: &Path) -> [String; 2] {
     let down = format!("{} vsftpd {}", vsftpd.display(), conf.display());
     let variables = format!(
         "VIADUCT_CLAIM={} VIADUCT_EXPLAIN={}",
@@ -293,6 +284,20 @@ fn a_daemon_that_inetd_starts_is_upgraded_in_the_child() {
         vsftpd.display(),
         conf.display()
     );
+    [down, line]
+}
+
+#[test]
+fn a_daemon_that_inetd_starts_is_upgraded_in_the_child() {
+    let _dog = dog();
+    let (Some(clients), Some(vsftpd), Some(viaduct)) =
+        (Clients::find(), need_program("vsftpd", "vsftpd"), need_viaduct())
+    else {
+        return;
+    };
+    let stage = Stage::new(&AGENT);
+    let conf = prepare(stage.folder(), Site { alone: false, ..PLAIN }, 0);
+    let [down, line] = services(&stage, &vsftpd, &viaduct, &conf);
     for (under, service, program) in
         [(true, down, "vsftpd under inetd -E"), (false, line, "vsftpd under inetd, viaduct run in its line")]
     {
@@ -347,6 +352,32 @@ fn a_listing_by_a_forked_ls_goes_through_the_ring() {
     });
 }
 
+/// A client of another user lists, fetches and stores at a daemon of root, while both are under the library: the files arrive, no
+/// connection is upgraded, and both ends have said that they stay on TCP.
+fn serves_another_user(stage: &Stage, curl: &Path, port: u16) {
+    let user = User::new();
+    let explained = user.home().join("explain");
+    let run = |words: &[&str], path: &str| {
+        let mut command = stage.under(curl);
+        command.args(["-sS", "--noproxy", "*"]).args(words).arg(format!("ftp://127.0.0.1:{port}/{path}"));
+        user.runs(command.current_dir(user.home()));
+        // Its notes go where it may write.
+        output(command.env("VIADUCT_EXPLAIN", &explained))
+    };
+    let public = stage.folder().join("public");
+    run(&["-o", "got"], "file");
+    assert!(fs::read(user.home().join("got")).unwrap() == content());
+    run(&["-T", public.join("file").to_str().unwrap()], "incoming/two");
+    assert!(fs::read(public.join("incoming/two")).unwrap() == content());
+    fs::remove_file(public.join("incoming/two")).unwrap();
+    assert!(run(&["-l"], "").contains("file"));
+    assert_eq!(stage.upgrades(), 0, "{}", stage.notes());
+    let notes = fs::read_to_string(&explained).unwrap_or_default();
+    assert!(upgraded(&notes).is_empty() && !reasons(&notes).is_empty(), "{notes}");
+    // The daemon has looked, too: it was under the library.
+    assert!(soon(|| !reasons(&stage.notes()).is_empty()), "{}", stage.notes());
+}
+
 #[test]
 fn a_daemon_of_root_serves_another_user_over_plain_tcp() {
     if !need_root() {
@@ -358,18 +389,26 @@ fn a_daemon_of_root_serves_another_user_over_plain_tcp() {
     };
     let stage = Stage::new(&AGENT);
     let (_server, port) = daemon(&stage, true, PLAIN).unwrap();
-    let user = User::new();
-    let mut command = stage.under(curl);
-    let target = user.home().join("got");
-    command.args(["-sS", "--noproxy", "*", "-o"]).arg(&target).arg(format!("ftp://127.0.0.1:{port}/file"));
-    user.runs(&mut command);
-    // Its notes go where it may write.
-    command.env("VIADUCT_EXPLAIN", user.home().join("explain"));
-    output(&mut command);
-    assert!(fs::read(&target).unwrap() == content());
-    assert_eq!(stage.upgrades(), 0, "{}", stage.notes());
-    let said = soon(|| {
-        fs::read_to_string(user.home().join("explain")).is_ok_and(|text| text.contains("stays on TCP"))
-    });
-    assert!(said);
+    serves_another_user(&stage, &curl, port);
+}
+
+#[test]
+fn a_daemon_that_inetd_of_root_starts_serves_another_user_over_plain_tcp() {
+    if !need_root() {
+        return;
+    }
+    let _dog = dog();
+    let (Some(curl), Some(vsftpd), Some(viaduct)) =
+        (need_program("curl", "curl"), need_program("vsftpd", "vsftpd"), need_viaduct())
+    else {
+        return;
+    };
+    // Each way has notes of its own, so that both show that the daemon was under the library.
+    for under in [true, false] {
+        let stage = Stage::new(&AGENT);
+        let conf = prepare(stage.folder(), Site { alone: false, ..PLAIN }, 0);
+        let [down, line] = services(&stage, &vsftpd, &viaduct, &conf);
+        let Some((_server, port)) = inetd(&stage, under, if under { &down } else { &line }) else { return };
+        serves_another_user(&stage, &curl, port);
+    }
 }

@@ -47,6 +47,11 @@ fn sets_that_wait_for_room_report_edges_and_once_when_the_peer_is_gone() {
 }
 
 #[test]
+fn exclusive_sets_that_wait_for_room_report_that_the_peer_is_gone() {
+    with_each_peer(&["exclusive", "exclusive-both", "exclusive-edge", "exclusive-early"]);
+}
+
+#[test]
 fn a_child_that_waits_in_the_set_of_its_parent_learns_that_the_peer_is_gone() {
     with_each_peer(&["child"]);
 }

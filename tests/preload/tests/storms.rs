@@ -50,9 +50,15 @@ fn bytes_are_right_up_to_the_point_where_a_process_is_killed() {
 
 #[test]
 fn a_descriptor_wanders_and_the_stream_goes_on() {
-    for seed in 1..=rounds(3, 300) {
-        storm("wandering", seed, 30, 1);
-    }
+    let Some(program) = program() else { return };
+    let seeds = rounds(3, 300);
+    let moves = |seed: &u64| {
+        let notes = same_in(1, program, &AGENT, &["wandering", &seed.to_string(), "30"], 0);
+        notes.contains(" upgraded: ")
+    };
+    // One that is passed on in a message before its first byte stays on TCP, and so a few of all wanderings.
+    let moved = (1..=seeds).filter(moves).count() as u64;
+    assert!(2 * moved > seeds, "{moved} of {seeds} connections were upgraded");
 }
 
 #[test]

@@ -266,7 +266,11 @@ impl Node {
                 End::Signal(signal) => (128 + signal, format!("by {}", signals::name(signal))),
                 End::NotStarted(..) | End::Lost(_) => (1, "unseen".to_owned()),
             };
-            let why = if early { "ended without MPI_Finalize" } else { "ended badly" };
+            let why = if early {
+                "ended without finishing its job (MPI_Finalize, Job::finish)"
+            } else {
+                "ended badly"
+            };
             events.push(Event::Abort(rank, code, format!("{why}, {how}, on {}", self.plan.host)));
         }
     }

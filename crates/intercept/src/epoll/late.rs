@@ -15,8 +15,9 @@ use viaduct_os::bare::{Errno, whoami};
 use crate::endpoint::slot;
 use crate::{receive, send};
 
+use super::asked::renew;
 use super::node::{FIRED, GONE, LISTED, Node, node};
-use super::{LATE, Set, change, cool, drop_node, renew, set, warm};
+use super::{LATE, Set, change, cool, drop_node, set, warm};
 
 /// Registrations of these kinds are never changed late.
 const SPECIAL: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;

@@ -78,7 +78,7 @@ impl Stream {
         self.inner.set_linger(limit)
     }
 
-    /// The address of the other end.
+    /// The address of the other end: of a listener as it was asked for, of a client the name of its NIC.
     pub fn peer_addr(&self) -> String {
         self.inner.peer_addr()
     }
