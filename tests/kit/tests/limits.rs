@@ -11,12 +11,14 @@ use rustix::process::{Resource, getrlimit};
 use viaduct_kit::resources::{no_core_files, with_extra_memory, with_memlock_limit, with_nofile_limit};
 use viaduct_kit::watchdog::Watchdog;
 
-viaduct_kit::child!(HANGS, |_args| {
+#[expect(clippy::zombie_processes, reason = "the watchdog ends it")]
+fn hang() {
     no_core_files();
     // A shell with a child of its own.
     let mut shell = Command::new("sh")
         .args(["-c", "sleep 601 >/dev/null 2>&1 & echo $!; wait"])
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let mut below = String::new();
@@ -24,7 +26,9 @@ viaduct_kit::child!(HANGS, |_args| {
     eprintln!("below: {}", below.trim());
     let _watchdog = Watchdog::arm(Duration::from_millis(50), "a sleep on purpose");
     std::thread::sleep(Duration::from_secs(600));
-});
+}
+
+viaduct_kit::child!(HANGS, |_args| hang());
 
 #[test]
 fn a_hang_ends_with_a_report() {
