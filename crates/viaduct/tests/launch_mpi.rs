@@ -208,7 +208,7 @@ fn programs_of_mpich_start_unchanged() {
     let run = launch(&["-n", "3", &program, "abort"]);
     assert!(run.status == 7 && run.err.contains("rank 1: called MPI_Abort(7)"), "{}", run.err);
     let run = launch(&["-n", "3", &program, "leave"]);
-    assert!(run.status == 1 && run.err.contains("without MPI_Finalize"), "{}", run.err);
+    assert!(run.status == 1 && run.err.contains("without finishing its job (MPI_Finalize"), "{}", run.err);
 }
 
 const RING: &str = r#"
