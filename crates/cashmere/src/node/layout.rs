@@ -276,15 +276,7 @@ impl Meta {
     }
 
     fn queue(&self, index: usize) -> Queue<'_> {
-        let QueueParts { lock, len, items, bits } = self.layout.queues[index];
-        let (items, bits) = (part(&self.segment, items), part(&self.segment, bits));
-        Queue {
-            lock: &part(&self.segment, lock)[0],
-            len: &part(&self.segment, len)[0],
-            items,
-            bits,
-            meta: self,
-        }
+        Queue { parts: &self.layout.queues[index], meta: self }
     }
 
     /// The version of locks, barriers and flags.
@@ -343,41 +335,61 @@ impl Meta {
 
 /// A queue of pages without duplicates, with room for all of them.
 pub(crate) struct Queue<'a> {
-    lock: &'a Guarded<()>,
-    /// Stored under the lock.
-    len: &'a AtomicU32,
-    items: &'a [AtomicU32],
-    bits: &'a [AtomicU64],
+    parts: &'a QueueParts,
     meta: &'a Meta,
 }
 
 impl Queue<'_> {
+    fn lock(&self) -> &Guarded<()> {
+        let lock = &part::<Guarded<()>>(&self.meta.segment, self.parts.lock)[0];
+        lock.lock(&|| self.meta.alive());
+        lock
+    }
+
+    /// How many pages are in it; stored under the lock.
+    fn len(&self) -> &AtomicU32 {
+        &part(&self.meta.segment, self.parts.len)[0]
+    }
+
+    fn items(&self) -> &[AtomicU32] {
+        part(&self.meta.segment, self.parts.items)
+    }
+
+    /// For each page, whether it is in the queue.
+    fn bits(&self) -> &[AtomicU64] {
+        part(&self.meta.segment, self.parts.bits)
+    }
+
     pub(crate) fn push(&self, page: PageId) {
-        self.lock.lock(&|| self.meta.alive());
-        let len = self.len.load(Ordering::Relaxed);
+        let lock = self.lock();
+        let len = self.len().load(Ordering::Relaxed);
         let bit = 1 << (page.0 % 64);
-        let before = self.bits[page.0 as usize / 64].fetch_or(bit, Ordering::Relaxed);
+        let before = self.bits()[page.0 as usize / 64].fetch_or(bit, Ordering::Relaxed);
         if before & bit == 0 && (len as usize) < self.meta.pages {
-            self.items[len as usize].store(page.0, Ordering::Relaxed);
-            self.len.store(len + 1, Ordering::Release);
+            self.items()[len as usize].store(page.0, Ordering::Relaxed);
+            self.len().store(len + 1, Ordering::Release);
         }
-        self.lock.unlock_unawaited(());
+        lock.unlock_unawaited(());
     }
 
     /// Takes all pages; `each` sees them under the queue's lock. An empty queue costs a look: what a caller has to see was pushed
     /// before whatever made it look here.
-    pub(crate) fn take(&self, mut each: impl FnMut(PageId)) {
-        if self.len.load(Ordering::Acquire) == 0 {
-            return;
+    #[inline]
+    pub(crate) fn take(&self, each: impl FnMut(PageId)) {
+        if self.len().load(Ordering::Acquire) != 0 {
+            self.take_all(each);
         }
-        self.lock.lock(&|| self.meta.alive());
-        let len = self.len.load(Ordering::Relaxed);
-        for item in &self.items[..len as usize] {
+    }
+
+    fn take_all(&self, mut each: impl FnMut(PageId)) {
+        let lock = self.lock();
+        let (len, bits) = (self.len().load(Ordering::Relaxed), self.bits());
+        for item in &self.items()[..len as usize] {
             let page = item.load(Ordering::Relaxed);
-            self.bits[page as usize / 64].fetch_and(!(1 << (page % 64)), Ordering::Relaxed);
+            bits[page as usize / 64].fetch_and(!(1 << (page % 64)), Ordering::Relaxed);
             each(PageId(page));
         }
-        self.len.store(0, Ordering::Release);
-        self.lock.unlock_unawaited(());
+        self.len().store(0, Ordering::Release);
+        lock.unlock_unawaited(());
     }
 }

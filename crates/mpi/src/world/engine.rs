@@ -131,7 +131,9 @@ impl Engine {
 
     /// Takes in what has come, and moves everything on. True: there may be more.
     pub(super) fn look(&mut self) -> bool {
-        self.repost_spent();
+        if self.spent.is_some() {
+            self.repost_spent();
+        }
         let (before, mut taken) = (self.links.copied, 0);
         let more = loop {
             match self.links.nic.poll_cq(self.links.cq) {
@@ -158,7 +160,9 @@ impl Engine {
         for looks in 0..self.patience.looks() {
             let Ok(Some(completion)) = self.links.nic.poll_cq(self.links.cq) else {
                 // There is time for it.
-                self.repost_spent();
+                if self.spent.is_some() {
+                    self.repost_spent();
+                }
                 continue;
             };
             self.take(completion, Some(soon));
@@ -237,26 +241,26 @@ impl Engine {
             // A rank that breaks the protocol is as good as gone.
             return self.links.lose(from, format!("it broke the protocol: {violation}"));
         }
-        let spent = Spent { vi, descriptor, from };
         // A program that has waited for this message goes on with it first, as long as the sender misses nothing.
         if soon.is_some_and(|soon| soon.is_done()) && self.core.owes_nothing(from) {
-            if let Some(before) = self.spent.replace(spent) {
-                self.repost(before);
+            if self.spent.is_some() {
+                self.repost_spent();
             }
-        } else {
-            self.repost(spent);
+            self.spent = Some(Spent { vi, descriptor, from });
+            return;
         }
+        self.repost(vi, descriptor, from);
     }
 
-    #[inline]
+    #[inline(never)]
     fn repost_spent(&mut self) {
-        if let Some(spent) = self.spent.take() {
-            self.repost(spent);
+        if let Some(Spent { vi, descriptor, from }) = self.spent.take() {
+            self.repost(vi, descriptor, from);
         }
     }
 
     #[inline]
-    fn repost(&mut self, Spent { vi, descriptor, from }: Spent) {
+    fn repost(&mut self, vi: Vi, descriptor: Descriptor, from: usize) {
         if let Err(refused) = self.links.nic.post_recv(vi, descriptor) {
             return self.links.lose(from, format!("posting a receive failed: {}", refused.error));
         }
