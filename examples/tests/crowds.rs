@@ -20,7 +20,9 @@ fn let_in(nic: &mut Nic, name: &str) -> Result<Vi, Error> {
     loop {
         match nic.connect(vi, &address).timeout(LIMIT).wait() {
             Ok(_) => return Ok(vi),
-            Err(Error::NoMatch(_)) if start.elapsed() < LIMIT => std::thread::sleep(Duration::from_millis(5)),
+            Err(Error::NoMatch(_) | Error::NoRoom { .. }) if start.elapsed() < LIMIT => {
+                std::thread::sleep(Duration::from_millis(5))
+            }
             Err(error) => {
                 nic.retire(vi)?;
                 return Err(error);

@@ -175,7 +175,9 @@ impl Session<'_> {
             self.nic.connect_start(self.main.vi, None, &low, &[], None)?;
             match self.connected(false) {
                 // The server has not come yet, or never will.
-                Err(Error::NoMatch(_)) if self.partner.is_there() => std::thread::sleep(TICK / 5),
+                Err(Error::NoMatch(_) | Error::NoRoom { .. }) if self.partner.is_there() => {
+                    std::thread::sleep(TICK / 5)
+                }
                 other => return other.map_err(Stop::from),
             }
         }

@@ -151,7 +151,7 @@ viaduct_kit::child!(SENDER, |args| {
     loop {
         match nic.connect_request(vi, &"outlive".parse().unwrap(), Some(scaled(LIMIT))) {
             Ok(_) => break,
-            Err(Error::NoMatch(_)) => std::thread::sleep(Duration::from_millis(1)),
+            Err(Error::NoMatch(_) | Error::NoRoom { .. }) => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => panic!("{error}"),
         }
     }

@@ -305,7 +305,7 @@ viaduct_kit::isolated! { limit 120;
                             child.cont();
                         }
                     }
-                    Err(Error::NoMatch(_)) => std::thread::sleep(Duration::from_millis(1)),
+                    Err(Error::NoMatch(_) | Error::NoRoom { .. }) => std::thread::sleep(Duration::from_millis(1)),
                     Err(error) => panic!("{point}: {error}"),
                 }
             }

@@ -52,11 +52,13 @@ fn bytes_are_right_up_to_the_point_where_a_process_is_killed() {
 fn a_descriptor_wanders_and_the_stream_goes_on() {
     let Some(program) = program() else { return };
     let seeds = rounds(3, 300);
+    // One that is passed on in a message before its first byte stays on TCP, and so a few of all wanderings.
     let moves = |seed: &u64| {
         let notes = same_in(1, program, &AGENT, &["wandering", &seed.to_string(), "30"], 0);
-        notes.contains(" upgraded: ")
+        let moves = notes.contains(" upgraded: ");
+        assert!(moves || notes.contains("it was passed on in a message"), "{seed}: {notes}");
+        moves
     };
-    // One that is passed on in a message before its first byte stays on TCP, and so a few of all wanderings.
     let moved = (1..=seeds).filter(moves).count() as u64;
     assert!(2 * moved > seeds, "{moved} of {seeds} connections were upgraded");
 }

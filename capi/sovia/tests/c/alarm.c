@@ -1,6 +1,8 @@
 /* A signal handler that calls exit() while a call of the library waits, at a moment that differs from run to run. The
  * status is the one that exit() was given, and the peer sees the end. The arguments are the number of
  * rounds, and how calls of the one that exits wait. Each of those is forked while the library is open in its parent. */
+#include "check.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -14,14 +16,6 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(what)                                                                                               \
-	do {                                                                                                      \
-		if (!(what)) {                                                                                    \
-			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #what, strerror(errno)); \
-			exit(1);                                                                                  \
-		}                                                                                                 \
-	} while (0)
 
 static void leave(int signal)
 {

@@ -1,4 +1,6 @@
 /* One program with sockets of both kinds: the same functions serve and ask over VIA and over TCP, and wait for both. */
+#include "check.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,14 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(what)                                                                                       \
-	do {                                                                                              \
-		if (!(what)) {                                                                            \
-			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #what, strerror(errno)); \
-			exit(1);                                                                          \
-		}                                                                                         \
-	} while (0)
 
 #define LONG 300000
 

@@ -1,4 +1,6 @@
 /* Processes that all connect at once, to a listener whose backlog is small and whose owner lets them wait a while. */
+#include "check.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
@@ -11,14 +13,6 @@
 #include <unistd.h>
 
 #define CLIENTS 30
-
-#define CHECK(what)                                                                                       \
-	do {                                                                                              \
-		if (!(what)) {                                                                            \
-			fprintf(stderr, "%s:%d: %s (errno %s)\n", __FILE__, __LINE__, #what, strerror(errno)); \
-			exit(1);                                                                          \
-		}                                                                                         \
-	} while (0)
 
 static struct sockaddr_in at(unsigned short port)
 {

@@ -1,5 +1,7 @@
 /* A SunRPC program with client and server: the transport is the word on its command line, tcp or via. What it prints
  * does not depend on it. */
+#include "check.h"
+
 #include <rpc/rpc.h>
 #include <sovia.h>
 #include <sovia_rpc.h>
@@ -25,14 +27,6 @@
 #define LONGEST 100000
 /* More than any connection holds that is not read. */
 #define FLOODED (4 << 20)
-
-#define CHECK(what)                                                                \
-	do {                                                                       \
-		if (!(what)) {                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-			exit(1);                                                   \
-		}                                                                  \
-	} while (0)
 
 struct pair {
 	int a, b;

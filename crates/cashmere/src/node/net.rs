@@ -251,8 +251,7 @@ impl Net {
 
     /// The rank of a process.
     pub(crate) fn rank(&self, peer: Peer) -> usize {
-        let place = peer.worker.map_or(0, |worker| usize::from(worker.0) + 1);
-        usize::from(peer.node.0) * self.bounds.group() + place
+        usize::from(peer.node.0) * self.bounds.group() + peer.place()
     }
 
     /// The VI to a process.

@@ -147,9 +147,8 @@ impl Process {
         self.meta().count(self.own_place(), counter as usize, by);
     }
 
-    /// The place of this process in its node: 0 is the server's.
     fn own_place(&self) -> usize {
-        self.worker.map_or(0, |worker| usize::from(worker.0) + 1)
+        Peer { node: self.me, worker: self.worker }.place()
     }
 
     /// Adds the time of this process to that of its node.

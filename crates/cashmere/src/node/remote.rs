@@ -251,30 +251,26 @@ impl Process {
     /// Writes a word to all replicas and wakes the workers that may wait for it.
     pub(super) fn broadcast_word(&mut self, place: Place, value: u64) -> Result<(), NodeDown> {
         let at = self.memory.region.map.place(place);
-        for node in self.others() {
-            // The master alone looks at arrivals.
-            if node == MASTER || !matches!(place, Place::Arrived(..)) {
-                self.write(node, Into::Region, at, &value.to_ne_bytes(), Kind::Synchronisation)?;
-            }
+        // The master alone looks at arrivals.
+        let looks = |node: &NodeId| *node == MASTER || !matches!(place, Place::Arrived(..));
+        for node in self.others().filter(looks) {
+            self.write(node, Into::Region, at, &value.to_ne_bytes(), Kind::Synchronisation)?;
         }
         self.landed()?;
-        // A node but the master does not look at its own arrival either.
-        if self.me == MASTER || !matches!(place, Place::Arrived(..)) {
+        if looks(&self.me) {
             self.memory.region.word(at).store(value, Ordering::SeqCst);
         }
         point("dsm.word");
-        let waits = |node: NodeId| match place {
-            // A lock that is taken is tried again after a pause, without being woken.
-            Place::Lock(..) => false,
-            Place::Arrived(..) => node == MASTER,
-            Place::Sense(_) | Place::Flag(_) => true,
-        };
-        for node in self.others().filter(|node| waits(*node)) {
+        // A lock that is taken is tried again after a pause, without being woken.
+        if matches!(place, Place::Lock(..)) {
+            return Ok(());
+        }
+        for node in self.others().filter(looks) {
             for worker in (0..self.shape.workers).map(|worker| WorkerId(worker as u8)) {
                 self.net.nudge(Peer { node, worker: Some(worker) });
             }
         }
-        if waits(self.me) {
+        if looks(&self.me) {
             self.wake(Waits::Synchronisation);
         }
         Ok(())

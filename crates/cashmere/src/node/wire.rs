@@ -15,6 +15,13 @@ pub(crate) struct Peer {
     pub(crate) worker: Option<WorkerId>,
 }
 
+impl Peer {
+    /// Its place in its node: 0 is the server's.
+    pub(crate) fn place(self) -> usize {
+        self.worker.map_or(0, |worker| usize::from(worker.0) + 1)
+    }
+}
+
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {

@@ -131,9 +131,7 @@ impl Engine {
 
     /// Takes in what has come, and moves everything on. True: there may be more.
     pub(super) fn look(&mut self) -> bool {
-        if self.spent.is_some() {
-            self.repost_spent();
-        }
+        self.repost_spent();
         let (before, mut taken) = (self.links.copied, 0);
         let more = loop {
             match self.links.nic.poll_cq(self.links.cq) {
@@ -160,9 +158,7 @@ impl Engine {
         for looks in 0..self.patience.looks() {
             let Ok(Some(completion)) = self.links.nic.poll_cq(self.links.cq) else {
                 // There is time for it.
-                if self.spent.is_some() {
-                    self.repost_spent();
-                }
+                self.repost_spent();
                 continue;
             };
             self.take(completion, Some(soon));
@@ -243,17 +239,23 @@ impl Engine {
         }
         // A program that has waited for this message goes on with it first, as long as the sender misses nothing.
         if soon.is_some_and(|soon| soon.is_done()) && self.core.owes_nothing(from) {
-            if self.spent.is_some() {
-                self.repost_spent();
-            }
+            self.repost_spent();
             self.spent = Some(Spent { vi, descriptor, from });
             return;
         }
         self.repost(vi, descriptor, from);
     }
 
-    #[inline(never)]
+    #[inline]
     fn repost_spent(&mut self) {
+        // As a rule there is none, and most looks end here.
+        if self.spent.is_some() {
+            self.repost_kept();
+        }
+    }
+
+    #[inline(never)]
+    fn repost_kept(&mut self) {
         if let Some(Spent { vi, descriptor, from }) = self.spent.take() {
             self.repost(vi, descriptor, from);
         }

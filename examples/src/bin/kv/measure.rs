@@ -78,12 +78,12 @@ fn address(name: &str) -> Result<NetAddress, Error> {
     name.parse()
 }
 
-/// Tries again as long as the server does not listen yet.
+/// Tries again as long as the server does not listen yet, or has no room.
 fn patiently<T>(connect: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let start = Instant::now();
     loop {
         match connect() {
-            Err(Error::NoMatch(_)) if start.elapsed() < PATIENCE => {
+            Err(Error::NoMatch(_) | Error::NoRoom { .. }) if start.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5))
             }
             done => return done,
